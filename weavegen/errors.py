@@ -1,0 +1,45 @@
+"""Every error that weavegen raises on purpose, on one page."""
+
+
+class WeavegenError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UsageError(WeavegenError):
+    """The input is wrong; the message is one line that says what to do. The command line exits with 2."""
+
+
+class RolloutError(WeavegenError):
+    """A trace can't go on. It is data: recorded on the trace under `kind`, never retried for ever."""
+
+    kind = "bug"
+
+
+class ModelError(RolloutError):
+    """The model server refused a request for good (context too long, unknown model, bad parameter)."""
+
+    kind = "model"
+
+
+class EnvironmentFailure(RolloutError):
+    """The environment process died, or answered what it may not, more often than is allowed."""
+
+    kind = "environment"
+
+
+class BootstrapFailure(RolloutError):
+    """The bootstrap file raised, or defined no action."""
+
+    kind = "bootstrap"
+
+
+class TransientError(WeavegenError):
+    """The same call may succeed later: server busy, connection cut, process restarting."""
+
+
+class JournalMismatch(WeavegenError):
+    """A replay asked for another step than its journal holds: the program changed under a running trace."""
+
+
+class StepLost(WeavegenError):
+    """The lease on a step is gone: another worker holds it, or the trace was cancelled."""

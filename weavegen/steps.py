@@ -1,0 +1,276 @@
+"""What an agent program may yield, and what it gets back. Values only: no I/O, no database, no queue.
+
+A program is a generator. It yields one `Step` (or a tuple of steps, which then run side by side) and is
+sent the result (or the tuple of results). It yields an `Append` to record a block and is sent the `Block`.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from weavegen.blocks import BlockType
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of everything here: immutable, and written to the journal as JSON."""
+
+
+# ---------------------------------------------------------------------------------------------- steps
+
+
+class Prompt(Value):
+    """What the model reads before a block, by reference: `context.compose` turns it into text.
+
+    Kept by reference because one block may cost 84 requests over the same 30,000 tokens.
+    """
+
+    type: BlockType
+    window: tuple[int, int]
+    """Blocks [first, end) of the trace's tail that are in the context, after the pinned ones."""
+    recalled: tuple[int, ...] = ()
+    """Ids of retrieved blocks."""
+    header: str
+    """Header lines of the block to come."""
+    prefix: str = ""
+    """Fixed beginning of the body, such as `def action_`."""
+
+
+class Sample(Value, tag="sample"):
+    """Ask the model for `n` continuations. Result: `list[Candidate]`, n long."""
+
+    prompt: Prompt
+    n: int
+    round: int
+    max_tokens: int
+    temperature: float
+    top_k: int
+    repetition_penalty: float
+    seed: int
+
+
+class Lint(Value, tag="lint"):
+    """Check and rewrite candidates. Result: `list[Verdict]`, one per candidate, in order."""
+
+    type: BlockType
+    sample: int
+    """Ordinal, within the tick, of the `Sample` step whose candidates are meant."""
+
+
+class Score(Value, tag="score"):
+    """Ask yes/no questions about texts. Result: `list[list[YesNo]]`, [text][question].
+
+    The texts are the candidates of step `sample`, or `texts` where that is None.
+    """
+
+    prompt: Prompt
+    questions: tuple[str, ...]
+    sample: int | None = None
+    texts: tuple[str, ...] = ()
+
+
+class Retrieve(Value, tag="retrieve"):
+    """BM25 over the trace's own blocks outside the window, and the examples. Result: `list[Hit]`, best first."""
+
+    query: str
+    before: int
+    """Only blocks of this trace with an index below this one."""
+    limit: int = 3
+
+
+class Execute(Value, tag="execute"):
+    """Run something in the trace's environment process. Result: `Executed`."""
+
+    op: Literal["bootstrap", "begin", "run", "evaluate"]
+    """bootstrap: execute the bootstrap file whole, then its action callback.
+    begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
+    run: execute a block; of an action also the callback that it registered.
+    evaluate: run the task's evaluations and the tick's."""
+    type: BlockType | None = None
+    source: str = ""
+
+
+Step = Sample | Lint | Score | Retrieve | Execute
+STEP_KINDS: dict[str, type[Step]] = {
+    "sample": Sample,
+    "lint": Lint,
+    "score": Score,
+    "retrieve": Retrieve,
+    "execute": Execute,
+}
+
+
+# -------------------------------------------------------------------------------------------- results
+
+
+class Candidate(Value):
+    """One sampled continuation: the prompt's fixed prefix and what the model wrote after it."""
+
+    text: str
+    finish_reason: str
+    """`stop` or `length`, as the server says."""
+    tokens: int
+    """Sampled tokens."""
+
+
+class Penalties(Value):
+    """What the linter holds against a candidate, a column each (WEAVE section 6). Subtracted for selection only."""
+
+    syntax: float = 0.0
+    """Does not compile. 2, and 2 + score where the score was above 4 (the part of the score is added there)."""
+    extra_elements: float = 0.0
+    not_a_string: float = 0.0
+    code_in_prose: float = 0.0
+    shape: float = 0.0
+    """Of a callback block: not exactly a function followed by its registration."""
+    wrong_name: float = 0.0
+    title: float = 0.0
+    assertions: float = 0.0
+    forbidden_calls: float = 0.0
+    length_after_debug: float = 0.0
+    """Of a block straight after a debug block; may be negative (a bonus)."""
+
+    def total(self) -> float:
+        return sum(getattr(self, name) for name in self.__struct_fields__)
+
+
+class Verdict(Value):
+    """What linting found in one candidate."""
+
+    compiles: bool
+    error: str | None = None
+    """The syntax error as Python words it, where it does not compile."""
+    rewritten: str
+    """The candidate reduced to its legal structure; the text itself where there is nothing to keep."""
+    penalties: Penalties
+
+
+class YesNo(Value):
+    """Probability mass of the answers to one question: 0 to 1 each, their sum at most 1."""
+
+    yes: float
+    no: float
+
+
+class Hit(Value):
+    """A retrieved block."""
+
+    id: int
+    score: float
+
+
+class Failure(Value):
+    """An exception in the environment."""
+
+    type: str
+    """Name of the exception's class, such as `AssertionError`."""
+    message: str
+    traceback: str
+    stage: Literal["compile", "register", "callback", "view", "evaluation", "process"]
+
+
+class View(Value):
+    """One observation view as shown: its text, or why it failed."""
+
+    title: str
+    text: str = ""
+    error: Failure | None = None
+
+
+class Evaluated(Value):
+    """One evaluation as run."""
+
+    title: str
+    scope: Literal["task", "tick"]
+    value: Any = None
+    """A JSON value; what is none is given as its repr."""
+    error: Failure | None = None
+
+
+class SubagentState(Value):
+    """One row of the problem map."""
+
+    name: str
+    parent: str | None
+    description: str
+    schema: dict[str, Any]
+    time_budget: float
+    """Minutes."""
+    evaluations: tuple[Evaluated, ...] = ()
+    """Latest results of the task's evaluations."""
+    completed: bool = False
+    returned: Any = None
+    """What it returned to its caller, with the results of its task's evaluations; None before that."""
+
+
+class Executed(Value):
+    """What an `Execute` step brought."""
+
+    error: Failure | None = None
+    registered: tuple[str, ...] = ()
+    """Titles that the block registered, in order."""
+    value: Any = None
+    """What the action's callback returned, as a JSON value or its repr."""
+    views: tuple[View, ...] = ()
+    evaluations: tuple[Evaluated, ...] = ()
+    subagents: tuple[SubagentState, ...] = ()
+    working_directory: str = "/app"
+    output: str = ""
+    """What was printed, cut to 8,000 characters."""
+
+
+# ------------------------------------------------------------------------------------------- effects
+
+
+class Append(Value):
+    """Record a block. It takes effect in the transaction that advances the journal; the `Block` is sent back.
+
+    Index, timestamp and the drawn label are set when it is recorded.
+    """
+
+    type: BlockType
+    body: str
+    began: float | None = None
+    """When its writing began (its header was shown to the model with that time); None: now."""
+    block_size: int | None = None
+    bm25_query: str | None = None
+    title: str | None = None
+    tick_start: int | None = None
+    working_directory: str | None = None
+    compiles: bool = True
+    question: str | None = None
+    yes: float | None = None
+    """Probability of yes with which the label is drawn."""
+    ran: bool | None = None
+    candidate: tuple[int, int] | None = None
+    """(ordinal of the Sample step, position) of the candidate that this block was made of."""
+    score: float | None = None
+    """Its raw score: without penalties, after rewriting. Log odds."""
+    executed: int | None = None
+    """Ordinal of the Execute step that ran it."""
+
+
+class Reward(Value):
+    """A tick's reward, and what of it goes to which block index."""
+
+    reward: float
+    shares: dict[int, float]
+
+
+class Note(Value):
+    """A line for the trace's history, for people."""
+
+    kind: str
+    detail: str
+
+
+Effect = Append | Reward | Note
+
+
+class Ended(Value):
+    """What a program returns: whether the agent goes on with another tick."""
+
+    done: bool
+    returned: Any = None
+    failed: str | None = None
+    """Kind of failure (see errors.py), where the trace can't go on."""
+    reason: str | None = None
