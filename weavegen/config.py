@@ -22,7 +22,7 @@ class Config:
     broker_url: str | None
     """CELERY_BROKER_URL; None: the embedded Redis."""
     model_url: str | None
-    """OPENAI_BASE_URL, one or several with commas between them; None: the simulation that `weavegen up` starts."""
+    """OPENAI_BASE_URL, one or several, with commas between; None: the simulation that `up` starts."""
     api_key: str
     """OPENAI_API_KEY."""
     host: str

@@ -18,7 +18,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # ---------------------------------------------------------------------------------------------- steps
 
 
-class Prompt(Value):
+class Prompt(Value, frozen=True):
     """What the model reads before a block, by reference: `context.compose` turns it into text.
 
     Kept by reference because one block may cost 84 requests over the same 30,000 tokens.
@@ -35,7 +35,7 @@ class Prompt(Value):
     """Fixed beginning of the body, such as `def action_`."""
 
 
-class Sample(Value, tag="sample"):
+class Sample(Value, frozen=True, tag="sample"):
     """Ask the model for `n` continuations. Result: `list[Candidate]`, n long."""
 
     prompt: Prompt
@@ -48,7 +48,7 @@ class Sample(Value, tag="sample"):
     seed: int
 
 
-class Lint(Value, tag="lint"):
+class Lint(Value, frozen=True, tag="lint"):
     """Check and rewrite candidates. Result: `list[Verdict]`, one per candidate, in order."""
 
     type: BlockType
@@ -56,7 +56,7 @@ class Lint(Value, tag="lint"):
     """Ordinal, within the tick, of the `Sample` step whose candidates are meant."""
 
 
-class Score(Value, tag="score"):
+class Score(Value, frozen=True, tag="score"):
     """Ask yes/no questions about texts. Result: `list[list[YesNo]]`, [text][question].
 
     The texts are the candidates of step `sample`, or `texts` where that is None.
@@ -68,8 +68,8 @@ class Score(Value, tag="score"):
     texts: tuple[str, ...] = ()
 
 
-class Retrieve(Value, tag="retrieve"):
-    """BM25 over the trace's own blocks outside the window, and the examples. Result: `list[Hit]`, best first."""
+class Retrieve(Value, frozen=True, tag="retrieve"):
+    """BM25 over the trace's blocks outside the window, and the examples. Result: `list[Hit]`, best first."""
 
     query: str
     before: int
@@ -77,7 +77,7 @@ class Retrieve(Value, tag="retrieve"):
     limit: int = 3
 
 
-class Execute(Value, tag="execute"):
+class Execute(Value, frozen=True, tag="execute"):
     """Run something in the trace's environment process. Result: `Executed`."""
 
     op: Literal["bootstrap", "begin", "run", "evaluate"]
@@ -102,7 +102,7 @@ STEP_KINDS: dict[str, type[Step]] = {
 # -------------------------------------------------------------------------------------------- results
 
 
-class Candidate(Value):
+class Candidate(Value, frozen=True):
     """One sampled continuation: the prompt's fixed prefix and what the model wrote after it."""
 
     text: str
@@ -112,8 +112,8 @@ class Candidate(Value):
     """Sampled tokens."""
 
 
-class Penalties(Value):
-    """What the linter holds against a candidate, a column each (WEAVE section 6). Subtracted for selection only."""
+class Penalties(Value, frozen=True):
+    """What the linter holds against a candidate, a column each. Subtracted for selection only."""
 
     syntax: float = 0.0
     """Does not compile. 2, and 2 + score where the score was above 4 (the part of the score is added there)."""
@@ -133,7 +133,7 @@ class Penalties(Value):
         return sum(getattr(self, name) for name in self.__struct_fields__)
 
 
-class Verdict(Value):
+class Verdict(Value, frozen=True):
     """What linting found in one candidate."""
 
     compiles: bool
@@ -144,21 +144,21 @@ class Verdict(Value):
     penalties: Penalties
 
 
-class YesNo(Value):
+class YesNo(Value, frozen=True):
     """Probability mass of the answers to one question: 0 to 1 each, their sum at most 1."""
 
     yes: float
     no: float
 
 
-class Hit(Value):
+class Hit(Value, frozen=True):
     """A retrieved block."""
 
     id: int
     score: float
 
 
-class Failure(Value):
+class Failure(Value, frozen=True):
     """An exception in the environment."""
 
     type: str
@@ -168,7 +168,7 @@ class Failure(Value):
     stage: Literal["compile", "register", "callback", "view", "evaluation", "process"]
 
 
-class View(Value):
+class View(Value, frozen=True):
     """One observation view as shown: its text, or why it failed."""
 
     title: str
@@ -176,7 +176,7 @@ class View(Value):
     error: Failure | None = None
 
 
-class Evaluated(Value):
+class Evaluated(Value, frozen=True):
     """One evaluation as run."""
 
     title: str
@@ -186,7 +186,7 @@ class Evaluated(Value):
     error: Failure | None = None
 
 
-class SubagentState(Value):
+class SubagentState(Value, frozen=True):
     """One row of the problem map."""
 
     name: str
@@ -202,7 +202,7 @@ class SubagentState(Value):
     """What it returned to its caller, with the results of its task's evaluations; None before that."""
 
 
-class Executed(Value):
+class Executed(Value, frozen=True):
     """What an `Execute` step brought."""
 
     error: Failure | None = None
@@ -221,7 +221,7 @@ class Executed(Value):
 # ------------------------------------------------------------------------------------------- effects
 
 
-class Append(Value):
+class Append(Value, frozen=True):
     """Record a block. It takes effect in the transaction that advances the journal; the `Block` is sent back.
 
     Index, timestamp and the drawn label are set when it is recorded.
@@ -249,14 +249,14 @@ class Append(Value):
     """Ordinal of the Execute step that ran it."""
 
 
-class Reward(Value):
+class Reward(Value, frozen=True):
     """A tick's reward, and what of it goes to which block index."""
 
     reward: float
     shares: dict[int, float]
 
 
-class Note(Value):
+class Note(Value, frozen=True):
     """A line for the trace's history, for people."""
 
     kind: str
@@ -266,7 +266,7 @@ class Note(Value):
 Effect = Append | Reward | Note
 
 
-class Ended(Value):
+class Ended(Value, frozen=True):
     """What a program returns: whether the agent goes on with another tick."""
 
     done: bool
