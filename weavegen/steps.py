@@ -18,7 +18,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # ---------------------------------------------------------------------------------------------- steps
 
 
-class Prompt(Value, frozen=True):
+class Prompt(Value, frozen=True, kw_only=True):
     """What the model reads before a block, by reference: `context.compose` turns it into text.
 
     Kept by reference because one block may cost 84 requests over the same 30,000 tokens.
@@ -35,7 +35,7 @@ class Prompt(Value, frozen=True):
     """Fixed beginning of the body, such as `def action_`."""
 
 
-class Sample(Value, frozen=True, tag="sample"):
+class Sample(Value, frozen=True, kw_only=True, tag="sample", tag_field="kind"):
     """Ask the model for `n` continuations. Result: `list[Candidate]`, n long."""
 
     prompt: Prompt
@@ -48,7 +48,7 @@ class Sample(Value, frozen=True, tag="sample"):
     seed: int
 
 
-class Lint(Value, frozen=True, tag="lint"):
+class Lint(Value, frozen=True, kw_only=True, tag="lint", tag_field="kind"):
     """Check and rewrite candidates. Result: `list[Verdict]`, one per candidate, in order."""
 
     type: BlockType
@@ -56,7 +56,7 @@ class Lint(Value, frozen=True, tag="lint"):
     """Ordinal, within the tick, of the `Sample` step whose candidates are meant."""
 
 
-class Score(Value, frozen=True, tag="score"):
+class Score(Value, frozen=True, kw_only=True, tag="score", tag_field="kind"):
     """Ask yes/no questions about texts. Result: `list[list[YesNo]]`, [text][question].
 
     The texts are the candidates of step `sample`, or `texts` where that is None.
@@ -68,7 +68,7 @@ class Score(Value, frozen=True, tag="score"):
     texts: tuple[str, ...] = ()
 
 
-class Retrieve(Value, frozen=True, tag="retrieve"):
+class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind"):
     """BM25 over the trace's blocks outside the window, and the examples. Result: `list[Hit]`, best first."""
 
     query: str
@@ -77,7 +77,7 @@ class Retrieve(Value, frozen=True, tag="retrieve"):
     limit: int = 3
 
 
-class Execute(Value, frozen=True, tag="execute"):
+class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind"):
     """Run something in the trace's environment process. Result: `Executed`."""
 
     op: Literal["bootstrap", "begin", "run", "evaluate"]
@@ -102,7 +102,7 @@ STEP_KINDS: dict[str, type[Step]] = {
 # -------------------------------------------------------------------------------------------- results
 
 
-class Candidate(Value, frozen=True):
+class Candidate(Value, frozen=True, kw_only=True):
     """One sampled continuation: the prompt's fixed prefix and what the model wrote after it."""
 
     text: str
@@ -112,7 +112,7 @@ class Candidate(Value, frozen=True):
     """Sampled tokens."""
 
 
-class Penalties(Value, frozen=True):
+class Penalties(Value, frozen=True, kw_only=True):
     """What the linter holds against a candidate, a column each. Subtracted for selection only."""
 
     syntax: float = 0.0
@@ -130,10 +130,10 @@ class Penalties(Value, frozen=True):
     """Of a block straight after a debug block; may be negative (a bonus)."""
 
     def total(self) -> float:
-        return sum(getattr(self, name) for name in self.__struct_fields__)
+        return float(sum(getattr(self, name) for name in self.__struct_fields__))
 
 
-class Verdict(Value, frozen=True):
+class Verdict(Value, frozen=True, kw_only=True):
     """What linting found in one candidate."""
 
     compiles: bool
@@ -144,21 +144,21 @@ class Verdict(Value, frozen=True):
     penalties: Penalties
 
 
-class YesNo(Value, frozen=True):
+class YesNo(Value, frozen=True, kw_only=True):
     """Probability mass of the answers to one question: 0 to 1 each, their sum at most 1."""
 
     yes: float
     no: float
 
 
-class Hit(Value, frozen=True):
+class Hit(Value, frozen=True, kw_only=True):
     """A retrieved block."""
 
     id: int
     score: float
 
 
-class Failure(Value, frozen=True):
+class Failure(Value, frozen=True, kw_only=True):
     """An exception in the environment."""
 
     type: str
@@ -168,7 +168,7 @@ class Failure(Value, frozen=True):
     stage: Literal["compile", "register", "callback", "view", "evaluation", "process"]
 
 
-class View(Value, frozen=True):
+class View(Value, frozen=True, kw_only=True):
     """One observation view as shown: its text, or why it failed."""
 
     title: str
@@ -176,7 +176,7 @@ class View(Value, frozen=True):
     error: Failure | None = None
 
 
-class Evaluated(Value, frozen=True):
+class Evaluated(Value, frozen=True, kw_only=True):
     """One evaluation as run."""
 
     title: str
@@ -186,7 +186,7 @@ class Evaluated(Value, frozen=True):
     error: Failure | None = None
 
 
-class SubagentState(Value, frozen=True):
+class SubagentState(Value, frozen=True, kw_only=True):
     """One row of the problem map."""
 
     name: str
@@ -202,7 +202,7 @@ class SubagentState(Value, frozen=True):
     """What it returned to its caller, with the results of its task's evaluations; None before that."""
 
 
-class Executed(Value, frozen=True):
+class Executed(Value, frozen=True, kw_only=True):
     """What an `Execute` step brought."""
 
     error: Failure | None = None
@@ -221,7 +221,7 @@ class Executed(Value, frozen=True):
 # ------------------------------------------------------------------------------------------- effects
 
 
-class Append(Value, frozen=True):
+class Append(Value, frozen=True, kw_only=True):
     """Record a block. It takes effect in the transaction that advances the journal; the `Block` is sent back.
 
     Index, timestamp and the drawn label are set when it is recorded.
@@ -249,14 +249,14 @@ class Append(Value, frozen=True):
     """Ordinal of the Execute step that ran it."""
 
 
-class Reward(Value, frozen=True):
+class Reward(Value, frozen=True, kw_only=True):
     """A tick's reward, and what of it goes to which block index."""
 
     reward: float
     shares: dict[int, float]
 
 
-class Note(Value, frozen=True):
+class Note(Value, frozen=True, kw_only=True):
     """A line for the trace's history, for people."""
 
     kind: str
@@ -266,7 +266,7 @@ class Note(Value, frozen=True):
 Effect = Append | Reward | Note
 
 
-class Ended(Value, frozen=True):
+class Ended(Value, frozen=True, kw_only=True):
     """What a program returns: whether the agent goes on with another tick."""
 
     done: bool
