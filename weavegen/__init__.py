@@ -1,0 +1,17 @@
+"""weavegen: a batch generator of long LLM-agent traces for training."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weavegen.enqueueing import enqueue
+
+__all__ = ["enqueue"]
+
+
+def __getattr__(name: str) -> object:
+    # On first use: importing weavegen must not load the database's driver.
+    if name == "enqueue":
+        from weavegen.enqueueing import enqueue
+
+        return enqueue
+    raise AttributeError(name)

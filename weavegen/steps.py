@@ -54,6 +54,8 @@ class Lint(Value, frozen=True, kw_only=True, tag="lint", tag_field="kind"):
     type: BlockType
     sample: int
     """Ordinal, within the tick, of the `Sample` step whose candidates are meant."""
+    after_debug: bool = False
+    """Straight after a debug block, length counts too."""
 
 
 class Score(Value, frozen=True, kw_only=True, tag="score", tag_field="kind"):
@@ -66,6 +68,8 @@ class Score(Value, frozen=True, kw_only=True, tag="score", tag_field="kind"):
     questions: tuple[str, ...]
     sample: int | None = None
     texts: tuple[str, ...] = ()
+    candidate: tuple[int, int] | None = None
+    """(ordinal of the Sample step, position) of the candidate that the one text was rewritten from."""
 
 
 class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind"):
@@ -274,3 +278,13 @@ class Ended(Value, frozen=True, kw_only=True):
     failed: str | None = None
     """Kind of failure (see errors.py), where the trace can't go on."""
     reason: str | None = None
+
+
+RESULTS: dict[str, Any] = {
+    "sample": list[Candidate],
+    "lint": list[Verdict],
+    "score": list[list[YesNo]],
+    "retrieve": list[Hit],
+    "execute": Executed,
+}
+"""What each kind of step brings."""

@@ -1,0 +1,37 @@
+# Every target sets up what it needs (scripts/setup.sh) and asks nothing.
+BIN := .venv/bin
+TIERS := tests/unit tests/integration tests/acceptance
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+		|| sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1: \2/p' Makefile
+
+setup: ## the virtual environment .venv, bubblewrap and tmux
+	@bash scripts/setup.sh
+
+demo: setup ## eight traces against the simulated model, everything on this machine
+	@$(BIN)/weavegen demo
+
+test: setup ## all the tests: unit, integration, acceptance
+	@$(BIN)/python -m pytest $(TIERS)
+
+check: setup ## lint, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: setup ## how much it does, and how fast
+	@$(BIN)/python -m bench
+
+lock: ## requirements.lock anew from pyproject.toml; needs uv
+	@echo 'setuptools>=77' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+		--upgrade --quiet --output-file requirements.lock >/dev/null
+	@! grep -inE '://|^torch==' requirements.lock
+
+clean: ## remove .venv and caches; traces in .weavegen stay
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,39 @@
+"""How alembic runs a migration: on which database, with which timeouts, one at a time."""
+
+from alembic import context
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from weavegen import config
+from weavegen.services import postgres
+from weavegen.store.models import Base
+
+LOCK_TIMEOUT = "5s"
+"""A migration that waits for a lock holds up all who come after it: better that it fails and is tried again."""
+STATEMENT_TIMEOUT = "10min"
+TURN = 0x57454156
+"""Key of the advisory lock that lets one migration in at a time."""
+
+
+def database_url() -> str:
+    """What the caller gave, or else the configured database."""
+    url = context.config.attributes.get("url")
+    return str(url) if url else postgres.database_url(config.load())
+
+
+def migrate(connection: Connection) -> None:
+    context.configure(connection=connection, target_metadata=Base.metadata, compare_type=True)
+    with context.begin_transaction():
+        connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
+        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
+        connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    context.configure(url=database_url(), target_metadata=Base.metadata, literal_binds=True)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    with create_engine(database_url(), poolclass=NullPool).connect() as connection:
+        migrate(connection)

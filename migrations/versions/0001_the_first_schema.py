@@ -1,0 +1,674 @@
+"""The first schema: jobs, traces, the journal, blocks and candidates; a role that reads them."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision: str = "0001"
+down_revision: str | Sequence[str] | None = None
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+READER = """
+do $$
+begin
+  if not exists (select from pg_roles where rolname = 'weavegen_reader') then
+    create role weavegen_reader nologin;
+  end if;
+  execute format('grant weavegen_reader to %I', current_user);
+  execute format('grant usage on schema %I to weavegen_reader', current_schema());
+  execute format('grant select on all tables in schema %I to weavegen_reader', current_schema());
+exception
+  when insufficient_privilege then
+    raise notice 'weavegen_reader could not be set up: have a superuser create it and grant it select';
+  when duplicate_object or unique_violation then
+    null;  -- another database of this server made it at the same moment
+end
+$$
+"""
+"""The role of `weavegen sql`. Roles belong to the server, so another database may have made it."""
+
+
+def upgrade() -> None:
+    op.create_table(
+        "bootstraps",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("sha256", sa.Text(), nullable=False, comment="Hash of the source, hexadecimal."),
+        sa.Column("name", sa.Text(), nullable=False, comment="File name under which it was first enqueued."),
+        sa.Column("source", sa.Text(), nullable=False, comment="The file's text."),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was first enqueued.",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_bootstraps")),
+        sa.UniqueConstraint("sha256", name=op.f("uq_bootstraps_sha256")),
+        comment="Bootstrap files by content: the hand-written first tick of a trace.",
+    )
+    op.create_table(
+        "jobs",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column(
+            "name", sa.Text(), nullable=False, comment="What the user called it; the bootstrap's name by default."
+        ),
+        sa.Column("agent", sa.Text(), nullable=False, comment="The program that writes the traces: weave, ..."),
+        sa.Column(
+            "model", sa.Text(), nullable=True, comment="Model asked for; null: the only one that the server has."
+        ),
+        sa.Column(
+            "seed",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Seed of the job, from which every trace's seed is derived.",
+        ),
+        sa.Column(
+            "settings",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=False,
+            comment="The numbers of weavegen/settings.py that differ from the defaults.",
+        ),
+        sa.Column("version", sa.Text(), nullable=False, comment="Version of weavegen that enqueued it."),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was enqueued.",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
+        comment="What a user enqueued in one go: traces that share a model and settings.",
+    )
+    op.create_table(
+        "traces",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("job_id", sa.BigInteger(), nullable=False, comment="Its job."),
+        sa.Column("number", sa.BigInteger(), nullable=False, comment="Position in its job, from 1."),
+        sa.Column("bootstrap_id", sa.BigInteger(), nullable=False, comment="Its bootstrap file."),
+        sa.Column(
+            "params",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=False,
+            comment="What the bootstrap reads as args.params.",
+        ),
+        sa.Column(
+            "seed", sa.BigInteger(), nullable=False, comment="All that is random in the trace derives from this."
+        ),
+        sa.Column(
+            "status",
+            sa.Text(),
+            server_default="queued",
+            nullable=False,
+            comment="queued, running, ended, failed or cancelled.",
+        ),
+        sa.Column(
+            "ended_because",
+            sa.Text(),
+            nullable=True,
+            comment="returned, or the budget that was spent: ticks, blocks, bytes, time, ...",
+        ),
+        sa.Column(
+            "failure_kind",
+            sa.Text(),
+            nullable=True,
+            comment="model, environment, bootstrap or bug, where it failed.",
+        ),
+        sa.Column("failure", sa.Text(), nullable=True, comment="Why it failed, in one line."),
+        sa.Column(
+            "returned",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=True,
+            comment="What the agent returned to its caller, with its task's evaluations.",
+        ),
+        sa.Column(
+            "deadline",
+            sa.Double(),
+            nullable=True,
+            comment="When the time budget is spent, seconds since the epoch.",
+        ),
+        sa.Column(
+            "ticks",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Ticks finished, the bootstrap's not counted.",
+        ),
+        sa.Column("blocks", sa.BigInteger(), server_default="0", nullable=False, comment="Blocks recorded."),
+        sa.Column(
+            "bytes", sa.BigInteger(), server_default="0", nullable=False, comment="Bytes of rendered trace."
+        ),
+        sa.Column(
+            "sampled_tokens",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Tokens sampled from the model, losers included.",
+        ),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was enqueued.",
+        ),
+        sa.Column(
+            "started_at", sa.DateTime(timezone=True), nullable=True, comment="When its first step was made ready."
+        ),
+        sa.Column(
+            "finished_at",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="When it ended, failed or was cancelled.",
+        ),
+        sa.CheckConstraint(
+            "status in ('queued', 'running', 'ended', 'failed', 'cancelled')", name=op.f("ck_traces_status")
+        ),
+        sa.ForeignKeyConstraint(
+            ["bootstrap_id"], ["bootstraps.id"], name=op.f("fk_traces_bootstrap_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_traces_job_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_traces")),
+        sa.UniqueConstraint("job_id", "number", name=op.f("uq_traces_job_id_number")),
+        comment="One run of an agent: one long Python file, block by block.",
+    )
+    op.create_index(op.f("ix_traces_bootstrap_id"), "traces", ["bootstrap_id"], unique=False)
+    op.create_index(
+        "ix_traces_queued", "traces", ["job_id", "id"], unique=False, postgresql_where=sa.text("status = 'queued'")
+    )
+    op.create_index(
+        "ix_traces_running",
+        "traces",
+        ["id", "job_id"],
+        unique=False,
+        postgresql_where=sa.text("status = 'running'"),
+    )
+    op.create_table(
+        "environments",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column(
+            "host",
+            sa.Text(),
+            nullable=False,
+            comment="Host that it runs on; its steps go to the queue execute.<host>.",
+        ),
+        sa.Column("pid", sa.BigInteger(), nullable=False, comment="Process on that host."),
+        sa.Column("sandbox", sa.Text(), nullable=False, comment="How it is isolated: bubblewrap or none."),
+        sa.Column(
+            "started_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was started.",
+        ),
+        sa.Column(
+            "closed_at", sa.DateTime(timezone=True), nullable=True, comment="When it was stopped, or found dead."
+        ),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_environments_trace_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_environments")),
+        comment="The live Python processes in which traces run their code.",
+    )
+    op.create_index(
+        "ix_environments_open",
+        "environments",
+        ["host"],
+        unique=False,
+        postgresql_where=sa.text("closed_at is null"),
+    )
+    op.create_index(op.f("ix_environments_trace_id"), "environments", ["trace_id"], unique=False)
+    op.create_index(
+        "uq_environments_open",
+        "environments",
+        ["trace_id"],
+        unique=True,
+        postgresql_where=sa.text("closed_at is null"),
+    )
+    op.create_table(
+        "events",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column(
+            "at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False, comment="When."
+        ),
+        sa.Column(
+            "kind", sa.Text(), nullable=False, comment="started, ended, failed, cancelled, tick restarted, ..."
+        ),
+        sa.Column("detail", sa.Text(), nullable=True, comment="More, in one line."),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_events_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
+        comment="The history of a trace, for people: what happened to it besides its blocks.",
+    )
+    op.create_index(op.f("ix_events_trace_id"), "events", ["trace_id"], unique=False)
+    op.create_table(
+        "steps",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("tick", sa.BigInteger(), nullable=False, comment="Number of its tick."),
+        sa.Column("run", sa.BigInteger(), nullable=False, comment="Which run of the tick, see ticks.run."),
+        sa.Column("ordinal", sa.BigInteger(), nullable=False, comment="Position within the tick, from 0."),
+        sa.Column("kind", sa.Text(), nullable=False, comment="sample, lint, score, retrieve or execute."),
+        sa.Column(
+            "label",
+            sa.Text(),
+            nullable=False,
+            comment="What for, as Flower shows it: block type, round, number of candidates.",
+        ),
+        sa.Column(
+            "status",
+            sa.Text(),
+            server_default="ready",
+            nullable=False,
+            comment="ready, running, done, failed or void.",
+        ),
+        sa.Column(
+            "request",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=False,
+            comment="What was asked for (weavegen/steps.py).",
+        ),
+        sa.Column(
+            "result",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=True,
+            comment="What came of it; emptied when the tick is over, as the other tables hold it.",
+        ),
+        sa.Column(
+            "failure_kind",
+            sa.Text(),
+            nullable=True,
+            comment="model or environment, where it can't be done at all.",
+        ),
+        sa.Column(
+            "failure",
+            sa.Text(),
+            nullable=True,
+            comment="Why not; also the last transient error of a step that is tried again.",
+        ),
+        sa.Column("queue", sa.Text(), nullable=False, comment="Celery queue that it is sent to."),
+        sa.Column(
+            "claims",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="How often a worker took it; the fence against workers that lost it.",
+        ),
+        sa.Column("worker", sa.Text(), nullable=True, comment="Who took it last."),
+        sa.Column(
+            "lease_until",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="After this it is given to another worker.",
+        ),
+        sa.Column(
+            "ready_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was asked for.",
+        ),
+        sa.Column(
+            "send_after",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="The sweeper sends it again after this, if nobody took it.",
+        ),
+        sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=True, comment="When it was taken last."),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True, comment="When its result was stored."),
+        sa.Column("model_seconds", sa.Double(), nullable=True, comment="Time spent waiting for the model server."),
+        sa.Column(
+            "environment_seconds", sa.Double(), nullable=True, comment="Time spent waiting for the environment."
+        ),
+        sa.Column(
+            "working_seconds",
+            sa.Double(),
+            nullable=True,
+            comment="Time from claim to commit, model and environment included.",
+        ),
+        sa.CheckConstraint(
+            "status in ('ready', 'running', 'done', 'failed', 'void')", name=op.f("ck_steps_status")
+        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_steps_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_steps")),
+        sa.UniqueConstraint("trace_id", "tick", "run", "ordinal", name=op.f("uq_steps_trace_id_tick_run_ordinal")),
+        comment="The journal: everything an agent asked for, in order, and what came of it.",
+    )
+    op.create_index(
+        "ix_steps_open",
+        "steps",
+        ["trace_id"],
+        unique=False,
+        postgresql_where=sa.text("status in ('ready', 'running')"),
+    )
+    op.create_table(
+        "subagents",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("name", sa.Text(), nullable=False, comment="Its name, unique in the trace."),
+        sa.Column("parent", sa.Text(), nullable=True, comment="Name of the subagent that made it; null for main."),
+        sa.Column("description", sa.Text(), nullable=False, comment="Its task."),
+        sa.Column(
+            "schema",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=False,
+            comment="What it must return.",
+        ),
+        sa.Column("time_budget", sa.Double(), nullable=False, comment="Minutes."),
+        sa.Column("completed", sa.Boolean(), nullable=False, comment="Whether it has returned to its caller."),
+        sa.Column(
+            "returned",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=True,
+            comment="What it returned; null before.",
+        ),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_subagents_trace_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_subagents")),
+        sa.UniqueConstraint("trace_id", "name", name=op.f("uq_subagents_trace_id_name")),
+        comment="The agents of a trace: main, and those that it made. The rows of the problem map.",
+    )
+    op.create_table(
+        "ticks",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("number", sa.BigInteger(), nullable=False, comment="Position in the trace, from 0."),
+        sa.Column("subagent", sa.Text(), nullable=False, comment="Name of the subagent whose tick it is."),
+        sa.Column(
+            "run",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="How often it was started over, after the software changed under it.",
+        ),
+        sa.Column("first_block", sa.BigInteger(), nullable=False, comment="Index of its first block."),
+        sa.Column(
+            "clock",
+            sa.Double(),
+            nullable=False,
+            comment="When it began, seconds since the epoch: the program's clock starts here.",
+        ),
+        sa.Column("reward", sa.Double(), nullable=True, comment="0 to 0.5; null while it runs."),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True, comment="When it was over."),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_ticks_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_ticks")),
+        sa.UniqueConstraint("trace_id", "number", name=op.f("uq_ticks_trace_id_number")),
+        comment="Turns of an agent. Number 0 is the bootstrap's own.",
+    )
+    op.create_table(
+        "candidates",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that sampled it."),
+        sa.Column(
+            "position", sa.BigInteger(), nullable=False, comment="Among the candidates of its round, from 0."
+        ),
+        sa.Column(
+            "block_index", sa.BigInteger(), nullable=False, comment="Index of the block it was sampled for."
+        ),
+        sa.Column("type", sa.Text(), nullable=False, comment="Type of that block."),
+        sa.Column("round", sa.BigInteger(), nullable=False, comment="Of the cascade, from 0."),
+        sa.Column(
+            "text", sa.Text(), nullable=False, comment="The fixed prefix and what the model wrote after it."
+        ),
+        sa.Column("finish_reason", sa.Text(), nullable=False, comment="stop or length, as the server says."),
+        sa.Column("tokens", sa.BigInteger(), nullable=False, comment="Sampled tokens."),
+        sa.Column(
+            "token_ids",
+            postgresql.ARRAY(sa.Integer()),
+            nullable=True,
+            comment="Ids of the sampled tokens, by setting.",
+        ),
+        sa.Column(
+            "logprobs",
+            postgresql.ARRAY(sa.REAL()),
+            nullable=True,
+            comment="Log-probabilities of the sampled tokens, by setting.",
+        ),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_candidates_step_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_candidates_trace_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_candidates")),
+        sa.UniqueConstraint("step_id", "position", name=op.f("uq_candidates_step_id_position")),
+        comment="Every text the model was sampled for, losers included.",
+    )
+    op.create_index(op.f("ix_candidates_trace_id"), "candidates", ["trace_id"], unique=False)
+    op.create_table(
+        "evaluations",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that ran it."),
+        sa.Column("tick", sa.BigInteger(), nullable=False, comment="Number of its tick."),
+        sa.Column(
+            "position", sa.BigInteger(), nullable=False, comment="Among the evaluations of the tick, from 0."
+        ),
+        sa.Column(
+            "scope", sa.Text(), nullable=False, comment="task: bound by the bootstrap; tick: written by the agent."
+        ),
+        sa.Column("title", sa.Text(), nullable=False, comment="Its title, a question."),
+        sa.Column(
+            "value",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=True,
+            comment="What it returned: a JSON value, or the repr of what is none. Null on an error.",
+        ),
+        sa.Column("error", sa.Text(), nullable=True, comment="The exception, where it raised one."),
+        sa.ForeignKeyConstraint(
+            ["step_id"], ["steps.id"], name=op.f("fk_evaluations_step_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_evaluations_trace_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_evaluations")),
+        sa.UniqueConstraint("step_id", "position", name=op.f("uq_evaluations_step_id_position")),
+        comment="Results of evaluation callbacks, the task's and the tick's.",
+    )
+    op.create_index(op.f("ix_evaluations_trace_id"), "evaluations", ["trace_id"], unique=False)
+    op.create_table(
+        "blocks",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column(
+            "index", sa.BigInteger(), nullable=False, comment="Position in the trace, from 0, without gaps."
+        ),
+        sa.Column("tick", sa.BigInteger(), nullable=False, comment="Number of its tick."),
+        sa.Column("subagent", sa.Text(), nullable=False, comment="Name of the subagent that wrote it."),
+        sa.Column("type", sa.Text(), nullable=False, comment="Its type: orientation, action, ..."),
+        sa.Column(
+            "body", sa.Text(), nullable=False, comment="The text between header and footer, not commented out."
+        ),
+        sa.Column("rendered", sa.Text(), nullable=False, comment="The block as it stands in the trace."),
+        sa.Column(
+            "timestamp", sa.Double(), nullable=False, comment="When its writing began, seconds since the epoch."
+        ),
+        sa.Column("time_remaining", sa.Double(), nullable=False, comment="Seconds left of the time budget then."),
+        sa.Column(
+            "block_size",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Tokens the model was given; null where it did not write the block.",
+        ),
+        sa.Column("bm25_query", sa.Text(), nullable=True, comment="The query that the model wrote before it."),
+        sa.Column("title", sa.Text(), nullable=True, comment="Of an observation."),
+        sa.Column(
+            "tick_start",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Of an orientation: index of the tick's first block.",
+        ),
+        sa.Column("working_directory", sa.Text(), nullable=True, comment="Of an orientation."),
+        sa.Column(
+            "compiles",
+            sa.Boolean(),
+            nullable=False,
+            comment="Whether its body is legal Python (always true of text).",
+        ),
+        sa.Column("question", sa.Text(), nullable=True, comment="What the evaluator was asked about it."),
+        sa.Column(
+            "answer",
+            sa.Boolean(),
+            nullable=True,
+            comment="The answer, drawn once with the model's own probability.",
+        ),
+        sa.Column("probability", sa.Double(), nullable=True, comment="Of the drawn answer."),
+        sa.Column(
+            "ran", sa.Boolean(), nullable=True, comment="Whether it ran without errors; null: it was not executed."
+        ),
+        sa.Column("tags", postgresql.ARRAY(sa.Text()), nullable=False, comment="Tags."),
+        sa.Column(
+            "score", sa.Double(), nullable=True, comment="Raw score: log odds after rewriting, without penalties."
+        ),
+        sa.Column("reward", sa.Double(), nullable=True, comment="Its part of the tick's reward."),
+        sa.Column("candidate_id", sa.BigInteger(), nullable=True, comment="The candidate it was made of."),
+        sa.Column("executed_by", sa.BigInteger(), nullable=True, comment="The step that executed it."),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was recorded.",
+        ),
+        sa.CheckConstraint(
+            "type in ('genesis', 'bootstrap', 'task-reminder', 'observation', 'orientation', 'action', 'error', 'debug', 'backtrack', 'expectation', 'option', 'observation-inference', 'evaluation', 'outcome', 'return')",
+            name=op.f("ck_blocks_type"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["candidate_id"], ["candidates.id"], name=op.f("fk_blocks_candidate_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["executed_by"], ["steps.id"], name=op.f("fk_blocks_executed_by"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_blocks_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_blocks")),
+        sa.UniqueConstraint("trace_id", "index", name=op.f("uq_blocks_trace_id_index")),
+        comment="The blocks of the traces, as recorded.",
+    )
+    op.create_index(op.f("ix_blocks_candidate_id"), "blocks", ["candidate_id"], unique=False)
+    op.create_index(op.f("ix_blocks_executed_by"), "blocks", ["executed_by"], unique=False)
+    op.create_table(
+        "penalties",
+        sa.Column("candidate_id", sa.BigInteger(), nullable=False, comment="The candidate."),
+        sa.Column("compiles", sa.Boolean(), nullable=False, comment="Whether it is legal Python."),
+        sa.Column("error", sa.Text(), nullable=True, comment="The syntax error, where it is not."),
+        sa.Column(
+            "rewritten", sa.Text(), nullable=True, comment="Its legal structure, where that differs from its text."
+        ),
+        sa.Column("syntax", sa.Double(), nullable=False, comment="Does not compile."),
+        sa.Column(
+            "extra_elements", sa.Double(), nullable=False, comment="More top-level elements than the shape has."
+        ),
+        sa.Column(
+            "not_a_string", sa.Double(), nullable=False, comment="A prose block that does not begin with a string."
+        ),
+        sa.Column("code_in_prose", sa.Double(), nullable=False, comment="Code-like text inside a prose block."),
+        sa.Column(
+            "shape",
+            sa.Double(),
+            nullable=False,
+            comment="A callback block that is not exactly a function and its registration.",
+        ),
+        sa.Column(
+            "wrong_name", sa.Double(), nullable=False, comment="Registers another name than the function's."
+        ),
+        sa.Column(
+            "title",
+            sa.Double(),
+            nullable=False,
+            comment="An evaluation whose title is no question, or can't be read.",
+        ),
+        sa.Column(
+            "assertions",
+            sa.Double(),
+            nullable=False,
+            comment="Assertions missing, without a question, inside a try, or too many.",
+        ),
+        sa.Column(
+            "forbidden_calls", sa.Double(), nullable=False, comment="Calls that do not belong into an action."
+        ),
+        sa.Column(
+            "length_after_debug",
+            sa.Double(),
+            nullable=False,
+            comment="Length beyond 96 tokens straight after a debug block.",
+        ),
+        sa.ForeignKeyConstraint(
+            ["candidate_id"], ["candidates.id"], name=op.f("fk_penalties_candidate_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("candidate_id", name=op.f("pk_penalties")),
+        comment="What linting found in a candidate. Subtracted from its score for selection only.",
+    )
+    op.create_table(
+        "scores",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that asked."),
+        sa.Column("candidate_id", sa.BigInteger(), nullable=True, comment="The candidate asked about."),
+        sa.Column("position", sa.BigInteger(), nullable=False, comment="Of the text within the step, from 0."),
+        sa.Column(
+            "stage",
+            sa.Text(),
+            nullable=False,
+            comment="selection: as sampled; raw: as rewritten; option: asked of the model itself.",
+        ),
+        sa.Column(
+            "rubric", sa.Text(), nullable=False, comment="Version of the rubric and its calibration examples."
+        ),
+        sa.Column("question", sa.Text(), nullable=False, comment="The question."),
+        sa.Column("yes", sa.Double(), nullable=False, comment="Probability mass of yes."),
+        sa.Column("no", sa.Double(), nullable=False, comment="Probability mass of no."),
+        sa.Column(
+            "score",
+            sa.Double(),
+            nullable=True,
+            comment="Log odds; null where the model gave neither side any mass.",
+        ),
+        sa.ForeignKeyConstraint(
+            ["candidate_id"], ["candidates.id"], name=op.f("fk_scores_candidate_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_scores_step_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_scores_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_scores")),
+        sa.UniqueConstraint("step_id", "position", "question", name=op.f("uq_scores_step_id_position_question")),
+        comment="Yes/no questions put to the model: a row per text and question, never overwritten.",
+    )
+    op.create_index(op.f("ix_scores_candidate_id"), "scores", ["candidate_id"], unique=False)
+    op.create_index(op.f("ix_scores_trace_id"), "scores", ["trace_id"], unique=False)
+
+    op.execute(READER)
+
+
+def downgrade() -> None:
+    op.drop_index(op.f("ix_scores_trace_id"), table_name="scores")
+    op.drop_index(op.f("ix_scores_candidate_id"), table_name="scores")
+    op.drop_table("scores")
+    op.drop_table("penalties")
+    op.drop_index(op.f("ix_blocks_executed_by"), table_name="blocks")
+    op.drop_index(op.f("ix_blocks_candidate_id"), table_name="blocks")
+    op.drop_table("blocks")
+    op.drop_index(op.f("ix_evaluations_trace_id"), table_name="evaluations")
+    op.drop_table("evaluations")
+    op.drop_index(op.f("ix_candidates_trace_id"), table_name="candidates")
+    op.drop_table("candidates")
+    op.drop_table("ticks")
+    op.drop_table("subagents")
+    op.drop_index("ix_steps_open", table_name="steps", postgresql_where=sa.text("status in ('ready', 'running')"))
+    op.drop_table("steps")
+    op.drop_index(op.f("ix_events_trace_id"), table_name="events")
+    op.drop_table("events")
+    op.drop_index("uq_environments_open", table_name="environments", postgresql_where=sa.text("closed_at is null"))
+    op.drop_index(op.f("ix_environments_trace_id"), table_name="environments")
+    op.drop_index("ix_environments_open", table_name="environments", postgresql_where=sa.text("closed_at is null"))
+    op.drop_table("environments")
+    op.drop_index("ix_traces_running", table_name="traces", postgresql_where=sa.text("status = 'running'"))
+    op.drop_index("ix_traces_queued", table_name="traces", postgresql_where=sa.text("status = 'queued'"))
+    op.drop_index(op.f("ix_traces_bootstrap_id"), table_name="traces")
+    op.drop_table("traces")
+    op.drop_table("jobs")
+    op.drop_table("bootstraps")

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Makes .venv and installs what weavegen needs. Asks nothing; a second run takes no time.
+# PYTHON=/path/to/python3.12 chooses the interpreter, VENV=folder the place.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+# As root on Debian or Ubuntu what is missing is installed; anyone else is told.
+apt_install() {
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        fail "$* missing: install with \`sudo apt-get install $*\` (or your system's way), then try again"
+    fi
+    echo "setup: installing $*"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get install -y -q --no-install-recommends "$@" ||
+        { apt-get update -q && apt-get install -y -q --no-install-recommends "$@"; }; } </dev/null >"$log" 2>&1 ||
+        fail "apt-get could not install $*: $(tail -n 1 "$log")"
+}
+
+usable() {
+    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, '"$2"'))' 2>/dev/null
+}
+
+# Versions that requirements.lock is tested with come first; newer ones may do.
+find_python() {
+    local candidate limit
+    if [ -n "${PYTHON:-}" ]; then
+        usable "$PYTHON" 99 || fail "PYTHON=$PYTHON is no Python 3.11 or newer"
+        echo "$PYTHON"
+        return
+    fi
+    for limit in 14 99; do
+        for candidate in python3 python3.13 python3.12 python3.11; do
+            if command -v "$candidate" >/dev/null && usable "$candidate" "$limit"; then
+                echo "$candidate"
+                return
+            fi
+        done
+    done
+    fail "Python 3.11 or newer is needed, found $(python3 --version 2>/dev/null || echo none): install one, then try again"
+}
+
+fingerprint() {
+    { cat requirements.lock pyproject.toml scripts/setup.sh; pwd; } | sha256sum
+}
+
+exec 9<requirements.lock # two at once would spoil each other's work
+! command -v flock >/dev/null || flock 9
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+missing=()
+command -v tmux >/dev/null || missing+=(tmux)
+[ "${WEAVEGEN_SANDBOX:-}" = none ] || command -v bwrap >/dev/null || missing+=(bubblewrap)
+[ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
+
+if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$(fingerprint)" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+    exit 0
+fi
+
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    command -v python3 >/dev/null || apt_install python3 python3-venv
+    python=$(find_python)
+    # Debian keeps the part that puts pip into a new environment in a package of its own.
+    "$python" -c 'import ensurepip' 2>/dev/null ||
+        apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+    echo "setup: making $venv with $("$python" --version)"
+    "$python" -m venv --clear "$venv"
+fi
+echo "setup: installing requirements.lock"
+pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
+"${pip[@]}" install --require-hashes -r requirements.lock
+"${pip[@]}" install --no-deps --no-build-isolation --no-index -e .
+fingerprint >"$venv/.stamp"

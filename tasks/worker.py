@@ -1,0 +1,155 @@
+"""What every step's task does around its work: claim, keep the lease, store, advance, send."""
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from tasks.app import app
+from weavegen import config
+from weavegen.engine import Engine, Progress
+from weavegen.errors import RolloutError, StepLost, TransientError
+from weavegen.store import environments, steps
+from weavegen.store.models import StepStatus
+from weavegen.store.session import engine as database
+from weavegen.store.steps import Claimed, Message
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Done:
+    """What a step's work brought."""
+
+    result: Any
+    save: Callable[[sa.Connection], None] | None = None
+    """Writes the result's parts into their own tables."""
+    model_seconds: float | None = None
+    environment_seconds: float | None = None
+
+
+@cache
+def settings() -> config.Config:
+    return config.load()
+
+
+@cache
+def engine() -> Engine:
+    return Engine(database(), max_active=settings().max_active, resend=2 * settings().lease)
+
+
+class Leases:
+    """Renews the leases of all steps that this process works on, for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._held: set[tuple[int, int]] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._renew, name="leases", daemon=True).start()
+
+    @contextmanager
+    def hold(self, held: Claimed) -> Iterator[None]:
+        key = (held.id, held.claims)
+        with self._lock:
+            self._held.add(key)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.discard(key)
+
+    def _renew(self) -> None:
+        lease = settings().lease
+        while True:
+            time.sleep(lease / 3)
+            with self._lock:
+                held = list(self._held)
+            if not held:
+                continue
+            try:
+                with database().begin() as conn:
+                    steps.renew(conn, held, lease)
+            except sa.exc.DBAPIError as error:
+                log.warning("leases not renewed, the database does not answer: %s", error)
+
+
+leases = cache(Leases)
+
+
+def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
+    """Do one step, if it is still there to be done. Returns what Flower shows as the result."""
+    with database().begin() as conn:
+        held = steps.claim(conn, step_id, f"{socket.gethostname()}:{os.getpid()}", settings().lease)
+    if held is None:
+        return "nothing to do"
+    with leases().hold(held):
+        try:
+            done = work(held)
+        except TransientError as error:
+            return give_back(held, error)
+        except RolloutError as error:
+            return settle(held, StepStatus.FAILED, failure_kind=error.kind, failure=str(error)[:2000])
+        return settle(
+            held,
+            StepStatus.DONE,
+            done.save,
+            result=done.result,
+            model_seconds=done.model_seconds,
+            environment_seconds=done.environment_seconds,
+        )
+
+
+def settle(
+    held: Claimed, status: StepStatus, save: Callable[[sa.Connection], None] | None = None, **values: Any
+) -> str:
+    """Store the end of a step and send what follows."""
+    try:
+        progress = engine().finish(held, status, save, **values)
+    except StepLost as error:
+        return str(error)
+    follow(progress, held.trace_id)
+    return str(status)
+
+
+def give_back(held: Claimed, error: TransientError) -> str:
+    """Let the sweeper send the step again, later each time; in the end it has failed."""
+    if held.claims >= steps.MOST_CLAIMS:
+        kind = "environment" if held.step.__struct_config__.tag == "execute" else "model"
+        return settle(held, StepStatus.FAILED, failure_kind=kind, failure=f"tried {held.claims} times: {error}")
+    delay = min(30.0, 0.25 * 2.0**held.claims) * random.uniform(0.5, 1.5)
+    with database().begin() as conn:
+        steps.release(conn, held, str(error)[:2000], delay)
+    return f"again in {delay:.1f} s: {error}"
+
+
+def follow(progress: Progress, trace_id: int) -> None:
+    """After the commit: send the next steps; where a trace is over, start others and close its environment."""
+    send(progress.messages)
+    if progress.over:
+        send(engine().start_queued())
+        close_environments(trace_id)
+
+
+def close_environments(trace_id: int | None = None) -> int:
+    """Have the environments of traces that are over closed on their hosts. Returns how many."""
+    with database().begin() as conn:
+        closing = environments.to_close(conn, trace_id)
+    for id, host in closing:
+        app.send_task("weavegen.close", args=[id], queue=f"execute.{host}", argsrepr=f"trace {id}")
+    return len(closing)
+
+
+def send(messages: Iterable[Message]) -> None:
+    """Hand steps to Celery. What gets lost here, the sweeper sends again."""
+    for message in messages:
+        app.send_task(
+            f"weavegen.{message.kind}", args=[message.step_id], queue=message.queue, argsrepr=message.label
+        )

@@ -1,0 +1,36 @@
+"""What every agent program is given, and the type of what it is."""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from weavegen.choose import derive_seed
+from weavegen.journal import Cursor, Program
+from weavegen.settings import Settings
+from weavegen.steps import Effect, Step
+
+R = TypeVar("R")
+Part: TypeAlias = Generator[Step | tuple[Step, ...] | Effect, Any, R]
+"""A part of a program, used with `yield from`."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One tick of one agent. All of it is the same at every replay; the cursor says how far the replay is."""
+
+    settings: Settings
+    cursor: Cursor
+    bootstrap: str = ""
+    """Source of the bootstrap file, in tick 0, which writes it into the trace."""
+
+    @property
+    def number(self) -> int:
+        """0 is the bootstrap's own tick."""
+        return self.cursor.start.tick
+
+    def seed(self, purpose: str) -> int:
+        """A seed that depends on the trace's seed, the tick, and how many steps the program has taken."""
+        return derive_seed(self.cursor.start.trace_seed, self.number, self.cursor.ordinal, purpose)
+
+
+Agent: TypeAlias = Callable[[Tick], Program]

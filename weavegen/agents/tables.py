@@ -1,0 +1,69 @@
+"""The texts that weavegen itself writes into a trace: genesis, problem map, outcome table."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+import weavegen
+from weavegen.steps import Evaluated, Executed, SubagentState
+
+LONGEST_VALUE = 2000
+"""Characters of a value in a table."""
+
+
+@cache
+def genesis() -> str:
+    """The file that implements the agent's API: the model reads the very code that runs it."""
+    return (Path(weavegen.__file__).parent / "environment" / "api.py").read_text()
+
+
+def problem_map(subagents: Sequence[SubagentState]) -> str:
+    """Every subagent's task and where it stands, nested by parent.
+
+    It has no clock in it (the block's header has the time that remains), so that equal seeds give equal bodies.
+    """
+    children: dict[str | None, list[SubagentState]] = {}
+    for subagent in subagents:
+        children.setdefault(subagent.parent, []).append(subagent)
+    return "\n".join(["Problem map:", *_branch(children, None, "")])
+
+
+def _branch(children: dict[str | None, list[SubagentState]], parent: str | None, indent: str) -> Iterable[str]:
+    for subagent in children.get(parent, []):
+        state = "completed" if subagent.completed else "in progress"
+        yield f"{indent}- {subagent.name}: {state}, time budget {subagent.time_budget:g} minutes"
+        for line in subagent.description.strip().split("\n"):
+            yield f"{indent}    {line}"
+        yield f"{indent}  returns: {_short(subagent.schema)}"
+        for evaluated in subagent.evaluations:
+            yield f"{indent}  {evaluated.title} {_verdict(evaluated)}"
+        if subagent.completed:
+            yield f"{indent}  returned: {_short(subagent.returned)}"
+        yield from _branch(children, subagent.name, indent + "  ")
+
+
+def outcome_table(action: Executed | None, evaluations: Sequence[Evaluated]) -> str:
+    """The action's and every evaluation's title and result."""
+    rows = ["Outcome:"]
+    if action is None:
+        rows.append("action | none ran in this tick | ERROR")
+    else:
+        title = action.registered[-1] if action.registered else "action"
+        rows.append(f"action | {title} | {_short(action.value)}")
+    rows += [
+        f"{evaluated.scope} evaluation | {evaluated.title} | {_verdict(evaluated)}" for evaluated in evaluations
+    ]
+    return "\n".join(rows)
+
+
+def _verdict(evaluated: Evaluated) -> str:
+    return "ERROR" if evaluated.error is not None else _short(evaluated.value)
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else "True" if value is True else "False" if value is False else None
+    if text is None:
+        text = msgspec.json.encode(value).decode()
+    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."

@@ -1,0 +1,125 @@
+"""The weave agent. One tick, top to bottom (WEAVE section 3).
+
+This is a program in the sense of journal.py: it yields what is to be done and knows nothing of queues or SQL.
+"""
+
+import msgspec
+
+from weavegen import prompts
+from weavegen.agents import tables
+from weavegen.agents.program import Part, Tick
+from weavegen.agents.reward import tick_reward
+from weavegen.agents.write_block import open_prompt, probability, write_block
+from weavegen.blocks import BlockType
+from weavegen.journal import Program
+from weavegen.steps import Append, Ended, Execute, Executed, Failure, Score
+
+
+def weave(t: Tick) -> Program:
+    """The bootstrap's tick first, then one tick after another until the agent returns to its caller."""
+    return (yield from (bootstrap(t) if t.number == 0 else tick(t)))
+
+
+def tick(t: Tick) -> Part[Ended]:
+    """Look, think, act, say what should have happened, check it."""
+    world: Executed = yield Execute(op="begin")
+    yield Append(type=BlockType.TASK_REMINDER, body=tables.problem_map(world.subagents))
+    for view in world.views:
+        if view.error is None:
+            yield Append(type=BlockType.OBSERVATION, title=view.title, body=view.text)
+        else:
+            yield error_block(view.error)
+
+    yield from prose(t, BlockType.ORIENTATION, tick_start=t.cursor.start.blocks, directory=world.working_directory)
+    action = yield from attempt(t, BlockType.ACTION)
+    if action is not None:
+        if (yield from prose(t, BlockType.EXPECTATION)):
+            yield from reconsider_views(t)
+        yield from attempt(t, BlockType.EVALUATION)
+    return (yield from outcome(t, action))
+
+
+def bootstrap(t: Tick) -> Part[Ended]:
+    """The hand-written first tick: the framework's own text, then the bootstrap file and what came of it."""
+    yield Append(type=BlockType.GENESIS, body=tables.genesis())
+    action: Executed = yield Execute(op="bootstrap")
+    yield Append(type=BlockType.BOOTSTRAP, body=t.bootstrap, ran=action.error is None, executed=0)
+    if action.error is not None:
+        yield error_block(action.error)
+        return Ended(done=True, failed="bootstrap", reason=f"{action.error.type}: {action.error.message}")
+    return (yield from outcome(t, action))
+
+
+def prose(t: Tick, type: BlockType, *, tick_start: int | None = None, directory: str | None = None) -> Part[bool]:
+    """A block that is text and is not executed. True if it compiled."""
+    written = yield from write_block(t, type, tick_start=tick_start, directory=directory)
+    yield written.append
+    if not written.compiles:
+        yield Append(type=BlockType.ERROR, body=written.error)
+    return written.compiles
+
+
+def attempt(t: Tick, type: BlockType) -> Part[Executed | None]:
+    """Write a callback block and execute it; on an error think about it and try again. None if it never ran.
+
+    An action that the model itself holds in low regard is taken back, once a tick, instead of executed.
+    """
+    backtracked, after_debug = type is not BlockType.ACTION, False
+    for left in reversed(range(t.settings.attempts)):
+        written = yield from write_block(t, type, after_debug=after_debug)
+        if not written.compiles:
+            yield written.append
+            yield Append(type=BlockType.ERROR, body=written.error)
+        elif left and not backtracked and written.score < t.settings.backtrack_below:
+            backtracked = True
+            yield written.append
+            yield from prose(t, BlockType.BACKTRACK)
+            continue
+        else:
+            executed = yield from run_block(t, written.append)
+            if executed.error is None:
+                return executed
+        if left:
+            after_debug = yield from prose(t, BlockType.DEBUG)
+    return None
+
+
+def run_block(t: Tick, draft: Append) -> Part[Executed]:
+    """Execute a block, then record it with what really happened; an exception becomes an error block."""
+    ordinal = t.cursor.ordinal
+    executed: Executed = yield Execute(op="run", type=draft.type, source=draft.body)
+    yield msgspec.structs.replace(draft, ran=executed.error is None, executed=ordinal)
+    if executed.error is not None:
+        yield error_block(executed.error)
+    return executed
+
+
+def reconsider_views(t: Tick) -> Part[None]:
+    """Ask the model whether its observation views should change; if it says so, let it change them."""
+    draft = Append(type=BlockType.OPTION, body="", began=t.cursor.now)
+    question = prompts.option_question()
+    [[answer]] = yield Score(prompt=open_prompt(t, draft), questions=(question,), texts=("",))
+    option = yield msgspec.structs.replace(draft, question=question, yes=probability(answer))
+    if option.label.answer:
+        written = yield from write_block(t, BlockType.OBSERVATION_INFERENCE)
+        if written.compiles:
+            yield from run_block(t, written.append)
+        else:
+            yield written.append
+            yield Append(type=BlockType.ERROR, body=written.error)
+
+
+def outcome(t: Tick, action: Executed | None) -> Part[Ended]:
+    """Run the task's and the tick's evaluations, write down how everything came out, and reward the tick."""
+    checked: Executed = yield Execute(op="evaluate")
+    for evaluated in checked.evaluations:
+        if evaluated.error is not None:
+            yield error_block(evaluated.error)
+    yield Append(type=BlockType.OUTCOME, body=tables.outcome_table(action, checked.evaluations))
+    yield tick_reward(t.cursor.recorded, checked.evaluations, t.settings)
+    main = checked.subagents[0]
+    return Ended(done=main.completed, returned=main.returned)
+
+
+def error_block(failure: Failure) -> Append:
+    return Append(type=BlockType.ERROR, body=failure.traceback or f"{failure.type}: {failure.message}")

@@ -1,0 +1,209 @@
+"""The engine: from a step's result to the next steps, in one transaction.
+
+Claim a step, do its work with no transaction open, then `finish` it: store the result by compare-and-set,
+replay the trace's tick over its journal (journal.py), apply what the program newly asked for, commit. What is
+returned are messages to send, after the commit and never before.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from weavegen import journal
+from weavegen.agents import AGENTS, Tick
+from weavegen.errors import JournalMismatch
+from weavegen.settings import Settings
+from weavegen.steps import Append, Note, Reward
+from weavegen.store import blocks, environments, steps, traces
+from weavegen.store.models import StepStatus, TraceStatus
+from weavegen.store.steps import Claimed, Message
+from weavegen.store.traces import Locked
+
+log = logging.getLogger(__name__)
+REMEMBERED = 4096
+"""Traces whose unchanging part a process keeps in memory."""
+MOST_RESTARTS = 3
+"""Of one tick, after the software changed under it; one more and the trace fails."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an advance left to do, once it is committed."""
+
+    messages: list[Message]
+    over: bool = False
+    """The trace is over: another may start, and its environment is to be closed."""
+
+
+class Engine:
+    """Advances traces. Holds nothing that matters: all state is in Postgres."""
+
+    def __init__(self, db: sa.Engine, *, max_active: int, resend: float) -> None:
+        self.db = db
+        self.max_active = max_active
+        self.resend = resend
+        """Seconds after which a step that nobody took is sent again."""
+        self._fixed: dict[int, traces.Fixed] = {}
+
+    def fixed(self, conn: sa.Connection, trace_id: int) -> traces.Fixed:
+        """What never changes about a trace; read once per process."""
+        if trace_id not in self._fixed:
+            if len(self._fixed) >= REMEMBERED:
+                self._fixed.clear()
+            self._fixed[trace_id] = traces.fixed(conn, trace_id)
+        return self._fixed[trace_id]
+
+    def finish(
+        self, held: Claimed, status: StepStatus, save: Callable[[sa.Connection], None] | None = None, **values: Any
+    ) -> Progress:
+        """Store what came of a step, keep its parts in their tables with `save`, and advance its trace."""
+        with self.db.begin() as conn:
+            trace = traces.lock(conn, held.trace_id)
+            steps.finish(conn, held, status, **values)
+            if save is not None:
+                save(conn)
+            return self._advance(conn, trace)
+
+    def advance(self, trace_id: int) -> Progress:
+        """Advance a trace whose steps are all done; does nothing where there is nothing to do."""
+        with self.db.begin() as conn:
+            return self._advance(conn, traces.lock(conn, trace_id))
+
+    def start_queued(self) -> list[Message]:
+        """Start queued traces while there is room for them."""
+        messages: list[Message] = []
+        with self.db.begin() as conn:
+            started = traces.to_start(conn, self.max_active)
+            for trace_id in started:
+                minutes = self.fixed(conn, trace_id).settings.time_budget
+                now = float(
+                    conn.execute(sa.select(sa.func.extract("epoch", sa.func.clock_timestamp()))).scalar_one()
+                )
+                traces.update(conn, trace_id, deadline=round(now + 60 * minutes, 3))
+                traces.begin_tick(conn, trace_id, 0, 0)
+                traces.event(conn, trace_id, "started")
+                messages += self._advance(conn, traces.lock(conn, trace_id)).messages
+        return messages
+
+    def _advance(self, conn: sa.Connection, trace: Locked) -> Progress:
+        if trace.status != TraceStatus.RUNNING:
+            return Progress([])
+        savepoint = conn.begin_nested()
+        try:
+            progress = self._replay(conn, trace)
+            savepoint.commit()
+        except sa.exc.DBAPIError:
+            raise
+        except Exception as error:
+            savepoint.rollback()
+            log.exception("trace %d: advancing failed", trace.id)
+            self._fail(conn, trace, "bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+            return Progress([], over=True)
+        return progress
+
+    def _replay(self, conn: sa.Connection, trace: Locked) -> Progress:
+        fixed = self.fixed(conn, trace.id)
+        while True:
+            start, run = traces.current_tick(conn, trace, fixed.seed)
+            try:
+                entries, ids = steps.load(conn, trace.id, start.tick, run)
+                cursor = journal.Cursor(start)
+                tick = Tick(fixed.settings, cursor, fixed.bootstrap)
+                advance = journal.replay(AGENTS[fixed.agent](tick), cursor, entries)
+            except JournalMismatch as error:
+                trace = self._restart(conn, trace, start, run, str(error))
+                continue
+            trace = self._apply(conn, trace, start, advance, ids)
+            if advance.steps:
+                host = environments.host(conn, trace.id)
+                messages = steps.insert_ready(conn, trace.id, start.tick, run, advance.steps, host, self.resend)
+                return Progress(messages)
+            if advance.ended is None:
+                return Progress([])
+            traces.end_tick(conn, trace.id, start.tick)
+            steps.forget_results(conn, trace.id, start.tick)
+            if advance.ended.failed is not None:
+                self._fail(conn, trace, advance.ended.failed, advance.ended.reason or "", None)
+                return Progress([], over=True)
+            because = "returned" if advance.ended.done else spent_budget(trace, start, fixed.settings, cursor.now)
+            traces.update(conn, trace.id, ticks=start.tick)
+            if because is not None:
+                self._end(conn, trace, because, advance.ended.returned)
+                return Progress([], over=True)
+            traces.begin_tick(conn, trace.id, start.tick + 1, trace.blocks)
+
+    def _apply(
+        self,
+        conn: sa.Connection,
+        trace: Locked,
+        start: journal.Start,
+        advance: journal.Advance,
+        ids: dict[int, int],
+    ) -> Locked:
+        """Apply the new effects. Returns the trace's row as it is now."""
+        drafts = [(effect, block) for effect, block in advance.effects if isinstance(effect, Append) and block]
+        for effect, _ in advance.effects:
+            if isinstance(effect, Reward):
+                traces.reward_tick(conn, trace.id, start.tick, effect.reward)
+            elif isinstance(effect, Note):
+                traces.event(conn, trace.id, effect.kind, effect.detail)
+        if drafts:
+            size = blocks.append(conn, trace.id, start.tick, drafts, ids)
+            trace = replace(trace, blocks=trace.blocks + len(drafts), bytes=trace.bytes + size)
+            traces.update(conn, trace.id, blocks=trace.blocks, bytes=trace.bytes)
+        for effect, _ in advance.effects:
+            if isinstance(effect, Reward):
+                blocks.give(conn, trace.id, effect)
+        return trace
+
+    def _restart(self, conn: sa.Connection, trace: Locked, start: journal.Start, run: int, reason: str) -> Locked:
+        """Begin the tick anew: the program is another one than that which wrote its journal."""
+        if run >= MOST_RESTARTS:
+            raise JournalMismatch(f"tick {start.tick} was restarted {run} times: {reason}")
+        steps.void(conn, trace.id)
+        traces.restart_tick(conn, trace.id, start.tick)
+        size = blocks.drop_from(conn, trace.id, start.blocks)
+        traces.update(conn, trace.id, blocks=start.blocks, bytes=size)
+        traces.event(conn, trace.id, "tick restarted", reason)
+        return traces.lock(conn, trace.id)
+
+    def _end(self, conn: sa.Connection, trace: Locked, because: str, returned: Any) -> None:
+        traces.update(
+            conn,
+            trace.id,
+            status=TraceStatus.ENDED,
+            ended_because=because,
+            returned=returned,
+            finished_at=sa.func.clock_timestamp(),
+        )
+        traces.event(conn, trace.id, "ended", because)
+
+    def _fail(self, conn: sa.Connection, trace: Locked, kind: str, reason: str, evidence: str | None) -> None:
+        steps.void(conn, trace.id)
+        line = " ".join(reason.split())[:500]
+        traces.update(
+            conn,
+            trace.id,
+            status=TraceStatus.FAILED,
+            failure_kind=kind,
+            failure=line,
+            finished_at=sa.func.clock_timestamp(),
+        )
+        traces.event(conn, trace.id, "failed", evidence or line)
+
+
+def spent_budget(trace: Locked, start: journal.Start, settings: Settings, now: float) -> str | None:
+    """Which budget is spent, or None."""
+    if settings.ticks is not None and start.tick >= settings.ticks:
+        return "ticks"
+    if settings.blocks is not None and trace.blocks >= settings.blocks:
+        return "blocks"
+    if settings.until_bytes is not None and trace.bytes >= settings.until_bytes:
+        return "bytes"
+    if settings.sampled_tokens is not None and trace.sampled_tokens >= settings.sampled_tokens:
+        return "tokens"
+    return "time" if now >= start.deadline else None

@@ -1,0 +1,154 @@
+"""Enqueue: check everything first, then write the job in one transaction. Nothing is half-written."""
+
+import random
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weavegen import config
+from weavegen.agents import AGENTS
+from weavegen.environment.client import dry_run
+from weavegen.errors import UsageError, WeavegenError
+from weavegen.lint import syntax_error
+from weavegen.render import clean
+from weavegen.settings import settings as read_settings
+from weavegen.store import jobs
+from weavegen.store.jobs import Order
+from weavegen.store.session import engine as database
+
+TRIED = 8
+"""Bootstraps of a job that are run once before it is enqueued. One that fails later is data of its traces."""
+
+
+class Row(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of a jobs file: one bootstrap file, how many traces of it, with which parameters."""
+
+    bootstrap: str
+    n: int = 1
+    params: dict[str, Any] = {}
+    seed: int | None = None
+
+
+def enqueue(
+    *files: str | Path,
+    n: int = 1,
+    params: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+    model: str | None = None,
+    agent: str = "weave",
+    settings: Mapping[str, Any] | None = None,
+    check: bool = True,
+) -> int:
+    """Enqueue `n` traces of each bootstrap file. Returns the job's id. Raises UsageError.
+
+    `settings` are those of weavegen/settings.py that differ from the defaults, such as `{"ticks": 10}`.
+    `params` is what the bootstrap reads as `args.params`. `check` runs each bootstrap once in a sandbox first.
+    """
+    orders = [Order(Path(file).name, read(file), dict(params or {})) for file in files for _ in range(positive(n))]
+    return submit(orders, name=name, seed=seed, model=model, agent=agent, settings=settings, check=check)
+
+
+def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | None = None, **options: Any) -> int:
+    """Enqueue `n` traces of a bootstrap given as text. Options as in `enqueue`; it is not run first."""
+    orders = [Order("bootstrap.py", bootstrap, dict(params or {}))] * positive(n)
+    return submit(orders, **{"check": False, **options})
+
+
+def rows(path: str | Path) -> list[Order]:
+    """The traces that a jobs file asks for: one JSON object per line, as in Row. Raises UsageError."""
+    orders: list[Order] = []
+    folder = Path(path).parent
+    for number, line in enumerate(read(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = msgspec.json.decode(line, type=Row)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            known = ", ".join(Row.__struct_fields__)
+            raise UsageError(f"{path}, line {number}: {error}; a row has these keys: {known}") from None
+        file = Path(row.bootstrap) if Path(row.bootstrap).exists() else folder / row.bootstrap
+        orders += [Order(file.name, read(file), row.params, row.seed)] * positive(row.n)
+    if not orders:
+        raise UsageError(f"{path} has no rows: give one JSON object per line, such as " + EXAMPLE)
+    return orders
+
+
+EXAMPLE = '{"bootstrap": "bootstraps/tictactoe.py", "n": 4, "params": {"opponent": "minimax"}}'
+
+
+def submit(
+    orders: Sequence[Order],
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    model: str | None = None,
+    agent: str = "weave",
+    settings: Mapping[str, Any] | None = None,
+    check: bool = True,
+) -> int:
+    """Check and write a job. Returns its id. Raises UsageError, and then nothing was written."""
+    if not orders:
+        raise UsageError("nothing to enqueue: name at least one bootstrap file")
+    if agent not in AGENTS:
+        raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
+    read_settings(dict(settings or {}))
+    distinct = {order.source: order for order in orders}
+    for order in distinct.values():
+        compile_bootstrap(order)
+    if check:
+        for order in list(distinct.values())[:TRIED]:
+            try_bootstrap(order)
+    with database().begin() as conn:
+        return jobs.enqueue(
+            conn,
+            orders,
+            name=name or orders[0].name,
+            agent=agent,
+            model=model,
+            seed=seed if seed is not None else random.SystemRandom().getrandbits(48),
+            settings=dict(settings or {}),
+            version=version("weavegen"),
+        )
+
+
+def read(path: str | Path) -> str:
+    """A text file. Raises UsageError."""
+    try:
+        return Path(path).read_text()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no UTF-8 text") from None
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}; give the path of a file") from None
+
+
+def positive(n: int) -> int:
+    if n < 1:
+        raise UsageError(f"n is {n}: give 1 or more")
+    return n
+
+
+def compile_bootstrap(order: Order) -> None:
+    """Raise UsageError where the file is no legal part of a trace."""
+    if clean(order.source) != order.source.replace("\r\n", "\n"):
+        raise UsageError(f"{order.name} holds control characters: remove them")
+    error = syntax_error(order.source)
+    if error is not None:
+        raise UsageError(f"{order.name} does not compile: {error}")
+
+
+def try_bootstrap(order: Order) -> None:
+    """Raise UsageError where the file raises, or defines no action."""
+    try:
+        executed = dry_run(config.load(), order.source, order.params)
+    except UsageError:
+        raise
+    except WeavegenError as error:
+        raise UsageError(f"{order.name} could not be tried: {error}") from None
+    if executed.error is not None:
+        raise UsageError(
+            f"{order.name} fails when it is run: {executed.error.type}: {executed.error.message}; mend it first"
+        )

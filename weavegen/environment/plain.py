@@ -1,0 +1,119 @@
+"""Whatever a callback produced, as plain text and JSON values of bounded size that repeat from run to run."""
+
+import linecache
+import math
+import re
+import traceback
+from reprlib import Repr
+from typing import Any
+
+TEXT = 20_000
+"""Characters of a view or of a string in a result."""
+MESSAGE = 2_000
+TRACEBACK = 8_000
+NODES = 2_000
+"""Values inside a result; one with more is given as its repr."""
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+SHORT = Repr()
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 500
+SHORT.maxlist = SHORT.maxtuple = SHORT.maxdict = SHORT.maxset = SHORT.maxfrozenset = 50
+
+
+def clean(text: str, limit: int = TEXT) -> str:
+    """`text` as UTF-8 and Postgres can hold it: lone surrogates and NUL are spelled out, the middle is cut."""
+    if len(text) > limit:
+        half = limit // 2
+        text = f"{text[:half]}\n... ({len(text) - 2 * half:,} characters left out) ...\n{text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def show(value: object, limit: int = MESSAGE) -> str:
+    """A bounded repr without memory addresses, whatever `__repr__` does."""
+    try:
+        text = SHORT.repr(value)
+    except Exception as error:  # noqa: BLE001 - a repr may raise anything
+        text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+    return clean(ADDRESS.sub("", text), limit)
+
+
+class _TooMuch(Exception):
+    """The value has too many parts, or contains itself."""
+
+
+def plain(value: object) -> Any:
+    """`value` as a JSON value; what is none, or has no end, as its repr."""
+    left = NODES
+
+    def walk(value: object, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > 12:
+            raise _TooMuch
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return clean(str.__str__(value))
+        if isinstance(value, int):
+            return int.__int__(value) if -(2**63) <= value < 2**63 else show(value)
+        if isinstance(value, float):
+            return float.__float__(value) if math.isfinite(value) else repr(float.__float__(value))
+        if isinstance(value, list | tuple):
+            return [walk(item, depth + 1) for item in value]
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {clean(str.__str__(key), 200): walk(item, depth + 1) for key, item in dict.items(value)}
+        return show(value)
+
+    try:
+        result = walk(value, 0)
+        return result if size(result) <= 4 * TEXT else show(value)
+    except (_TooMuch, RecursionError):
+        return show(value)
+
+
+def size(value: Any) -> int:
+    """Characters in all strings of a JSON value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list):
+        return sum(map(size, value))
+    if isinstance(value, dict):
+        return sum(len(key) + size(item) for key, item in value.items())
+    return 8
+
+
+def remember_source(name: str, source: str) -> None:
+    """Let tracebacks show the lines of a file that exists in the trace only."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+
+
+def failure(error: BaseException, stage: str, app: str) -> dict[str, str]:
+    """A `steps.Failure`. Its traceback has only the frames below `app`: the trace's blocks and its own files."""
+    name = "TimeoutError" if type(error).__name__ == "TimeLimit" else type(error).__name__
+    try:
+        message = str(error)
+    except Exception as other:  # noqa: BLE001 - a model's exception class may do anything
+        message = f"<its text raises {type(other).__name__}>"
+    return {
+        "type": clean(name, 200),
+        "message": clean(ADDRESS.sub("", message), MESSAGE),
+        "traceback": clean(ADDRESS.sub("", format_traceback(error, name, app)), TRACEBACK),
+        "stage": stage,
+    }
+
+
+def format_traceback(error: BaseException, name: str, app: str) -> str:
+    roots = ("/app/", app.rstrip("/") + "/")
+    try:
+        report = traceback.TracebackException.from_exception(error, compact=True)
+        chain, seen = [report], {id(report)}
+        for link in chain:
+            link.stack[:] = [frame for frame in link.stack if frame.filename.startswith(roots)]
+            parts = [link.__cause__, link.__context__, *(link.exceptions or ())]
+            chain += [part for part in parts if part is not None and id(part) not in seen and len(chain) < 20]
+            seen.update(map(id, chain))
+        text = "".join(report.format())
+        own = type(error).__module__ + "." + type(error).__qualname__
+        return text.replace(own, name) if own.startswith("weavegen.") else text
+    except Exception as other:  # noqa: BLE001 - see above
+        return f"{name}: <its traceback raises {type(other).__name__}>\n"

@@ -1,0 +1,267 @@
+"""The process inside the box. It keeps what a trace defines, and runs its blocks and callbacks when told to.
+
+Started as `main(spec)` by the base interpreter without site-packages. Beside it lie only the files of this
+folder that it imports. As process 1 of the box it forks at once: the parent buries orphans and dies with its
+child, and with it everything in the box.
+"""
+
+import builtins
+import functools
+import json
+import os
+import random
+import socket
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+from weavegen.environment import api, guard, weave
+from weavegen.environment.line import Line
+from weavegen.environment.plain import clean, failure, plain, remember_source
+
+MOST = 64
+"""Evaluations, subagents or titles that are reported of one operation."""
+
+
+class Failed(Exception):
+    """Model-written code raised; carries the stage, the cause is the exception."""
+
+    def __init__(self, stage: str, error: BaseException):
+        super().__init__(stage)
+        self.stage, self.error = stage, error
+
+
+class Runner:
+    """The live state of one trace, and the operations on it."""
+
+    def __init__(self, spec: dict[str, Any], line: Line, ears: guard.Ears):
+        self.spec, self.line, self.ears = spec, line, ears
+        self.clock = guard.Clock()
+        self.pid = os.getpid()
+        self.step_id = 0
+        self.app = str(spec["app"])
+        args = spec["args"]
+        self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
+        self.tree.blocks = line.blocks
+        self.current = self.tree.subagent("bootstrap", None, "Set the task up", {}, self.tree.time_budget)
+        self.module = types.ModuleType("__main__")
+        self.module.__dict__.update(
+            agent=self.tree,
+            args=types.SimpleNamespace(**args),
+            os=os, json=json, random=random, time=time, types=types, partial=functools.partial,
+            **{name: getattr(weave, name) for name in EVALUATOR},
+        )  # fmt: skip
+        self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
+        """Latest results of each subagent's task evaluations, by the subagent's id()."""
+        weave.ask = self.ask
+
+    # ------------------------------------------------------------------------------------- the loop
+
+    def serve(self) -> None:
+        """Run operations for ever. An operation may call this again, once a callback can run a subagent."""
+        while True:
+            op = self.line.jobs.get()
+            self.line.finish(int(op["step_id"]), self.execute(op))
+
+    def execute(self, op: dict[str, Any]) -> dict[str, Any]:
+        """One operation, as a `steps.Executed`; whatever happens in it becomes its error."""
+        operation = {"bootstrap": self.bootstrap, "begin": self.begin, "run": self.run, "evaluate": self.evaluate}
+        self.step_id = int(op["step_id"])
+        self.ears.begin()
+        sys.modules["__main__"] = self.module
+        self.module.__dict__.update(agent=self.tree, self=self.current, __builtins__=builtins)
+        result: dict[str, Any] = {}
+        try:
+            with self.clock.limit(float(op["seconds"])):
+                operation[op["op"]](op, result)
+        except Failed as failed:
+            result["error"] = failure(failed.error, failed.stage, self.app)
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only a callback's exception
+            result["error"] = failure(error, "process", self.app)
+        if os.getpid() != self.pid:
+            os._exit(0)  # a callback forked, and its child came back here
+        try:
+            result["subagents"] = self.subagents()
+        except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
+            result.setdefault("error", failure(error, "process", self.app))
+        result["working_directory"] = working_directory()
+        result["output"] = clean(self.ears.take())
+        return result
+
+    def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
+        with self.clock.paused():
+            return self.line.ask(self.step_id, [clean(str(prompt), 2**20) for prompt in prompts])
+
+    # ------------------------------------------------------------------------------- the operations
+
+    def bootstrap(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Execute the bootstrap file, then its action; what it registered becomes the main subagent's."""
+        if self.current.name != "bootstrap":
+            raise RuntimeError("the trace has been set up already")
+        self.run_action("/app/bootstrap.py", op["source"], result)
+        mock = self.tree.agents.pop("bootstrap")
+        main = self.tree.agents.get("main")
+        if main is None:
+            mock.name, self.tree.agents["main"], main = "main", mock, mock
+        else:
+            main.observation_views += mock.observation_views
+            main.task.evaluations += mock.task.evaluations
+            main.tools.update(mock.tools)
+            main.cache.update(mock.cache)
+            main.current_tick = mock.current_tick
+        main.end_time = time.time() + main.time_budget * 60
+        self.current = main
+
+    def begin(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Start a tick, and show every observation view."""
+        self.current.current_tick = api.Tick(self.current.current_tick.tick_id + 1)
+        views = list(self.current.observation_views)
+        result["views"] = []
+        for number, view in enumerate(views):
+            shown: dict[str, Any] = {"title": clean(str(view["title"]), 200)}
+            try:
+                text = self.within_share(len(views) - number, view["callback"])
+                shown["text"] = clean(text) if isinstance(text, str) else as_text(plain(text))
+            except BaseException as error:  # noqa: BLE001 - a view's failure is an error block
+                shown["error"] = failure(error, "view", self.app)
+            result["views"].append(shown)
+
+    def run(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Execute a block; of an action also the callback that it registered."""
+        index = len(self.tree.blocks)
+        if index and self.tree.blocks[-1]["body"] == op["source"]:
+            index -= 1  # the block was recorded before it is executed
+        name = f"/app/block_{index}.py"
+        if op.get("type") == "action":
+            self.run_action(name, op["source"], result)
+        else:
+            self.register(name, op["source"], result)
+
+    def evaluate(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Run the task's evaluations, then the tick's."""
+        task, tick = self.current.task.evaluations[:MOST], self.current.current_tick.evaluations[:MOST]
+        jobs = [("task", evaluation) for evaluation in task] + [("tick", evaluation) for evaluation in tick]
+        result["evaluations"] = []
+        for number, (scope, evaluation) in enumerate(jobs):
+            done: dict[str, Any] = {"title": clean(str(evaluation["title"]), 200), "scope": scope}
+            try:
+                done["value"] = plain(self.within_share(len(jobs) - number, evaluation["callback"]))
+            except BaseException as error:  # noqa: BLE001 - one failure must not stop the others
+                done["error"] = failure(error, "evaluation", self.app)
+            result["evaluations"].append(done)
+        self.latest[id(self.current)] = tuple(done for done in result["evaluations"] if done["scope"] == "task")
+
+    # ------------------------------------------------------------------------------- what they share
+
+    def run_action(self, name: str, source: str, result: dict[str, Any]) -> None:
+        self.current.current_tick.action = None
+        self.register(name, source, result)
+        action = self.current.current_tick.action
+        if action is None:
+            raise Failed("register", ValueError("no action was registered: call self.add_action(title, callback)"))
+        try:
+            result["value"] = plain(api.call(action["callback"], self.current))
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
+            raise Failed("callback", error) from None
+
+    def register(self, name: str, source: str, result: dict[str, Any]) -> None:
+        """Execute a block's text in the namespace that all blocks share."""
+        remember_source(name, source)
+        before = set(map(id, self.registrations()))
+        try:
+            code = compile(source, name, "exec", dont_inherit=True)
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
+            raise Failed("compile", error) from None
+        try:
+            exec(code, self.module.__dict__)
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
+            raise Failed("register", error) from None
+        finally:
+            new = [entry for entry in self.registrations() if id(entry) not in before]
+            result["registered"] = [clean(str(entry["title"]), 200) for entry in new[:MOST]]
+
+    def registrations(self) -> list[dict[str, Any]]:
+        tick = self.current.current_tick
+        action = [tick.action] if tick.action is not None else []
+        return [*action, *tick.evaluations, *self.current.observation_views, *self.current.task.evaluations]
+
+    def within_share(self, sharers: int, callback: Callable[[Any], Any]) -> Any:
+        """Call back with an equal share of the time left: one that hangs leaves some to the rest."""
+        left = self.clock.deadline - time.monotonic()
+        if sharers == 1:
+            return api.call(callback, self.current)
+        with self.clock.limit(left / sharers):
+            return api.call(callback, self.current)
+
+    def subagents(self) -> list[dict[str, Any]]:
+        """The problem map."""
+        return [
+            {
+                "name": clean(str(subagent.name), 200),
+                "parent": None if subagent.parent is None else clean(str(subagent.parent), 200),
+                "description": clean(str(subagent.task.description)),
+                "schema": schema if isinstance(schema := plain(subagent.schema), dict) else {},
+                "time_budget": min(max(float(subagent.time_budget), 0.0), 1e9),
+                "evaluations": self.latest.get(id(subagent), ()),
+                "completed": bool(subagent.completed),
+                "returned": plain(subagent.returned),
+            }
+            for subagent in list(self.tree.agents.values())[:MOST]
+        ]
+
+
+EVALUATOR = (
+    "simple_evaluate_outputs",
+    "simple_bayes_evaluate_outputs",
+    "make_simple_score_prompt",
+    "make_simple_bayes_score_prompt",
+)
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else clean(json.dumps(value, ensure_ascii=False))
+
+
+def working_directory() -> str:
+    try:
+        return clean(os.getcwd(), 1_000)
+    except OSError:
+        return "(deleted)"
+
+
+def bury_orphans() -> None:
+    """As process 1: fork, and in the parent reap whatever dies, until the child does. Returns in the child."""
+    child = os.fork()
+    if child == 0:
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (1, 2):
+        os.dup2(null, number)
+    os.closerange(3, 1024)
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def main(text: str) -> None:
+    """Serve the trace that `text`, a JSON object made by `client.Environment.start`, describes."""
+    if os.getpid() == 1:
+        bury_orphans()
+    spec = json.loads(text)
+    os.chdir(spec["app"])
+    os.umask(0o022)
+    listener = socket.socket(fileno=int(spec["listener"]))
+    os.closerange(3, listener.fileno())
+    os.closerange(listener.fileno() + 1, 1024)
+    os.set_inheritable(listener.fileno(), False)
+    sys.path.insert(0, spec["app"])
+    sys.modules["weave"] = weave
+    random.seed(int(spec["seed"]))
+    ears = guard.Ears()
+    line = Line(listener, ears)
+    runner = Runner(spec, line, ears)
+    line.start()
+    runner.serve()

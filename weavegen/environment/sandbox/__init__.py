@@ -1,0 +1,151 @@
+"""Where environment processes run: the contract of the providers, and their choice by name."""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil  # type: ignore[import-untyped]
+
+from weavegen.environment.sandbox.children import collect
+from weavegen.errors import EnvironmentFailure, UsageError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one environment may use."""
+
+    seconds: float = 30.0
+    """Wall time of one operation; a callback that takes longer gets an exception."""
+    grace: float = 5.0
+    """After `seconds` and this the whole environment is killed: it no longer reacts to its own clock."""
+    start: float = 20.0
+    """Seconds within which a new environment must answer."""
+    memory: int = 4 * 2**30
+    """Bytes of address space, of each process."""
+    processes: int = 128
+    """Processes and threads together."""
+    file_size: int = 256 * 2**20
+    """Bytes of one file."""
+    files: int = 512
+    """Open files, of each process."""
+    temporary: int = 256 * 2**20
+    """Bytes in /tmp and /dev/shm, each."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a process in the box finds things."""
+
+    app: str
+    """The workspace."""
+    code: str
+    """The folder that `weavegen.environment` can be imported from."""
+    python: str
+    """An interpreter without third-party packages."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """What a provider is to start."""
+
+    workspace: Path
+    """The one folder that can be written to, on the host; it exists."""
+    uid: int
+    """A user id of its own for this box, for providers that run as root."""
+    command: tuple[str, ...]
+    environ: dict[str, str]
+    """All of the environment variables that it gets, besides PATH, HOME and LANG."""
+    folders: dict[str, Path]
+    """Folders to show, read-only, in the workspace under these names."""
+    descriptors: tuple[int, ...]
+    """Open files that the command inherits under the same numbers."""
+    log: Path
+    """Where complaints go that come before the command speaks for itself."""
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A running box. It can be made again, by another process, from its two numbers."""
+
+    pid: int
+    """The process whose death ends everything in the box."""
+    created: float
+    """When that process began, so that another one with the same number is not taken for it."""
+
+    @classmethod
+    def of(cls, pid: int) -> "Handle":
+        """Raises EnvironmentFailure if there is no such process."""
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.NoSuchProcess:
+            raise EnvironmentFailure("the environment process died at once") from None
+
+    def alive(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.created) < 2
+            return same and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        except psutil.NoSuchProcess:
+            return False
+
+    def kill(self, *, family: bool = False) -> None:
+        """Kill the process, if it lives; with its descendants and its process group, if these are asked for."""
+        if not self.alive():
+            return
+        try:
+            process = psutil.Process(self.pid)
+            members = [process, *(process.children(recursive=True) if family else [])]
+            if family:
+                os.killpg(self.pid, signal.SIGKILL)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            return
+        for member in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+
+    def wait(self, seconds: float) -> None:
+        """Until it has ended. Raises EnvironmentFailure if it has not by then."""
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > deadline:
+                raise EnvironmentFailure(f"process {self.pid} has not ended within {seconds:g} seconds")
+            collect()
+            time.sleep(0.002)
+
+
+class Sandbox(Protocol):
+    """One way of running a command away from everything else. `check.check` tells whether it keeps its word."""
+
+    name: str
+
+    def layout(self, workspace: Path) -> Layout:
+        """Where the command of a box with this workspace will find things."""
+        ...
+
+    def start(self, box: Box) -> Handle:
+        """Start the command so that it outlives the caller. Raises EnvironmentFailure."""
+        ...
+
+    def kill(self, handle: Handle, wait: float = 5.0) -> None:
+        """End everything in the box, and wait until it has ended. Raises EnvironmentFailure if it does not."""
+        ...
+
+    def uid(self, trace_id: int, workspaces: Path) -> int:
+        """The user id for a trace's box."""
+        ...
+
+
+def provider(name: str) -> Sandbox:
+    """The sandbox that a setting names. Raises UsageError."""
+    from weavegen.environment.sandbox.bubblewrap import Bubblewrap
+    from weavegen.environment.sandbox.none import NoSandbox
+
+    providers: dict[str, type[Bubblewrap] | type[NoSandbox]] = {"bubblewrap": Bubblewrap, "none": NoSandbox}
+    if name not in providers:
+        raise UsageError(f"there is no sandbox {name!r}: set WEAVEGEN_SANDBOX to one of {', '.join(providers)}")
+    return providers[name]()

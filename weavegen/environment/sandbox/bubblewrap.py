@@ -1,0 +1,161 @@
+"""Boxes made by bubblewrap: namespaces of their own, a read-only system, no capabilities, no way out."""
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+from weavegen.environment.sandbox import Box, Handle, Layout
+from weavegen.environment.sandbox.children import adopt, tail
+from weavegen.errors import EnvironmentFailure, UsageError
+
+FIRST_UID = 1_900_000_000
+"""Above what systemd hands out to containers, below 2**31."""
+IN_BOX = ("api", "guard", "line", "plain", "runner", "weave", "wire")
+"""Modules of weavegen.environment that can be seen inside."""
+PREFIX = Path(os.path.realpath(sys.base_prefix))
+PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+
+
+class Bubblewrap:
+    """Started by root: an unused real user id for each box, no user namespace, so that process limits count.
+
+    Started by anyone else: a user namespace. Either way no capabilities, and none to be had.
+    """
+
+    name = "bubblewrap"
+
+    def layout(self, workspace: Path) -> Layout:
+        return Layout(app="/app", code="/opt/weave", python=str(PYTHON))
+
+    def uid(self, trace_id: int, workspaces: Path) -> int:
+        """Distinct among 100,000 consecutive traces of one installation, and from most other installations."""
+        if os.getuid() != 0:
+            return os.getuid()
+        installation = zlib.crc32(os.fsencode(workspaces)) % 2_000
+        return FIRST_UID + installation * 100_000 + trace_id % 100_000
+
+    def start(self, box: Box) -> Handle:
+        tools = ["bwrap", "prlimit", *(["setpriv"] if os.getuid() == 0 else [])]
+        if missing := [tool for tool in tools if shutil.which(tool) is None]:
+            raise UsageError(
+                f"{' and '.join(missing)} not found: install bubblewrap and util-linux, or give up isolation with "
+                "WEAVEGEN_SANDBOX=none"
+            )
+        info, info_end = os.pipe()
+        hosts, hosts_end = os.pipe()
+        os.write(hosts_end, HOSTS.encode())
+        os.close(hosts_end)
+        try:
+            with box.log.open("ab") as log:
+                process = subprocess.Popen(
+                    [*self.arguments(box, info_end, hosts), *box.command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(info_end, hosts, *box.descriptors),
+                    start_new_session=True,
+                    cwd="/",
+                    env={"PATH": os.environ.get("PATH", os.defpath)},
+                )
+            os.close(info_end)
+            info_end = -1
+            adopt(process)
+            return self.read_info(info, box)
+        finally:
+            for descriptor in (info, info_end, hosts):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def read_info(self, info: int, box: Box) -> Handle:
+        """bubblewrap writes the pid of the box's process 1 as soon as it exists."""
+        text, deadline = b"", time.monotonic() + box.limits.start
+        while not text.rstrip().endswith(b"}"):
+            ready, _, _ = select.select([info], [], [], max(deadline - time.monotonic(), 0))
+            data = os.read(info, 4096) if ready else b""
+            if not data:
+                raise EnvironmentFailure(f"bubblewrap did not start: {tail(box.log) or 'no word from it'}")
+            text += data
+        return Handle.of(int(json.loads(text)["child-pid"]))
+
+    def kill(self, handle: Handle, wait: float = 5.0) -> None:
+        """Process 1 takes everything in its process namespace with it."""
+        handle.kill()
+        handle.wait(wait)
+
+    def arguments(self, box: Box, info: int, hosts: int) -> list[str]:
+        """The whole command line before the command."""
+        code = Path(__file__).resolve().parent.parent
+        limits = box.limits
+        arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
+        arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--info-fd", str(info)]
+        arguments += ["--hostname", "localhost"]
+        if os.getuid() == 0:
+            for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+                arguments += ["--cap-add", capability]
+            arguments[1:1] = ["--cap-drop", "ALL"]
+        else:
+            arguments += ["--unshare-user", "--cap-drop", "ALL"]
+        arguments += system()
+        arguments += [
+            "--perms",
+            "0755",
+            "--dir",
+            "/etc",
+            "--perms",
+            "0444",
+            "--ro-bind-data",
+            str(hosts),
+            "/etc/hosts",
+        ]
+        for folder in ("/tmp", "/dev/shm"):
+            arguments += ["--size", str(limits.temporary), "--perms", "1777", "--tmpfs", folder]
+        inside = "/opt/weave/weavegen/environment"
+        for folder in ("/opt", "/opt/weave", "/opt/weave/weavegen", inside):
+            arguments += ["--perms", "0755", "--dir", folder]
+        for module in IN_BOX:
+            arguments += ["--ro-bind", str(code / f"{module}.py"), f"{inside}/{module}.py"]
+        arguments += ["--bind", str(box.workspace), "/app"]
+        for name, source in box.folders.items():
+            arguments += ["--ro-bind", str(source), f"/app/{name}"]
+        arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
+        arguments += ["--clearenv"]
+        environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8", **box.environ}
+        for name, value in environ.items():
+            arguments += ["--setenv", name, value]
+        arguments.append("--")
+        if os.getuid() == 0:
+            arguments += [
+                "setpriv",
+                f"--reuid={box.uid}",
+                f"--regid={box.uid}",
+                "--clear-groups",
+                "--no-new-privs",
+            ]
+            arguments += ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+        arguments += ["prlimit", f"--nproc={limits.processes}", f"--as={limits.memory}"]
+        return [*arguments, f"--fsize={limits.file_size}", f"--nofile={limits.files}", "--core=0", "--"]
+
+
+def system() -> list[str]:
+    """The system's programs and libraries, and the base interpreter, to be read only."""
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/", name)
+        if path.is_symlink():
+            arguments += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            arguments += ["--ro-bind", str(path), str(path)]
+    if not PREFIX.is_relative_to("/usr"):
+        for parent in reversed(PREFIX.parents[:-1]):
+            arguments += ["--perms", "0755", "--dir", str(parent)]
+        arguments += ["--ro-bind", str(PREFIX), str(PREFIX)]
+    if Path("/nix/store").is_dir():
+        arguments += ["--ro-bind", "/nix/store", "/nix/store"]
+    return [*arguments, "--proc", "/proc", "--dev", "/dev"]

@@ -1,0 +1,95 @@
+"""Yes/no questions to the model from inside a callback. In the box this is the module `weave`."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+ScorePrompt = Callable[[str], str]
+"""Turns a text into a prompt that ends where the model is to answer yes or no."""
+
+EXAMPLES = """\
+# A few questions whose right probabilities are known, to calibrate the answers:
+#q: A fair coin was thrown. Did it come up heads? No. (50%)
+#q: A ticket wins once in a hundred draws. Did this one win? Yes. (1%)
+#q: A die was rolled. Does it show a six? No. (83.3%)
+#q: Does the word "yes" have three letters? Yes. (99.9%)
+# The answer to the next question is yes or no, and nothing else.
+"""
+
+
+class Score(float):
+    """A probability. `.item()` is for programs that expect a tensor's element."""
+
+    def item(self) -> float:
+        return float(self)
+
+
+def ask(prompts: list[str]) -> list[tuple[float, float]]:
+    """The model's mass of yes and of no after each prompt. The runner puts its own function here."""
+    raise RuntimeError("the evaluator can only be asked while a callback runs")
+
+
+def make_score_prompt_vllm(template: str, suffix: str, prompt: str, response: str) -> str:
+    """Fill {prompt} and {response} of a template; a response that repeats the prompt is given without it."""
+    return template.format(prompt=prompt, response=response[len(prompt) :]) + suffix
+
+
+def make_bayes_score_prompt_vllm(template: str, suffix: str, prompt: str, parent_q: str, response: str) -> str:
+    """Like `make_score_prompt_vllm`, with {parent_q}: the parent question and its assumed answer."""
+    return template.format(parent_q=parent_q, prompt=prompt, response=response[len(prompt) :]) + suffix
+
+
+def escape(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def make_simple_score_prompt(question: str) -> ScorePrompt:
+    """A prompt function for one question about a text."""
+    return partial(make_score_prompt_vllm, "{response}\n" + EXAMPLES + f"#q: {escape(question)} ", "", "")
+
+
+def make_simple_bayes_score_prompt(question: str) -> Callable[[str, str], str]:
+    """A prompt function for one question about a text, where the answer to a parent question is given."""
+    template = "{response}\n" + EXAMPLES + f"#q: {{parent_q}}\n#q: {escape(question)} "
+    return partial(make_bayes_score_prompt_vllm, template, "", "")
+
+
+def log_odds(answer: Sequence[float]) -> float:
+    yes, no = (max(float(mass), 1e-12) for mass in answer)
+    return math.log(yes) - math.log(no)
+
+
+def sigmoid(value: float) -> float:
+    return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
+
+
+def simple_evaluate_outputs(
+    score_prompt_fns: ScorePrompt | Sequence[ScorePrompt], texts: str | Sequence[str]
+) -> list[Score]:
+    """P(yes) for every text. Of several questions the mean log odds count."""
+    functions = [score_prompt_fns] if callable(score_prompt_fns) else list(score_prompt_fns)
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    answers = ask([function(text) for text in texts for function in functions])
+    rows = [answers[i : i + len(functions)] for i in range(0, len(answers), max(len(functions), 1))]
+    return [Score(sigmoid(sum(map(log_odds, row)) / len(row))) for row in rows]
+
+
+def simple_bayes_evaluate_outputs(
+    parent_q: str, questions: Sequence[str], texts: str | Sequence[str]
+) -> list[Score]:
+    """P(parent question answered yes) for every text, given how the model answers `questions` either way."""
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    parent = make_simple_score_prompt(parent_q)
+    likelihoods = [make_simple_bayes_score_prompt(question) for question in questions]
+    prompts = []
+    for text in texts:
+        prompts.append(parent(text))
+        prompts += [f(f"{parent_q} {answer}.", text) for answer in ("Yes", "No") for f in likelihoods]
+    odds = [log_odds(answer) for answer in ask(prompts)]
+    results, width, n = [], 1 + 2 * len(questions), len(questions)
+    for row in (odds[i : i + width] for i in range(0, len(odds), width)):
+        yes, no = sigmoid(row[0]), sigmoid(-row[0])
+        for given_yes, given_no in zip(row[1 : 1 + n], row[1 + n :], strict=True):
+            yes, no = yes * sigmoid(given_yes), no * sigmoid(given_no)
+        results.append(Score(yes / (yes + no) if yes + no else 0.5))
+    return results

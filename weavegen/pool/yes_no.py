@@ -1,0 +1,72 @@
+"""Probability mass of yes and no, from the logprobs of one token. Pure: no I/O.
+
+A token counts as yes if, lower-cased and stripped of leading characters that are no letters, it begins with
+"yes", and as no if it then begins with "no". That is taken literally: " Yesterday" is a yes, and "not", "now"
+and "None" are a no.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from weavegen.steps import YesNo
+
+MAX_IDS = 128
+"""vLLM's limit on the length of `logprob_token_ids`."""
+
+_WORDS = {True: ("Yes", "yes", "YES"), False: ("No", "no", "NO")}
+_LEADS = ("", " ", "\n", '"', ' "', "'", " '", "(", " (", "*", "**", "_", ":", ".", "\n\n")
+_LONGER = ("Not", "not", "None", "none", "Now", "now", "Nope", "nope", "Nothing", "nothing", "Nor", "Note", "Non")
+
+
+def side(token: str) -> bool | None:
+    """True for a token that means yes, False for no, None for neither."""
+    word = token.lower()
+    while word and not word[0].isalpha():
+        word = word[1:]
+    if word.startswith("yes"):
+        return True
+    return False if word.startswith("no") else None
+
+
+def variants() -> list[str]:
+    """Spellings worth asking a tokenizer about, likeliest first, yes and no in turn. At most `MAX_IDS`."""
+    plain = [lead + word for lead in _LEADS for pair in zip(*_WORDS.values(), strict=True) for word in pair]
+    return (plain + [lead + word for lead in ("", " ") for word in _LONGER])[:MAX_IDS]
+
+
+def mass(seen: Iterable[tuple[bool | None, float]]) -> YesNo:
+    """Mass of each side from (side, logprob) of distinct tokens.
+
+    A side without any token gets the mass that no token listed accounts for. With neither, nothing is known:
+    0 and 0, the undefined score.
+    """
+    listed: dict[bool | None, list[float]] = {True: [], False: [], None: []}
+    for answer, logprob in seen:
+        listed[answer].append(math.exp(min(0.0, logprob)))
+    yes, no, other = (math.fsum(listed[answer]) for answer in (True, False, None))
+    rest = max(0.0, 1.0 - yes - no - other)
+    if listed[True] and not listed[False]:
+        no = rest
+    elif listed[False] and not listed[True]:
+        yes = rest
+    total = max(1.0, yes + no)  # rounding may bring the sum a hair above 1
+    return YesNo(yes=yes / total, no=no / total)
+
+
+def from_top(top: Mapping[str, float]) -> YesNo:
+    """Mass from the likeliest tokens of a position, text to logprob."""
+    return mass((side(token), logprob) for token, logprob in top.items())
+
+
+def from_ids(top: Mapping[str, float], sides: Mapping[int, bool], sampled: str) -> YesNo | None:
+    """Mass from keys of the form `token_id:N`; `sampled` is the text of a token that is not in `sides`.
+
+    None if one of the ids is missing, so that the server did not understand `logprob_token_ids`.
+    """
+    seen: list[tuple[bool | None, float]] = []
+    left = set(sides)
+    for key, logprob in top.items():
+        token = int(key.removeprefix("token_id:")) if key.startswith("token_id:") else -1
+        seen.append((sides.get(token, side(sampled)), logprob))
+        left.discard(token)
+    return None if left else mass(seen)

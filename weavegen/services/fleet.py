@@ -1,0 +1,222 @@
+"""Everything that `weavegen up` brings up on this machine and `weavegen down` ends."""
+
+import logging
+import socket
+import sys
+import sysconfig
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from celery import Celery
+
+import weavegen
+from weavegen.config import Config
+from weavegen.errors import UsageError
+from weavegen.services import folders, postgres, processes, redis, schema
+from weavegen.services.processes import Service
+
+log = logging.getLogger(__name__)
+
+SIM = "sim"
+BEAT = "beat"
+START_TIMEOUT = 90.0
+"""Seconds for all the workers together; the first start on a slow disk compiles every module."""
+LOOPBACK = "127.0.0.1"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of the fleet, as `up` left it."""
+
+    name: str
+    started: bool
+    """False: it ran already."""
+    pid: int | None = None
+    """None: it is not ours; its address was given."""
+    url: str | None = None
+    log: str | None = None
+
+
+def up(
+    config: Config,
+    *,
+    model_threads: int = 16,
+    lint_processes: int = 1,
+    execute_threads: int = 16,
+    beat: bool = True,
+    sim: bool = True,
+    sim_port: int | None = None,
+    sim_options: Sequence[str] = (),
+) -> list[Part]:
+    """Brings up what does not run yet, and waits until all of it answers.
+
+    The simulated model is left out where `sim` is false or the configuration names a real server.
+    """
+    folders.prepare(config)
+    with folders.locked(config.home / "up.lock"):
+        parts = [_database(config), _broker(config)]
+        if sim and config.model_url is None:
+            parts.append(_simulation(config, sim_port, sim_options))
+        commands = worker_commands(
+            config, model_threads=model_threads, lint_processes=lint_processes, execute_threads=execute_threads
+        )
+        if beat:
+            commands[BEAT] = _beat_command(config)
+        return parts + _workers(config, commands)
+
+
+def down(config: Config) -> list[Service]:
+    """Ends everything that `up` started, workers first. Returns what was running."""
+    if not config.home.is_dir():
+        return []
+    with folders.locked(config.home / "up.lock"):
+        services = processes.registered(config)
+        kept = {postgres.NAME, redis.NAME}
+        ended = processes.stop(config, [service for name, service in services.items() if name not in kept])
+        for name, stop in ((redis.NAME, redis.stop), (postgres.NAME, postgres.stop)):
+            if stop(config) and name in services:
+                ended.append(services[name])
+        return ended
+
+
+def model_url(config: Config) -> str:
+    """Base URL of the model server, or several with commas between. Raises UsageError if there is none."""
+    if config.model_url is not None:
+        return config.model_url
+    service = processes.find(config, SIM)
+    if service is None or service.url is None:
+        raise UsageError("no model server: set OPENAI_BASE_URL, or start the simulated one with `weavegen up`")
+    return service.url
+
+
+def running(config: Config) -> list[Service]:
+    """The registered services that are alive."""
+    return [service for service in processes.registered(config).values() if processes.alive(service)]
+
+
+def worker_commands(
+    config: Config, *, model_threads: int, lint_processes: int, execute_threads: int
+) -> dict[str, list[str]]:
+    """Commands of the Celery workers, by name. Requests wait on the network: threads. Linting burns CPU."""
+    pools = {
+        "model": ("control,sample,score", "threads", model_threads),
+        "lint": ("lint", "prefork", lint_processes),
+        "execute": (f"execute,execute.{config.host}", "threads", execute_threads),
+    }
+    return {
+        name: [
+            *(sys.executable, "-m", "celery", "-A", "tasks", "worker", "-Q", queues, "-P", pool),
+            *("-c", str(size), "-n", node(config, name), "-l", "INFO", "-E"),
+        ]
+        for name, (queues, pool, size) in pools.items()
+    }
+
+
+def node(config: Config, name: str) -> str:
+    """The Celery node name of one of this host's workers."""
+    return f"{name}@{config.host}"
+
+
+def answering(config: Config, nodes: Iterable[str] | None = None, timeout: float = 1.0) -> set[str]:
+    """The workers that answer within `timeout` seconds: of `nodes`, or of all that share the broker."""
+    wanted = None if nodes is None else sorted(nodes)
+    with Celery(broker=redis.broker_url(config), set_as_current=False) as app:
+        replies = app.control.ping(
+            destination=wanted, timeout=timeout, limit=len(wanted) if wanted else None, connect_timeout=5
+        )
+    return {name for reply in replies or [] for name in reply}
+
+
+def _database(config: Config) -> Part:
+    if config.database_url is not None:
+        postgres.check(config)
+        part = Part(name="postgres", started=False)
+    else:
+        part = _part(config, postgres.NAME, started=postgres.start(config))
+    schema.upgrade(postgres.database_url(config))
+    return part
+
+
+def _broker(config: Config) -> Part:
+    if config.broker_url is not None:
+        redis.check(config)
+        return Part(name="redis", started=False)
+    return _part(config, redis.NAME, started=redis.start(config))
+
+
+def _part(config: Config, name: str, *, started: bool) -> Part:
+    service = processes.registered(config)[name]
+    return Part(name=name, started=started, pid=service.pid, url=service.url, log=service.log)
+
+
+def _simulation(config: Config, port: int | None, options: Sequence[str]) -> Part:
+    if processes.find(config, SIM) is not None:
+        return _part(config, SIM, started=False)
+    port = _free_port(port)
+    ready = config.runtime / "sim.ready"
+    ready.unlink(missing_ok=True)
+    processes.start(
+        *(config, SIM),
+        [sys.executable, "-m", "weavegen.sim", "--port", str(port), "--ready-file", str(ready), *options],
+        url=f"http://{LOOPBACK}:{port}/v1",
+        environ=child_environment(config),
+        ready=ready.exists,
+        timeout=START_TIMEOUT,
+    )
+    return _part(config, SIM, started=True)
+
+
+def _free_port(wanted: int | None) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, wanted or 0))
+        except (OSError, OverflowError):
+            raise UsageError(f"port {wanted} can't be used: give another one to the simulated model") from None
+        return int(listener.getsockname()[1])
+
+
+def _beat_command(config: Config) -> list[str]:
+    schedule = config.home / "beat-schedule"
+    return [
+        *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "INFO", "--pidfile="),
+        "-s",
+        str(schedule),
+    ]
+
+
+def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
+    new: list[Service] = []
+    try:
+        for name, command in commands.items():
+            if processes.find(config, name) is None:
+                new.append(processes.start(config, name, command, environ=child_environment(config)))
+        _wait_for_workers(config, [processes.registered(config)[name] for name in commands])
+    except BaseException:
+        processes.stop(config, new)
+        raise
+    started = {service.name for service in new}
+    return [_part(config, name, started=name in started) for name in commands]
+
+
+def _wait_for_workers(config: Config, services: list[Service]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    silent = {node(config, service.name) for service in services if service.name != BEAT}
+    while silent:
+        for service in services:
+            if not processes.alive(service):
+                raise UsageError(processes.failure(service.name, Path(service.log) if service.log else None))
+        if time.monotonic() > deadline:
+            raise UsageError(f"{', '.join(sorted(silent))} did not answer in time: see {config.logs}")
+        silent -= answering(config, silent)
+
+
+def child_environment(config: Config) -> dict[str, str]:
+    """What a child needs to read the same configuration and to find this very code."""
+    environ = processes.environment(config)
+    # A source tree that is not installed is on our path only because we were started in it.
+    root = str(Path(weavegen.__file__).parent.parent)
+    if root != sysconfig.get_path("purelib"):
+        environ["PYTHONPATH"] = ":".join(filter(None, [root, environ.get("PYTHONPATH")]))
+    return environ

@@ -1,0 +1,107 @@
+"""What a scripted policy sees: the prompt, taken apart. Timestamps and indices are left behind here."""
+
+import hashlib
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+_START = "#startblock type: "
+_HEADERS = (
+    "#index ", "#timestamp ", "#time_remaining ", "#block_size ", "#bm25_query ", "#title ", "#invalid_syntax ",
+    "# Starting new tick with block #", "# Current Working Directory: ",
+)  # fmt: skip
+_VOLATILE = re.compile(r"0x[0-9a-f]+|\d+\.\d{3,}|\b\d{4}-\d\d-\d\d\S*|\b\d\d:\d\d:\d\d\b")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The end of a prompt: which block is being written, and how far it has come."""
+
+    prompt: str
+    start: int
+    """Where the block to come begins in the prompt."""
+    type: str
+    """Its type; empty if the prompt is no trace."""
+    body: str
+    """What of its body stands in the prompt: a fixed prefix, or the whole candidate where there is a question."""
+    question: str | None
+    """The yes/no question about the body that the prompt ends with."""
+
+    @cached_property
+    def observations(self) -> list[str]:
+        """Texts of the last observations, newest first: those of the last tick that is in the context."""
+        newest: list[str] = []
+        for type, text in self.blocks_before():
+            if type == "observation":
+                newest.append(text)
+            elif newest:
+                break
+        return newest
+
+    @cached_property
+    def failure(self) -> str | None:
+        """The text of the tick's last error, where there is one after the last observation."""
+        for type, text in self.blocks_before():
+            if type in ("observation", "task-reminder", "outcome", "bootstrap", "genesis"):
+                return None
+            if type == "error":
+                return text
+        return None
+
+    def blocks_before(self) -> Iterator[tuple[str, str]]:
+        """(type, text without comment marks) of the blocks before this one, newest first."""
+        end = self.start
+        while (start := self.prompt.rfind("\n" + _START, 0, end)) >= 0:
+            header, _, rest = self.prompt[start + 1 : end].partition("\n")
+            body = rest.partition("\n#endblock")[0]
+            yield header.removeprefix(_START), "\n".join(_lines(body))
+            end = start
+
+    def chance(self, seed: int, number: int, *relevant: str) -> random.Random:
+        """Dice that fall alike whenever seed, candidate number and what is relevant are alike."""
+        return random.Random("\x00".join((str(seed), str(number), self.type, self.body, *relevant)))
+
+    def gist(self) -> str:
+        """A digest of the last observations, less what changes with the time of day."""
+        text = "\n".join(_VOLATILE.sub("", text) for text in self.observations)
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _lines(body: str) -> Iterator[str]:
+    for line in body.split("\n"):
+        if line.startswith(_HEADERS) or line.startswith(("#q: ", "#tags: ", "#subagent ")):
+            continue
+        yield line.removeprefix("# ")
+
+
+def read(prompt: str) -> Situation:
+    """The situation at the end of `prompt`."""
+    question = None
+    last = prompt.rfind("\n") + 1
+    if prompt.startswith("#q:", last):
+        question = prompt[last + 3 :].strip()
+    start = prompt.rfind(_START)
+    if start < 0:
+        body = prompt.partition("\n#q: ")[0] if question is not None else prompt[-2000:]
+        return Situation(prompt, len(prompt), "", body, question)
+    type, _, body = prompt[start + len(_START) :].partition("\n")
+    while body.startswith(_HEADERS):
+        body = body.partition("\n")[2]
+    if question is not None:
+        # Calibration examples come first; the candidate may be empty, as that of an option is.
+        body = "" if body.startswith("#q: ") else body.partition("\n#q: ")[0]
+    return Situation(prompt, start, type.strip(), body, question)
+
+
+def asked(situation: Situation) -> Situation:
+    """The situation taken as a question: a bootstrap's own template, which need not end in `#q:`."""
+    text = situation.prompt[-4000:]
+    return replace(situation, type="", body=text, question=text.rstrip().rpartition("\n")[2])
+
+
+def stable(text: str, low: float, high: float) -> float:
+    """A number between `low` and `high` that only depends on the text."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return low + (high - low) * int.from_bytes(digest, "big") / 0xFFFFFFFF

@@ -1,0 +1,102 @@
+"""Blocks in Postgres: written once, with their rendered text, and never changed but for their reward."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from weavegen.blocks import Block, BlockType
+from weavegen.render import render_block
+from weavegen.steps import Append, Reward
+from weavegen.store import models as m
+
+BLOCKS, CANDIDATES = m.table(m.Block), m.table(m.Candidate)
+
+
+def append(
+    conn: sa.Connection, trace_id: int, tick: int, drafts: Iterable[tuple[Append, Block]], steps: dict[int, int]
+) -> int:
+    """Record blocks. `steps` maps the tick's ordinals to step ids. Returns the bytes of their texts."""
+    rows, size = [], 0
+    for draft, block in drafts:
+        rendered = render_block(block)
+        size += len(rendered.encode())
+        label = block.label
+        rows.append(
+            {
+                "trace_id": trace_id,
+                "tick": tick,
+                "rendered": rendered,
+                "question": label.question if label else None,
+                "answer": label.answer if label else None,
+                "probability": label.probability if label else None,
+                "tags": list(block.tags),
+                "score": draft.score,
+                "executed_by": None if draft.executed is None else steps[draft.executed],
+                "candidate_id": _candidate_id(conn, draft, steps),
+                **{name: getattr(block, name) for name in AS_THEY_ARE},
+            }
+        )
+    if rows:
+        conn.execute(sa.insert(BLOCKS), rows)
+    return size
+
+
+AS_THEY_ARE = (
+    "index", "subagent", "type", "body", "timestamp", "time_remaining", "block_size", "bm25_query", "title",
+    "tick_start", "working_directory", "compiles", "ran",
+)  # fmt: skip
+
+
+def _candidate_id(conn: sa.Connection, draft: Append, steps: dict[int, int]) -> int | None:
+    if draft.candidate is None:
+        return None
+    ordinal, position = draft.candidate
+    query = sa.select(CANDIDATES.c.id).where(
+        CANDIDATES.c.step_id == steps[ordinal], CANDIDATES.c.position == position
+    )
+    return int(conn.execute(query).scalar_one())
+
+
+def give(conn: sa.Connection, trace_id: int, reward: Reward) -> None:
+    """Write a tick's reward to its blocks."""
+    for index, share in reward.shares.items():
+        conn.execute(
+            sa.update(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index).values(reward=share)
+        )
+
+
+def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]:
+    """Rendered blocks [first, end) of a trace."""
+    query = (
+        sa.select(BLOCKS.c.rendered)
+        .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, BLOCKS.c.index < end)
+        .order_by(BLOCKS.c.index)
+    )
+    return list(conn.execute(query).scalars())
+
+
+def recalled(conn: sa.Connection, ids: Sequence[int]) -> list[tuple[BlockType, str]]:
+    """Type and text of blocks by id, in the order of `ids`."""
+    if not ids:
+        return []
+    query = sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.rendered).where(BLOCKS.c.id.in_(ids))
+    found = {row.id: (BlockType(row.type), str(row.rendered)) for row in conn.execute(query)}
+    return [found[id] for id in ids]
+
+
+def briefs(conn: sa.Connection, trace_id: int, first: int) -> Sequence[Any]:
+    """Rows (index, type, body) from index `first` on: what an environment knows of the trace."""
+    query = (
+        sa.select(BLOCKS.c.index, BLOCKS.c.type, BLOCKS.c.body)
+        .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first)
+        .order_by(BLOCKS.c.index)
+    )
+    return conn.execute(query).all()
+
+
+def drop_from(conn: sa.Connection, trace_id: int, first: int) -> int:
+    """Remove the blocks of a tick that starts over. Returns the bytes that are left."""
+    conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
+    left = sa.select(sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0))
+    return int(conn.execute(left.where(BLOCKS.c.trace_id == trace_id)).scalar_one())

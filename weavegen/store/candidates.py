@@ -1,0 +1,88 @@
+"""Candidates in Postgres: what was sampled, what linting found in it, how it was scored."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from weavegen import prompts
+from weavegen.choose import log_odds
+from weavegen.steps import Candidate, Sample, Score, Verdict, YesNo
+from weavegen.store import models as m
+
+CANDIDATES, PENALTIES, SCORES, STEPS = map(m.table, (m.Candidate, m.Penalties, m.Score, m.Step))
+
+
+def save(
+    conn: sa.Connection, trace_id: int, step_id: int, step: Sample, index: int, texts: Sequence[Candidate]
+) -> None:
+    """Keep every candidate of a round."""
+    rows = [
+        {
+            "trace_id": trace_id,
+            "step_id": step_id,
+            "position": position,
+            "block_index": index,
+            "type": step.prompt.type,
+            "round": step.round,
+            **msgspec.structs.asdict(candidate),
+        }
+        for position, candidate in enumerate(texts)
+    ]
+    conn.execute(sa.insert(CANDIDATES), rows)
+
+
+def load(conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int) -> Sequence[Any]:
+    """Rows (id, text, tokens) of the candidates of one Sample step, by position."""
+    query = (
+        sa.select(CANDIDATES.c.id, CANDIDATES.c.text, CANDIDATES.c.tokens)
+        .join(STEPS, STEPS.c.id == CANDIDATES.c.step_id)
+        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run, STEPS.c.ordinal == ordinal)
+        .order_by(CANDIDATES.c.position)
+    )
+    return conn.execute(query).all()
+
+
+def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
+    """Keep what linting found. A candidate is linted once; a step that is run again finds the same."""
+    rows = [
+        {
+            "candidate_id": candidate.id,
+            "compiles": verdict.compiles,
+            "error": verdict.error,
+            "rewritten": verdict.rewritten if verdict.rewritten != candidate.text else None,
+            **msgspec.structs.asdict(verdict.penalties),
+        }
+        for candidate, verdict in zip(candidates, verdicts, strict=True)
+    ]
+    conn.execute(sa.insert(PENALTIES), rows)
+
+
+def save_scores(
+    conn: sa.Connection,
+    trace_id: int,
+    step_id: int,
+    step: Score,
+    ids: Sequence[int | None],
+    answers: Sequence[Sequence[YesNo]],
+) -> None:
+    """Keep every answer: one row per text and question."""
+    stage = "selection" if step.sample is not None else "raw" if step.candidate is not None else "option"
+    rows = [
+        {
+            "trace_id": trace_id,
+            "step_id": step_id,
+            "candidate_id": candidate_id,
+            "position": position,
+            "stage": stage,
+            "rubric": prompts.rubric_version(),
+            "question": question,
+            "yes": answer.yes,
+            "no": answer.no,
+            "score": log_odds(answer),
+        }
+        for position, (candidate_id, per_text) in enumerate(zip(ids, answers, strict=True))
+        for question, answer in zip(step.questions, per_text, strict=True)
+    ]
+    conn.execute(sa.insert(SCORES), rows)

@@ -1,0 +1,216 @@
+"""The journal's rows: claimed with a lease, finished by compare-and-set, found again when a worker died."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from weavegen import journal
+from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
+from weavegen.steps import Execute, Sample, Score, Step
+from weavegen.store import models as m
+from weavegen.store.models import StepStatus, TraceStatus
+
+STEPS, TRACES = m.table(m.Step), m.table(m.Trace)
+FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
+MOST_CLAIMS = 30
+"""A step that was taken this often without an end fails: something about it kills or blocks its workers."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A step to send to Celery once the transaction that made it ready is committed."""
+
+    step_id: int
+    kind: str
+    queue: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A step that this worker holds for now."""
+
+    id: int
+    trace_id: int
+    tick: int
+    run: int
+    ordinal: int
+    claims: int
+    step: Step
+
+
+def label(trace_id: int, tick: int, step: Step) -> str:
+    """What Flower shows of a step."""
+    what = f"trace {trace_id} tick {tick}"
+    if isinstance(step, Sample):
+        return f"{what} {step.prompt.type} round {step.round} n={step.n}"
+    if isinstance(step, Score):
+        about = "candidates" if step.sample is not None else "rewritten" if step.candidate else "option"
+        return f"{what} {step.prompt.type} {about}"
+    if isinstance(step, Execute):
+        return f"{what} {step.op}" + (f" {step.type}" if step.type else "")
+    return f"{what} {getattr(step, 'type', '')}".rstrip()
+
+
+def insert_ready(
+    conn: sa.Connection,
+    trace_id: int,
+    tick: int,
+    run: int,
+    steps: Iterable[tuple[int, Step]],
+    host: str | None,
+    resend: float,
+) -> list[Message]:
+    """Write the next steps into the journal. They may be sent once this is committed."""
+    rows = []
+    for ordinal, step in steps:
+        kind = step.__struct_config__.tag
+        queue = kind if kind in ("sample", "score", "lint") else "control"
+        if isinstance(step, Execute):
+            queue = f"execute.{host}" if host else "execute"
+        rows.append(
+            {
+                "trace_id": trace_id,
+                "tick": tick,
+                "run": run,
+                "ordinal": ordinal,
+                "kind": kind,
+                "label": label(trace_id, tick, step),
+                "request": step,
+                "queue": queue,
+                "send_after": _later(resend),
+            }
+        )
+    statement = sa.insert(STEPS).returning(STEPS.c.id, sort_by_parameter_order=True)
+    ids = conn.execute(statement, rows).scalars()
+    return [Message(id, row["kind"], row["queue"], row["label"]) for id, row in zip(ids, rows, strict=True)]
+
+
+def _later(seconds: float) -> Any:
+    return sa.func.clock_timestamp() + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+
+
+def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
+    """Take a step, if it is still there to be taken and its trace still runs."""
+    row = conn.execute(
+        sa.update(STEPS)
+        .where(STEPS.c.id == step_id, STEPS.c.status == StepStatus.READY)
+        .where(TRACES.c.id == STEPS.c.trace_id, TRACES.c.status == TraceStatus.RUNNING)
+        .values(
+            status=StepStatus.RUNNING,
+            claims=STEPS.c.claims + 1,
+            worker=worker,
+            claimed_at=sa.func.clock_timestamp(),
+            lease_until=_later(lease),
+        )
+        .returning(
+            *(STEPS.c[name] for name in ("id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request"))
+        )
+    ).one_or_none()
+    if row is None:
+        return None
+    step = journal.decode_step(row.kind, row.request)
+    return Claimed(row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims, step)
+
+
+def renew(conn: sa.Connection, held: Sequence[tuple[int, int]], lease: float) -> None:
+    """Keep steps, given as (id, claims), for another lease."""
+    ids = sa.tuple_(STEPS.c.id, STEPS.c.claims).in_(held)
+    conn.execute(
+        sa.update(STEPS).where(ids, STEPS.c.status == StepStatus.RUNNING).values(lease_until=_later(lease))
+    )
+
+
+def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
+    """Store what came of a step. Raises StepLost where this worker no longer holds it."""
+    elapsed = sa.func.extract("epoch", sa.func.clock_timestamp() - STEPS.c.claimed_at)
+    done = conn.execute(
+        sa.update(STEPS)
+        .where(STEPS.c.id == held.id, STEPS.c.claims == held.claims, STEPS.c.status == StepStatus.RUNNING)
+        .values(
+            status=status,
+            lease_until=None,
+            finished_at=sa.func.clock_timestamp(),
+            working_seconds=elapsed,
+            **values,
+        )
+    )
+    if done.rowcount != 1:
+        raise StepLost(f"step {held.id}: another worker has it, or its trace was cancelled")
+
+
+def release(conn: sa.Connection, held: Claimed, reason: str, delay: float) -> None:
+    """Give a step back after a transient error; the sweeper sends it again in `delay` seconds."""
+    conn.execute(
+        sa.update(STEPS)
+        .where(STEPS.c.id == held.id, STEPS.c.claims == held.claims, STEPS.c.status == StepStatus.RUNNING)
+        .values(status=StepStatus.READY, lease_until=None, failure=reason, send_after=_later(delay))
+    )
+
+
+def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Message]:
+    """Steps to send again: those whose lease ran out, and ready ones that nobody took for `resend` seconds."""
+    now = sa.func.clock_timestamp()
+    expired = (STEPS.c.status == StepStatus.RUNNING) & (STEPS.c.lease_until < now)
+    unsent = (STEPS.c.status == StepStatus.READY) & (STEPS.c.send_after < now)
+    due = sa.select(STEPS.c.id).where(STEPS.c.status.in_(OPEN), expired | unsent).limit(limit)
+    rows = conn.execute(
+        sa.update(STEPS)
+        .where(STEPS.c.id.in_(due.with_for_update(skip_locked=True)))
+        .values(status=StepStatus.READY, lease_until=None, send_after=_later(resend))
+        .returning(STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label)
+    )
+    return [Message(row.id, row.kind, row.queue, row.label) for row in rows]
+
+
+OPEN = (StepStatus.READY, StepStatus.RUNNING)
+
+
+def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[journal.Entry], dict[int, int]]:
+    """A tick's journal, in order, and the step ids by ordinal."""
+    rows = conn.execute(
+        sa.select(
+            STEPS.c.id,
+            STEPS.c.kind,
+            STEPS.c.status,
+            STEPS.c.request,
+            STEPS.c.result,
+            STEPS.c.failure_kind,
+            STEPS.c.failure,
+            sa.func.extract("epoch", STEPS.c.finished_at).label("at"),
+        )
+        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run)
+        .order_by(STEPS.c.ordinal)
+    ).all()
+    entries = []
+    for row in rows:
+        step = journal.decode_step(row.kind, row.request)
+        if row.status == StepStatus.DONE:
+            result = journal.decode_result(row.kind, row.result)
+            entries.append(journal.Entry(step, done=True, result=result, at=float(row.at)))
+        elif row.status == StepStatus.FAILED:
+            failure = FAILURES.get(row.failure_kind, RolloutError)(row.failure)
+            entries.append(journal.Entry(step, done=True, failure=failure, at=float(row.at)))
+        else:
+            entries.append(journal.Entry(step))
+    return entries, {ordinal: row.id for ordinal, row in enumerate(rows)}
+
+
+def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:
+    """Empty the results of a finished tick: replay is over, and the typed tables hold what they said."""
+    conn.execute(
+        sa.update(STEPS)
+        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind.in_(("sample", "lint", "score")))
+        .values(result=None)
+    )
+
+
+def void(conn: sa.Connection, trace_id: int) -> None:
+    """Nobody is to run the open steps of this trace any more."""
+    conn.execute(
+        sa.update(STEPS)
+        .where(STEPS.c.trace_id == trace_id, STEPS.c.status.in_(OPEN))
+        .values(status=StepStatus.VOID)
+    )

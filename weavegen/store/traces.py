@@ -1,0 +1,204 @@
+"""Traces in Postgres: queued, started fairly, locked while they advance, ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from weavegen.blocks import BlockType
+from weavegen.journal import Start
+from weavegen.settings import Settings, settings
+from weavegen.store import models as m
+from weavegen.store.models import TraceStatus
+
+JOBS, BOOTSTRAPS, TRACES, TICKS, BLOCKS, ENVIRONMENTS, EVENTS = map(
+    m.table, (m.Job, m.Bootstrap, m.Trace, m.Tick, m.Block, m.Environment, m.Event)
+)
+OVER = (TraceStatus.ENDED, TraceStatus.FAILED, TraceStatus.CANCELLED)
+START_LOCK = 0x77656176
+"""Advisory lock under which queued traces are started, so that no more than allowed do."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What never changes about a trace, and may be kept in a worker's memory."""
+
+    id: int
+    job_id: int
+    seed: int
+    agent: str
+    model: str | None
+    settings: Settings
+    params: dict[str, Any]
+    bootstrap: str
+    bootstrap_name: str
+
+
+def fixed(conn: sa.Connection, trace_id: int) -> Fixed:
+    """Read a trace's unchanging part."""
+    row = conn.execute(
+        sa.select(
+            TRACES.c.id, TRACES.c.job_id, TRACES.c.seed, TRACES.c.params,
+            JOBS.c.agent, JOBS.c.model, JOBS.c.settings, BOOTSTRAPS.c.source, BOOTSTRAPS.c.name,
+        )
+        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
+        .join(BOOTSTRAPS, BOOTSTRAPS.c.id == TRACES.c.bootstrap_id)
+        .where(TRACES.c.id == trace_id)
+    ).one()  # fmt: skip
+    return Fixed(
+        row.id,
+        row.job_id,
+        row.seed,
+        row.agent,
+        row.model,
+        settings(row.settings),
+        row.params,
+        row.source,
+        row.name,
+    )
+
+
+@dataclass(frozen=True)
+class Locked:
+    """What changes about a trace, read under its lock."""
+
+    id: int
+    status: str
+    deadline: float
+    ticks: int
+    blocks: int
+    bytes: int
+    sampled_tokens: int
+
+
+def lock(conn: sa.Connection, trace_id: int) -> Locked:
+    """A trace's row, locked until the transaction ends: a trace advances in one place at a time."""
+    columns = (TRACES.c[name] for name in Locked.__dataclass_fields__)
+    row = conn.execute(sa.select(*columns).where(TRACES.c.id == trace_id).with_for_update()).one()
+    return Locked(*row)
+
+
+def update(conn: sa.Connection, trace_id: int, **values: Any) -> None:
+    conn.execute(sa.update(TRACES).where(TRACES.c.id == trace_id).values(**values))
+
+
+def count_tokens(conn: sa.Connection, trace_id: int, tokens: int) -> None:
+    """Add to what the trace has cost."""
+    update(conn, trace_id, sampled_tokens=TRACES.c.sampled_tokens + tokens)
+
+
+def event(conn: sa.Connection, trace_id: int, kind: str, detail: str | None = None) -> None:
+    """Add a line to the trace's history."""
+    conn.execute(sa.insert(EVENTS).values(trace_id=trace_id, kind=kind, detail=detail))
+
+
+def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[int]:
+    """Queued traces that may start now, marked as running; each free place goes to the job with the fewest.
+
+    Costs the same however many are queued: it looks at the first few of each job that has any.
+    """
+    if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(START_LOCK))).scalar_one():
+        return []
+    picked = sa.text(
+        """
+        with running as (select job_id, count(*) n from traces where status = 'running' group by job_id),
+        free as (select least(:at_most, :max_active - coalesce((select sum(n) from running), 0)) n),
+        first as (
+          select t.id, row_number() over (partition by j.id order by t.id) + coalesce(r.n, 0) as turn
+          from (select distinct job_id as id from traces where status = 'queued') j
+          left join running r on r.job_id = j.id
+          cross join lateral (
+            select id from traces where job_id = j.id and status = 'queued' order by id limit :at_most
+          ) t
+        )
+        update traces set status = 'running', started_at = clock_timestamp()
+        where id in (select id from first order by turn, id limit greatest(0, (select n from free)))
+        returning id
+        """
+    )
+    return sorted(conn.execute(picked, {"max_active": max_active, "at_most": at_most}).scalars())
+
+
+def begin_tick(conn: sa.Connection, trace_id: int, number: int, first_block: int) -> None:
+    """Open the next tick; its clock starts now."""
+    clock = sa.func.extract("epoch", sa.func.clock_timestamp())
+    conn.execute(
+        sa.insert(TICKS).values(
+            trace_id=trace_id,
+            number=number,
+            subagent="main",
+            first_block=first_block,
+            clock=sa.func.round(clock, 3),
+        )
+    )
+
+
+def current_tick(conn: sa.Connection, trace: Locked, seed: int) -> tuple[Start, int]:
+    """Where the open tick started from, and which run of it this is."""
+    row = conn.execute(
+        sa.select(TICKS.c.number, TICKS.c.run, TICKS.c.first_block, TICKS.c.clock, TICKS.c.subagent)
+        .where(TICKS.c.trace_id == trace.id, TICKS.c.finished_at.is_(None))
+        .order_by(TICKS.c.number.desc())
+        .limit(1)
+    ).one()
+    last = None
+    if row.first_block:
+        query = sa.select(BLOCKS.c.type).where(
+            BLOCKS.c.trace_id == trace.id, BLOCKS.c.index == row.first_block - 1
+        )
+        last = BlockType(conn.execute(query).scalar_one())
+    start = Start(
+        trace_seed=seed,
+        tick=row.number,
+        clock=row.clock,
+        deadline=trace.deadline,
+        blocks=row.first_block,
+        last_type=last,
+        subagent=row.subagent,
+    )
+    return start, row.run
+
+
+def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
+    conn.execute(
+        sa.update(TICKS)
+        .where(TICKS.c.trace_id == trace_id, TICKS.c.number == number)
+        .values(finished_at=sa.func.clock_timestamp())
+    )
+
+
+def restart_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
+    conn.execute(
+        sa.update(TICKS).where(TICKS.c.trace_id == trace_id, TICKS.c.number == number).values(run=TICKS.c.run + 1)
+    )
+
+
+def reward_tick(conn: sa.Connection, trace_id: int, number: int, reward: float) -> None:
+    conn.execute(
+        sa.update(TICKS).where(TICKS.c.trace_id == trace_id, TICKS.c.number == number).values(reward=reward)
+    )
+
+
+def stuck(conn: sa.Connection) -> Sequence[int]:
+    """Running traces that wait for nothing: an advance failed and must be tried again."""
+    open_step = sa.exists().where(m.Step.trace_id == TRACES.c.id, m.Step.status.in_(("ready", "running")))
+    return conn.execute(sa.select(TRACES.c.id).where(TRACES.c.status == "running", ~open_step)).scalars().all()
+
+
+def cancel(conn: sa.Connection, job_id: int) -> int:
+    """Cancel a job's queued and running traces; what they wrote stays. Returns how many."""
+    cancelled = conn.execute(
+        sa.update(TRACES)
+        .where(TRACES.c.job_id == job_id, TRACES.c.status.in_(("queued", "running")))
+        .values(status=TraceStatus.CANCELLED, finished_at=sa.func.clock_timestamp())
+        .returning(TRACES.c.id)
+    )
+    ids = cancelled.scalars().all()
+    steps = m.table(m.Step)
+    conn.execute(
+        sa.update(steps)
+        .where(steps.c.trace_id.in_(ids), steps.c.status.in_(("ready", "running")))
+        .values(status=m.StepStatus.VOID)
+    )
+    return len(ids)
