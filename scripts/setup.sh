@@ -26,7 +26,7 @@ usable() {
     "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, '"$2"'))' 2>/dev/null
 }
 
-# Versions that requirements.lock is tested with come first; newer ones may do.
+# Versions with wheels for everything come first, then 3.13; newer ones may do.
 find_python() {
     local candidate limit
     if [ -n "${PYTHON:-}" ]; then
@@ -34,8 +34,8 @@ find_python() {
         echo "$PYTHON"
         return
     fi
-    for limit in 14 99; do
-        for candidate in python3 python3.13 python3.12 python3.11; do
+    for limit in 13 14 99; do
+        for candidate in python3 python3.12 python3.11 python3.13; do
             if command -v "$candidate" >/dev/null && usable "$candidate" "$limit"; then
                 echo "$candidate"
                 return
@@ -63,15 +63,21 @@ if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$(fingerprint)" ] && "$venv/bin/pyth
     exit 0
 fi
 
+made_with() { "$1" -c 'import sys, platform; print("%d.%d" % sys.version_info[:2], platform.machine())'; }
+
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     command -v python3 >/dev/null || apt_install python3 python3-venv
     python=$(find_python)
     # Debian keeps the part that puts pip into a new environment in a package of its own.
     "$python" -c 'import ensurepip' 2>/dev/null ||
-        apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+        apt_install "python$(made_with "$python" | cut -d ' ' -f 1)-venv"
     echo "setup: making $venv with $("$python" --version)"
     "$python" -m venv --clear "$venv"
 fi
+case $(made_with "$venv/bin/python") in
+"3.11 x86_64" | "3.12 x86_64") ;;
+*) command -v gcc >/dev/null || apt_install gcc libc6-dev make ;; # no wheel of Redis: it is compiled, in a minute
+esac
 echo "setup: installing requirements.lock"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
 "${pip[@]}" install --require-hashes -r requirements.lock

@@ -1,7 +1,8 @@
 """Enqueue: check everything first, then write the job in one transaction. Nothing is half-written."""
 
+import glob
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,20 @@ import msgspec
 
 from weavegen import config
 from weavegen.agents import AGENTS
+from weavegen.config import Config
 from weavegen.environment.client import dry_run
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.lint import syntax_error
+from weavegen.pool.client import check_server
 from weavegen.render import clean
+from weavegen.services import fleet, postgres, redis, schema
 from weavegen.settings import settings as read_settings
 from weavegen.store import jobs
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine as database
 
+BOOTSTRAPS = Path(__file__).resolve().parent.parent / "bootstraps"
+"""The project's own bootstrap files."""
 TRIED = 8
 """Bootstraps of a job that are run once before it is enqueued. One that fails later is data of its traces."""
 
@@ -48,19 +54,34 @@ def enqueue(
     `settings` are those of weavegen/settings.py that differ from the defaults, such as `{"ticks": 10}`.
     `params` is what the bootstrap reads as `args.params`. `check` runs each bootstrap once in a sandbox first.
     """
-    orders = [Order(Path(file).name, read(file), dict(params or {})) for file in files for _ in range(positive(n))]
-    return submit(orders, name=name, seed=seed, model=model, agent=agent, settings=settings, check=check)
+    return submit(
+        orders(files, n, params), name=name, seed=seed, model=model, agent=agent, settings=settings, check=check
+    )
 
 
 def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | None = None, **options: Any) -> int:
     """Enqueue `n` traces of a bootstrap given as text. Options as in `enqueue`; it is not run first."""
-    orders = [Order("bootstrap.py", bootstrap, dict(params or {}))] * positive(n)
-    return submit(orders, **{"check": False, **options})
+    return submit(
+        [Order("bootstrap.py", bootstrap, dict(params or {}))] * positive(n), **{"check": False, **options}
+    )
+
+
+def orders(files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None) -> list[Order]:
+    """`n` traces of each file; a name that is no file may be a pattern. Raises UsageError."""
+    paths: list[str] = []
+    for file in map(str, files):
+        found = [file] if Path(file).exists() else sorted(glob.glob(file))
+        if not found:
+            raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
+        paths += found
+    return [
+        order for path in paths for order in [Order(Path(path).name, read(path), dict(params or {}))] * positive(n)
+    ]
 
 
 def rows(path: str | Path) -> list[Order]:
     """The traces that a jobs file asks for: one JSON object per line, as in Row. Raises UsageError."""
-    orders: list[Order] = []
+    found: list[Order] = []
     folder = Path(path).parent
     for number, line in enumerate(read(path).splitlines(), 1):
         if not line.strip():
@@ -71,10 +92,10 @@ def rows(path: str | Path) -> list[Order]:
             known = ", ".join(Row.__struct_fields__)
             raise UsageError(f"{path}, line {number}: {error}; a row has these keys: {known}") from None
         file = Path(row.bootstrap) if Path(row.bootstrap).exists() else folder / row.bootstrap
-        orders += [Order(file.name, read(file), row.params, row.seed)] * positive(row.n)
-    if not orders:
+        found += [Order(file.name, read(file), row.params, row.seed)] * positive(row.n)
+    if not found:
         raise UsageError(f"{path} has no rows: give one JSON object per line, such as " + EXAMPLE)
-    return orders
+    return found
 
 
 EXAMPLE = '{"bootstrap": "bootstraps/tictactoe.py", "n": 4, "params": {"opponent": "minimax"}}'
@@ -113,6 +134,15 @@ def submit(
             settings=dict(settings or {}),
             version=version("weavegen"),
         )
+
+
+def check_services(config: Config, model: str | None) -> None:
+    """Raise UsageError unless database, broker and model server answer and fit."""
+    postgres.check(config)
+    schema.check(postgres.database_url(config))
+    redis.check(config)
+    for url in fleet.model_url(config).split(","):
+        check_server(url.strip(), config.api_key, model)
 
 
 def read(path: str | Path) -> str:

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 SIM = "sim"
 BEAT = "beat"
+WORKERS = ("model", "lint", "execute")
 START_TIMEOUT = 90.0
 """Seconds for all the workers together; the first start on a slow disk compiles every module."""
 LOOPBACK = "127.0.0.1"

@@ -39,6 +39,16 @@ def current(url: str) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+def check(url: str) -> None:
+    """Raises UsageError where the database is at another revision than this version of weavegen works with."""
+    found, wanted = current(url), newest()
+    if found != wanted:
+        raise UsageError(
+            f"the database is at schema version {found or 'none'}, this weavegen works with {wanted}: "
+            "run `weavegen up` to migrate it, or use the version of weavegen that made it"
+        )
+
+
 def _alembic() -> Alembic:
     spec = importlib.util.find_spec("migrations")
     if spec is None or spec.origin is None:

@@ -1,5 +1,6 @@
 """Boxes made by bubblewrap: namespaces of their own, a read-only system, no capabilities, no way out."""
 
+import contextlib
 import json
 import os
 import select
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from weavegen.environment.sandbox import Box, Handle, Layout
 from weavegen.environment.sandbox.children import adopt, tail
+from weavegen.environment.sandbox.seccomp import program
 from weavegen.errors import EnvironmentFailure, UsageError
 
 FIRST_UID = 1_900_000_000
@@ -20,7 +22,7 @@ IN_BOX = ("api", "guard", "line", "plain", "runner", "weave", "wire")
 """Modules of weavegen.environment that can be seen inside."""
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
-HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+HOSTS = b"127.0.0.1 localhost\n::1 localhost\n"
 
 
 class Bubblewrap:
@@ -48,30 +50,27 @@ class Bubblewrap:
                 f"{' and '.join(missing)} not found: install bubblewrap and util-linux, or give up isolation with "
                 "WEAVEGEN_SANDBOX=none"
             )
-        info, info_end = os.pipe()
-        hosts, hosts_end = os.pipe()
-        os.write(hosts_end, HOSTS.encode())
-        os.close(hosts_end)
-        try:
-            with box.log.open("ab") as log:
-                process = subprocess.Popen(
-                    [*self.arguments(box, info_end, hosts), *box.command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(info_end, hosts, *box.descriptors),
-                    start_new_session=True,
-                    cwd="/",
-                    env={"PATH": os.environ.get("PATH", os.defpath)},
-                )
-            os.close(info_end)
-            info_end = -1
+        with contextlib.ExitStack() as stack:
+            info, info_end = os.pipe()
+            stack.callback(os.close, info)
+            hosts = readable(HOSTS, stack)
+            seccomp = readable(filter_, stack) if (filter_ := program()) else None
+            try:
+                with box.log.open("ab") as log:
+                    process = subprocess.Popen(
+                        [*self.arguments(box, info_end, hosts, seccomp), *box.command],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[fd for fd in (info_end, hosts, seccomp, *box.descriptors) if fd is not None],
+                        start_new_session=True,
+                        cwd="/",
+                        env={"PATH": os.environ.get("PATH", os.defpath)},
+                    )
+            finally:
+                os.close(info_end)
             adopt(process)
             return self.read_info(info, box)
-        finally:
-            for descriptor in (info, info_end, hosts):
-                if descriptor >= 0:
-                    os.close(descriptor)
 
     def read_info(self, info: int, box: Box) -> Handle:
         """bubblewrap writes the pid of the box's process 1 as soon as it exists."""
@@ -89,13 +88,15 @@ class Bubblewrap:
         handle.kill()
         handle.wait(wait)
 
-    def arguments(self, box: Box, info: int, hosts: int) -> list[str]:
+    def arguments(self, box: Box, info: int, hosts: int, seccomp: int | None) -> list[str]:
         """The whole command line before the command."""
         code = Path(__file__).resolve().parent.parent
         limits = box.limits
         arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
         arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--info-fd", str(info)]
         arguments += ["--hostname", "localhost"]
+        if seccomp is not None:
+            arguments += ["--seccomp", str(seccomp)]
         if os.getuid() == 0:
             for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
                 arguments += ["--cap-add", capability]
@@ -141,6 +142,15 @@ class Bubblewrap:
             arguments += ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
         arguments += ["prlimit", f"--nproc={limits.processes}", f"--as={limits.memory}"]
         return [*arguments, f"--fsize={limits.file_size}", f"--nofile={limits.files}", "--core=0", "--"]
+
+
+def readable(data: bytes, stack: contextlib.ExitStack) -> int:
+    """A file descriptor from which `data`, a few kilobytes at most, can be read; closed with the stack."""
+    end, start = os.pipe()
+    stack.callback(os.close, end)
+    os.write(start, data)
+    os.close(start)
+    return end
 
 
 def system() -> list[str]:

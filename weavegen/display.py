@@ -1,0 +1,126 @@
+"""What people see in a terminal: tables, and a job as it runs."""
+
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from weavegen.store import reports
+from weavegen.store.reports import JobRow, TraceRow
+
+SHOWN = 16
+"""Traces listed while a job runs; a larger job shows its sums alone."""
+STYLES = {"running": "cyan", "ended": "green", "failed": "red", "cancelled": "yellow", "queued": "dim"}
+RESULTS = {"won": "green", "drawn": "yellow", "lost": "red"}
+_ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """Text less what a terminal would obey."""
+    return _ESCAPES.sub("\ufffd", text)
+
+
+def command() -> str:
+    """How the user can type this program's name."""
+    found = shutil.which("weavegen")
+    return "weavegen" if found and Path(found).resolve() == Path(sys.argv[0]).resolve() else sys.argv[0]
+
+
+def bytes_text(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def traces_table(rows: Sequence[TraceRow]) -> Table:
+    """One row a trace."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("trace", "bootstrap", "status", "because"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=60)
+    for column in ("ticks", "blocks", "bytes"):
+        table.add_column(column, justify="right")
+    table.add_column("result")
+    for row in rows:
+        table.add_row(
+            str(row.id),
+            Text(row.bootstrap),
+            Text(row.status, STYLES.get(row.status, "")),
+            Text(harmless(row.because or "")),
+            str(row.ticks),
+            str(row.blocks),
+            bytes_text(row.bytes),
+            Text(harmless(row.result or ""), RESULTS.get(row.result or "", "")),
+        )
+    return table
+
+
+def jobs_table(rows: Sequence[JobRow]) -> Table:
+    """One row a job."""
+    names = ("job", "name", "queued", "running", "ended", "failed", "cancelled", "blocks", "bytes", "blocks/s")
+    table = Table(*names, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        counts = (row.queued, row.running, row.ended, row.failed, row.cancelled, row.blocks)
+        rate = f"{row.blocks / row.seconds:.1f}" if row.seconds else ""
+        table.add_row(str(row.id), Text(harmless(row.name)), *map(str, counts), bytes_text(row.bytes), rate)
+    return table
+
+
+def summary(job: JobRow) -> Text:
+    """A job in one line."""
+    rate = job.blocks / job.seconds if job.seconds else 0.0
+    text = (
+        f"job {job.id}: {job.traces - job.open} of {job.traces} traces over, {job.failed} failed, "
+        f"{job.blocks} blocks, {bytes_text(job.bytes)}, {job.sampled_tokens} tokens sampled, "
+        f"{rate:.1f} blocks/s, {job.seconds:.0f} s"
+    )
+    return Text(text)
+
+
+def watch(conn: sa.Connection, job_id: int, console: Console, interval: float = 0.5) -> list[TraceRow]:
+    """Show a job until all its traces are over; without a terminal, a line whenever something ended."""
+    job, rows = read(conn, job_id)
+    if console.is_terminal:
+        with Live(picture(job, rows), console=console, refresh_per_second=4) as live:
+            while job.open:
+                time.sleep(interval)
+                job, rows = read(conn, job_id)
+                live.update(picture(job, rows))
+    else:
+        said, last = -1, 0.0
+        while job.open:
+            over = job.traces - job.open
+            if over != said or time.monotonic() - last > 10:
+                said, last = over, time.monotonic()
+                console.print(summary(job))
+            time.sleep(interval)
+            job, rows = read(conn, job_id)
+        console.print(summary(job))
+        console.print(traces_table(rows[: 4 * SHOWN]))
+    return rows
+
+
+def read(conn: sa.Connection, job_id: int) -> tuple[JobRow, list[TraceRow]]:
+    try:
+        return reports.jobs(conn, job_id)[0], reports.traces(conn, job_id)
+    finally:
+        conn.rollback()
+
+
+def picture(job: JobRow, rows: Sequence[TraceRow]) -> Group:
+    """The job's bar, its traces, its sums."""
+    bar = ProgressBar(total=job.traces, completed=job.traces - job.open, width=40)
+    parts: list[RenderableType] = [bar, summary(job)]
+    if len(rows) <= SHOWN:
+        parts.insert(0, traces_table(rows))
+    return Group(*parts)
