@@ -46,7 +46,7 @@ find_python() {
 }
 
 fingerprint() {
-    { cat requirements.lock pyproject.toml scripts/setup.sh; pwd; } | sha256sum
+    cat requirements.lock pyproject.toml scripts/setup.sh | sha256sum
 }
 
 exec 9<requirements.lock # two at once would spoil each other's work
@@ -59,13 +59,14 @@ command -v tmux >/dev/null || missing+=(tmux)
 [ "${WEAVEGEN_SANDBOX:-}" = none ] || command -v bwrap >/dev/null || missing+=(bubblewrap)
 [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 
-if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$(fingerprint)" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+if [ "$(cat "$venv/.stamp" "$venv/.place" 2>/dev/null)" = "$(fingerprint; echo "$PWD")" ] && "$venv/bin/python" -c '' 2>/dev/null; then
     exit 0
 fi
 
 made_with() { "$1" -c 'import sys, platform; print("%d.%d" % sys.version_info[:2], platform.machine())'; }
 
-if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+# An environment knows its own place: one that was moved is made again.
+if [ "$(cat "$venv/.place" 2>/dev/null)" != "$PWD" ] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     command -v python3 >/dev/null || apt_install python3 python3-venv
     python=$(find_python)
     # Debian keeps the part that puts pip into a new environment in a package of its own.
@@ -73,6 +74,7 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
         apt_install "python$(made_with "$python" | cut -d ' ' -f 1)-venv"
     echo "setup: making $venv with $("$python" --version)"
     "$python" -m venv --clear "$venv"
+    echo "$PWD" >"$venv/.place"
 fi
 case $(made_with "$venv/bin/python") in
 "3.11 x86_64" | "3.12 x86_64") ;;

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weavegen.enqueueing import enqueue
 
-__all__ = ["enqueue"]
+__version__ = "0.1.0"
+__all__ = ["__version__", "enqueue"]
 
 
 def __getattr__(name: str) -> object:

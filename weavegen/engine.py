@@ -96,8 +96,8 @@ class Engine:
         try:
             progress = self._replay(conn, trace)
             savepoint.commit()
-        except sa.exc.DBAPIError:
-            raise
+        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+            raise  # the database's trouble, not the trace's: tried again
         except Exception as error:
             savepoint.rollback()
             log.exception("trace %d: advancing failed", trace.id)

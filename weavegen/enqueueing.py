@@ -3,13 +3,12 @@
 import glob
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from weavegen import config
+from weavegen import __version__, config
 from weavegen.agents import AGENTS
 from weavegen.config import Config
 from weavegen.environment.client import dry_run
@@ -132,7 +131,7 @@ def submit(
             model=model,
             seed=seed if seed is not None else random.SystemRandom().getrandbits(48),
             settings=dict(settings or {}),
-            version=version("weavegen"),
+            version=__version__,
         )
 
 

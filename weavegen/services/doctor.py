@@ -204,8 +204,11 @@ def _served(url: str, api_key: str) -> str:
 
 def _place(url: str) -> str:
     """Host and port alone: the rest of an address may hold a password."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    try:
+        parts = urlsplit(url)
+        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    except ValueError:
+        return "an address that can't be read"
 
 
 def _workers(config: Config) -> Finding:

@@ -108,7 +108,8 @@ def worker_commands(
     return {
         name: [
             *(sys.executable, "-m", "celery", "-A", "tasks", "worker", "-Q", queues, "-P", pool),
-            *("-c", str(size), "-n", node(config, name), "-l", "INFO", "-E"),
+            *("-c", str(size), "-n", node(config, name), "-l", "WARNING", "-E"),
+            *("--without-mingle", "--without-gossip"),
         ]
         for name, (queues, pool, size) in pools.items()
     }
@@ -181,7 +182,7 @@ def _free_port(wanted: int | None) -> int:
 def _beat_command(config: Config) -> list[str]:
     schedule = config.home / "beat-schedule"
     return [
-        *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "INFO", "--pidfile="),
+        *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
         "-s",
         str(schedule),
     ]

@@ -76,7 +76,7 @@ def database_url(config: Config) -> str:
         return embedded_url(config, DATABASE)
     try:
         url = make_url(config.database_url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise UsageError("DATABASE_URL can't be read: give postgresql://user:password@host:port/name") from None
     if url.get_backend_name() not in ("postgresql", "postgres"):
         raise UsageError(

@@ -80,10 +80,11 @@ def insert_ready(
                 "label": label(trace_id, tick, step),
                 "request": step,
                 "queue": queue,
-                "send_after": _later(resend),
             }
         )
-    statement = sa.insert(STEPS).returning(STEPS.c.id, sort_by_parameter_order=True)
+    statement = (
+        sa.insert(STEPS).values(send_after=_later(resend)).returning(STEPS.c.id, sort_by_parameter_order=True)
+    )
     ids = conn.execute(statement, rows).scalars()
     return [Message(id, row["kind"], row["queue"], row["label"]) for id, row in zip(ids, rows, strict=True)]
 

@@ -41,7 +41,8 @@ def big_file():
         os.remove(told["app"] + "/big")
 
 def home():
-    return [name for name in os.listdir(told["home"]) if not told["python"].startswith(told["home"] + "/" + name)][0]
+    hidden = lambda name: not told["python"].startswith(told["home"] + "/" + name)
+    return next(filter(hidden, os.listdir(told["home"])))
 
 def bomb():
     children = []

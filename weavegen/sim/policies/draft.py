@@ -20,7 +20,7 @@ CALLBACK_FLAWS = {
     "wrong_name": 0.04,
     "fake_label": 0.03,
     "runs_on": 0.03,
-    "invented_method": 0.05,
+    "invented_method": 0.07,
 }
 """Flaws of an action, with their rates per candidate. At most one strikes a candidate."""
 

@@ -15,6 +15,8 @@ _METHODS = frozenset({
     "delete_cache", "return_to_caller", "run_evaluations",
 })  # fmt: skip
 """Methods of a subagent: every other call on `self` is an invention."""
+OVERLOOKED = 0.4
+"""Share of the flaws that only show when the block runs which the evaluator does not see."""
 _PROSE = ("orientation", "debug", "backtrack", "expectation")
 _CALLBACK = {"action": "add_action", "evaluation": "add_evaluation"}
 
@@ -44,8 +46,13 @@ def faults(type: str, body: str) -> float:
     if type in _PROSE:
         return fake + _prose(tree)
     if type in _CALLBACK:
-        return fake + _callback(type, tree)
-    return fake + 4.5 * (not tree.body) + _strange_calls(tree)
+        return fake + _callback(type, tree, body)
+    return fake + 4.5 * (not tree.body) + _strange_calls(tree, body)
+
+
+def seen(body: str) -> bool:
+    """Whether the evaluator sees through a block that will fail when it runs."""
+    return stable(body, 0, 1) >= OVERLOOKED
 
 
 def _prose(tree: ast.Module) -> float:
@@ -58,14 +65,14 @@ def _prose(tree: ast.Module) -> float:
     return cost + 3.5 * (len(text.strip()) < 20)
 
 
-def _callback(type: str, tree: ast.Module) -> float:
+def _callback(type: str, tree: ast.Module, body: str) -> float:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     calls = [node.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
     own = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == _CALLBACK[type]]
     if not functions or not own or len(own[0].args) < 2:
         return 5.5
     title, name = own[0].args[:2]
-    cost = 4.2 * (len(tree.body) > 2) + _strange_calls(tree)
+    cost = 4.2 * (len(tree.body) > 2) + _strange_calls(tree, body)
     if not isinstance(name, ast.Name) or name.id != functions[0].name:
         cost += 5.0
     assertions = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
@@ -83,7 +90,7 @@ def _is_question(message: ast.expr | None) -> bool:
     return isinstance(message, ast.Constant) and str(message.value).endswith("?")
 
 
-def _strange_calls(tree: ast.Module) -> float:
+def _strange_calls(tree: ast.Module, body: str) -> float:
     cost = 0.0
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -91,5 +98,6 @@ def _strange_calls(tree: ast.Module) -> float:
         if isinstance(node.func, ast.Name) and node.func.id == "print":
             cost += 4.2
         elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            cost += 5.0 * (node.func.value.id == "self" and node.func.attr not in _METHODS)
+            invented = node.func.value.id == "self" and node.func.attr not in _METHODS
+            cost += 5.0 * (invented and seen(body))
     return cost

@@ -4,8 +4,8 @@ import random
 import re
 from dataclasses import dataclass
 
-from weavegen.sim.policies import generic, judge
 from weavegen.sim.policies import board as game
+from weavegen.sim.policies import generic, judge
 from weavegen.sim.policies.draft import ENDING, Callback, compose, continued, draw_flaw
 from weavegen.sim.policies.situation import Situation
 
@@ -162,6 +162,7 @@ def _action(now: Game, again: bool, chance: random.Random) -> Callback:
 
 
 def _evaluation(now: Game, cell: int | None) -> Callback:
+    lines: tuple[str, ...]
     if now.over:
         lines, name, title = ("return self.completed",), "result_returned", "Has the result reached the caller?"
     elif cell is None:
@@ -274,5 +275,5 @@ def _cost(now: Game, source: str) -> float:
     if returns or cell is None:
         return 6.0 if returns else 0.5
     if now.board[cell : cell + 1] != game.EMPTY:
-        return 6.0
+        return 6.0 * judge.seen(source)
     return 4.0 * (game.ranked(now.board, now.me)[0][0] - game.value(now.board, cell, now.me))

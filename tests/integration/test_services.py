@@ -1,0 +1,329 @@
+"""The embedded services for real: started, found again, stopped, killed, and closed to the outside."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+from kombu import Connection
+from sqlalchemy import NullPool, create_engine, text
+
+from weavegen import config as configuration
+from weavegen.config import Config
+from weavegen.errors import UsageError
+from weavegen.services import doctor, fleet, folders, postgres, processes, redis, schema
+
+START = "import sys; from weavegen import config; from weavegen.services import {0}; sys.exit(not {0}.start(config.load()))"
+
+
+@pytest.fixture
+def own() -> Iterator[Config]:
+    """A home of the test's own; whatever runs in it is ended afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="weavegen-test-"))
+    yield from _installation(folder, folder / "home")
+
+
+@pytest.fixture
+def deep() -> Iterator[Config]:
+    """A home too deep for the name of a socket, with characters in it that mean something in addresses."""
+    folder = Path(tempfile.mkdtemp(prefix="weavegen-test-"))
+    yield from _installation(folder, folder / "a b%41'#?&=é" / ("deep/" * 30))
+
+
+def _installation(folder: Path, home: Path) -> Iterator[Config]:
+    config = configuration.load({"WEAVEGEN_HOME": str(home), "WEAVEGEN_HOST": "here"})
+    yield config
+    fleet.down(config)
+    shutil.rmtree(config.runtime, ignore_errors=True)
+    shutil.rmtree(folder)
+
+
+def query(config: Config, statement: str) -> object:
+    engine = create_engine(postgres.database_url(config), poolclass=NullPool)
+    with engine.begin() as connection:
+        result = connection.execute(text(statement))
+        return result.scalar() if result.returns_rows else None
+
+
+def started_by_others(config: Config, module: str, count: int) -> list[bool]:
+    """Starts a service from `count` processes at once; which of them say that it was they."""
+    command = [sys.executable, "-c", START.format(module)]
+    starters = [subprocess.Popen(command, env=fleet.child_environment(config)) for _ in range(count)]
+    return [starter.wait(60) == 0 for starter in starters]
+
+
+def kill(config: Config, name: str) -> None:
+    service = processes.find(config, name)
+    assert service is not None
+    os.kill(service.pid, signal.SIGKILL)
+    while processes.alive(service):
+        time.sleep(0.01)
+
+
+def listeners(config: Config) -> list[tuple[str, str]]:
+    """Addresses that our processes listen on, beyond unix sockets: (service, ip)."""
+    return [
+        (service.name, connection.laddr.ip)
+        for service in fleet.running(config)
+        for process in [psutil.Process(service.pid), *psutil.Process(service.pid).children(recursive=True)]
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN or connection.type == socket.SOCK_DGRAM
+    ]
+
+
+# -------------------------------------------------------------------------------------------- Postgres
+
+
+def test_postgres_starts_is_found_again_and_stops(own: Config) -> None:
+    assert postgres.start(own) is True
+    assert postgres.start(own) is False
+    assert str(query(own, "SHOW server_version")).startswith("18")
+    assert postgres.stop(own) is True
+    assert postgres.stop(own) is False
+    with pytest.raises(UsageError, match="weavegen up"):
+        postgres.check(own)
+
+
+def test_postgres_keeps_what_was_committed_when_it_is_killed(own: Config) -> None:
+    postgres.start(own)
+    query(own, "CREATE TABLE kept AS SELECT 42 AS answer")
+    kill(own, "postgres")
+    assert postgres.start(own) is True
+    assert query(own, "SELECT answer FROM kept") == 42
+
+
+def test_postgres_is_durable_and_reachable_only_by_its_socket(own: Config) -> None:
+    postgres.start(own)
+    settings = {name: query(own, f"SHOW {name}") for name in ("fsync", "synchronous_commit", "listen_addresses")}
+    assert settings == {"fsync": "on", "synchronous_commit": "on", "listen_addresses": ""}
+    assert postgres.sockets(own).stat().st_mode & 0o777 == 0o700
+    assert postgres.data(own).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_stale_lock_file_of_postgres_does_not_stop_it(own: Config) -> None:
+    postgres.start(own)
+    kill(own, "postgres")
+    lock = postgres.data(own) / "postmaster.pid"
+    lines = lock.read_text().split("\n")
+    # After a reboot the pid in it may be anyone's: here it is the test's own.
+    lock.write_text("\n".join([str(os.getpid()), *lines[1:]]))
+    assert postgres.start(own) is True
+    assert query(own, "SELECT 1") == 1
+
+
+def test_postgres_is_found_though_the_register_is_lost(own: Config) -> None:
+    postgres.start(own)
+    before = processes.registered(own)["postgres"]
+    processes.register_path(own).unlink()
+    assert postgres.start(own) is False
+    assert processes.registered(own)["postgres"].pid == before.pid
+
+
+def test_an_initdb_that_was_killed_leaves_nothing_in_the_way(own: Config) -> None:
+    folders.prepare(own)
+    half = postgres.data(own).with_suffix(".new")
+    half.mkdir()
+    (half / "PG_VERSION").write_text("18\n")
+    assert postgres.start(own) is True
+
+
+def test_data_of_another_version_is_left_alone(own: Config) -> None:
+    folders.prepare(own)
+    postgres.data(own).mkdir()
+    (postgres.data(own) / "PG_VERSION").write_text("15\n")
+    with pytest.raises(UsageError, match="PostgreSQL 15"):
+        postgres.start(own)
+
+
+@pytest.mark.parametrize("module", ["postgres", "redis"])
+def test_of_many_that_start_a_service_at_once_one_does(own: Config, module: str) -> None:
+    assert sorted(started_by_others(own, module, 3)) == [False, False, True]
+    assert len(fleet.running(own)) == 1
+
+
+# ------------------------------------------------------------------------- for the time of one command
+
+
+def test_a_reading_command_brings_postgres_up_and_leaves_nothing_running(own: Config) -> None:
+    postgres.start(own)
+    postgres.stop(own)
+    with postgres.running(own) as url:
+        assert url == postgres.database_url(own)
+        assert query(own, "SELECT 1") == 1
+    assert fleet.running(own) == []
+
+
+def test_a_reading_command_leaves_a_server_alone_that_ran_before(own: Config) -> None:
+    postgres.start(own)
+    with postgres.running(own):
+        pass
+    assert query(own, "SELECT 1") == 1
+
+
+def test_the_last_of_several_reading_commands_ends_the_server(own: Config) -> None:
+    postgres.start(own)
+    postgres.stop(own)
+    with postgres.running(own):
+        with postgres.running(own):
+            pass
+        assert query(own, "SELECT 1") == 1
+    assert fleet.running(own) == []
+
+
+def test_a_server_that_is_to_stay_outlives_the_reading_command(own: Config) -> None:
+    postgres.start(own)
+    postgres.stop(own)
+    with postgres.running(own):
+        assert postgres.start(own) is False
+    assert query(own, "SELECT 1") == 1
+
+
+def test_reading_commands_side_by_side_do_not_cut_each_other_off(own: Config) -> None:
+    postgres.start(own)
+    postgres.stop(own)
+
+    def read(number: int) -> object:
+        with postgres.running(own):
+            return query(own, f"SELECT {number} FROM pg_sleep(0.02)")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read, range(16))) == list(range(16))
+    assert fleet.running(own) == []
+
+
+def test_a_reading_command_makes_nothing_in_an_unused_home(own: Config) -> None:
+    with pytest.raises(UsageError, match="no traces"), postgres.running(own):
+        pass
+    assert not own.home.exists()
+
+
+# ----------------------------------------------------------------------------------------------- Redis
+
+
+def test_redis_starts_is_found_again_and_stops(own: Config) -> None:
+    assert redis.start(own) is True
+    assert redis.start(own) is False
+    redis.check(own)
+    assert redis.socket(own).stat().st_mode & 0o777 == 0o700
+    assert redis.stop(own) is True
+    assert redis.stop(own) is False
+    with pytest.raises(UsageError, match="weavegen up"):
+        redis.check(own)
+
+
+def test_redis_comes_back_after_it_was_killed(own: Config) -> None:
+    redis.start(own)
+    kill(own, "redis")
+    assert redis.socket(own).exists()
+    assert redis.start(own) is True
+    with Connection(redis.broker_url(own)) as connection, connection.SimpleQueue("letters") as queue:
+        queue.put({"hello": "world"})
+        assert queue.get(timeout=5).payload == {"hello": "world"}
+
+
+def test_redis_is_found_though_the_register_is_lost(own: Config) -> None:
+    redis.start(own)
+    before = processes.registered(own)["redis"]
+    processes.register_path(own).unlink()
+    assert redis.start(own) is False
+    assert processes.registered(own)["redis"].pid == before.pid
+
+
+# --------------------------------------------------------------------------------------- all of it
+
+
+def test_a_deep_home_with_odd_characters_works(deep: Config) -> None:
+    postgres.start(deep)
+    redis.start(deep)
+    assert query(deep, "SELECT 1") == 1
+    redis.check(deep)
+    postgres.check(deep)
+    schema.upgrade(postgres.database_url(deep))
+
+
+def test_an_unreachable_server_is_one_line_without_its_password() -> None:
+    given = configuration.load(
+        {
+            "DATABASE_URL": "postgresql://me:hush@127.0.0.1:1/traces",
+            "CELERY_BROKER_URL": "redis://:hush@127.0.0.1:1/0",
+            "OPENAI_BASE_URL": "http://me:hush@127.0.0.1:1/v1",
+        }
+    )
+    for check, advice in ((postgres.check, "check DATABASE_URL"), (redis.check, "check CELERY_BROKER_URL")):
+        with pytest.raises(UsageError, match=advice) as caught:
+            check(given)
+        assert "hush" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert "hush" not in str(doctor.examine(given))
+
+
+def test_two_migrations_at_once_take_turns(own: Config) -> None:
+    postgres.start(own)
+    url = postgres.database_url(own)
+    code = "import sys; from weavegen.services import schema; schema.upgrade(sys.argv[1])"
+    command = [sys.executable, "-c", code, url]
+    both = [subprocess.Popen(command, env=fleet.child_environment(own)) for _ in range(2)]
+    assert [migration.wait(60) for migration in both] == [0, 0]
+    assert schema.current(url) == schema.newest()
+
+
+def test_the_schema_is_what_the_models_say(database: str) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.runtime.migration import MigrationContext
+
+    from weavegen.store.models import Base
+
+    with create_engine(database, poolclass=NullPool).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_fleet_comes_up_answers_and_goes_down(own: Config) -> None:
+    parts = fleet.up(own, model_threads=2, execute_threads=2)
+    assert [part.name for part in parts] == ["postgres", "redis", "sim", "model", "lint", "execute", "beat"]
+    assert all(part.started and part.pid for part in parts)
+    assert fleet.answering(own) == {"model@here", "lint@here", "execute@here"}
+    assert fleet.model_url(own).startswith("http://127.0.0.1:")
+    assert [finding for finding in doctor.examine(own) if not finding.ok] == []
+    assert {ip for _, ip in listeners(own)} <= {"127.0.0.1", "::1"}
+    assert {name for name, _ in listeners(own)} == {"sim"}
+
+    kill(own, "model")
+    again = fleet.up(own, model_threads=2, execute_threads=2)
+    assert [part.name for part in again if part.started] == ["model"]
+
+    pids = [process.pid for service in fleet.running(own) for process in psutil.Process(service.pid).children()]
+    pids += [service.pid for service in fleet.running(own)]
+    assert {service.name for service in fleet.down(own)} == {part.name for part in parts}
+    assert fleet.running(own) == []
+    assert [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"] == []
+    assert fleet.down(own) == []
+
+
+def test_a_port_in_use_is_one_line(own: Config) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port} can't be used") as caught:
+            fleet.up(own, sim_port=port)
+        assert "\n" not in str(caught.value)
+
+
+def test_two_tests_do_not_share_a_database(database: str, config: Config) -> None:
+    assert "/test_" in database
+    with psycopg.connect(
+        host=str(postgres.sockets(config)), user=postgres.SUPERUSER, dbname="postgres", autocommit=True
+    ) as connection:
+        names = connection.execute("SELECT datname FROM pg_database WHERE datname LIKE 'test_%'").fetchall()
+    assert len(names) == 1

@@ -1,0 +1,110 @@
+"""What the environment says, and what it leaves unsaid."""
+
+from pathlib import Path
+
+import pytest
+
+from weavegen import config
+from weavegen.errors import UsageError
+from weavegen.services import fleet, postgres, processes, redis
+
+
+def test_needs_no_environment_at_all() -> None:
+    found = config.load({})
+    assert found.home == Path.cwd() / ".weavegen"
+    assert found.database_url is None
+    assert found.broker_url is None
+    assert found.model_url is None
+    assert found.sandbox == "bubblewrap"
+
+
+def test_reads_every_variable() -> None:
+    found = config.load(
+        {
+            "WEAVEGEN_HOME": "/srv/traces",
+            "DATABASE_URL": "postgresql://db/traces",
+            "CELERY_BROKER_URL": "redis://broker/0",
+            "OPENAI_BASE_URL": "http://a/v1,http://b/v1",
+            "OPENAI_API_KEY": "key",
+            "WEAVEGEN_HOST": "node7",
+            "WEAVEGEN_MAX_ACTIVE": "9",
+            "WEAVEGEN_LEASE": "2.5",
+            "WEAVEGEN_SANDBOX": "none",
+        }
+    )
+    assert found == config.Config(
+        home=Path("/srv/traces"),
+        database_url="postgresql://db/traces",
+        broker_url="redis://broker/0",
+        model_url="http://a/v1,http://b/v1",
+        api_key="key",
+        host="node7",
+        max_active=9,
+        lease=2.5,
+        sandbox="none",
+    )
+
+
+@pytest.mark.parametrize("value", ["many", "0", "-1", "nan", "inf"])
+def test_a_number_out_of_range_is_one_line(value: str) -> None:
+    with pytest.raises(UsageError, match="WEAVEGEN_MAX_ACTIVE") as caught:
+        config.load({"WEAVEGEN_MAX_ACTIVE": value})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_variable_is_an_unset_one() -> None:
+    assert config.load({"DATABASE_URL": "", "WEAVEGEN_LEASE": ""}) == config.load({})
+
+
+def test_sockets_stay_short_in_a_deep_home() -> None:
+    shallow = config.load({"WEAVEGEN_HOME": "/srv/w"})
+    deep = config.load({"WEAVEGEN_HOME": "/srv/" + "deep/" * 60})
+    other = config.load({"WEAVEGEN_HOME": "/srv/" + "deep/" * 61})
+    assert shallow.runtime == Path("/srv/w/run")
+    assert len(str(postgres.sockets(deep) / ".s.PGSQL.5432")) <= 107
+    assert deep.runtime != other.runtime
+
+
+def test_a_child_reads_back_the_same_configuration(tmp_path: Path) -> None:
+    given = config.load(
+        {"WEAVEGEN_HOME": str(tmp_path), "CELERY_BROKER_URL": "redis://b/0", "WEAVEGEN_LEASE": "3.5"}
+    )
+    assert config.load(processes.environment(given)) == given
+
+
+def test_a_child_does_not_inherit_what_the_configuration_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://elsewhere/x")
+    assert "DATABASE_URL" not in processes.environment(config.load({}))
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
+def test_every_spelling_of_a_database_url_ends_up_with_psycopg(scheme: str) -> None:
+    given = config.load({"DATABASE_URL": f"{scheme}://me:p%40ss@db:5433/traces?sslmode=require"})
+    assert postgres.database_url(given) == "postgresql+psycopg://me:p%40ss@db:5433/traces?sslmode=require"
+
+
+@pytest.mark.parametrize("url", ["mysql://me:hush@db/x", "hush", "postgresql://me:hush@db:port/x"])
+def test_another_database_is_refused_without_showing_its_password(url: str) -> None:
+    with pytest.raises(UsageError, match="DATABASE_URL") as caught:
+        postgres.database_url(config.load({"DATABASE_URL": url}))
+    assert "hush" not in str(caught.value)
+
+
+def test_embedded_addresses_follow_from_the_home() -> None:
+    given = config.load({"WEAVEGEN_HOME": "/srv/my traces"})
+    assert postgres.database_url(given) == (
+        "postgresql+psycopg://weavegen@/weavegen?host=/srv/my%20traces/run/postgres"
+    )
+    assert redis.broker_url(given) == "redis+socket:///srv/my%20traces/run/redis.sock"
+
+
+def test_a_comma_in_the_home_is_refused() -> None:
+    with pytest.raises(UsageError, match="comma"):
+        postgres.database_url(config.load({"WEAVEGEN_HOME": "/srv/a,b"}))
+
+
+def test_a_given_model_server_wins_over_the_simulated_one(tmp_path: Path) -> None:
+    given = config.load({"WEAVEGEN_HOME": str(tmp_path), "OPENAI_BASE_URL": "http://gpu:8000/v1"})
+    assert fleet.model_url(given) == "http://gpu:8000/v1"
+    with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
+        fleet.model_url(config.load({"WEAVEGEN_HOME": str(tmp_path)}))
