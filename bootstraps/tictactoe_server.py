@@ -7,6 +7,7 @@ POST /reset                 begin another game; one that is not over counts as l
 
 import json
 import threading
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
@@ -53,28 +54,23 @@ def play_basic(board: list[str], mark: str, random: Random) -> int:
     return play_random(board, mark, random)
 
 
-def value(board: list[str], mark: str, turn: str) -> int:
+@cache
+def value(board: str, mark: str, turn: str) -> int:
     """What perfect play on both sides brings to `mark`: 1, 0 or -1."""
-    end = winner(board)
+    end = winner(list(board))
     if end is not None:
         return 0 if end == "draw" else 1 if end == mark else -1
-    values = []
-    for cell in free_cells(board):
-        board[cell] = turn
-        values.append(value(board, mark, other(turn)))
-        board[cell] = FREE
-        if values[-1] == (1 if turn == mark else -1):
-            break
+    values = [value(put(board, cell, turn), mark, other(turn)) for cell in free_cells(list(board))]
     return max(values) if turn == mark else min(values)
+
+
+def put(board: str, cell: int, mark: str) -> str:
+    return board[:cell] + mark + board[cell + 1 :]
 
 
 def play_minimax(board: list[str], mark: str, random: Random) -> int:
     """Never loses. Among equally good cells any."""
-    if len(free_cells(board)) == 9:
-        return random.choice([0, 2, 4, 6, 8])
-    values = {}
-    for cell in free_cells(board):
-        values[cell] = value([mark if i == cell else old for i, old in enumerate(board)], mark, other(mark))
+    values = {cell: value(put("".join(board), cell, mark), mark, other(mark)) for cell in free_cells(board)}
     return random.choice([cell for cell in values if values[cell] == max(values.values())])
 
 
@@ -139,6 +135,8 @@ def start(opponent: str = "basic", first: bool = True, seed: int = 0, port: int 
     game = Game(opponent, first, seed)
 
     class Handler(BaseHTTPRequestHandler):
+        wbufsize = -1  # headers and body in one packet: two would wait for each other
+
         def do_GET(self) -> None:
             with game.lock:
                 found = self.path == "/state"

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from tasks.app import app
 from weavegen import config
 from weavegen.engine import Engine, Progress
-from weavegen.errors import RolloutError, StepLost, TransientError
+from weavegen.errors import RolloutError, StepLost, TransientError, UsageError
+from weavegen.steps import Execute
 from weavegen.store import environments, steps
 from weavegen.store.models import StepStatus
 from weavegen.store.session import engine as database
@@ -92,11 +93,20 @@ def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
         return "nothing to do"
     with leases().hold(held):
         try:
+            if held.claims > steps.MOST_CLAIMS:
+                raise RolloutError(f"{held.claims} workers took this step and none came to an end with it")
             done = work(held)
         except TransientError as error:
             return give_back(held, error)
         except RolloutError as error:
             return settle(held, StepStatus.FAILED, failure_kind=error.kind, failure=str(error)[:2000])
+        except UsageError as error:  # of this installation: a model that the server lacks, no sandbox
+            return settle(held, StepStatus.FAILED, failure_kind=boundary(held), failure=str(error))
+        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+            raise  # the database is away; the lease runs out and the sweeper sends the step again
+        except Exception as error:
+            log.exception("step %d failed for a reason that nobody thought of", held.id)
+            return settle(held, StepStatus.FAILED, failure_kind="bug", failure=f"{type(error).__name__}: {error}")
         return settle(
             held,
             StepStatus.DONE,
@@ -122,12 +132,17 @@ def settle(
 def give_back(held: Claimed, error: TransientError) -> str:
     """Let the sweeper send the step again, later each time; in the end it has failed."""
     if held.claims >= steps.MOST_CLAIMS:
-        kind = "environment" if held.step.__struct_config__.tag == "execute" else "model"
-        return settle(held, StepStatus.FAILED, failure_kind=kind, failure=f"tried {held.claims} times: {error}")
+        reason = f"tried {held.claims} times: {error}"
+        return settle(held, StepStatus.FAILED, failure_kind=boundary(held), failure=reason)
     delay = min(30.0, 0.25 * 2.0**held.claims) * random.uniform(0.5, 1.5)
     with database().begin() as conn:
         steps.release(conn, held, str(error)[:2000], delay)
     return f"again in {delay:.1f} s: {error}"
+
+
+def boundary(held: Claimed) -> str:
+    """The kind of failure that a step meets: what it talks to."""
+    return "environment" if isinstance(held.step, Execute) else "model"
 
 
 def follow(progress: Progress, trace_id: int) -> None:

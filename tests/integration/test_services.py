@@ -23,7 +23,12 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.services import doctor, fleet, folders, postgres, processes, redis, schema
 
-START = "import sys; from weavegen import config; from weavegen.services import {0}; sys.exit(not {0}.start(config.load()))"
+START = """
+import sys
+from weavegen import config
+from weavegen.services import {0}
+sys.exit(not {0}.start(config.load()))
+"""
 
 
 @pytest.fixture

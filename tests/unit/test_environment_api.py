@@ -157,6 +157,12 @@ class TestTree:
         assert tree.find_last_block_of_type("debug") is None
 
 
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.characters()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+)
+
+
 class Color(enum.IntEnum):
     RED = 1
 
@@ -190,19 +196,18 @@ class TestPlainValues:
     def test_cycles_and_giants_have_an_end(self) -> None:
         cycle: list[object] = [1]
         cycle.append(cycle)
-        assert plain.plain(cycle) == "[1, [...]]"
+        assert plain.plain(cycle).startswith("[1, [1, ")
         for giant in ("x" * 10**6, ["x" * 1000] * 1000, list(range(10**5)), 10**5000, {"x": "y" * 10**6}):
             assert len(json.dumps(plain.plain(giant))) < 100_000
 
     def test_a_repr_that_raises_is_only_a_repr_that_raises(self) -> None:
-        assert "RuntimeError" in plain.plain([Angry()])[0]
+        assert plain.plain([Angry()]) == ["<Angry instance>"]
 
     def test_text_that_postgres_can_hold(self) -> None:
         assert plain.clean("a\x00b\ud800c") == "a\\x00b\\ud800c"
         assert len(plain.clean("x" * 10**6, 1000)) < 1100
 
-    @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.characters()),
-                        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner)))  # fmt: skip
+    @given(ANYTHING)
     def test_anything_becomes_json(self, value: object) -> None:
         text = json.dumps(plain.plain(value), allow_nan=False, ensure_ascii=False)
         assert "\x00" not in text.encode().decode()

@@ -1,6 +1,7 @@
 """The register of processes: nothing is lost, and nobody else's process is ended."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def here(tmp_path: Path) -> Iterator[Config]:
     folders.prepare(config)
     yield config
     processes.stop(config, processes.registered(config).values(), grace=0)
+    shutil.rmtree(config.runtime)
 
 
 def test_a_process_is_found_again_by_its_name(here: Config) -> None:

@@ -31,8 +31,13 @@ cause, and another attempt. Callbacks take one argument, the subagent. The two b
 
     self.add_evaluation("Is the log still short?", eval_log_is_short)
 
-An assertion's message, and an evaluation's title, is a question whose answer should be yes. When the task is
-done, or can't be done, an action calls `self.return_to_caller(value)` with what the task's schema asks for.
+An assertion's message, and an evaluation's title, is a question whose answer should be yes. What only a reader
+can judge, a callback asks the model itself; this gives the probability of yes for each text:
+
+    simple_evaluate_outputs(make_simple_score_prompt("Does the story have an ending?"), [story])
+
+When the task is done, or can't be done, an action calls `self.return_to_caller(value)` with what the task's
+schema asks for.
 """
 
 import json
@@ -40,6 +45,9 @@ import time
 from collections.abc import Callable
 from pprint import pformat
 from typing import Any
+
+Callback = Callable[["Subagent"], Any]
+"""A function of one argument, the subagent."""
 
 TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
@@ -72,7 +80,7 @@ def check_schema(value: dict[str, Any], schema: dict[str, Any]) -> None:
             raise ValueError(f"{key!r} is {value[key]!r}, but the schema asks for one of {rule['enum']}")
 
 
-def call(callback: Callable[["Subagent"], Any], subagent: "Subagent") -> Any:
+def call(callback: Callback, subagent: "Subagent") -> Any:
     """What the callback gives; a coroutine is run to its end."""
     result = callback(subagent)
     if hasattr(result, "__await__"):
@@ -82,9 +90,10 @@ def call(callback: Callable[["Subagent"], Any], subagent: "Subagent") -> Any:
     return result
 
 
-def check_registration(title: str, callback: Callable[["Subagent"], Any]) -> None:
+def register(kind: str, title: str, callback: Callback, **more: Any) -> dict[str, Any]:
     if not isinstance(title, str) or not callable(callback):
         raise TypeError("I register a title, which is a string, and a function of one argument.")
+    return {"type": kind, "title": title, "callback": callback, **more}
 
 
 class Task:
@@ -95,10 +104,9 @@ class Task:
         self.description = description
         self.evaluations: list[dict[str, Any]] = []
 
-    def add_evaluation(self, title: str, callback: Callable[["Subagent"], Any]) -> None:
+    def add_evaluation(self, title: str, callback: Callback) -> None:
         """Check this after every tick. The result is returned to the caller under the callback's name."""
-        check_registration(title, callback)
-        self.evaluations.append({"type": "evaluation", "title": title, "callback": callback})
+        self.evaluations.append(register("evaluation", title, callback))
 
     def run_evaluations(self) -> dict[str, Any]:
         """Every evaluation's result by the name of its callback; ERROR where it raised."""
@@ -152,24 +160,19 @@ class Subagent:
         blocks = self.tree.blocks[-60:]
         return "".join(f"#startblock type: {b['type']}\n{b['body']}\n#endblock\n" for b in blocks)
 
-    def add_action(self, title: str, callback: Callable[["Subagent"], Any]) -> None:
+    def add_action(self, title: str, callback: Callback) -> None:
         """Do this now. A tick has one action: the last one registered is the one that is run."""
-        check_registration(title, callback)
-        self.current_tick.action = {"type": "action", "title": title, "callback": callback}
+        self.current_tick.action = register("action", title, callback)
 
-    def add_evaluation(self, title: str, callback: Callable[["Subagent"], Any]) -> None:
+    def add_evaluation(self, title: str, callback: Callback) -> None:
         """Check at the end of this tick whether its action has worked. The callback returns True if so."""
-        check_registration(title, callback)
-        self.current_tick.evaluations.append({"type": "evaluation", "title": title, "callback": callback})
+        self.current_tick.evaluations.append(register("evaluation", title, callback))
 
-    def add_observation_view(
-        self, title: str, callback: Callable[["Subagent"], Any], tool: str | None = None
-    ) -> None:
+    def add_observation_view(self, title: str, callback: Callback, tool: str | None = None) -> None:
         """Show what the callback returns before every tick. There is room for eight views."""
-        check_registration(title, callback)
         if len(self.observation_views) >= 8:
             raise ValueError("There are eight observation views already: remove one before you add another.")
-        self.observation_views.append({"type": "observation", "title": title, "tool": tool, "callback": callback})
+        self.observation_views.append(register("observation", title, callback, tool=tool))
 
     def remove_observation_view(self, title: str) -> None:
         """Close a view. The view of an open tool stays until the tool is closed."""

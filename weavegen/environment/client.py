@@ -13,55 +13,37 @@ import json
 import os
 import shutil
 import socket
-import stat
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import weavegen
 from weavegen.config import Config
+from weavegen.environment.conversation import (
+    Ask,
+    BlockBrief,
+    Blocks,
+    Broken,
+    Conversation,
+    listen,
+    no_blocks,
+    sync,
+    undecided,
+)
 from weavegen.environment.sandbox import Box, Handle, Limits, Sandbox, provider
 from weavegen.environment.sandbox.children import tail
-from weavegen.environment.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame
-from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
+from weavegen.errors import EnvironmentFailure
+from weavegen.services.folders import private
 from weavegen.steps import Execute, Executed
 
+__all__ = ["Ask", "BlockBrief", "Blocks", "Environment", "Limits", "dry_run", "no_blocks", "remove", "running"]
+
 PROJECT = Path(weavegen.__file__).resolve().parent.parent
-SYNC = 2**20
-"""Bytes of blocks that go into one message."""
-PROMPTS = 4_096
-"""Prompts that one operation may have answered."""
 MAIN = (
     "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.environment.runner import main; main(sys.argv[2])"
 )
-
-
-class BlockBrief(msgspec.Struct, frozen=True):
-    """A recorded block, as far as the environment needs to know it."""
-
-    index: int
-    type: str
-    body: str
-
-
-Blocks = Callable[[int], list[BlockBrief]]
-"""The trace's blocks from this index on."""
-Ask = Callable[[list[str]], list[tuple[float, float]]]
-"""The model's mass of yes and of no after each of these prompts."""
-
-
-def no_blocks(since: int) -> list[BlockBrief]:
-    return []
-
-
-def undecided(prompts: list[str]) -> list[tuple[float, float]]:
-    """A model that never knows."""
-    return [(0.5, 0.5)] * len(prompts)
 
 
 @dataclass(frozen=True)
@@ -107,11 +89,12 @@ class Environment:
             workspace.chmod(0o700)
             if uid != os.getuid():
                 os.chown(workspace, uid, uid)
-            layout, path = sandbox.layout(workspace), runtime(config) / f"env-{trace_id}.sock"
+            layout, path = sandbox.layout(workspace), socket_path(config, trace_id)
             path.unlink(missing_ok=True)
             args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(os.fspath(path))
+                path.chmod(0o600)
                 listener.listen(16)
                 spec = {"app": layout.app, "listener": listener.fileno(), "seed": seed, "args": args}
                 box = Box(
@@ -121,7 +104,7 @@ class Environment:
                     environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
                     folders=shown(),
                     descriptors=(listener.fileno(),),
-                    log=config.logs / f"environment-{trace_id}.log",
+                    log=log_path(config, trace_id),
                     limits=limits,
                 )
                 handle = sandbox.start(box)
@@ -138,7 +121,7 @@ class Environment:
     @classmethod
     def find(cls, config: Config, trace_id: int, limits: Limits | None = None) -> "Environment | None":
         """The trace's environment, if it lives on this host."""
-        path = runtime(config) / f"env-{trace_id}.sock"
+        path = socket_path(config, trace_id)
         handle = read_state(path.with_suffix(".json"))
         if handle is None or not handle.alive():
             return None
@@ -206,147 +189,11 @@ class Environment:
         return EnvironmentFailure(f"the environment process {what}: {error}")
 
 
-# ------------------------------------------------------------------------------------- the conversation
-
-
-class Hello(msgspec.Struct, frozen=True):
-    blocks: int
-
-
-class Question(msgspec.Struct, frozen=True):
-    number: int
-    prompts: list[str]
-
-
-class Message(msgspec.Struct, frozen=True):
-    """What the box may say; one of these."""
-
-    hello: Hello | None = None
-    ask: Question | None = None
-    result: Executed | None = None
-    replaced: bool = False
-
-
-class Broken(Exception):
-    """The conversation can't go on: cut, out of time, or nonsense."""
-
-    def __init__(self, text: str, *, cut: bool = False):
-        super().__init__(text)
-        self.cut = cut
-
-
-class Conversation:
-    """A connection to an environment, and the time that is left for it. Raises Broken, and nothing else."""
-
-    decoder = msgspec.json.Decoder(Message)
-
-    def __init__(self, path: Path, seconds: float):
-        self.deadline = time.monotonic() + seconds
-        self.seconds = seconds
-        self.reader = Reader(FROM_BOX)
-        self.payloads: list[bytes] = []
-        self.connection = socket.socket(socket.AF_UNIX)
-        self.connection.settimeout(seconds)
-        try:
-            self.connection.connect(os.fspath(path))
-        except OSError as error:
-            self.connection.close()
-            raise Broken(f"it can't be reached: {error}", cut=True) from error
-
-    def __enter__(self) -> "Conversation":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.connection.close()
-
-    def send(self, message: dict[str, Any]) -> None:
-        with self.in_time():
-            self.connection.sendall(frame(message, TO_BOX))
-
-    def receive(self) -> Message:
-        with self.in_time():
-            while not self.payloads:
-                data = self.connection.recv(2**18)
-                if not data:
-                    raise Broken("it closed the connection", cut=True)
-                self.payloads += self.reader.feed(data)
-                self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
-            return self.decoder.decode(self.payloads.pop(0))
-
-    def hello(self) -> int:
-        """How many blocks it knows."""
-        hello = self.receive().hello
-        if hello is None:
-            raise Broken("it did not greet")
-        return hello.blocks
-
-    @contextlib.contextmanager
-    def in_time(self) -> Iterator[None]:
-        try:
-            self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
-            yield
-        except TimeoutError as error:
-            raise Broken(f"no answer within {self.seconds:g} seconds") from error
-        except OSError as error:
-            raise Broken(str(error), cut=True) from error
-        except (BrokenFrame, msgspec.MsgspecError) as error:
-            raise Broken(f"it sent what it may not: {error}") from error
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let the time of the body not count."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.deadline += time.monotonic() - began
-
-
-def sync(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
-    """Messages that tell the box of the blocks it does not know."""
-    part: list[tuple[int, str, str]] = []
-    size = 0
-    for block in blocks(known):
-        part.append((block.index, str(block.type), block.body))
-        size += len(block.body)
-        if size > SYNC:
-            yield {"blocks": part}
-            part, size = [], 0
-    if part:
-        yield {"blocks": part}
-
-
-def listen(talk: Conversation, ask: Ask) -> Executed:
-    """Answer the box's questions until it has a result."""
-    prompts = 0
-    while True:
-        message = talk.receive()
-        if message.result is not None:
-            return message.result
-        if message.replaced:
-            raise TransientError("another worker waits for this step now")
-        if message.ask is None:
-            raise Broken("it said nothing that makes sense")
-        prompts += len(message.ask.prompts)
-        if prompts > PROMPTS:
-            raise Broken(f"it asked the model more than {PROMPTS:,} times in one operation")
-        with talk.paused():
-            try:
-                answers: dict[str, Any] = {"values": ask(message.ask.prompts)}
-            except ModelError as error:
-                answers = {"error": str(error)}
-        talk.send({"answers": {"number": message.ask.number, **answers}})
-
-
-# ------------------------------------------------------------------------------------------ on the host
-
-
 def dry_run(
     config: Config, source: str, params: dict[str, Any] | None = None, limits: Limits | None = None
 ) -> Executed:
     """What a bootstrap file does, in a throw-away environment with a model that never knows."""
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
-        os.chmod(home, 0o711)
         environment = Environment.start(replace(config, home=Path(home)), 0, params=params, limits=limits)
         try:
             return environment.execute(1, Execute(op="bootstrap", source=source))
@@ -354,16 +201,29 @@ def dry_run(
             environment.stop()
 
 
-def runtime(config: Config) -> Path:
-    """The folder for sockets, open to nobody else. Raises UsageError."""
-    folder = config.runtime
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{folder} belongs to somebody else: set WEAVEGEN_HOME to a shorter path")
-    if status.st_mode & 0o077:
-        folder.chmod(0o700)
-    return folder
+def socket_path(config: Config, trace_id: int) -> Path:
+    return private(config.runtime) / f"env-{trace_id}.sock"
+
+
+def running(config: Config) -> list[Environment]:
+    """All environments that live on this host."""
+    numbers = [path.stem.removeprefix("env-") for path in private(config.runtime).glob("env-*.json")]
+    found = [Environment.find(config, int(number)) for number in numbers if number.isdecimal()]
+    return [environment for environment in found if environment is not None]
+
+
+def remove(config: Config, trace_id: int) -> None:
+    """Stop a trace's environment, if it still lives, and delete everything that it has on this host."""
+    if found := Environment.find(config, trace_id):
+        found.stop()
+    path = socket_path(config, trace_id)
+    for leftover in (path, path.with_suffix(".json"), log_path(config, trace_id)):
+        leftover.unlink(missing_ok=True)
+    shutil.rmtree(config.workspaces / str(trace_id), ignore_errors=True)
+
+
+def log_path(config: Config, trace_id: int) -> Path:
+    return config.logs / f"environment-{trace_id}.log"
 
 
 def shown() -> dict[str, Path]:

@@ -42,6 +42,11 @@ class Clock:
             if self.seconds is not None:
                 signal.setitimer(signal.ITIMER_REAL, max(self.deadline - time.monotonic(), 0.001), 1.0)
 
+    def stop(self) -> None:
+        """Disarm, also where the alarm rang in the very moment in which `limit` was being left."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.seconds = None
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the time of the body not count: a callback does not pay for the model's answer."""
@@ -94,8 +99,7 @@ class Ears:
                 self.dropped |= len(data) > room
 
     def begin(self) -> None:
-        """Forget what was printed before, and listen."""
-        self.attach()
+        """Forget what was printed before."""
         self.take()
 
     def take(self) -> str:
@@ -105,6 +109,7 @@ class Ears:
                 file.flush()
             except (AttributeError, ValueError, OSError):
                 continue  # closed or replaced by the callback
+        self.attach()  # at once: a file that is opened next would get the number of a closed stdout
         self.drain()
         with self.lock:
             text, dropped = self.heard.decode("utf-8", "backslashreplace"), self.dropped

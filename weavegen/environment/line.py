@@ -10,6 +10,7 @@ import queue
 import selectors
 import socket
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,8 @@ from weavegen.environment.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, fra
 REMEMBERED = 64
 """Results that are kept for workers that ask again."""
 SEND_TIMEOUT = 10.0
+FIRST_CALL = 60.0
+"""Seconds for the first worker to call. If none does, the one that started this was killed: nobody knows of it."""
 
 
 class Line:
@@ -32,6 +35,7 @@ class Line:
         """The trace as far as it is known here; the tree's list is this very one."""
         self._listener, self._ears = listener, ears
         self._pid = os.getpid()
+        self._born, self._called = time.monotonic(), False
         self._selector = selectors.DefaultSelector()
         self._readers: dict[socket.socket, Reader] = {}
         self._results: OrderedDict[int, bytes] = OrderedDict()
@@ -94,8 +98,8 @@ class Line:
 
     def _run(self) -> None:
         try:
-            while True:
-                for key, _ in self._selector.select():
+            while self._called or time.monotonic() < self._born + FIRST_CALL:
+                for key, _ in self._selector.select(None if self._called else FIRST_CALL):
                     source = key.fileobj
                     if source is self._listener:
                         self._accept()
@@ -116,6 +120,7 @@ class Line:
         except BlockingIOError:
             return
         connection.settimeout(SEND_TIMEOUT)
+        self._called = True
         self._readers[connection] = Reader(TO_BOX)
         self._selector.register(connection, selectors.EVENT_READ)
         self._send(connection, frame({"hello": {"blocks": len(self.blocks)}}, FROM_BOX))

@@ -14,17 +14,20 @@ TRACEBACK = 8_000
 NODES = 2_000
 """Values inside a result; one with more is given as its repr."""
 
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,16}(?=[^<>\n]{0,300}>)")
+"""The memory address in a default repr, which would differ from run to run."""
 SHORT = Repr()
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 500
 SHORT.maxlist = SHORT.maxtuple = SHORT.maxdict = SHORT.maxset = SHORT.maxfrozenset = 50
 
 
 def clean(text: str, limit: int = TEXT) -> str:
-    """`text` as UTF-8 and Postgres can hold it: lone surrogates and NUL are spelled out, the middle is cut."""
+    """`text` as UTF-8 and Postgres can hold it: lone surrogates and NUL spelled out, too long a middle cut."""
     if len(text) > limit:
         half = limit // 2
         text = f"{text[:half]}\n... ({len(text) - 2 * half:,} characters left out) ...\n{text[-half:]}"
+    if " at 0x" in text:
+        text = ADDRESS.sub("", text)
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
@@ -34,7 +37,7 @@ def show(value: object, limit: int = MESSAGE) -> str:
         text = SHORT.repr(value)
     except Exception as error:  # noqa: BLE001 - a repr may raise anything
         text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    return clean(ADDRESS.sub("", text), limit)
+    return clean(text, limit)
 
 
 class _TooMuch(Exception):
@@ -96,8 +99,8 @@ def failure(error: BaseException, stage: str, app: str) -> dict[str, str]:
         message = f"<its text raises {type(other).__name__}>"
     return {
         "type": clean(name, 200),
-        "message": clean(ADDRESS.sub("", message), MESSAGE),
-        "traceback": clean(ADDRESS.sub("", format_traceback(error, name, app)), TRACEBACK),
+        "message": clean(message, MESSAGE),
+        "traceback": clean(format_traceback(error, name, app), TRACEBACK),
         "stage": stage,
     }
 

@@ -15,6 +15,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from json import dumps, loads
 from typing import Any
 
 from weavegen.environment import api, guard, weave
@@ -76,10 +77,10 @@ class Runner:
         try:
             with self.clock.limit(float(op["seconds"])):
                 operation[op["op"]](op, result)
-        except Failed as failed:
-            result["error"] = failure(failed.error, failed.stage, self.app)
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only a callback's exception
-            result["error"] = failure(error, "process", self.app)
+            self.clock.stop()
+            failed = error if isinstance(error, Failed) else Failed("process", error)
+            result["error"] = failure(failed.error, failed.stage, self.app)
         if os.getpid() != self.pid:
             os._exit(0)  # a callback forked, and its child came back here
         try:
@@ -221,7 +222,7 @@ EVALUATOR = (
 
 
 def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else clean(json.dumps(value, ensure_ascii=False))
+    return value if isinstance(value, str) else clean(dumps(value, ensure_ascii=False))
 
 
 def working_directory() -> str:
@@ -250,7 +251,7 @@ def main(text: str) -> None:
     """Serve the trace that `text`, a JSON object made by `client.Environment.start`, describes."""
     if os.getpid() == 1:
         bury_orphans()
-    spec = json.loads(text)
+    spec = loads(text)
     os.chdir(spec["app"])
     os.umask(0o022)
     listener = socket.socket(fileno=int(spec["listener"]))

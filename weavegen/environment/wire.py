@@ -12,8 +12,8 @@ A conversation is one operation. The box greets, the worker asks, the box may as
     box      {"replaced": true}                            instead: another worker has asked for the same step
 """
 
-import json
 from collections.abc import Iterator
+from json import dumps, loads  # bound here: in the box, a callback may overwrite what it finds in the module
 from typing import Any
 
 TO_BOX = 16 * 2**20
@@ -28,7 +28,7 @@ class BrokenFrame(Exception):
 
 def frame(message: dict[str, Any], limit: int) -> bytes:
     """The bytes of a message. Raises BrokenFrame if they are more than `limit`."""
-    payload = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    payload = dumps(message, separators=(",", ":"), allow_nan=False).encode()
     if len(payload) > limit:
         raise BrokenFrame(f"a message of {len(payload):,} bytes: {limit:,} are allowed")
     return len(payload).to_bytes(4, "big") + payload
@@ -58,7 +58,7 @@ class Reader:
 def parse(payload: bytes) -> dict[str, Any]:
     """The message in a frame. Raises BrokenFrame."""
     try:
-        message = json.loads(payload)
+        message = loads(payload)
     except (ValueError, RecursionError) as error:
         raise BrokenFrame(f"a message that is no JSON: {error}") from None
     if not isinstance(message, dict):

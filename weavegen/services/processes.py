@@ -87,6 +87,7 @@ def _change(config: Config, change: Callable[[dict[str, Service]], None]) -> Non
         services = registered(config)
         change(services)
         draft = path.with_suffix(".new")
+        draft.touch(mode=0o600)
         draft.write_bytes(msgspec.json.format(msgspec.json.encode(list(services.values())), indent=2))
         draft.replace(path)
 

@@ -83,12 +83,12 @@ def _encode_piece(piece: str) -> tuple[int, ...]:
     return tuple(piece.encode("utf-8", "surrogatepass"))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _encode_chunk(chunk: str) -> tuple[int, ...]:
     return tuple(number for piece in _PIECE.findall(chunk) for number in _encode_piece(piece))
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def _count_chunk(chunk: str) -> int:
     return sum(len(_encode_piece(piece)) for piece in _PIECE.findall(chunk))
 

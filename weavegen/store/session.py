@@ -21,7 +21,6 @@ def make_engine(url: str, **kw: Any) -> sa.Engine:
         json_deserializer=msgspec.json.decode,
         pool_size=CONNECTIONS,
         max_overflow=0,
-        pool_pre_ping=True,
         **kw,
     )
 

@@ -201,7 +201,9 @@ def none_left(mark: str) -> tuple[bool, str]:
     deadline = time.monotonic() + 2
     while left := sleepers(mark):
         if time.monotonic() > deadline:
-            return False, f"processes {left} are left"
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            return False, f"processes {left} were left"
         time.sleep(0.01)
     return True, ""
 

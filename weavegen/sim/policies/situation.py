@@ -33,9 +33,9 @@ class Situation:
     def observations(self) -> list[str]:
         """Texts of the last observations, newest first: those of the last tick that is in the context."""
         newest: list[str] = []
-        for type, text in self.blocks_before():
+        for type, body in self.blocks_before():
             if type == "observation":
-                newest.append(text)
+                newest.append(plain(body))
             elif newest:
                 break
         return newest
@@ -43,20 +43,19 @@ class Situation:
     @cached_property
     def failure(self) -> str | None:
         """The text of the tick's last error, where there is one after the last observation."""
-        for type, text in self.blocks_before():
+        for type, body in self.blocks_before():
             if type in ("observation", "task-reminder", "outcome", "bootstrap", "genesis"):
                 return None
             if type == "error":
-                return text
+                return plain(body)
         return None
 
     def blocks_before(self) -> Iterator[tuple[str, str]]:
-        """(type, text without comment marks) of the blocks before this one, newest first."""
+        """(type, what stands below that line) of the blocks before this one, newest first; see `plain`."""
         end = self.start
         while (start := self.prompt.rfind("\n" + _START, 0, end)) >= 0:
             header, _, rest = self.prompt[start + 1 : end].partition("\n")
-            body = rest.partition("\n#endblock")[0]
-            yield header.removeprefix(_START), "\n".join(_lines(body))
+            yield header.removeprefix(_START), rest.partition("\n#endblock")[0]
             end = start
 
     def chance(self, seed: int, number: int, *relevant: str) -> random.Random:
@@ -69,11 +68,10 @@ class Situation:
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def _lines(body: str) -> Iterator[str]:
-    for line in body.split("\n"):
-        if line.startswith(_HEADERS) or line.startswith(("#q: ", "#tags: ", "#subagent ")):
-            continue
-        yield line.removeprefix("# ")
+def plain(body: str) -> str:
+    """A block's text without header lines, labels and comment marks."""
+    skipped = (*_HEADERS, "#q: ", "#tags: ")
+    return "\n".join(line.removeprefix("# ") for line in body.split("\n") if not line.startswith(skipped))
 
 
 def read(prompt: str) -> Situation:

@@ -99,9 +99,9 @@ def write(situation: Situation, seed: int, number: int) -> str:
 
 def _last_cell(situation: Situation) -> int | None:
     """The cell that the tick's last action takes."""
-    for type, text in situation.blocks_before():
+    for type, body in situation.blocks_before():
         if type == "action":
-            return _cell(text)
+            return _cell(body)
         if type in ("observation", "outcome", "bootstrap"):
             return None
     return None

@@ -1,0 +1,516 @@
+"""Real environments in real sandboxes: the protocol, what hostile callbacks can do, what the box keeps apart."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weavegen import config as configuration
+from weavegen.config import Config
+from weavegen.environment.client import Ask, BlockBrief, Environment, dry_run, remove, running, undecided
+from weavegen.environment.sandbox import Limits, provider
+from weavegen.environment.sandbox.check import check
+from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
+from weavegen.steps import Execute, Executed
+
+QUICK = Limits(seconds=1.0, grace=1.0)
+TICTACTOE = Path("bootstraps/tictactoe.py").read_text()
+EMPTY = "def action_nothing(self):\n    return 1\n\nself.add_action('Nothing', action_nothing)\n"
+
+step_ids = itertools.count(1)
+trace_ids = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def config() -> Iterator[Config]:
+    with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
+        Path(home).chmod(0o711)
+        yield configuration.load({"WEAVEGEN_HOME": home})
+
+
+Start = Callable[..., Environment]
+
+
+@pytest.fixture
+def start(config: Config) -> Iterator[Start]:
+    """Starts environments, set up with a bootstrap that does nothing unless another is given."""
+    started: list[Environment] = []
+
+    def start(source: str | None = EMPTY, **options: Any) -> Environment:
+        environment = Environment.start(config, next(trace_ids), **options)
+        started.append(environment)
+        if source is not None:
+            assert environment.execute(next(step_ids), Execute(op="bootstrap", source=source)).error is None
+        return environment
+
+    yield start
+    for environment in started:
+        environment.stop(keep_workspace=False)
+
+
+@pytest.fixture
+def environment(start: Start) -> Environment:
+    return start()
+
+
+def act(environment: Environment, body: str, limits: Limits | None = None, ask: Ask = undecided) -> Executed:
+    """Run an action whose callback has this body."""
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    source = f"def action_test(self):\n{lines}\nself.add_action('Test', action_test)\n"
+    step = Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
+    return environment.execute(next(step_ids), step, ask=ask, limits=limits)
+
+
+def value(environment: Environment, body: str, **options: Any) -> Any:
+    executed = act(environment, body, **options)
+    assert executed.error is None, executed.error
+    return executed.value
+
+
+def run(environment: Environment, source: str, **options: Any) -> Executed:
+    return environment.execute(next(step_ids), Execute(op="run", source=source), **options)
+
+
+class TestOperations:
+    def test_a_tick(self, start: Start) -> None:
+        environment = start(None, params={"beans": 3})
+        source = (
+            "beans = args.params['beans']\n"
+            "def view(self):\n    return {'beans': beans}\n"
+            "def bad(self):\n    return 1 / 0\n"
+            "async def enough(self):\n    return beans > 2\n"
+            "def act(self):\n    self.task.add_evaluation('Enough?', enough)\n    return beans\n"
+            "self.add_observation_view('Beans', view)\nself.add_observation_view('Bad', bad)\n"
+            "self.add_action('Count', act)\nself.add_evaluation('Bad?', bad)\n"
+        )
+        executed = environment.execute(next(step_ids), Execute(op="bootstrap", source=source))
+        assert executed.error is None
+        assert executed.registered == ("Count", "Bad?", "Beans", "Bad")
+        assert executed.value == 3
+        assert [subagent.name for subagent in executed.subagents] == ["main"]
+
+        executed = environment.execute(next(step_ids), Execute(op="evaluate"))
+        assert [(e.title, e.scope, e.value, e.error and e.error.type) for e in executed.evaluations] == [
+            ("Enough?", "task", True, None),
+            ("Bad?", "tick", None, "ZeroDivisionError"),
+        ]
+        assert executed.subagents[0].evaluations == executed.evaluations[:1]
+
+        executed = environment.execute(next(step_ids), Execute(op="begin"))
+        assert executed.views[0].text == '{"beans": 3}'
+        assert executed.views[1].error is not None
+        assert "return 1 / 0" in executed.views[1].error.traceback
+        executed = environment.execute(next(step_ids), Execute(op="evaluate"))
+        assert [e.title for e in executed.evaluations] == ["Enough?"]
+
+        assert value(environment, "assert self.name == 'main'\nself.return_to_caller({'n': beans})\nreturn 1") == 1
+        executed = environment.execute(next(step_ids), Execute(op="begin"))
+        assert executed.subagents[0].completed
+        assert executed.subagents[0].returned == {"n": 3, "enough": True}
+
+    def test_blocks_share_one_namespace(self, environment: Environment) -> None:
+        assert run(environment, "import math\nself.update_cache('x', math.tau)\ndef f(): return 7").error is None
+        assert value(environment, "return [f(), round(self.get_cache('x'), 2), math.inf]") == [7, 6.28, "inf"]
+
+    @pytest.mark.parametrize(
+        ("source", "stage", "name"),
+        [
+            ("def f(:", "compile", "SyntaxError"),
+            ("x = 'a\x00b'", "compile", "ValueError|SyntaxError"),
+            ("import nonsense_of_mine", "register", "ModuleNotFoundError"),
+            ("pass", "register", "ValueError"),
+            ("self.add_action('t', lambda self: self.nothing)", "callback", "AttributeError"),
+            ("(" * 5000, "compile", "MemoryError|SyntaxError|RecursionError"),
+        ],
+    )
+    def test_stages_of_failure(self, environment: Environment, source: str, stage: str, name: str) -> None:
+        step = Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
+        error = environment.execute(next(step_ids), step).error
+        assert error is not None
+        assert error.stage == stage
+        assert error.type in name.split("|")
+
+    @pytest.mark.parametrize("source", ["1 / 0", "x = 1", "self.add_action('a', lambda self: 1 / 0)", "exit()"])
+    def test_a_bootstrap_that_sets_nothing_up(self, start: Start, source: str) -> None:
+        error = start(None).execute(next(step_ids), Execute(op="bootstrap", source=source)).error
+        assert error is not None
+
+    def test_only_blocks_that_are_new_are_sent(self, environment: Environment) -> None:
+        asked: list[int] = []
+        trace = [BlockBrief(i, "action" if i % 2 else "error", f"body {i}" * 20_000) for i in range(20)]
+
+        def blocks(since: int) -> list[BlockBrief]:
+            asked.append(since)
+            return trace[since:]
+
+        last = "agent.find_last_block_of_type('action')['index']"
+        source = f"self.update_cache('seen', [agent.current_block_index(), {last}])"
+        assert run(environment, source, blocks=blocks).error is None
+        assert value(environment, "return self.get_cache('seen')") == [20, 19]
+        trace.append(BlockBrief(20, "action", "boom()"))
+        error = run(environment, "boom()", blocks=blocks).error
+        assert asked == [0, 20]
+        assert error is not None
+        assert 'File "/app/block_20.py", line 1' in error.traceback
+        assert "boom()" in error.traceback
+
+    def test_a_trace_repeats_exactly(self, start: Start) -> None:
+        body = "return [random.random(), list({'a', 'b', 'c', 'd', 'e'}), repr(self)]"
+        one, two, other = (value(start(seed=seed), body) for seed in (5, 5, 6))
+        assert one == two
+        assert one != other
+
+    def test_files_stay_when_the_process_is_replaced(self, config: Config, environment: Environment) -> None:
+        value(environment, "open('kept', 'w').write('yes')")
+        again = Environment.start(config, environment.trace_id)
+        assert not environment.alive()
+        environment.stop()  # too late: it must not take the new one's socket away
+        assert again.execute(next(step_ids), Execute(op="bootstrap", source=EMPTY)).error is None
+        assert value(again, "return open('kept').read()") == "yes"
+        again.stop()
+
+    def test_what_runs_can_be_listed_and_removed(self, config: Config, environment: Environment) -> None:
+        value(environment, "open('file', 'w').write('x')")
+        assert environment.trace_id in [other.trace_id for other in running(config)]
+        remove(config, environment.trace_id)
+        assert environment.trace_id not in [other.trace_id for other in running(config)]
+        assert not environment.workspace.exists()
+        assert not environment.socket_path.exists()
+        remove(config, environment.trace_id)
+
+    def test_dry_run(self, config: Config) -> None:
+        assert dry_run(config, TICTACTOE, {"opponent": "minimax"}).error is None
+        error = dry_run(config, "1 / 0").error
+        assert error is not None
+        assert error.type == "ZeroDivisionError"
+
+
+class TestDelivery:
+    def test_a_step_is_run_once(self, environment: Environment) -> None:
+        step = Execute(op="run", source="self.update_cache('n', (self.get_cache('n') or 0) + 1)\nprint('ran')")
+        first = environment.execute(1_000_000, step)
+        for _ in range(3):
+            assert environment.execute(1_000_000, step) == first
+        assert value(environment, "return self.get_cache('n')") == 1
+
+    def test_a_second_worker_attaches_itself_to_a_running_step(self, environment: Environment) -> None:
+        step = Execute(op="run", source="import time\ntime.sleep(0.5)\nself.update_cache('n', 1)\nprint('once')")
+        outcomes: list[object] = []
+
+        def first() -> None:
+            try:
+                outcomes.append(environment.execute(2_000_000, step))
+            except TransientError as error:
+                outcomes.append(error)
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        time.sleep(0.2)
+        executed = environment.execute(2_000_000, step)
+        thread.join()
+        assert executed.output == "once\n"
+        assert isinstance(outcomes[0], TransientError)
+
+    def test_a_question_to_the_model_outlives_its_worker(self, environment: Environment) -> None:
+        body = "return simple_evaluate_outputs(make_simple_score_prompt('Is it?'), ['a', 'b'])"
+        asked: list[list[str]] = []
+
+        def killed(prompts: list[str]) -> list[tuple[float, float]]:
+            raise TransientError("the pool is busy")
+
+        def answer(prompts: list[str]) -> list[tuple[float, float]]:
+            asked.append(prompts)
+            return [(0.75, 0.25), (0.2, 0.2)]
+
+        source = f"def f(self):\n    {body}\nself.add_action('Ask', f)"
+        step = Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
+        with pytest.raises(TransientError):
+            environment.execute(3_000_000, step, ask=killed)
+        executed = environment.execute(3_000_000, step, ask=answer)
+        assert executed.value == pytest.approx([0.75, 0.5])
+        assert len(asked) == 1
+        assert asked[0][0].startswith("a\n")
+        assert asked[0][0].endswith("#q: Is it? ")
+
+    def test_a_question_that_the_model_refuses_is_the_callbacks_failure(self, environment: Environment) -> None:
+        def refuse(prompts: list[str]) -> list[tuple[float, float]]:
+            raise ModelError("the prompt is too long")
+
+        body = "from weave import make_score_prompt_vllm\nreturn simple_evaluate_outputs(str, 'x')"
+        error = act(environment, body, ask=refuse).error
+        assert error is not None
+        assert "too long" in error.message
+
+    def test_time_that_the_model_takes_does_not_count(self, environment: Environment) -> None:
+        def slow(prompts: list[str]) -> list[tuple[float, float]]:
+            time.sleep(0.6)
+            return undecided(prompts)
+
+        limits = Limits(seconds=0.4, grace=0.4)
+        assert value(environment, "return simple_evaluate_outputs(str, 'x')", ask=slow, limits=limits) == [0.5]
+
+    def test_it_outlives_the_worker_that_started_it(self, config: Config) -> None:
+        trace_id = next(trace_ids)
+        program = (
+            "import os, signal, sys\nfrom weavegen import config\n"
+            "from weavegen.environment.client import Environment\nfrom weavegen.steps import Execute\n"
+            f"environment = Environment.start(config.load(), {trace_id})\n"
+            f"environment.execute(1, Execute(op='bootstrap', source={EMPTY!r}))\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        environ = {**os.environ, "WEAVEGEN_HOME": str(config.home)}
+        done = subprocess.run([sys.executable, "-c", program], env=environ, timeout=20, check=False)
+        assert done.returncode == -signal.SIGKILL
+        found = Environment.find(config, trace_id)
+        assert found is not None
+        assert value(found, "return self.name") == "main"
+        found.stop()
+        assert not found.alive()
+        assert Environment.find(config, trace_id) is None
+
+
+class TestHostileCallbacks:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "return float('nan')",
+            "return [float('inf'), {'a': -float('inf')}]",
+            "x = []\nx.append(x)\nreturn x",
+            "return 'x' * 10**7",
+            "return 10 ** 5000",
+            "return '\\ud800\\x00'",
+            "return {'\\ud800': object()}",
+            "return lambda: 1",
+            "class C:\n    def __repr__(self): raise SystemExit\nreturn C()",
+            "class C(str):\n    def __str__(self): return 3\nreturn C('a')",
+            "class C(dict):\n    def items(self): return 3\nreturn C(a=1)",
+            "class E(Exception):\n    def __str__(self): raise KeyError\nraise E",
+            "class E(Exception):\n    __module__ = 3\nraise E",
+            "raise SystemExit(3)",
+            "raise KeyboardInterrupt",
+            "raise BaseExceptionGroup('many', [KeyError(1), SystemExit()])",
+            "e = ValueError('\\ud800\\x00' * 10**6)\ne.__cause__ = e\nraise e",
+            "def f(): return f()\nreturn f()",
+            "async def f(): raise GeneratorExit\nreturn f()",
+            "import sys\nsys.stdout.close()\nsys.stderr = None\nsys.exit('bye')",
+            "import os\nos.close(1)\nos.close(2)",
+            "import os\nreturn os.fork()",
+            "import os\nos.mkdir('d')\nos.chdir('d')\nos.rmdir('/app/d')\nreturn 1",
+            "import json\njson.dumps = None\nimport builtins\nbuiltins.print = 3",
+            "import sys\nsys.modules.clear()",
+            "import sys\nsys.setrecursionlimit(60)",
+            "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)",
+            "self.observation_views.append(3)\nself.current_tick.evaluations.append({})",
+            "self.task.description = '\\ud800' * 10**6\nself.schema = {1: object()}",
+            "self.time_budget = 'soon'",
+            "agent.agents = None",
+            "self.current_tick = None",
+            "for i in range(500): agent.subagent(str(i), 'main', 'x' * 10**4, {}, 1)",
+        ],
+    )
+    def test_the_protocol_survives(self, environment: Environment, body: str) -> None:
+        act(environment, body, limits=Limits(seconds=5))
+        environment.execute(next(step_ids), Execute(op="begin"))
+        environment.execute(next(step_ids), Execute(op="evaluate"))
+        assert act(environment, "print('still here')\nreturn 1").output in ("still here\n", "")
+        assert environment.alive()
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "while True: pass",
+            "import time\ntime.sleep(100)",
+            "while True:\n    try:\n        while True: pass\n    except Exception:\n        pass",
+            "n = 0\nwhile n < 2:\n    try:\n        while True: pass\n    except BaseException:\n        n += 1",
+            "import subprocess\nsubprocess.run(['sleep', '100'])",
+            "import threading\nthreading.Event().wait()",
+            "import asyncio\nreturn asyncio.sleep(100)",
+        ],
+    )
+    def test_time_is_limited(self, environment: Environment, body: str) -> None:
+        executed = act(environment, body, limits=Limits(seconds=0.3, grace=5))
+        if "n < 2" not in body:
+            assert executed.error is not None
+            assert executed.error.type == "TimeoutError"
+        assert value(environment, "return 1") == 1
+
+    def test_one_evaluation_that_hangs_leaves_time_to_the_others(self, environment: Environment) -> None:
+        source = (
+            "import time\nself.add_evaluation('a', lambda s: time.sleep(9))\nself.add_evaluation('b', lambda s: 1)"
+        )
+        assert run(environment, source).error is None
+        executed = environment.execute(next(step_ids), Execute(op="evaluate"), limits=QUICK)
+        assert executed.evaluations[0].error is not None
+        assert executed.evaluations[1].value == 1
+
+    @pytest.mark.parametrize(
+        ("body", "word"),
+        [
+            ("import os\nos._exit(0)", "died"),
+            ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "died"),
+            ("import ctypes\nctypes.string_at(0)", "died"),
+            ("import os\nos.closerange(3, 100)", "died|killed"),
+            ("sum(range(10**13))", "killed"),
+        ],
+    )
+    def test_the_death_of_the_process_is_told(self, environment: Environment, body: str, word: str) -> None:
+        began = time.monotonic()
+        with pytest.raises(EnvironmentFailure, match=word):
+            act(environment, body, limits=Limits(seconds=0.3, grace=0.3))
+        assert time.monotonic() - began < 2
+        assert not environment.alive()
+        with pytest.raises(EnvironmentFailure):
+            act(environment, "return 1")
+
+    @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x02[]", b'\x00\x00\x00\x0c{"result":1}'])
+    def test_a_process_that_talks_nonsense_is_killed(self, environment: Environment, data: bytes) -> None:
+        body = (
+            "import os, socket\n"
+            "for fd in range(3, 40):\n"
+            "    try:\n"
+            "        peer = socket.socket(fileno=os.dup(fd))\n"
+            "        if peer.getsockname() and not peer.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):\n"
+            f"            peer.sendall({data!r})\n"
+            "    except OSError:\n"
+            "        pass\n"
+        )
+        with pytest.raises(EnvironmentFailure, match="was killed"):
+            act(environment, body)
+        assert not environment.alive()
+
+    def test_a_flood_of_output_is_cut(self, environment: Environment) -> None:
+        executed = act(
+            environment, "import os\nprint('a' * 10**6)\nos.system('yes | head -c 20000000')\nprint('b')"
+        )
+        assert executed.error is None
+        assert len(executed.output) <= 8_000
+        assert executed.output.startswith("aaa")
+        assert act(environment, "import os\nos.system('echo sub')").output == "sub\n"
+        act(environment, "import subprocess\nsubprocess.Popen(['yes'])")
+        assert value(environment, "return 1") == 1
+
+    def test_programs_left_running_do_not_hold_anything_up(self, environment: Environment) -> None:
+        value(
+            environment,
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nreturn 1",
+        )
+        value(
+            environment, "import subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\nreturn 1"
+        )
+        assert value(environment, "return 2") == 2
+
+
+class TestBoxes:
+    def test_the_contract(self) -> None:
+        findings = check(provider("bubblewrap"))
+        assert [finding for finding in findings if not finding.ok] == []
+        assert len(findings) > 25
+
+    def test_the_check_finds_what_is_missing(self) -> None:
+        missing = {finding.what for finding in check(provider("none")) if not finding.ok}
+        assert {"loopback only", "it can't read a secret", "two boxes can serve the same port"} <= missing
+
+    def test_traces_see_nothing_of_each_other(self, start: Start, config: Config) -> None:
+        one, two = start(TICTACTOE), start(TICTACTOE)
+        value(one, "open('/app/mine', 'w').write('x')\nopen('/tmp/mine', 'w').write('x')")
+        value(one, "return move(get_state()['free'][0])")
+        assert len(value(one, "return get_state()")["free"]) < len(value(two, "return get_state()")["free"])
+        assert value(two, "import os\nreturn [os.path.exists(p) for p in ('/app/mine', '/tmp/mine')]") == [
+            False,
+            False,
+        ]
+        home = config.home
+        for path in (home, config.workspaces, one.workspace, one.socket_path, "/root/.bashrc", "/etc/passwd"):
+            assert value(two, f"import os\nreturn os.path.exists({str(path)!r})") is False
+        value(one, "import subprocess\nreturn subprocess.Popen(['sleep', '60']).pid")
+        names = "import glob\nreturn sorted(open(p).read().strip() for p in glob.glob('/proc/[0-9]*/comm'))"
+        assert "sleep" in value(one, names)
+        assert "sleep" not in value(two, names)
+        assert len(value(two, names)) == 2
+
+    def test_no_environment_variables_of_the_host(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "secret")
+        seen = value(start(), "import os\nreturn sorted(os.environ)")
+        assert seen == ["HOME", "LANG", "PATH", "PWD", "PYTHONHASHSEED", "TERM"]
+        code = "import subprocess\nreturn subprocess.run(['sh', '-c', 'cat /proc/*/environ'], capture_output=True)"
+        assert "secret" not in str(value(start(), code + ".stdout.decode()"))
+
+    def test_other_tools_work_inside(self, environment: Environment) -> None:
+        body = (
+            "import subprocess\n"
+            "subprocess.run(['tmux', 'new-session', '-d', '-s', 'x', 'cat'], check=True)\n"
+            "return subprocess.run(['tmux', 'ls'], capture_output=True, text=True).stdout"
+        )
+        assert value(environment, body).startswith("x: 1 windows")
+
+    def test_unknown_sandboxes(self, config: Config) -> None:
+        with pytest.raises(UsageError, match="bubblewrap, none"):
+            Environment.start(replace(config, sandbox="docker"), 1)
+
+    def test_without_isolation(self, config: Config) -> None:
+        environment = Environment.start(replace(config, sandbox="none"), next(trace_ids))
+        step = Execute(op="bootstrap", source=EMPTY)
+        assert environment.execute(next(step_ids), step).working_directory == str(environment.workspace)
+        assert (
+            value(environment, "import bootstraps.tictactoe_server as s\nreturn s.winner(list('XXX      '))")
+            == "X"
+        )
+        environment.stop(keep_workspace=False)
+        assert not environment.alive()
+        assert not environment.workspace.exists()
+
+    def test_a_deep_home(self, config: Config) -> None:
+        deep = replace(config, home=config.home / ("deep" * 20) / ("er" * 20))
+        environment = Environment.start(deep, 1)
+        assert environment.alive()
+        environment.stop()
+
+
+class TestTicTacToe:
+    SMART = (
+        "game = get_state()\n"
+        "if game['over']:\n"
+        "    self.return_to_caller({'result': game['results'][0]})\n"
+        "    return 'returned'\n"
+        "from bootstraps.tictactoe_server import play_minimax\n"
+        "return move(play_minimax(game['board'], game['you'], random))['result']\n"
+    )
+
+    @pytest.mark.parametrize("first", [True, False])
+    @pytest.mark.parametrize("opponent", ["random", "basic", "minimax"])
+    def test_a_whole_game(self, start: Start, opponent: str, first: bool) -> None:
+        environment = start(TICTACTOE, params={"opponent": opponent, "first": first}, seed=3)
+        evaluations = environment.execute(next(step_ids), Execute(op="evaluate")).evaluations
+        assert [evaluation.value for evaluation in evaluations] == [False, False, True]
+        for _ in range(6):
+            board = environment.execute(next(step_ids), Execute(op="begin")).views[0]
+            assert board.title == "Board"
+            assert opponent in board.text
+            executed = act(environment, self.SMART)
+            assert executed.error is None
+            if executed.value == "returned":
+                break
+        main = executed.subagents[0]
+        assert main.completed
+        assert main.returned["result"] in (["drawn"] if opponent == "minimax" else ["won", "drawn"])
+        assert main.returned["is_over"] is True
+
+    def test_the_result_is_the_servers(self, start: Start) -> None:
+        environment = start(TICTACTOE)
+        error = act(environment, "self.return_to_caller({'result': 'victory'})").error
+        assert error is not None
+        assert "won" in error.message
+        error = act(environment, "move(4)").error
+        assert error is not None
+        assert "can't be taken" in error.message
+        assert value(environment, "return request('/reset', {})")["results"] == ["lost"]

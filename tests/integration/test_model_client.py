@@ -1,0 +1,278 @@
+"""The model client against the simulation, over real HTTP on loopback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.pool.client import ModelClient, check_server
+from weavegen.sim.complete import MAX_MODEL_LEN
+
+TRACE = """<s> [INST] #subagent main
+#startblock type: observation
+#index 2
+#title Desk
+# a lamp
+#endblock
+
+# write on [/INST]
+#subagent main
+#startblock type: action
+#index 3
+def action_"""
+STOP = ("\n#q: ", "#endblock")
+
+
+def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+    """A simulation in a process of its own, and its URL."""
+    ready = folder / "ready.json"
+    process = subprocess.Popen([sys.executable, "-m", "weavegen.sim", "--ready-file", str(ready), *arguments])
+    deadline = time.monotonic() + 30
+    while not ready.exists():
+        assert process.poll() is None, "the simulation ended"
+        assert time.monotonic() < deadline, "the simulation does not start"
+        time.sleep(0.02)
+    return process, str(json.loads(ready.read_text())["url"])
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    process, url = start(tmp_path_factory.mktemp("sim"))
+    yield url
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[ModelClient]:
+    client = ModelClient(url, "EMPTY", None, timeout=20)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def faults(url: str) -> Iterator[Any]:
+    """A function that sets fault rates; they are gone after the test."""
+
+    def put(**rates: float) -> None:
+        body = json.dumps(rates).encode()
+        with urlopen(Request(url.removesuffix("/v1") + "/sim/faults", body, method="POST")) as response:
+            assert response.status == 200
+
+    yield put
+    put()
+
+
+def sample(client: ModelClient, prompt: str = TRACE, **options: Any) -> Any:
+    numbers: dict[str, Any] = {"n": 3, "max_tokens": 400, "temperature": 1.0, "top_k": 50}
+    numbers |= {"repetition_penalty": 1.02, "seed": 7, "stop": STOP}
+    return client.sample(prompt, **(numbers | options))
+
+
+def test_the_only_model_is_taken(client: ModelClient) -> None:
+    assert client.model == "weavegen-sim"
+
+
+def test_an_unknown_model_is_a_usage_error(url: str) -> None:
+    with pytest.raises(UsageError, match="weavegen-sim"):
+        sample(ModelClient(url, "EMPTY", "llama"))
+    assert check_server(url, "EMPTY", "weavegen-sim") == "weavegen-sim"
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        with pytest.raises(TransientError, match="no connection"):
+            sample(ModelClient(url, "EMPTY", None))
+        with pytest.raises(UsageError, match="vllm serve"):
+            check_server(url, "EMPTY", None)
+
+
+def test_candidates(client: ModelClient) -> None:
+    candidates = sample(client)
+    assert len(candidates) == 3
+    for candidate in candidates:
+        assert candidate.finish_reason == "stop"
+        assert candidate.text
+        assert not any(stop in candidate.text for stop in STOP)
+        assert candidate.token_ids
+        assert len(candidate.token_ids) == len(candidate.logprobs)
+        assert max(candidate.logprobs) <= 0
+    assert candidates == sample(client)
+    assert candidates != sample(client, seed=8)
+
+
+def test_the_limit_on_tokens(client: ModelClient) -> None:
+    (candidate,) = sample(client, n=1, max_tokens=5)
+    assert candidate.finish_reason == "length"
+    assert len(candidate.token_ids) == 5
+    assert sample(client, n=1)[0].text.startswith(candidate.text)
+
+
+def test_yes_no(client: ModelClient) -> None:
+    good = (
+        'def action_look(self):\n    found = os.listdir(".")\n'
+        '    assert isinstance(found, list), "Is there a listing?"\n    return found\n\n'
+        'self.add_action("Look around", action_look)'
+    )
+    bad = "def action_look(self)\n    return 1"
+    context = TRACE.removesuffix("def action_")
+    prompts = [f"{context}{body}\n#q: Is a coin fair? Yes. (50%)\n#q: Is this right? " for body in (good, bad)]
+    answers = client.yes_no(prompts)
+    assert answers[0].yes > 0.8
+    assert answers[1].yes < 0.3
+    assert all(0.98 < answer.yes + answer.no <= 1 for answer in answers)
+    assert answers == client.yes_no(prompts)
+    assert answers[:1] == client.yes_no(prompts[:1])
+    assert client.yes_no([]) == []
+
+
+def test_the_option_question_is_mostly_answered_no(client: ModelClient) -> None:
+    context = TRACE.replace("type: action", "type: option").removesuffix("def action_")
+    (answer,) = client.yes_no([context + "\n#q: Should the observation views be changed? "])
+    assert answer.yes == pytest.approx(0.05, abs=0.01)
+
+
+def test_counting(client: ModelClient) -> None:
+    assert client.count_tokens("Yes") == 1
+    assert client.count_tokens("one two three") == 3
+
+
+def test_too_long_a_prompt_is_refused_for_good(client: ModelClient) -> None:
+    with pytest.raises(ModelError, match=f"maximum context length is {MAX_MODEL_LEN}"):
+        sample(client, "word " * MAX_MODEL_LEN)
+
+
+def test_threads_share_a_client(client: ModelClient) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda seed: (sample(client, seed=seed), client.yes_no([TRACE])), [1, 2] * 8))
+    assert results[0::2] == [results[0]] * 8
+    assert results[1::2] == [results[1]] * 8
+
+
+@pytest.mark.parametrize("fault", ["http_500", "http_429", "reset", "garbage", "hang"])
+def test_faults_are_transient(url: str, faults: Any, fault: str) -> None:
+    client = ModelClient(url, "EMPTY", None, timeout=1.5)
+    faults(**{fault: 1.0})
+    with pytest.raises(TransientError):
+        sample(client)
+    faults()
+    assert sample(client)
+    client.close()
+
+
+def test_impossible_fault_rates_are_refused(url: str) -> None:
+    body = json.dumps({"hang": 0.7, "reset": 0.7}).encode()
+    with pytest.raises(OSError, match="400"):
+        urlopen(Request(url.removesuffix("/v1") + "/sim/faults", body, method="POST"))
+
+
+def test_metrics_have_the_names_of_vllm(url: str, client: ModelClient) -> None:
+    def metrics() -> dict[str, float]:
+        with urlopen(url.removesuffix("/v1") + "/metrics") as response:
+            lines = [line for line in response.read().decode().splitlines() if not line.startswith("#")]
+        return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+    prompt = TRACE.replace("a lamp", "a lamp " * 2000)
+    sample(client, prompt)
+    before = metrics()
+    sample(client, prompt)
+    after = metrics()
+    queried = after["vllm:prefix_cache_queries_total"] - before["vllm:prefix_cache_queries_total"]
+    assert queried > 1000
+    assert after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"] == queried
+    assert after["vllm:generation_tokens_total"] > before["vllm:generation_tokens_total"]
+    assert after["vllm:num_requests_waiting"] == after["vllm:kv_cache_usage_perc"] == 0
+
+
+def test_it_says_that_it_is_a_simulation(url: str) -> None:
+    with urlopen(url + "/models") as response:
+        assert "simulation" in response.headers["Server"]
+        assert "simulation" in json.load(response)["data"][0]["owned_by"]
+
+
+def test_latency_and_a_port_in_use(tmp_path: Path) -> None:
+    process, url = start(tmp_path, "--inter-token", "2", "--slots", "1")
+    client = ModelClient(url, "EMPTY", None)
+    began = time.monotonic()
+    candidates = sample(client, n=2, max_tokens=40)
+    assert time.monotonic() - began > 0.002 * sum(len(candidate.token_ids) for candidate in candidates)
+    client.close()
+    port = url.removesuffix("/v1").rpartition(":")[2]
+    second = subprocess.run([sys.executable, "-m", "weavegen.sim", "--port", port], capture_output=True, text=True)
+    assert second.returncode == 2
+    assert "give another port" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait(10)
+
+
+# ------------------------------------------------------------------- servers that know less than vLLM
+
+
+class Plain(BaseHTTPRequestHandler):
+    """A server that knows neither `/tokenize` nor `logprob_token_ids`, or refuses the latter."""
+
+    refuses = False
+    tokenizes = True
+
+    def do_GET(self) -> None:
+        self.answer(200, {"data": [{"id": "one"}, {"id": "two"}]})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            status = 200 if self.tokenizes else 404
+            self.answer(status, {"count": 1, "tokens": [len(asked["prompt"]) + 10 * asked["prompt"].count("o")]})
+        elif "logprob_token_ids" in asked and self.refuses:
+            self.answer(400, {"error": {"message": "logprob_token_ids: extra fields not permitted"}})
+        else:
+            logprobs = {"tokens": ["Yes"], "token_logprobs": [-0.5], "top_logprobs": [{"Yes": -0.5, "no": -1.5}]}
+            choice = {"index": 0, "text": "Yes", "finish_reason": "length", "logprobs": logprobs}
+            self.answer(200, {"choices": [choice]})
+
+    def answer(self, status: int, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the tests' output is for failures."""
+
+
+@pytest.mark.parametrize(("refuses", "tokenizes"), [(True, True), (False, True), (False, False)])
+def test_the_plain_way(refuses: bool, tokenizes: bool) -> None:
+    handler = type("Handler", (Plain,), {"refuses": refuses, "tokenizes": tokenizes})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/v1"
+            with pytest.raises(UsageError, match="one, two"):
+                check_server(url, "EMPTY", None)
+            client = ModelClient(url, "EMPTY", "two")
+            for _ in range(2):
+                (answer,) = client.yes_no(["Is it?"])
+                assert answer.yes == pytest.approx(0.6065, abs=1e-4)
+                assert answer.no == pytest.approx(0.2231, abs=1e-4)
+            client.close()
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,151 @@
+"""Replay: any interleaving of duplicate, lost and reordered deliveries gives the same trace."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.world import Trace, World
+from weavegen import journal
+from weavegen.agents.program import Tick
+from weavegen.blocks import SUCCESSORS, BlockType
+from weavegen.errors import JournalMismatch, ModelError
+from weavegen.journal import Cursor, Entry, Program, Start, draw_label
+from weavegen.settings import Settings
+from weavegen.steps import Append, Ended, Execute, Executed, Note, Retrieve
+
+START = Start(trace_seed=1, tick=1, clock=100.0, deadline=1000.0, blocks=3, last_type=BlockType.OUTCOME)
+seeds = st.integers(0, 10**6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.integers(0, 1), st.data())
+def test_any_order_of_deliveries_gives_the_same_trace(seed: int, number: int, data: st.DataObject) -> None:
+    plain = Trace(World(seed), number).run()
+    wild = Trace(World(seed), number)
+    wild.advance()
+    while wild.ended is None:
+        # finish: a delivery is worked on. duplicate: one that was done arrives again. lost: the sweeper merely
+        # advances. Whatever happens, an advance may come at any time and any number of times.
+        what = data.draw(st.sampled_from(["finish", "duplicate", "lost"]))
+        if what == "finish":
+            wild.finish(data.draw(st.sampled_from(wild.open)))
+        elif what == "duplicate":
+            done = data.draw(st.integers(0, len(wild.journal) - 1))
+            if done not in wild.open:
+                assert not wild.finish(done)
+        for _ in range(data.draw(st.integers(0, 2))):
+            wild.advance()
+        if not wild.open:
+            wild.advance()
+    assert wild.blocks == plain.blocks
+    assert wild.journal == plain.journal
+    assert wild.rewards == plain.rewards
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds, st.floats(0, 1), st.integers(0, 1))
+def test_every_successor_is_legal_and_every_block_is_recorded_once(
+    seed: int, kindness: float, number: int
+) -> None:
+    trace = Trace(World(seed, kindness), number).run()
+    first = 3 if number else 0
+    assert [block.index for block in trace.blocks] == list(range(first, first + len(trace.blocks)))
+    for before, after in zip(trace.blocks, trace.blocks[1:], strict=False):
+        assert after.type in SUCCESSORS[before.type]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds)
+def test_steps_and_results_survive_their_json(seed: int) -> None:
+    for entry in Trace(World(seed, 0.5)).run().journal:
+        kind = entry.step.__struct_config__.tag
+        step = msgspec.json.decode(journal.encode(entry.step))
+        assert journal.decode_step(kind, step) == entry.step
+        result = msgspec.json.decode(journal.encode(entry.result))
+        assert journal.decode_result(kind, result) == entry.result
+
+
+def program_of(*requests: object) -> Program:
+    yield from requests  # type: ignore[misc]
+    return Ended(done=False)
+
+
+def test_a_changed_program_is_noticed() -> None:
+    entries = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
+    with pytest.raises(JournalMismatch, match="step 0 of tick 1"):
+        journal.replay(program_of(Execute(op="evaluate")), Cursor(START), entries)
+    with pytest.raises(JournalMismatch, match="ended before its journal"):
+        journal.replay(program_of(), Cursor(START), entries)
+    with pytest.raises(JournalMismatch, match="inside a group"):
+        journal.replay(program_of((Execute(op="begin"), Execute(op="evaluate"))), Cursor(START), entries)
+    with pytest.raises(JournalMismatch, match="can't read"):
+        journal.decode_step("sample", {"n": "many"})
+
+
+def test_effects_take_place_once() -> None:
+    program = lambda: program_of(Note(kind="a", detail=""), Execute(op="begin"), Note(kind="b", detail=""))  # noqa: E731
+    first = journal.replay(program(), Cursor(START), [])
+    assert [effect.kind for effect, _ in first.effects] == ["a"]
+    assert first.steps == [(0, Execute(op="begin"))]
+    waiting = journal.replay(program(), Cursor(START), [Entry(Execute(op="begin"))])
+    assert not waiting.effects
+    assert not waiting.steps
+    assert waiting.ended is None
+    done = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
+    last = journal.replay(program(), Cursor(START), done)
+    assert [effect.kind for effect, _ in last.effects] == ["b"]
+    assert last.ended == Ended(done=False)
+
+
+def test_a_step_that_can_not_be_done_is_raised_inside_the_program() -> None:
+    caught = []
+
+    def careful() -> Program:
+        try:
+            yield Execute(op="begin")
+        except ModelError as error:
+            caught.append(str(error))
+        return Ended(done=True)
+
+    failed = [Entry(Execute(op="begin"), done=True, failure=ModelError("context too long"), at=101.0)]
+    assert journal.replay(careful(), Cursor(START), failed).ended == Ended(done=True)
+    assert caught == ["context too long"]
+    uncaught = journal.replay(program_of(Execute(op="begin")), Cursor(START), failed)
+    assert uncaught.ended == Ended(done=True, failed="model", reason="context too long")
+
+
+def test_the_clock_is_that_of_the_last_result() -> None:
+    query = Retrieve(query="q", before=3)
+    both = (Execute(op="begin"), query)
+    entries = [
+        Entry(both[0], done=True, result=Executed(), at=105.0),
+        Entry(both[1], done=True, result=[], at=104.0),
+    ]
+    advance = journal.replay(
+        program_of(both, Append(type=BlockType.TASK_REMINDER, body="b")), Cursor(START), entries
+    )
+    [(_, block)] = advance.effects
+    assert block is not None
+    assert (block.timestamp, block.time_remaining, block.index) == (105.0, 895.0, 3)
+
+
+def test_an_illegal_successor_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="may not follow"):
+        journal.replay(program_of(Append(type=BlockType.EVALUATION, body="")), Cursor(START), [])
+
+
+def test_labels_are_drawn_with_the_models_own_probability() -> None:
+    from weavegen.choose import derive_seed
+
+    labels = [draw_label("Is it?", 0.75, derive_seed(seed)) for seed in range(4000)]
+    yes = sum(label.answer for label in labels if label is not None)
+    assert 2900 < yes < 3100
+    assert {label.probability for label in labels if label is not None} == {0.75, 0.25}
+    assert draw_label(None, 0.5, 1) is None
+
+
+def test_a_tick_costs_no_more_replays_than_steps() -> None:
+    trace = Trace(World(3, 1.0), 1, Settings(rounds=(4,))).run()
+    assert trace.replays <= len(trace.journal) + 1
+    assert Tick(Settings(), Cursor(START)).number == 1

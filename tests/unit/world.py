@@ -1,0 +1,156 @@
+"""A world for agent programs: answers every step from a seed, with errors of all kinds. No I/O."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from weavegen.agents import AGENTS, Tick
+from weavegen.blocks import Block, BlockType
+from weavegen.choose import derive_seed
+from weavegen.journal import Advance, Cursor, Entry, Start, encode, replay
+from weavegen.lint import lint
+from weavegen.settings import Settings
+from weavegen.steps import (
+    Candidate,
+    Evaluated,
+    Execute,
+    Executed,
+    Failure,
+    Hit,
+    Lint,
+    Reward,
+    Sample,
+    Score,
+    Step,
+    SubagentState,
+    View,
+    YesNo,
+)
+
+GOOD = {
+    BlockType.ACTION: "def action_a(self):\n    assert True, 'Is it so?'\nself.add_action('Do a', action_a)",
+    BlockType.EVALUATION: "def eval_a(self):\n    return True\nself.add_evaluation('Is it so?', eval_a)",
+    BlockType.OBSERVATION_INFERENCE: "self.remove_observation_view('x')",
+}
+FAILURE = Failure(type="ValueError", message="no", traceback="Traceback ...\nValueError: no", stage="callback")
+
+
+class World:
+    """Results depend on the seed and the step alone, so every order of deliveries must give the same trace."""
+
+    def __init__(self, seed: int, kindness: float = 0.7) -> None:
+        self.seed, self.kindness = seed, kindness
+
+    def answer(self, step: Step, journal: list[Entry]) -> Any:
+        rng = random.Random(derive_seed(self.seed, encode(step).decode()))
+        if isinstance(step, Sample):
+            return [self._candidate(step, rng) for _ in range(step.n)]
+        if isinstance(step, Lint):
+            return [lint(step.type, one.text, tokens=one.tokens) for one in journal[step.sample].result]
+        if isinstance(step, Score):
+            texts = journal[step.sample].result if step.sample is not None else step.texts
+            return [[self._answer(rng) for _ in step.questions] for _ in texts]
+        if isinstance(step, Execute):
+            return self._execute(step, rng)
+        return [Hit(id=7, score=3.0)]
+
+    def _candidate(self, step: Sample, rng: random.Random) -> Candidate:
+        good = GOOD.get(step.prompt.type, '"""Thinking."""')
+        text = (
+            good
+            if rng.random() < self.kindness
+            else rng.choice(['"""open', "x = ", good + "\n# q: fake", "print(1)"])
+        )
+        return Candidate(text=text, finish_reason=rng.choice(["stop", "length"]), tokens=rng.randrange(1, 768))
+
+    def _answer(self, rng: random.Random) -> YesNo:
+        yes = rng.random() if rng.random() < 0.9 else 0.0
+        return YesNo(yes=yes, no=rng.choice([0.0, (1 - yes) / 2]))
+
+    def _execute(self, step: Execute, rng: random.Random) -> Executed:
+        fails = rng.random() > self.kindness
+        main = SubagentState(
+            name="main",
+            parent=None,
+            description="A task.",
+            schema={},
+            time_budget=360.0,
+            completed=rng.random() < 0.05,
+        )
+        views = (View(title="a", text="seen"), View(title="b", error=FAILURE) if fails else View(title="b"))
+        evaluations = (
+            Evaluated(title="Is it?", scope="task", value=rng.choice([True, False, "text", None])),
+            Evaluated(
+                title="Did it?", scope="tick", error=FAILURE if fails else None, value=None if fails else True
+            ),
+        )
+        return Executed(
+            error=FAILURE if fails and step.op == "run" else None,
+            registered=("Do a",),
+            views=views if step.op == "begin" else (),
+            evaluations=evaluations if step.op == "evaluate" else (),
+            subagents=(main,),
+        )
+
+
+class Trace:
+    """One tick in memory, advanced the way the engine does it in Postgres."""
+
+    def __init__(
+        self, world: World, number: int = 1, settings: Settings | None = None, agent: str = "weave"
+    ) -> None:
+        self.world = world
+        self.settings = settings or Settings()
+        last = BlockType.OUTCOME if number else None
+        self.start = Start(
+            trace_seed=world.seed,
+            tick=number,
+            clock=1000.0,
+            deadline=22600.0,
+            blocks=3 if number else 0,
+            last_type=last,
+        )
+        self.agent = agent
+        self.journal: list[Entry] = []
+        self.blocks: list[Block] = []
+        self.rewards: list[Reward] = []
+        self.ended: Advance | None = None
+        self.replays = 0
+
+    def advance(self) -> None:
+        """Replay, and apply what is new."""
+        if self.ended is not None:
+            return
+        self.replays += 1
+        cursor = Cursor(self.start)
+        program = AGENTS[self.agent](Tick(self.settings, cursor, "self.add_action('t', f)"))
+        advance = replay(program, cursor, self.journal)
+        for effect, block in advance.effects:
+            if block is not None:
+                self.blocks.append(block)
+            if isinstance(effect, Reward):
+                self.rewards.append(effect)
+        self.journal += [Entry(step) for _, step in advance.steps]
+        if advance.ended is not None:
+            self.ended = advance
+
+    def finish(self, ordinal: int) -> bool:
+        """A worker finishes a step: the first to do so stores its result, later ones change nothing."""
+        entry = self.journal[ordinal]
+        if entry.done:
+            return False
+        result = self.world.answer(entry.step, self.journal)
+        self.journal[ordinal] = Entry(entry.step, done=True, result=result, at=1000.0 + ordinal)
+        return True
+
+    @property
+    def open(self) -> list[int]:
+        return [ordinal for ordinal, entry in enumerate(self.journal) if not entry.done]
+
+    def run(self, pick: Callable[[list[int]], int] = min) -> "Trace":
+        """To the tick's end, one step at a time."""
+        self.advance()
+        while self.ended is None:
+            self.finish(pick(self.open))
+            self.advance()
+        return self

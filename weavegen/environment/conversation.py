@@ -1,0 +1,172 @@
+"""A worker's end of the socket: what may be said, for how long, and what is made of it."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weavegen.environment.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame
+from weavegen.errors import ModelError, TransientError
+from weavegen.steps import Executed
+
+SYNC = 2**20
+"""Bytes of blocks that go into one message."""
+PROMPTS = 4_096
+"""Prompts that one operation may have answered."""
+
+
+class BlockBrief(msgspec.Struct, frozen=True):
+    """A recorded block, as far as the environment needs to know it."""
+
+    index: int
+    type: str
+    body: str
+
+
+Blocks = Callable[[int], list[BlockBrief]]
+"""The trace's blocks from this index on."""
+Ask = Callable[[list[str]], list[tuple[float, float]]]
+"""The model's mass of yes and of no after each of these prompts."""
+
+
+def no_blocks(since: int) -> list[BlockBrief]:
+    return []
+
+
+def undecided(prompts: list[str]) -> list[tuple[float, float]]:
+    """A model that never knows."""
+    return [(0.5, 0.5)] * len(prompts)
+
+
+class Hello(msgspec.Struct, frozen=True):
+    blocks: int
+
+
+class Question(msgspec.Struct, frozen=True):
+    number: int
+    prompts: list[str]
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What the box may say; one of these."""
+
+    hello: Hello | None = None
+    ask: Question | None = None
+    result: Executed | None = None
+    replaced: bool = False
+
+
+class Broken(Exception):
+    """The conversation can't go on: cut, out of time, or nonsense."""
+
+    def __init__(self, text: str, *, cut: bool = False):
+        super().__init__(text)
+        self.cut = cut
+
+
+class Conversation:
+    """A connection to an environment, and the time that is left for it. Raises Broken, and nothing else."""
+
+    decoder = msgspec.json.Decoder(Message)
+
+    def __init__(self, path: Path, seconds: float):
+        self.deadline = time.monotonic() + seconds
+        self.seconds = seconds
+        self.reader = Reader(FROM_BOX)
+        self.payloads: list[bytes] = []
+        self.connection = socket.socket(socket.AF_UNIX)
+        self.connection.settimeout(seconds)
+        try:
+            self.connection.connect(os.fspath(path))
+        except OSError as error:
+            self.connection.close()
+            raise Broken(f"it can't be reached: {error}", cut=True) from error
+
+    def __enter__(self) -> "Conversation":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.connection.close()
+
+    def send(self, message: dict[str, Any]) -> None:
+        with self.in_time():
+            self.connection.sendall(frame(message, TO_BOX))
+
+    def receive(self) -> Message:
+        with self.in_time():
+            while not self.payloads:
+                data = self.connection.recv(2**18)
+                if not data:
+                    raise Broken("it closed the connection", cut=True)
+                self.payloads += self.reader.feed(data)
+                self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
+            return self.decoder.decode(self.payloads.pop(0))
+
+    def hello(self) -> int:
+        """How many blocks it knows."""
+        hello = self.receive().hello
+        if hello is None:
+            raise Broken("it did not greet")
+        return hello.blocks
+
+    @contextlib.contextmanager
+    def in_time(self) -> Iterator[None]:
+        try:
+            self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
+            yield
+        except TimeoutError as error:
+            raise Broken(f"no answer within {self.seconds:g} seconds") from error
+        except OSError as error:
+            raise Broken(str(error), cut=True) from error
+        except (BrokenFrame, msgspec.MsgspecError) as error:
+            raise Broken(f"it sent what it may not: {error}") from error
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the time of the body not count."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.deadline += time.monotonic() - began
+
+
+def sync(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
+    """Messages that tell the box of the blocks it does not know."""
+    part: list[tuple[int, str, str]] = []
+    size = 0
+    for block in blocks(known):
+        part.append((block.index, str(block.type), block.body))
+        size += len(block.body)
+        if size > SYNC:
+            yield {"blocks": part}
+            part, size = [], 0
+    if part:
+        yield {"blocks": part}
+
+
+def listen(talk: Conversation, ask: Ask) -> Executed:
+    """Answer the box's questions until it has a result."""
+    prompts = 0
+    while True:
+        message = talk.receive()
+        if message.result is not None:
+            return message.result
+        if message.replaced:
+            raise TransientError("another worker waits for this step now")
+        if message.ask is None:
+            raise Broken("it said nothing that makes sense")
+        prompts += len(message.ask.prompts)
+        if prompts > PROMPTS:
+            raise Broken(f"it asked the model more than {PROMPTS:,} times in one operation")
+        with talk.paused():
+            try:
+                answers: dict[str, Any] = {"values": ask(message.ask.prompts)}
+            except ModelError as error:
+                answers = {"error": str(error)}
+        talk.send({"answers": {"number": message.ask.number, **answers}})
