@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from tasks.app import app
 from tasks.steps import model_for
 from tasks.worker import Done, engine, settings, work_on
-from weavegen.environment.client import BlockBrief, Environment
+from weavegen.environment.client import BlockBrief, Environment, remove
 from weavegen.environment.sandbox import Limits
 from weavegen.errors import EnvironmentFailure
 from weavegen.steps import Execute
@@ -88,8 +88,7 @@ def environment(trace_id: int, fixed: Fixed, model: str) -> Environment:
 @app.task(name="weavegen.close")
 def close(trace_id: int) -> str:
     """Stop the environment of a trace that is over, and remove its workspace."""
-    if found := Environment.find(settings(), trace_id):
-        found.stop(keep_workspace=False)
+    remove(settings(), trace_id)
     with database().begin() as conn:
         environments.closed(conn, trace_id)
     return "closed"

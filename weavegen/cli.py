@@ -27,7 +27,7 @@ app = typer.Typer(
     help="Writes long LLM-agent traces in bulk.\n\nFirst: `weavegen up`, then "
     "`weavegen run bootstraps/tictactoe.py -n 8 --ticks 12`.",
 )
-out = Console(highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 N = Annotated[int, typer.Option("-n", "--count", help="Traces of each file.")]
@@ -120,7 +120,9 @@ def up(
 
 @app.command()
 def down(json: Json = False) -> None:
-    """End what `up` started. Traces stay; those that run go on after the next `up`.
+    """End what `up` started, workers first. Finished traces stay; queued ones go on after the next `up`.
+
+    Running ones lose the live process that they work in: let them end first, or `cancel` them.
 
     Example: weavegen down
     """
@@ -211,9 +213,11 @@ def run(
 
     Example: weavegen run bootstraps/tictactoe.py -n 8 --ticks 12 --seed 1
     """
+    from weavegen import enqueueing
     from weavegen.services import fleet
 
     config = configuration.load()
+    enqueueing.check_services(config, model)
     if not fleet.answering(config):
         raise UsageError("no worker answers: start them with `weavegen up`")
     job_id = submit(files, n, ticks, until, seed, from_, param, set_, model, name)

@@ -68,7 +68,9 @@ def traces_table(rows: Sequence[TraceRow]) -> Table:
 def jobs_table(rows: Sequence[JobRow]) -> Table:
     """One row a job."""
     names = ("job", "name", "queued", "running", "ended", "failed", "cancelled", "blocks", "bytes", "blocks/s")
-    table = Table(*names, box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in names:
+        table.add_column(name, no_wrap=True, justify="left" if name == "name" else "right")
     for row in rows:
         counts = (row.queued, row.running, row.ended, row.failed, row.cancelled, row.blocks)
         rate = f"{row.blocks / row.seconds:.1f}" if row.seconds else ""

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -409,6 +410,18 @@ class TestHostileCallbacks:
         )
         assert value(environment, "return 2") == 2
 
+    def test_a_fork_goes_no_further_than_its_callback(self, environment: Environment) -> None:
+        source = (
+            "import os\n"
+            "def fork(self):\n    os.fork()\n    return 1\n"
+            "def write(self):\n    with open('ran', 'a') as file: file.write('x')\n"
+            "self.add_evaluation('Fork?', fork)\nself.add_evaluation('Write?', write)\n"
+        )
+        assert run(environment, source).error is None
+        executed = environment.execute(next(step_ids), Execute(op="evaluate"))
+        assert [evaluation.value for evaluation in executed.evaluations] == [1, None]
+        assert value(environment, "return open('ran').read()") == "x"
+
 
 class TestBoxes:
     def test_the_contract(self) -> None:
@@ -474,6 +487,7 @@ class TestBoxes:
         environment = Environment.start(deep, 1)
         assert environment.alive()
         environment.stop()
+        shutil.rmtree(deep.runtime)
 
 
 class TestTicTacToe:

@@ -41,7 +41,7 @@ class Runner:
         self.spec, self.line, self.ears = spec, line, ears
         self.clock = guard.Clock()
         self.pid = os.getpid()
-        self.step_id = 0
+        self.step_id = self.ticks = 0
         self.app = str(spec["app"])
         args = spec["args"]
         self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
@@ -81,8 +81,6 @@ class Runner:
             self.clock.stop()
             failed = error if isinstance(error, Failed) else Failed("process", error)
             result["error"] = failure(failed.error, failed.stage, self.app)
-        if os.getpid() != self.pid:
-            os._exit(0)  # a callback forked, and its child came back here
         try:
             result["subagents"] = self.subagents()
         except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
@@ -106,6 +104,7 @@ class Runner:
         main = self.tree.agents.get("main")
         if main is None:
             mock.name, self.tree.agents["main"], main = "main", mock, mock
+            mock.task.description = str(self.module.__doc__ or "").strip().split("\n\n")[0]
         else:
             main.observation_views += mock.observation_views
             main.task.evaluations += mock.task.evaluations
@@ -117,7 +116,8 @@ class Runner:
 
     def begin(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Start a tick, and show every observation view."""
-        self.current.current_tick = api.Tick(self.current.current_tick.tick_id + 1)
+        self.ticks += 1
+        self.current.current_tick = api.Tick(self.ticks)
         views = list(self.current.observation_views)
         result["views"] = []
         for number, view in enumerate(views):
@@ -163,7 +163,7 @@ class Runner:
         if action is None:
             raise Failed("register", ValueError("no action was registered: call self.add_action(title, callback)"))
         try:
-            result["value"] = plain(api.call(action["callback"], self.current))
+            result["value"] = plain(self.call(action["callback"]))
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
             raise Failed("callback", error) from None
 
@@ -180,6 +180,7 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
             raise Failed("register", error) from None
         finally:
+            self.end_forks()
             new = [entry for entry in self.registrations() if id(entry) not in before]
             result["registered"] = [clean(str(entry["title"]), 200) for entry in new[:MOST]]
 
@@ -192,9 +193,20 @@ class Runner:
         """Call back with an equal share of the time left: one that hangs leaves some to the rest."""
         left = self.clock.deadline - time.monotonic()
         if sharers == 1:
-            return api.call(callback, self.current)
+            return self.call(callback)
         with self.clock.limit(left / sharers):
+            return self.call(callback)
+
+    def call(self, callback: Callable[[Any], Any]) -> Any:
+        try:
             return api.call(callback, self.current)
+        finally:
+            self.end_forks()
+
+    def end_forks(self) -> None:
+        """Where model-written code forked, its child comes back here too; it must get no further."""
+        if os.getpid() != self.pid:
+            os._exit(0)
 
     def subagents(self) -> list[dict[str, Any]]:
         """The problem map."""

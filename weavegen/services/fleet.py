@@ -13,6 +13,7 @@ from celery import Celery
 
 import weavegen
 from weavegen.config import Config
+from weavegen.environment import client as environments
 from weavegen.errors import UsageError
 from weavegen.services import folders, postgres, processes, redis, schema
 from weavegen.services.processes import Service
@@ -75,6 +76,8 @@ def down(config: Config) -> list[Service]:
         services = processes.registered(config)
         kept = {postgres.NAME, redis.NAME}
         ended = processes.stop(config, [service for name, service in services.items() if name not in kept])
+        for environment in environments.running(config):  # they outlive workers by design, but not this
+            environment.stop()
         for name, stop in ((redis.NAME, redis.stop), (postgres.NAME, postgres.stop)):
             if stop(config) and name in services:
                 ended.append(services[name])

@@ -7,6 +7,7 @@ from alembic import command
 from alembic.config import Config as Alembic
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
@@ -20,6 +21,9 @@ def upgrade(url: str) -> None:
     settings.attributes["url"] = url
     try:
         command.upgrade(settings, "head")
+    except CommandError:
+        check(url)  # says which version the database is at
+        raise
     except OperationalError as error:
         reason = " ".join(str(error.orig).split())[:300]
         raise UsageError(

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from weavegen import journal
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
-from weavegen.steps import Execute, Sample, Score, Step
+from weavegen.steps import Execute, Retrieve, Sample, Score, Step
 from weavegen.store import models as m
 from weavegen.store.models import StepStatus, TraceStatus
 
@@ -66,10 +66,7 @@ def insert_ready(
     """Write the next steps into the journal. They may be sent once this is committed."""
     rows = []
     for ordinal, step in steps:
-        kind = step.__struct_config__.tag
-        queue = kind if kind in ("sample", "score", "lint") else "control"
-        if isinstance(step, Execute):
-            queue = f"execute.{host}" if host else "execute"
+        kind = str(step.__struct_config__.tag)
         rows.append(
             {
                 "trace_id": trace_id,
@@ -79,14 +76,21 @@ def insert_ready(
                 "kind": kind,
                 "label": label(trace_id, tick, step),
                 "request": step,
-                "queue": queue,
+                "queue": queue(step, host),
             }
         )
-    statement = (
-        sa.insert(STEPS).values(send_after=_later(resend)).returning(STEPS.c.id, sort_by_parameter_order=True)
+    statement = sa.insert(STEPS).values(send_after=_later(resend))
+    returned = statement.returning(
+        STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label, sort_by_parameter_order=True
     )
-    ids = conn.execute(statement, rows).scalars()
-    return [Message(id, row["kind"], row["queue"], row["label"]) for id, row in zip(ids, rows, strict=True)]
+    return [Message(*row) for row in conn.execute(returned, rows)]
+
+
+def queue(step: Step, host: str | None) -> str:
+    """The Celery queue of a step: one per resource that it waits for."""
+    if isinstance(step, Execute):
+        return f"execute.{host}" if host else "execute"
+    return "control" if isinstance(step, Retrieve) else str(step.__struct_config__.tag)
 
 
 def _later(seconds: float) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Protocol
 
 import psutil  # type: ignore[import-untyped]
 
-from weavegen.environment.sandbox.children import collect
+from weavegen.environment.sandbox.children import collect, release
 from weavegen.errors import EnvironmentFailure, UsageError
 
 
@@ -68,6 +69,22 @@ class Box:
     limits: Limits
 
 
+def began(pid: int) -> float | None:
+    """When a living process began, on a clock that nobody sets; None if it does not live."""
+    if sys.platform != "linux":
+        try:
+            process = psutil.Process(pid)
+            return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+        except psutil.NoSuchProcess:
+            return None
+    try:
+        # proc(5): the name, in parentheses, may hold anything; the state is field 3, the ticks since boot 22
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else float(fields[19])
+
+
 @dataclass(frozen=True)
 class Handle:
     """A running box. It can be made again, by another process, from its two numbers."""
@@ -80,18 +97,13 @@ class Handle:
     @classmethod
     def of(cls, pid: int) -> "Handle":
         """Raises EnvironmentFailure if there is no such process."""
-        try:
-            return cls(pid, psutil.Process(pid).create_time())
-        except psutil.NoSuchProcess:
-            raise EnvironmentFailure("the environment process died at once") from None
+        created = began(pid)
+        if created is None:
+            raise EnvironmentFailure("the environment process died at once")
+        return cls(pid, created)
 
     def alive(self) -> bool:
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < 2
-            return same and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-        except psutil.NoSuchProcess:
-            return False
+        return began(self.pid) == self.created
 
     def kill(self, *, family: bool = False) -> None:
         """Kill the process, if it lives; with its descendants and its process group, if these are asked for."""
@@ -114,8 +126,9 @@ class Handle:
         while self.alive():
             if time.monotonic() > deadline:
                 raise EnvironmentFailure(f"process {self.pid} has not ended within {seconds:g} seconds")
-            collect()
             time.sleep(0.002)
+            collect()
+        release(self.pid)
 
 
 class Sandbox(Protocol):

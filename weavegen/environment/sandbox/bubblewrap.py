@@ -69,14 +69,21 @@ class Bubblewrap:
                     )
             finally:
                 os.close(info_end)
-            adopt(process)
-            return self.read_info(info, box)
+            try:
+                handle = self.read_info(info, box)
+            except EnvironmentFailure:
+                process.kill()
+                process.wait()
+                raise
+            adopt(handle.pid, process)
+            return handle
 
     def read_info(self, info: int, box: Box) -> Handle:
         """bubblewrap writes the pid of the box's process 1 as soon as it exists."""
-        text, deadline = b"", time.monotonic() + box.limits.start
+        text, deadline, poll = b"", time.monotonic() + box.limits.start, select.poll()
+        poll.register(info, select.POLLIN)
         while not text.rstrip().endswith(b"}"):
-            ready, _, _ = select.select([info], [], [], max(deadline - time.monotonic(), 0))
+            ready = poll.poll(max(deadline - time.monotonic(), 0) * 1000)
             data = os.read(info, 4096) if ready else b""
             if not data:
                 raise EnvironmentFailure(f"bubblewrap did not start: {tail(box.log) or 'no word from it'}")
@@ -104,17 +111,8 @@ class Bubblewrap:
         else:
             arguments += ["--unshare-user", "--cap-drop", "ALL"]
         arguments += system()
-        arguments += [
-            "--perms",
-            "0755",
-            "--dir",
-            "/etc",
-            "--perms",
-            "0444",
-            "--ro-bind-data",
-            str(hosts),
-            "/etc/hosts",
-        ]
+        arguments += ["--perms", "0755", "--dir", "/etc"]
+        arguments += ["--perms", "0444", "--ro-bind-data", str(hosts), "/etc/hosts"]
         for folder in ("/tmp", "/dev/shm"):
             arguments += ["--size", str(limits.temporary), "--perms", "1777", "--tmpfs", folder]
         inside = "/opt/weave/weavegen/environment"

@@ -4,21 +4,33 @@ import subprocess
 import threading
 from pathlib import Path
 
-_children: list["subprocess.Popen[bytes]"] = []
+_children: dict[int, "subprocess.Popen[bytes]"] = {}
 _lock = threading.Lock()
 
 
-def adopt(process: "subprocess.Popen[bytes]") -> None:
-    """Keep a child, and collect those that have ended since."""
+def adopt(pid: int, child: "subprocess.Popen[bytes]") -> None:
+    """Keep the child that the box with this process 1 hangs on; collect those that have ended since."""
+    collect()
     with _lock:
-        _children[:] = [child for child in _children if child.poll() is None]
-        _children.append(process)
+        _children[pid] = child
 
 
 def collect() -> None:
     """Collect the children that have ended, so that no zombies stay."""
     with _lock:
-        _children[:] = [child for child in _children if child.poll() is None]
+        for pid in [pid for pid, child in _children.items() if child.poll() is not None]:
+            del _children[pid]
+
+
+def release(pid: int) -> None:
+    """Collect the child of a box that has ended; it needs a moment to see that."""
+    with _lock:
+        child = _children.pop(pid, None)
+    if child is not None:
+        try:
+            child.wait(1)
+        except subprocess.TimeoutExpired:
+            adopt(pid, child)
 
 
 def tail(log: Path, most: int = 500) -> str:

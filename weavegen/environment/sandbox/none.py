@@ -49,7 +49,7 @@ class NoSandbox:
                 cwd=box.workspace,
                 env={"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ},
             )
-        adopt(process)
+        adopt(process.pid, process)
         return Handle.of(process.pid)
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:

@@ -1,0 +1,132 @@
+"""A whole installation, as a user has it: real services and workers, the command line, the simulated model."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from weavegen import config as configuration
+from weavegen.config import Config
+from weavegen.services import fleet, postgres
+from weavegen.store.session import make_engine
+
+ROOT = Path(__file__).parents[2]
+TICTACTOE = ROOT / "bootstraps" / "tictactoe.py"
+
+
+class Installation:
+    """One WEAVEGEN_HOME and what runs in it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        # A short lease, so that what a killed worker held is given to another soon.
+        self.environ = {**kept, "WEAVEGEN_HOME": str(home), "WEAVEGEN_LEASE": "2", "HOME": "/nonexistent"}
+        self.environ["PYTHONPATH"] = str(ROOT)
+
+    @property
+    def config(self) -> Config:
+        return configuration.load(self.environ)
+
+    def cli(
+        self, *arguments: str | Path, timeout: float = 240, **environ: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command as a user does, from another folder than the project's."""
+        return subprocess.run(
+            [Path(sys.executable).parent / "weavegen", *map(str, arguments)],
+            env=self.environ | environ,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def json(self, *arguments: str | Path, **environ: str) -> Any:
+        """The JSON that a command prints; it must succeed."""
+        done = self.cli(*arguments, "--json", **environ)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def sql(self, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        engine = make_engine(postgres.database_url(self.config))
+        try:
+            with engine.connect() as conn:
+                return [tuple(row) for row in conn.execute(sa.text(query), parameters)]
+        finally:
+            engine.dispose()
+
+    def bodies(self, job: int) -> list[tuple[Any, ...]]:
+        """What equal seeds make equal: all of a job's blocks but their times."""
+        return self.sql(
+            """
+            select t.number, b.index, b.type, b.body, b.title, b.compiles, b.ran,
+              b.question, b.answer, b.probability
+            from blocks b join traces t on t.id = b.trace_id where t.job_id = :job order by 1, 2
+            """,
+            job=job,
+        )
+
+    def wait(self, job: int, seconds: float = 180) -> None:
+        """Until all of a job's traces are over."""
+        deadline = time.monotonic() + seconds
+        while rows := self.sql(
+            "select id, status, blocks from traces where job_id = :job and status in ('queued', 'running')",
+            job=job,
+        ):
+            assert time.monotonic() < deadline, f"still open: {rows}; {self.logs()}"
+            time.sleep(0.2)
+
+    def logs(self) -> str:
+        return "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in self.config.logs.glob("*.log"))
+
+    def worker(
+        self, name: str, queues: str, pool: str = "threads", concurrency: int = 1
+    ) -> "subprocess.Popen[bytes]":
+        """A worker started by hand, as a Celery user does."""
+        command = ["-A", "tasks", "worker", "-Q", queues, "-P", pool, "-c", str(concurrency), "-n", f"{name}@test"]
+        log = self.config.logs / f"{name}.log"
+        with log.open("ab") as out:
+            return subprocess.Popen(
+                [Path(sys.executable).parent / "celery", *command, "-l", "WARNING"],
+                env=self.environ,
+                cwd=ROOT,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """kill -9, the whole tree of a worker."""
+    for child in [*psutil.Process(process.pid).children(recursive=True)]:
+        # The environments outlive their worker by design.
+        if "celery" in " ".join(child.cmdline()):
+            child.kill()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    """A fleet of workers and the simulated model."""
+    home = Path(tempfile.mkdtemp(prefix="weavegen-accept-"))
+    installation = Installation(home)
+    try:
+        done = installation.cli("up")
+        assert done.returncode == 0, done.stderr
+        yield installation
+    finally:
+        fleet.down(installation.config)
+        shutil.rmtree(home, ignore_errors=True)

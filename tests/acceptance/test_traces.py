@@ -1,0 +1,125 @@
+"""From a bootstrap file to finished traces, through the command line."""
+
+import ast
+import json
+
+import pytest
+from celery import Celery
+
+from tests.acceptance.conftest import TICTACTOE, Installation
+from weavegen.render import parse_trace, render_trace
+from weavegen.services import redis
+
+
+@pytest.fixture(scope="module")
+def job(installation: Installation) -> int:
+    rows = installation.json("run", TICTACTOE, "-n", "4", "--ticks", "12", "--seed", "3", "-p", "opponent=random")
+    assert len(rows) == 4
+    assert {row["status"] for row in rows} == {"ended"}
+    assert {row["result"] for row in rows} <= {"won", "drawn", "lost"}
+    [[number]] = installation.sql("select max(id) from jobs")
+    return int(number)
+
+
+def test_a_trace_is_one_python_file_that_parses_back(installation: Installation, job: int) -> None:
+    for [trace] in installation.sql("select id from traces where job_id = :job", job=job):
+        text = installation.cli("show", str(trace)).stdout
+        ast.parse(text)
+        blocks = parse_trace(text)
+        assert render_trace(blocks) == text
+        assert [block.index for block in blocks] == list(range(len(blocks)))
+        assert [block["type"] for block in installation.json("show", str(trace))] == [
+            block.type for block in blocks
+        ]
+
+
+def test_everything_that_was_sampled_is_kept(installation: Installation, job: int) -> None:
+    [[candidates, linted, asked, chosen]] = installation.sql(
+        """
+        select count(*), count(p.candidate_id), count(distinct s.candidate_id),
+          count(distinct b.candidate_id)
+        from candidates c left join penalties p on p.candidate_id = c.id
+        left join scores s on s.candidate_id = c.id and s.stage = 'selection'
+        left join blocks b on b.candidate_id = c.id
+        """
+    )
+    assert candidates == linted == asked
+    assert 0 < chosen < candidates
+
+
+def test_every_step_was_done_once_and_every_environment_closed(installation: Installation, job: int) -> None:
+    installation.wait(job)
+    assert installation.sql("select distinct status from steps") == [("done",)]
+    assert installation.sql("select max(claims) from steps") == [(1,)]
+    assert installation.sql("select count(*) from evaluations where error is null and value = 'true'") > [(0,)]
+    for _ in range(50):
+        if installation.sql("select count(*) from environments where closed_at is null") == [(0,)]:
+            break
+        installation.cli("status")
+    assert installation.sql("select count(*) from environments where closed_at is null") == [(0,)]
+    assert list(installation.config.workspaces.iterdir()) == []
+
+
+def test_rewards_follow_the_evaluations(installation: Installation, job: int) -> None:
+    rows = installation.sql(
+        """
+        select k.reward, count(e.id), count(e.id) filter (where e.value = 'true'),
+          (select count(*) from blocks b where b.trace_id = k.trace_id and b.tick = k.number and b.type = 'action')
+        from ticks k join evaluations e on e.trace_id = k.trace_id and e.tick = k.number
+        group by k.id
+        """
+    )
+    assert rows
+    for reward, evaluations, true, actions in rows:
+        assert reward == pytest.approx(max(0.0, 0.5 * true / evaluations - 0.1 * actions))
+
+
+def test_status_and_sql_print_for_people_and_for_programs(installation: Installation, job: int) -> None:
+    assert "tictactoe.py" in installation.cli("status").stdout
+    assert [row["id"] for row in installation.json("status")] == [job]
+    assert len(installation.json("status", str(job))) == 4
+    query = "select type, count(*) from blocks group by type"
+    assert {"type": "genesis", "count": 4} in installation.json("sql", query)
+    assert "genesis,4" in installation.cli("sql", query, "--csv").stdout.splitlines()
+    assert "genesis" in installation.cli("sql", query).stdout
+
+
+def test_a_jobs_file_sets_parameters_per_row(installation: Installation) -> None:
+    file = installation.home / "jobs.jsonl"
+    rows = [
+        {"bootstrap": str(TICTACTOE), "params": {"opponent": name}, "seed": 4} for name in ("random", "minimax")
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    job = installation.json("enqueue", "--from", file, "--ticks", "1")["job"]
+    installation.wait(job)
+    seen = installation.sql(
+        "select distinct t.number, substring(b.body from 'against (\\w+)') "
+        "from blocks b join traces t on t.id = b.trace_id "
+        "where t.job_id = :job and b.type = 'observation' and b.title = 'Board' order by 1",
+        job=job,
+    )
+    assert [name for _, name in seen] == ["random", "minimax"]
+    assert installation.sql("select ended_because from traces where job_id = :job", job=job) == [("ticks",)] * 2
+
+
+def test_a_producer_that_does_not_import_weavegen_can_enqueue(installation: Installation) -> None:
+    [[before]] = installation.sql("select max(id) from jobs")
+    with Celery(broker=redis.broker_url(installation.config), set_as_current=False) as producer:
+        producer.send_task(
+            "weavegen.enqueue",
+            args=[TICTACTOE.read_text()],
+            kwargs={"n": 2, "name": "from outside", "settings": {"ticks": 1}},
+            queue="control",
+        )
+    for _ in range(100):
+        if found := installation.sql("select id from jobs where id > :before", before=before):
+            break
+    else:
+        pytest.fail("it did not arrive")
+    installation.wait(found[0][0])
+
+
+def test_a_cancelled_job_ends_at_once(installation: Installation) -> None:
+    job = installation.json("enqueue", TICTACTOE, "-n", "3", "--until", "5M")["job"]
+    assert installation.json("cancel", str(job)) == {"job": job, "cancelled": 3}
+    assert installation.sql("select distinct status from traces where job_id = :job", job=job) == [("cancelled",)]

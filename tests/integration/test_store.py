@@ -1,0 +1,298 @@
+"""The store against a real PostgreSQL: schema, journal, leases, fair starts, bulk enqueueing."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from tests.unit.world import World
+from weavegen.engine import Engine
+from weavegen.errors import StepLost, UsageError
+from weavegen.journal import Entry
+from weavegen.services import schema
+from weavegen.steps import Execute, Lint, Sample, Score
+from weavegen.store import blocks, candidates, environments, jobs, reports, steps, traces
+from weavegen.store.jobs import Order
+from weavegen.store.models import Base, StepStatus
+from weavegen.store.session import make_engine
+
+SOURCE = "def action_a(self):\n    pass\nself.add_action('a', action_a)"
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[sa.Engine]:
+    engine = make_engine(database)
+    yield engine
+    engine.dispose()
+
+
+def enqueue(db: sa.Engine, n: int = 1, seed: int = 1, **settings: Any) -> int:
+    with db.begin() as conn:
+        return jobs.enqueue(
+            conn,
+            [Order("a.py", SOURCE)] * n,
+            name="test",
+            agent="weave",
+            model=None,
+            seed=seed,
+            settings=settings,
+            version="0",
+        )
+
+
+def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
+    with db.connect() as conn:
+        return conn.execute(sa.text(query), parameters).scalar_one()
+
+
+def test_migration_and_models_agree(db: sa.Engine) -> None:
+    with db.connect() as conn:
+        context = MigrationContext.configure(conn, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_down_and_up_again(db: sa.Engine, database: str) -> None:
+    settings = schema._alembic()
+    settings.attributes["url"] = database
+    command.downgrade(settings, "base")
+    assert sa.inspect(db).get_table_names() == ["alembic_version"]
+    command.upgrade(settings, "head")
+    assert "blocks" in sa.inspect(db).get_table_names()
+
+
+def test_every_table_and_column_has_a_comment(db: sa.Engine) -> None:
+    inspector = sa.inspect(db)
+    for table in Base.metadata.tables:
+        assert inspector.get_table_comment(table)["text"], table
+        for column in inspector.get_columns(table):
+            assert column["comment"], f"{table}.{column['name']}"
+
+
+class Worker:
+    """Runs steps as the tasks do, with the answers of the unit tests' world."""
+
+    def __init__(self, db: sa.Engine, seed: int = 1, max_active: int = 64) -> None:
+        self.db, self.world = db, World(seed, 0.8)
+        self.engine = Engine(db, max_active=max_active, resend=60)
+
+    def claim(self, step_id: int) -> steps.Claimed | None:
+        with self.db.begin() as conn:
+            return steps.claim(conn, step_id, "test", 60)
+
+    def finish(self, held: steps.Claimed) -> list[steps.Message]:
+        with self.db.begin() as conn:
+            journal, _ = steps.load(conn, held.trace_id, held.tick, held.run)
+        result = self.world.answer(held.step, journal)
+
+        def save(conn: sa.Connection) -> None:
+            if isinstance(held.step, Sample):
+                candidates.save(conn, held.trace_id, held.id, held.step, 0, result)
+            elif isinstance(held.step, Lint):
+                rows = candidates.load(conn, held.trace_id, held.tick, held.run, held.step.sample)
+                candidates.save_verdicts(conn, rows, result)
+            elif isinstance(held.step, Score):
+                candidates.save_scores(conn, held.trace_id, held.id, held.step, [None] * len(result), result)
+            elif isinstance(held.step, Execute):
+                environments.save_evaluations(conn, held.trace_id, held.id, held.tick, result.evaluations)
+                environments.save_subagents(conn, held.trace_id, result.subagents)
+
+        return self.engine.finish(held, StepStatus.DONE, save, result=result).messages
+
+    def run(self, messages: list[steps.Message]) -> None:
+        """Until nothing is left to do."""
+        while messages:
+            held = self.claim(messages.pop(0).step_id)
+            if held is not None:
+                messages += self.finish(held)
+
+
+def test_traces_run_to_their_end_in_postgres_as_in_memory(db: sa.Engine) -> None:
+    job = enqueue(db, 3, ticks=2)
+    worker = Worker(db)
+    worker.run(worker.engine.start_queued())
+    with db.connect() as conn:
+        rows = reports.traces(conn, job)
+        assert {row.status for row in rows} == {"ended"}
+        for row in rows:
+            texts = list(reports.blocks(conn, row.id))
+            compile("".join(texts), "trace.py", "exec")
+            assert (len(texts), sum(len(text.encode()) for text in texts)) == (row.blocks, row.bytes)
+    assert scalar(db, "select count(*) from steps where status not in ('done')") == 0
+    assert scalar(db, "select count(*) from steps where kind = 'sample' and result is not null") == 0
+    assert scalar(db, "select count(*) from candidates") > 0
+    assert scalar(db, "select count(*) from ticks where reward is null and number > 0") == 0
+
+
+def test_a_second_delivery_and_a_late_worker_change_nothing(db: sa.Engine) -> None:
+    enqueue(db, 1)
+    worker = Worker(db)
+    [message] = worker.engine.start_queued()
+    held = worker.claim(message.step_id)
+    assert held is not None
+    assert worker.claim(message.step_id) is None
+    with db.begin() as conn:  # its lease runs out and another worker takes it
+        conn.execute(sa.text("update steps set lease_until = now() - interval '1 second'"))
+        assert [late.step_id for late in steps.overdue(conn, 60)] == [message.step_id]
+    other = worker.claim(message.step_id)
+    assert other is not None
+    worker.finish(other)
+    with pytest.raises(StepLost):
+        worker.finish(held)
+    assert scalar(db, "select count(*) from steps where ordinal = 0 and status = 'done'") == 1
+
+
+def test_a_ready_step_that_nobody_took_is_sent_again(db: sa.Engine) -> None:
+    enqueue(db, 1)
+    worker = Worker(db)
+    [message] = worker.engine.start_queued()
+    with db.begin() as conn:
+        assert steps.overdue(conn, 60) == []
+        conn.execute(sa.text("update steps set send_after = now()"))
+        assert steps.overdue(conn, 60) == [message]
+        assert steps.overdue(conn, 60) == []
+
+
+def test_a_renewed_lease_is_kept(db: sa.Engine) -> None:
+    enqueue(db, 1)
+    worker = Worker(db)
+    [message] = worker.engine.start_queued()
+    held = worker.claim(message.step_id)
+    assert held is not None
+    with db.begin() as conn:
+        conn.execute(sa.text("update steps set lease_until = now() - interval '1 second'"))
+        steps.renew(conn, [(held.id, held.claims)], 60)
+        assert steps.overdue(conn, 60) == []
+
+
+def test_a_step_that_can_not_be_done_ends_its_trace_with_the_reason(db: sa.Engine) -> None:
+    job = enqueue(db, 1)
+    worker = Worker(db)
+    [message] = worker.engine.start_queued()
+    held = worker.claim(message.step_id)
+    assert held is not None
+    progress = worker.engine.finish(held, StepStatus.FAILED, failure_kind="environment", failure="it died")
+    assert progress.over
+    with db.connect() as conn:
+        [row] = reports.traces(conn, job)
+    assert (row.status, row.because) == ("failed", "environment: it died")
+
+
+def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) -> None:
+    enqueue(db, 1, ticks=1)
+    worker = Worker(db)
+    messages = worker.engine.start_queued()
+    while scalar(db, "select count(*) from blocks where tick = 1") < 3:
+        held = worker.claim(messages.pop(0).step_id)
+        messages += worker.finish(held) if held else []
+    before = scalar(db, "select min(index) from blocks where tick = 1")
+    with db.begin() as conn:  # as if a newer version asked for another number of candidates
+        conn.execute(
+            sa.text("update steps set request = jsonb_set(request, '{n}', '5') where kind = 'sample' and tick = 1")
+        )
+    worker.run(worker.engine.advance(1).messages + messages)
+    assert scalar(db, "select run from ticks where number = 1") == 1
+    assert scalar(db, "select status from traces") == "ended"
+    assert scalar(db, "select min(index) from blocks where tick = 1") == before
+    assert scalar(db, "select count(*) = max(index) + 1 and count(*) = max(t.blocks) from blocks, traces t")
+    assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 1
+
+
+def test_a_bug_in_a_program_fails_one_trace_with_the_evidence(
+    db: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tick: Any) -> Any:
+        yield Execute(op="bootstrap")
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("weavegen.engine.AGENTS", {"weave": broken})
+    job = enqueue(db, 1)
+    worker = Worker(db)
+    worker.run(worker.engine.start_queued())
+    with db.connect() as conn:
+        [row] = reports.traces(conn, job)
+    assert (row.status, row.because) == ("failed", "bug: ZeroDivisionError: oops")
+    assert "raise ZeroDivisionError" in scalar(db, "select detail from events where kind = 'failed'")
+
+
+def test_ten_thousand_traces_stay_queued_and_jobs_share_the_places(db: sa.Engine) -> None:
+    began = time.monotonic()
+    large = enqueue(db, 10_000)
+    print(f"10,000 traces enqueued in {time.monotonic() - began:.2f} s")  # noqa: T201 (the figure, with pytest -s)
+    small = enqueue(db, 20)
+    with db.begin() as conn:
+        started = traces.to_start(conn, max_active=10)
+        assert traces.to_start(conn, max_active=10) == []
+    assert len(started) == 10
+    running = "select count(*) from traces where status = 'running' and job_id = :job"
+    assert scalar(db, running, job=large) == scalar(db, running, job=small) == 5
+    with db.begin() as conn:
+        conn.execute(
+            sa.text("update traces set status = 'ended' where job_id = :job and status = 'running'"),
+            {"job": large},
+        )
+        traces.to_start(conn, max_active=10)
+    assert scalar(db, running, job=large) == scalar(db, running, job=small) == 5
+    assert scalar(db, "select count(*) from steps") == 0
+
+
+def test_cancelled_traces_do_no_more(db: sa.Engine) -> None:
+    job = enqueue(db, 4)
+    worker = Worker(db, max_active=2)
+    first, second = worker.engine.start_queued()
+    held = worker.claim(first.step_id)
+    assert held is not None
+    with db.begin() as conn:
+        assert traces.cancel(conn, job) == 4
+    with pytest.raises(StepLost):
+        worker.finish(held)
+    assert worker.claim(second.step_id) is None
+    assert worker.engine.start_queued() == []
+
+
+def test_equal_seeds_give_equal_traces(db: sa.Engine) -> None:
+    enqueue(db, 3, seed=5)
+    enqueue(db, 3, seed=5)
+    enqueue(db, 3, seed=6)
+    with db.connect() as conn:
+        seeds = (
+            conn.execute(sa.text("select array_agg(seed order by number) from traces group by job_id"))
+            .scalars()
+            .all()
+        )
+    assert len({tuple(row) for row in seeds}) == 2
+
+
+def test_users_queries_can_read_and_nothing_else(db: sa.Engine) -> None:
+    enqueue(db, 2)
+    with db.connect() as conn:
+        assert reports.select(conn, "select count(*) as n from traces;", 5, None) == (["n"], [(2,)])
+        conn.rollback()
+        for query, complaint in {
+            "delete from traces": "permission denied|read-only",
+            "select 1; delete from traces": "multiple commands",
+            "with gone as (delete from traces returning 1) select * from gone": "permission denied|read-only",
+            "select pg_sleep(5)": "statement timeout",
+            "select pg_read_file('/etc/passwd')": "permission denied",
+            "select nonsense": "does not exist",
+        }.items():
+            with pytest.raises(UsageError, match=complaint):
+                reports.select(conn, query, 0.5, None)
+            conn.rollback()
+    assert scalar(db, "select count(*) from traces") == 2
+
+
+def test_blocks_are_told_apart_by_what_is_in_the_window(db: sa.Engine) -> None:
+    enqueue(db, 1, ticks=1)
+    worker = Worker(db)
+    worker.run(worker.engine.start_queued())
+    with db.connect() as conn:
+        assert len(blocks.texts(conn, 1, 0, 2)) == 2
+        assert [row.index for row in blocks.briefs(conn, 1, 3)][:2] == [3, 4]
+        [id] = conn.execute(sa.text("select id from blocks where index = 0")).scalars()
+        assert blocks.recalled(conn, [id])[0][0] == "genesis"
+    assert Entry(Execute(op="begin")).done is False
