@@ -9,7 +9,7 @@ from tasks.worker import engine
 from weavegen.context import PINNED, compose
 from weavegen.steps import Prompt
 from weavegen.store import blocks
-from weavegen.store.session import engine as database
+from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import Fixed
 
@@ -36,7 +36,7 @@ class Context:
             if len(self._kept) > TRACES_KEPT:
                 self._kept.popitem(last=False)
         first, end = prompt.window
-        with database().begin() as conn:
+        with single().connect() as conn:
             fixed = engine().fixed(conn, held.trace_id)
             self._read(conn, held.trace_id, texts, 0, min(PINNED, end))
             self._read(conn, held.trace_id, texts, first, end)

@@ -13,7 +13,7 @@ from weavegen.environment.sandbox import Limits
 from weavegen.errors import EnvironmentFailure
 from weavegen.steps import Execute
 from weavegen.store import blocks, environments
-from weavegen.store.session import engine as database
+from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import Fixed
 
@@ -28,7 +28,7 @@ def in_environment(held: Claimed) -> Done:
     """Find or start the environment and have it do the step; one it did before it answers from memory."""
     step = held.step
     assert isinstance(step, Execute)
-    with database().begin() as conn:
+    with single().connect() as conn:
         fixed = engine().fixed(conn, held.trace_id)
     if step.op == "bootstrap":
         step = Execute(op="bootstrap", source=fixed.bootstrap)
@@ -36,7 +36,7 @@ def in_environment(held: Claimed) -> Done:
     asked = 0.0
 
     def since(index: int) -> list[BlockBrief]:
-        with database().begin() as conn:
+        with single().connect() as conn:
             return [BlockBrief(*row) for row in blocks.briefs(conn, held.trace_id, index)]
 
     def ask(prompts: list[str]) -> list[tuple[float, float]]:
@@ -62,11 +62,11 @@ def environment(trace_id: int, fixed: Fixed, model: str) -> Environment:
     """The trace's environment, started if it never was. Raises EnvironmentFailure if it has died."""
     config = settings()
     if found := Environment.find(config, trace_id):
-        with database().begin() as conn:
+        with single().connect() as conn:
             if environments.host(conn, trace_id) is None:  # its starter was killed before it could note it
                 environments.opened(conn, trace_id, config.host, found.pid, config.sandbox)
         return found
-    with database().begin() as conn:
+    with single().connect() as conn:
         host = environments.host(conn, trace_id)
         if host is not None:
             environments.closed(conn, trace_id)
@@ -80,7 +80,7 @@ def environment(trace_id: int, fixed: Fixed, model: str) -> Environment:
         budget=fixed.settings.time_budget,
         model_name=model,
     )
-    with database().begin() as conn:
+    with single().connect() as conn:
         environments.opened(conn, trace_id, config.host, started.pid, config.sandbox)
     return started
 
@@ -89,6 +89,6 @@ def environment(trace_id: int, fixed: Fixed, model: str) -> Environment:
 def close(trace_id: int) -> str:
     """Stop the environment of a trace that is over, and remove its workspace."""
     remove(settings(), trace_id)
-    with database().begin() as conn:
+    with single().connect() as conn:
         environments.closed(conn, trace_id)
     return "closed"

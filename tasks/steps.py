@@ -14,7 +14,7 @@ from weavegen.pool.client import ModelClient
 from weavegen.services.fleet import model_url
 from weavegen.steps import Candidate, Lint, Retrieve, Sample, Score
 from weavegen.store import candidates, traces
-from weavegen.store.session import engine as database
+from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 
 texts = cache(Context)
@@ -76,7 +76,7 @@ def lint_candidates(step_id: int) -> str:
     def work(held: Claimed) -> Done:
         step = held.step
         assert isinstance(step, Lint)
-        with database().begin() as conn:
+        with single().connect() as conn:
             rows = candidates.load(conn, held.trace_id, held.tick, held.run, step.sample)
         verdicts = [lint(step.type, row.text, tokens=row.tokens, after_debug=step.after_debug) for row in rows]
         return Done(verdicts, lambda conn: candidates.save_verdicts(conn, rows, verdicts))
@@ -95,7 +95,7 @@ def score(step_id: int) -> str:
         bodies = list(step.texts)
         ordinal, position = (step.sample, None) if step.candidate is None else step.candidate
         if ordinal is not None:
-            with database().begin() as conn:
+            with single().connect() as conn:
                 rows = candidates.load(conn, held.trace_id, held.tick, held.run, ordinal)
             ids = [row.id for row in rows] if position is None else [rows[position].id]
             bodies = [row.text for row in rows] if position is None else bodies
@@ -123,7 +123,7 @@ def retrieve(step_id: int) -> str:
     def work(held: Claimed) -> Done:
         step = held.step
         assert isinstance(step, Retrieve)
-        with database().begin() as conn:
+        with single().connect() as conn:
             hits = retrieval.search(conn, held.trace_id, step)
         return Done(hits)
 

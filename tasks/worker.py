@@ -22,6 +22,7 @@ from weavegen.steps import Execute
 from weavegen.store import environments, steps
 from weavegen.store.models import StepStatus
 from weavegen.store.session import engine as database
+from weavegen.store.session import single
 from weavegen.store.steps import Claimed, Message
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class Leases:
             if not held:
                 continue
             try:
-                with database().begin() as conn:
+                with single().connect() as conn:
                     steps.renew(conn, held, lease)
             except sa.exc.DBAPIError as error:
                 log.warning("leases not renewed, the database does not answer: %s", error)
@@ -87,7 +88,7 @@ leases = cache(Leases)
 
 def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
     """Do one step, if it is still there to be done. Returns what Flower shows as the result."""
-    with database().begin() as conn:
+    with single().connect() as conn:
         held = steps.claim(conn, step_id, f"{socket.gethostname()}:{os.getpid()}", settings().lease)
     if held is None:
         return "nothing to do"
@@ -135,7 +136,7 @@ def give_back(held: Claimed, error: TransientError) -> str:
         reason = f"tried {held.claims} times: {error}"
         return settle(held, StepStatus.FAILED, failure_kind=boundary(held), failure=reason)
     delay = min(30.0, 0.25 * 2.0**held.claims) * random.uniform(0.5, 1.5)
-    with database().begin() as conn:
+    with single().connect() as conn:
         steps.release(conn, held, str(error)[:2000], delay)
     return f"again in {delay:.1f} s: {error}"
 
@@ -155,7 +156,7 @@ def follow(progress: Progress, trace_id: int) -> None:
 
 def close_environments(trace_id: int | None = None) -> int:
     """Have the environments of traces that are over closed on their hosts. Returns how many."""
-    with database().begin() as conn:
+    with single().connect() as conn:
         closing = environments.to_close(conn, trace_id)
     for id, host in closing:
         app.send_task("weavegen.close", args=[id], queue=f"execute.{host}", argsrepr=f"trace {id}")

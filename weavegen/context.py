@@ -56,4 +56,5 @@ def _comment_out(type: BlockType, text: str) -> str:
 
 def question_suffix(text: str, question: str) -> str:
     """What follows a context to ask about `text`, the block's body: the answer is the next token."""
+    text = text.rstrip("\n")  # as the trace will have it
     return f"{text}\n{prompts.calibration()}#q: {question} "

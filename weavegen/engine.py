@@ -18,7 +18,7 @@ from weavegen.agents import AGENTS, Tick
 from weavegen.errors import JournalMismatch
 from weavegen.settings import Settings
 from weavegen.steps import Append, Note, Reward
-from weavegen.store import blocks, environments, steps, traces
+from weavegen.store import blocks, steps, traces
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 from weavegen.store.traces import Locked
@@ -77,13 +77,9 @@ class Engine:
         """Start queued traces while there is room for them."""
         messages: list[Message] = []
         with self.db.begin() as conn:
-            started = traces.to_start(conn, self.max_active)
-            for trace_id in started:
+            for trace_id in traces.to_start(conn, self.max_active):
                 minutes = self.fixed(conn, trace_id).settings.time_budget
-                now = float(
-                    conn.execute(sa.select(sa.func.extract("epoch", sa.func.clock_timestamp()))).scalar_one()
-                )
-                traces.update(conn, trace_id, deadline=round(now + 60 * minutes, 3))
+                traces.update(conn, trace_id, deadline=traces.epoch() + 60 * minutes)
                 traces.begin_tick(conn, trace_id, 0, 0)
                 traces.event(conn, trace_id, "started")
                 messages += self._advance(conn, traces.lock(conn, trace_id)).messages
@@ -92,36 +88,30 @@ class Engine:
     def _advance(self, conn: sa.Connection, trace: Locked) -> Progress:
         if trace.status != TraceStatus.RUNNING:
             return Progress([])
-        savepoint = conn.begin_nested()
-        try:
-            progress = self._replay(conn, trace)
-            savepoint.commit()
-        except (sa.exc.OperationalError, sa.exc.InterfaceError):
-            raise  # the database's trouble, not the trace's: tried again
-        except Exception as error:
-            savepoint.rollback()
-            log.exception("trace %d: advancing failed", trace.id)
-            self._fail(conn, trace, "bug", f"{type(error).__name__}: {error}", traceback.format_exc())
-            return Progress([], over=True)
-        return progress
-
-    def _replay(self, conn: sa.Connection, trace: Locked) -> Progress:
         fixed = self.fixed(conn, trace.id)
         while True:
-            start, run = traces.current_tick(conn, trace, fixed.seed)
+            here = traces.here(conn, trace, fixed.seed)
+            start = here.start
             try:
-                entries, ids = steps.load(conn, trace.id, start.tick, run)
+                entries, ids = steps.load(conn, trace.id, start.tick, here.run)
                 cursor = journal.Cursor(start)
                 tick = Tick(fixed.settings, cursor, fixed.bootstrap)
                 advance = journal.replay(AGENTS[fixed.agent](tick), cursor, entries)
             except JournalMismatch as error:
-                trace = self._restart(conn, trace, start, run, str(error))
+                trace = self._restart(conn, trace, start, here.run, str(error))
+                if trace.status != TraceStatus.RUNNING:
+                    return Progress([], over=True)
                 continue
+            except Exception as error:
+                # A bug in a program ends its trace, with the evidence, and no other.
+                log.exception("trace %d: its program failed", trace.id)
+                self._fail(conn, trace, "bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+                return Progress([], over=True)
             trace = self._apply(conn, trace, start, advance, ids)
             if advance.steps:
-                host = environments.host(conn, trace.id)
-                messages = steps.insert_ready(conn, trace.id, start.tick, run, advance.steps, host, self.resend)
-                return Progress(messages)
+                return Progress(
+                    steps.insert_ready(conn, trace.id, start.tick, here.run, advance.steps, here.host, self.resend)
+                )
             if advance.ended is None:
                 return Progress([])
             traces.end_tick(conn, trace.id, start.tick)
@@ -163,7 +153,8 @@ class Engine:
     def _restart(self, conn: sa.Connection, trace: Locked, start: journal.Start, run: int, reason: str) -> Locked:
         """Begin the tick anew: the program is another one than that which wrote its journal."""
         if run >= MOST_RESTARTS:
-            raise JournalMismatch(f"tick {start.tick} was restarted {run} times: {reason}")
+            self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {run} times: {reason}", None)
+            return traces.lock(conn, trace.id)
         steps.void(conn, trace.id)
         traces.restart_tick(conn, trace.id, start.tick)
         size = blocks.drop_from(conn, trace.id, start.blocks)

@@ -39,8 +39,10 @@ def rewrite(type: BlockType, text: str, tree: ast.Module) -> str:
         if function is not None:
             method = "add_action" if type is BlockType.ACTION else "add_evaluation"
             calls = [node for node in tree.body if registration(node, method)]
-            kept = [_source(text, function), *(_source(text, call) for call in _own(calls, function.name))]
-            return "\n".join(kept)
+            kept = _own(calls, function.name)
+            if tree.body == [function, *kept]:  # legal as it is: not a byte of it is changed but for fakes
+                return _without_fakes(text).strip("\n")
+            return "\n".join([_source(text, function), *(_source(text, call) for call in kept)])
     return _without_fakes(text).strip("\n")
 
 

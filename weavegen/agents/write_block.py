@@ -90,7 +90,7 @@ def write_block(
 
     chosen = draw(scores, t.seed("draw"))
     verdict, answer = verdicts[chosen], answers[chosen]
-    if verdict.compiles and verdict.rewritten != candidates[chosen].text:
+    if verdict.compiles and verdict.rewritten != candidates[chosen].text.strip("\n"):
         [answer] = yield Score(
             prompt=prompt, questions=questions, texts=(verdict.rewritten,), candidate=(sample, chosen)
         )

@@ -26,6 +26,12 @@ def make_engine(url: str, **kw: Any) -> sa.Engine:
 
 
 @cache
+def single() -> sa.Engine:
+    """The same engine for single statements: each commits itself, which spares two round trips."""
+    return engine().execution_options(isolation_level="AUTOCOMMIT")
+
+
+@cache
 def engine() -> sa.Engine:
     """The engine of this process, made on first use: a forked worker must not inherit its parent's connections."""
     return make_engine(database_url(config.load()))

@@ -93,27 +93,30 @@ def queue(step: Step, host: str | None) -> str:
     return "control" if isinstance(step, Retrieve) else str(step.__struct_config__.tag)
 
 
-def _later(seconds: float) -> Any:
+def _later(seconds: Any) -> Any:
     return sa.func.clock_timestamp() + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+
+
+CLAIM = (
+    sa.update(STEPS)
+    .where(STEPS.c.id == sa.bindparam("step"), STEPS.c.status == StepStatus.READY)
+    .where(TRACES.c.id == STEPS.c.trace_id, TRACES.c.status == TraceStatus.RUNNING)
+    .values(
+        status=StepStatus.RUNNING,
+        claims=STEPS.c.claims + 1,
+        worker=sa.bindparam("by"),
+        claimed_at=sa.func.clock_timestamp(),
+        lease_until=_later(sa.bindparam("lease", type_=sa.Double)),
+    )
+    .returning(
+        *(STEPS.c[name] for name in ("id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request"))
+    )
+)
 
 
 def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
     """Take a step, if it is still there to be taken and its trace still runs."""
-    row = conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.id == step_id, STEPS.c.status == StepStatus.READY)
-        .where(TRACES.c.id == STEPS.c.trace_id, TRACES.c.status == TraceStatus.RUNNING)
-        .values(
-            status=StepStatus.RUNNING,
-            claims=STEPS.c.claims + 1,
-            worker=worker,
-            claimed_at=sa.func.clock_timestamp(),
-            lease_until=_later(lease),
-        )
-        .returning(
-            *(STEPS.c[name] for name in ("id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request"))
-        )
-    ).one_or_none()
+    row = conn.execute(CLAIM, {"step": step_id, "by": worker, "lease": lease}).one_or_none()
     if row is None:
         return None
     step = journal.decode_step(row.kind, row.request)
@@ -128,20 +131,28 @@ def renew(conn: sa.Connection, held: Sequence[tuple[int, int]], lease: float) ->
     )
 
 
+FINISHED = ("result", "failure_kind", "failure", "model_seconds", "environment_seconds")
+FINISH = (
+    sa.update(STEPS)
+    .where(
+        STEPS.c.id == sa.bindparam("step"),
+        STEPS.c.claims == sa.bindparam("fence"),
+        STEPS.c.status == StepStatus.RUNNING,
+    )
+    .values(
+        status=sa.bindparam("new_status"),
+        lease_until=None,
+        finished_at=sa.func.clock_timestamp(),
+        working_seconds=sa.func.extract("epoch", sa.func.clock_timestamp() - STEPS.c.claimed_at),
+        **{name: sa.bindparam(f"new_{name}") for name in FINISHED},
+    )
+)
+
+
 def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
     """Store what came of a step. Raises StepLost where this worker no longer holds it."""
-    elapsed = sa.func.extract("epoch", sa.func.clock_timestamp() - STEPS.c.claimed_at)
-    done = conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.id == held.id, STEPS.c.claims == held.claims, STEPS.c.status == StepStatus.RUNNING)
-        .values(
-            status=status,
-            lease_until=None,
-            finished_at=sa.func.clock_timestamp(),
-            working_seconds=elapsed,
-            **values,
-        )
-    )
+    parameters = {f"new_{name}": values.get(name) for name in FINISHED}
+    done = conn.execute(FINISH, {"step": held.id, "fence": held.claims, "new_status": status} | parameters)
     if done.rowcount != 1:
         raise StepLost(f"step {held.id}: another worker has it, or its trace was cancelled")
 
@@ -173,22 +184,23 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
 OPEN = (StepStatus.READY, StepStatus.RUNNING)
 
 
+LOAD = (
+    sa.select(
+        *(STEPS.c[name] for name in ("id", "kind", "status", "request", "result", "failure_kind", "failure")),
+        sa.func.extract("epoch", STEPS.c.finished_at).label("at"),
+    )
+    .where(
+        STEPS.c.trace_id == sa.bindparam("trace"),
+        STEPS.c.tick == sa.bindparam("number"),
+        STEPS.c.run == sa.bindparam("turn"),
+    )
+    .order_by(STEPS.c.ordinal)
+)
+
+
 def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[journal.Entry], dict[int, int]]:
     """A tick's journal, in order, and the step ids by ordinal."""
-    rows = conn.execute(
-        sa.select(
-            STEPS.c.id,
-            STEPS.c.kind,
-            STEPS.c.status,
-            STEPS.c.request,
-            STEPS.c.result,
-            STEPS.c.failure_kind,
-            STEPS.c.failure,
-            sa.func.extract("epoch", STEPS.c.finished_at).label("at"),
-        )
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run)
-        .order_by(STEPS.c.ordinal)
-    ).all()
+    rows = conn.execute(LOAD, {"trace": trace_id, "number": tick, "turn": run}).all()
     entries = []
     for row in rows:
         step = journal.decode_step(row.kind, row.request)

@@ -12,9 +12,7 @@ from weavegen.settings import Settings, settings
 from weavegen.store import models as m
 from weavegen.store.models import TraceStatus
 
-JOBS, BOOTSTRAPS, TRACES, TICKS, BLOCKS, ENVIRONMENTS, EVENTS = map(
-    m.table, (m.Job, m.Bootstrap, m.Trace, m.Tick, m.Block, m.Environment, m.Event)
-)
+JOBS, BOOTSTRAPS, TRACES, TICKS, EVENTS = map(m.table, (m.Job, m.Bootstrap, m.Trace, m.Tick, m.Event))
 OVER = (TraceStatus.ENDED, TraceStatus.FAILED, TraceStatus.CANCELLED)
 START_LOCK = 0x77656176
 """Advisory lock under which queued traces are started, so that no more than allowed do."""
@@ -72,11 +70,14 @@ class Locked:
     sampled_tokens: int
 
 
+LOCK = sa.select(*(TRACES.c[name] for name in Locked.__dataclass_fields__)).where(
+    TRACES.c.id == sa.bindparam("trace")
+).with_for_update()  # fmt: skip
+
+
 def lock(conn: sa.Connection, trace_id: int) -> Locked:
     """A trace's row, locked until the transaction ends: a trace advances in one place at a time."""
-    columns = (TRACES.c[name] for name in Locked.__dataclass_fields__)
-    row = conn.execute(sa.select(*columns).where(TRACES.c.id == trace_id).with_for_update()).one()
-    return Locked(*row)
+    return Locked(*conn.execute(LOCK, {"trace": trace_id}).one())
 
 
 def update(conn: sa.Connection, trace_id: int, **values: Any) -> None:
@@ -122,42 +123,51 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[in
 
 def begin_tick(conn: sa.Connection, trace_id: int, number: int, first_block: int) -> None:
     """Open the next tick; its clock starts now."""
-    clock = sa.func.extract("epoch", sa.func.clock_timestamp())
-    conn.execute(
-        sa.insert(TICKS).values(
-            trace_id=trace_id,
-            number=number,
-            subagent="main",
-            first_block=first_block,
-            clock=sa.func.round(clock, 3),
-        )
-    )
+    values = {"trace_id": trace_id, "number": number, "subagent": "main", "first_block": first_block}
+    conn.execute(sa.insert(TICKS).values(values | {"clock": epoch()}))
 
 
-def current_tick(conn: sa.Connection, trace: Locked, seed: int) -> tuple[Start, int]:
-    """Where the open tick started from, and which run of it this is."""
-    row = conn.execute(
-        sa.select(TICKS.c.number, TICKS.c.run, TICKS.c.first_block, TICKS.c.clock, TICKS.c.subagent)
-        .where(TICKS.c.trace_id == trace.id, TICKS.c.finished_at.is_(None))
-        .order_by(TICKS.c.number.desc())
-        .limit(1)
-    ).one()
-    last = None
-    if row.first_block:
-        query = sa.select(BLOCKS.c.type).where(
-            BLOCKS.c.trace_id == trace.id, BLOCKS.c.index == row.first_block - 1
-        )
-        last = BlockType(conn.execute(query).scalar_one())
+def epoch() -> sa.ColumnElement[float]:
+    """The time now, in seconds since the epoch, to the millisecond."""
+    return sa.func.round(sa.func.extract("epoch", sa.func.clock_timestamp()), 3)
+
+
+@dataclass(frozen=True)
+class Here:
+    """Where a running trace stands."""
+
+    start: Start
+    """Of its open tick."""
+    run: int
+    """Which run of the tick this is."""
+    host: str | None
+    """Where its environment lives; None before that was started."""
+
+
+# Not part of LOCK: a statement that waited for the lock would still see these as they were before the wait.
+HERE = sa.text(
+    """
+    select k.number, k.run, k.first_block, k.clock, k.subagent,
+      (select type from blocks where trace_id = k.trace_id and index = k.first_block - 1) as last_type,
+      (select host from environments where trace_id = k.trace_id and closed_at is null) as host
+    from ticks k where k.trace_id = :trace and k.finished_at is null order by k.number desc limit 1
+    """
+)
+
+
+def here(conn: sa.Connection, trace: Locked, seed: int) -> Here:
+    """The open tick of a locked trace."""
+    row = conn.execute(HERE, {"trace": trace.id}).one()
     start = Start(
         trace_seed=seed,
         tick=row.number,
         clock=row.clock,
         deadline=trace.deadline,
         blocks=row.first_block,
-        last_type=last,
+        last_type=BlockType(row.last_type) if row.last_type else None,
         subagent=row.subagent,
     )
-    return start, row.run
+    return Here(start, row.run, row.host)
 
 
 def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
