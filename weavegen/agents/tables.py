@@ -50,7 +50,7 @@ def outcome_table(action: Executed | None, evaluations: Sequence[Evaluated]) -> 
     if action is None:
         rows.append("action | none ran in this tick | ERROR")
     else:
-        title = action.registered[-1] if action.registered else "action"
+        title = action.registered[0] if action.registered else "action"
         rows.append(f"action | {title} | {_short(action.value)}")
     rows += [
         f"{evaluated.scope} evaluation | {evaluated.title} | {_verdict(evaluated)}" for evaluated in evaluations

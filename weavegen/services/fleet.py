@@ -44,7 +44,7 @@ def up(
     config: Config,
     *,
     model_threads: int = 16,
-    lint_processes: int = 1,
+    lint_processes: int = 2,
     execute_threads: int = 16,
     beat: bool = True,
     sim: bool = True,

@@ -1,0 +1,1 @@
+"""Benchmarks: figures beside their bars. `make bench`."""

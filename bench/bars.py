@@ -1,0 +1,52 @@
+"""A figure, the bar that it must meet, and how they are printed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number. `bar` is a limit that it must not cross; None: for information."""
+
+    what: str
+    value: float
+    unit: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def bar(self) -> str:
+        if self.at_least is not None:
+            return f"≥ {self.at_least:g}"
+        return f"≤ {self.at_most:g}" if self.at_most is not None else ""
+
+    @property
+    def met(self) -> bool | None:
+        if self.at_least is not None:
+            return self.value >= self.at_least
+        return self.value <= self.at_most if self.at_most is not None else None
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="left" if number == 0 else "right")
+    for row in rows:
+        made.add_row(*(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row))
+    return made
+
+
+def report(console: Console, figures: Sequence[Figure]) -> int:
+    """Print the figures beside their bars. Returns the exit code: 1 when a bar is missed."""
+    rows = [
+        (one.what, f"{one.value:,.1f} {one.unit}", one.bar, {True: "met", False: "MISSED", None: ""}[one.met])
+        for one in figures
+    ]
+    console.print(table("\nFigures", ("figure", "measured", "bar", ""), rows))
+    barred = [one for one in figures if one.met is not None]
+    met = sum(bool(one.met) for one in barred)
+    console.print(f"\n{met} of {len(barred)} bars met")
+    return 0 if met == len(barred) else 1

@@ -1,0 +1,138 @@
+"""The engine under load: real PostgreSQL, Redis, workers and sandboxes; a simulated model of zero latency.
+
+What is measured is orchestration: everything but model and environment.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import sqlalchemy as sa
+from rich.console import Console
+
+from bench.bars import Figure, table
+from weavegen import config, enqueueing
+from weavegen.services import fleet, processes
+from weavegen.store.session import engine
+
+ACTIVE = 32
+TRACES = 96
+"""Enough that for most of the run all places are taken."""
+
+BY_KIND = """
+select kind, count(*) n,
+  1000 * avg(extract(epoch from claimed_at - ready_at)) as hop,
+  1000 * avg(model_seconds) as model, 1000 * avg(environment_seconds) as environment,
+  1000 * avg(working_seconds - coalesce(model_seconds, 0) - coalesce(environment_seconds, 0)) as own
+from steps s join traces t on t.id = s.trace_id where t.job_id = :job group by kind order by kind
+"""
+"""Milliseconds a step, by kind."""
+
+PER_BLOCK = """
+with b as (
+  select b.trace_id, b.type, b.created_at as at,
+    lag(b.created_at) over (partition by trace_id order by index) as before
+  from blocks b join traces t on t.id = b.trace_id where t.job_id = :job
+), d as (
+  select b.type, 1000 * greatest(0, extract(epoch from at - before) - (
+    select coalesce(sum(model_seconds), 0) + coalesce(sum(environment_seconds), 0) from steps s
+    where s.trace_id = b.trace_id and s.finished_at > b.before and s.finished_at <= b.at + interval '1 ms'
+  )) as ms from b where before is not null
+)
+select type, count(*) n, percentile_cont(0.5) within group (order by ms) as median from d
+group by grouping sets ((type), ()) order by type nulls last
+"""
+"""Milliseconds from one block's commit to the next one's, less model and environment."""
+
+SUSTAINED = """
+with period as (
+  select min(started_at) + interval '3 seconds' as first, max(started_at) as last from traces where job_id = :job
+)
+select count(*) / extract(epoch from max(last) - max(first)) from blocks b
+join traces t on t.id = b.trace_id, period where t.job_id = :job and b.created_at between first and last
+"""
+"""Blocks a second while all places are taken: until the last trace was started."""
+
+
+def run(console: Console) -> list[Figure]:
+    """Bring up an installation of its own, measure, take it down."""
+    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as home:
+        Path(home).chmod(0o755)
+        os.environ |= {"WEAVEGEN_HOME": home, "WEAVEGEN_MAX_ACTIVE": str(ACTIVE)}
+        settings = config.load()
+        fleet.up(settings)
+        try:
+            return measure(console, settings)
+        finally:
+            engine().dispose()
+            fleet.down(settings)
+
+
+def measure(console: Console, settings: config.Config) -> list[Figure]:
+    play(1)  # every process has imported, prepared and cached what it needs
+    alone = play(1)
+    before, began = cpu(settings), time.monotonic()
+    loaded = play(TRACES)
+    wall = time.monotonic() - began
+    spent = cpu(settings)
+    spent.subtract(before)
+    with engine().connect() as conn:
+        rate = float(conn.execute(sa.text(SUSTAINED), {"job": loaded}).scalar_one())
+        blocks = conn.execute(
+            sa.text("select sum(blocks)::float from traces where job_id = :job"), {"job": loaded}
+        ).scalar_one()
+        by_type = [tuple(row) for row in conn.execute(sa.text(PER_BLOCK), {"job": alone})]
+        for name, job in (("one trace alone", alone), (f"{ACTIVE} traces at once", loaded)):
+            rows = [
+                [row.kind, row.n, *(float(value or 0) for value in row[2:])]
+                for row in conn.execute(sa.text(BY_KIND), {"job": job})
+            ]
+            columns = ("step", "n", "hop", "model", "environment", "own work")
+            console.print(table(f"\nWhere a step's time goes, ms, {name}", columns, rows))
+    rows = [[type or "all", n, median] for type, n, median in by_type]
+    console.print(table("\nOrchestration per block, ms, one trace alone", ("block", "n", "median"), rows))
+    rows = [[name, seconds, 1000 * seconds / blocks] for name, seconds in spent.most_common()]
+    rows.append(["all of these", sum(spent.values()), 1000 * sum(spent.values()) / blocks])
+    title = f"\nCPU, {ACTIVE} traces at once, {wall:.0f} s on {os.cpu_count()} cores"
+    console.print(table(title, ("process", "s", "ms a block"), rows))
+    return [
+        Figure(f"blocks a second, {ACTIVE} traces at once", rate, "/s", at_least=40),
+        Figure("orchestration a block, median, one trace alone", by_type[-1][2], "ms", at_most=25),
+        Figure("enqueue 10,000 traces", enqueue_many(), "s", at_most=10),
+    ]
+
+
+def play(n: int) -> int:
+    """Have `n` games played to their end. Returns the job's id."""
+    orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "tictactoe.py"], n)
+    job = enqueueing.submit(orders, seed=1, settings={"ticks": 12}, check=False)
+    query = sa.text("select 1 from traces where job_id = :job and status in ('queued', 'running') limit 1")
+    while True:
+        time.sleep(0.25)
+        with engine().connect() as conn:
+            if conn.execute(query, {"job": job}).first() is None:
+                return job
+
+
+def enqueue_many() -> float:
+    """Seconds that the command line takes for 10,000 traces, from start to exit."""
+    began = time.monotonic()
+    command = [Path(sys.executable).parent / "weavegen", "enqueue", enqueueing.BOOTSTRAPS / "tictactoe.py"]
+    subprocess.run([*command, "-n", "10000"], check=True, capture_output=True)
+    return time.monotonic() - began
+
+
+def cpu(settings: config.Config) -> Counter[str]:
+    """CPU seconds of each part and its children so far."""
+    seconds: Counter[str] = Counter()
+    for name, service in processes.registered(settings).items():
+        parent = psutil.Process(service.pid)
+        for process in [parent, *parent.children(recursive=True)]:
+            times = process.cpu_times()
+            seconds[name] += times.user + times.system + times.children_user + times.children_system
+    return seconds
