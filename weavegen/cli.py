@@ -11,7 +11,6 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 import sqlalchemy as sa
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from weavegen import config as configuration
@@ -27,7 +26,7 @@ app = typer.Typer(
     help="Writes long LLM-agent traces in bulk.\n\nFirst: `weavegen up`, then "
     "`weavegen run bootstraps/tictactoe.py -n 8 --ticks 12`.",
 )
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+out = display.console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 N = Annotated[int, typer.Option("-n", "--count", help="Traces of each file.")]
@@ -68,7 +67,7 @@ def main() -> NoReturn:
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"weavegen: {message}", markup=False)
+    display.console(stderr=True).print(f"weavegen: {message}", markup=False)
     sys.exit(code)
 
 
@@ -227,7 +226,7 @@ def run(
 def watch(job_id: int, json: bool = False) -> int:
     """Show a job until all its traces are over. Returns the exit code."""
     with reading() as conn:
-        rows = display.watch(conn, job_id, Console(stderr=json))
+        rows = display.watch(conn, job_id, display.console(stderr=json))
     if json:
         print_json([dataclasses.asdict(row) for row in rows])
     return 1 if any(row.status == "failed" for row in rows) else 0

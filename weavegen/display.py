@@ -24,6 +24,12 @@ RESULTS = {"won": "green", "drawn": "yellow", "lost": "red"}
 _ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+def console(*, stderr: bool = False) -> Console:
+    """Where tables go; what is no terminal gets room for whole lines."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else 200)
+
+
 def harmless(text: str) -> str:
     """Text less what a terminal would obey."""
     return _ESCAPES.sub("\ufffd", text)
