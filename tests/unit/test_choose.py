@@ -1,0 +1,147 @@
+"""Scores, draws, acceptance, windows, rewards, settings: the pure decisions."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from weavegen.agents.reward import tick_reward
+from weavegen.agents.tables import outcome_table, problem_map
+from weavegen.blocks import Block, BlockType
+from weavegen.choose import accepts, best, derive_seed, draw, log_odds, mean_score, penalised
+from weavegen.context import PINNED, compose, question_suffix, window
+from weavegen.errors import UsageError
+from weavegen.settings import Settings, settings
+from weavegen.steps import Evaluated, Executed, Failure, Penalties, Prompt, SubagentState, Verdict, YesNo
+
+FAILURE = Failure(type="ValueError", message="no", traceback="...", stage="evaluation")
+
+
+def test_a_score_is_ln_yes_less_ln_no() -> None:
+    assert log_odds(YesNo(yes=0.6, no=0.3)) == pytest.approx(math.log(2))
+    assert log_odds(YesNo(yes=0.0, no=0.0)) is None
+    assert log_odds(YesNo(yes=0.5, no=0.0)) == pytest.approx(math.log(0.5) - math.log(1e-9))
+
+
+def test_several_questions_give_their_mean_and_undefined_ones_do_not_count() -> None:
+    answers = [YesNo(yes=0.6, no=0.3), YesNo(yes=0.3, no=0.6), YesNo(yes=0, no=0), YesNo(yes=0.8, no=0.1)]
+    assert mean_score(answers) == pytest.approx(math.log(8) / 3)
+    assert mean_score([YesNo(yes=0, no=0)]) is None
+
+
+def test_an_undefined_score_counts_0_in_selection() -> None:
+    assert penalised(None, Penalties(shape=1.0)) == -1.0
+
+
+def test_what_does_not_compile_loses_a_score_above_4_too() -> None:
+    assert penalised(3.0, Penalties(syntax=2.0)) == 1.0
+    assert penalised(5.0, Penalties(syntax=2.0)) == -2.0
+    assert penalised(5.0, Penalties(shape=1.0)) == 4.0
+
+
+def test_draws_follow_softmax() -> None:
+    counts = Counter(draw([0.0, math.log(3)], derive_seed(number)) for number in range(4000))
+    assert 2850 < counts[1] < 3150
+    assert draw([1e4, 0.0], 1) == 0
+
+
+def test_a_round_is_accepted_if_its_best_compiles_and_scores_enough() -> None:
+    good = Verdict(compiles=True, rewritten="", penalties=Penalties())
+    bad = Verdict(compiles=False, rewritten="", penalties=Penalties(syntax=2.0))
+    assert best([0.5, 2.0, 2.0]) == 1
+    assert accepts([0.5, 1.0], [good, good], 1.0)
+    assert not accepts([0.5, 0.9], [good, good], 1.0)
+    assert not accepts([0.5, 3.0], [good, bad], 1.0)
+
+
+def test_the_window_drops_blocks_in_chunks() -> None:
+    s = Settings()
+    assert window(1, s) == (PINNED, PINNED)
+    assert window(PINNED + 60, s) == (PINNED, PINNED + 60)
+    seen = {count: window(count, s) for count in range(PINNED, 400)}
+    assert all(end - first <= 60 and end == count for count, (first, end) in seen.items())
+    assert all(end - first >= 40 for count, (first, end) in seen.items() if count >= PINNED + 60)
+    starts = [first for first, _ in seen.values()]
+    assert len(set(starts)) < len(starts) / 15
+
+
+def test_scoring_prompts_extend_sampling_prompts_and_read_as_the_trace_will() -> None:
+    prompt = Prompt(
+        type=BlockType.ACTION, window=(2, 3), header="#startblock type: action\n", prefix="def action_"
+    )
+    text = compose(prompt, ["genesis\n", "bootstrap\n"], ["outcome\n"], [], Settings())
+    assert text.startswith("<s> [INST] genesis\nbootstrap\noutcome\n")
+    assert text.endswith(" [/INST]\n#startblock type: action\n")
+    suffix = question_suffix("def action_a(): ...\n\n", "Is it good?")
+    assert suffix.startswith("def action_a(): ...\n#q: ")
+    assert suffix.endswith("#q: Is it good? ")
+
+
+def test_recalled_blocks_are_commented_out_and_numbered() -> None:
+    prompt = Prompt(type=BlockType.ACTION, window=(2, 2), header="")
+    recalled = [(BlockType.ACTION, "#startblock type: action\nx = 1\n#endblock\n\n")]
+    text = compose(prompt, [], [], recalled, Settings())
+    assert "# Retrieved block 1:\n# #startblock type: recalled-action\n# x = 1\n# #endblock\n" in text
+    assert text.index("START RETRIEVED BLOCKS") < text.index("END RETRIEVED BLOCKS")
+
+
+def block(index: int, type: BlockType) -> Block:
+    return Block(type=type, body="", index=index, timestamp=0.0, time_remaining=0.0)
+
+
+def test_a_tick_is_rewarded_backwards_with_decay() -> None:
+    types = (BlockType.OBSERVATION, BlockType.ORIENTATION, BlockType.ACTION, BlockType.DEBUG, BlockType.ACTION)
+    blocks = [block(number, type) for number, type in enumerate(types, 10)]
+    evaluations = [
+        Evaluated(title="a", scope="task", value=True),
+        Evaluated(title="b", scope="task", value=1),
+        Evaluated(title="c", scope="tick", value=True),
+        Evaluated(title="d", scope="tick", error=FAILURE),
+    ]
+    reward = tick_reward(blocks, evaluations, Settings())
+    assert reward.reward == pytest.approx(0.5 * 2 / 4 - 0.2)
+    assert reward.shares == pytest.approx({14: 0.05, 13: 0.04, 12: 0.032, 11: 0.0256})
+    assert tick_reward(blocks, [], Settings()).reward == 0
+
+
+def test_the_outcome_names_every_result() -> None:
+    evaluations = [
+        Evaluated(title="Is it?", scope="task", value=False),
+        Evaluated(title="Did it?", scope="tick", error=FAILURE),
+        Evaluated(title="What?", scope="tick", value={"a": [1]}),
+    ]
+    table = outcome_table(Executed(registered=("Go", "View"), value=None), evaluations)
+    assert table.splitlines()[1:] == [
+        "action | Go | null",
+        "task evaluation | Is it? | False",
+        "tick evaluation | Did it? | ERROR",
+        'tick evaluation | What? | {"a":[1]}',
+    ]
+    assert "ERROR" in outcome_table(None, [])
+
+
+def test_the_problem_map_is_nested() -> None:
+    def state(name: str, parent: str | None, completed: bool = False) -> SubagentState:
+        return SubagentState(
+            name=name, parent=parent, description=f"do {name}", schema={}, time_budget=5.0, completed=completed
+        )
+
+    text = problem_map([state("main", None), state("child", "main", completed=True)])
+    assert text.index("- main: in progress") < text.index("  - child: completed")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rounds": []},
+        {"rounds": [0]},
+        {"window": 40},
+        {"ticks": -1},
+        {"attempts": 0},
+        {"speed": 1},
+        {"accept": "high"},
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        settings(wrong)
