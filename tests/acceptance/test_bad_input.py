@@ -35,7 +35,7 @@ OPTIONS = {
     "unknown option": (["--tickz", "3"], "--tickz"),
     "unknown model": (["--model", "gpt-9"], "gpt-9"),
     "ticks below 0": (["--ticks", "-1"], "ticks"),
-    "no number": (["-n", "many"], "many"),
+    "no number": (["-n", "many"], "integer"),
 }
 
 

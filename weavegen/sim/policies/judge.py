@@ -52,7 +52,7 @@ def faults(type: str, body: str) -> float:
 
 def seen(body: str) -> bool:
     """Whether the evaluator sees through a block that will fail when it runs."""
-    return stable(body, 0, 1) >= OVERLOOKED
+    return stable(body.strip(), 0, 1) >= OVERLOOKED
 
 
 def _prose(tree: ast.Module) -> float:
