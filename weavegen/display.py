@@ -27,7 +27,7 @@ _ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def console(*, stderr: bool = False) -> Console:
     """Where tables go; what is no terminal gets room for whole lines."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else 200)
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 200)
 
 
 def harmless(text: str) -> str:
@@ -87,12 +87,16 @@ def jobs_table(rows: Sequence[JobRow]) -> Table:
 def summary(job: JobRow) -> Text:
     """A job in one line."""
     rate = job.blocks / job.seconds if job.seconds else 0.0
-    text = (
-        f"job {job.id}: {job.traces - job.open} of {job.traces} traces over, {job.failed} failed, "
-        f"{job.blocks} blocks, {bytes_text(job.bytes)}, {job.sampled_tokens} tokens sampled, "
-        f"{rate:.1f} blocks/s, {job.seconds:.0f} s"
+    parts = (
+        f"job {job.id}: {job.traces - job.open} of {job.traces} over",
+        f"{job.failed} failed",
+        f"{job.blocks} blocks",
+        bytes_text(job.bytes),
+        f"{job.sampled_tokens} tokens",
+        f"{rate:.1f} blocks/s",
+        f"{job.seconds:.0f} s",
     )
-    return Text(text)
+    return Text(", ".join(parts))
 
 
 def watch(conn: sa.Connection, job_id: int, console: Console, interval: float = 0.5) -> list[TraceRow]:
@@ -127,8 +131,8 @@ def read(conn: sa.Connection, job_id: int) -> tuple[JobRow, list[TraceRow]]:
 
 def picture(job: JobRow, rows: Sequence[TraceRow]) -> Group:
     """The job's bar, its traces, its sums."""
-    bar = ProgressBar(total=job.traces, completed=job.traces - job.open, width=40)
-    parts: list[RenderableType] = [bar, summary(job)]
-    if len(rows) <= SHOWN:
-        parts.insert(0, traces_table(rows))
+    bar = Table.grid()
+    bar.add_row(ProgressBar(total=job.traces, completed=job.traces - job.open, width=60))
+    parts: list[RenderableType] = [traces_table(rows)] if len(rows) <= SHOWN else []
+    parts += [bar, summary(job)]
     return Group(*parts)
