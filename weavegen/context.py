@@ -7,8 +7,8 @@ from weavegen.blocks import BlockType
 from weavegen.settings import Settings
 from weavegen.steps import Prompt
 
-STOP = ("\n#q: ", "\n# q:", "#endblock", "#startblock", "</s>", "[/INST]")
-"""Where a continuation ends (WEAVE section 4)."""
+STOP = ("#endblock", "#startblock", "\n#q: ", "\n# q:", "</s>", "[/INST]")
+"""Where a continuation ends (WEAVE section 4). The first four are the server's to stop at: vLLM takes no more."""
 
 PINNED = 2
 """The genesis and the bootstrap block are always in the context."""

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from weavegen.errors import ModelError, TransientError, UsageError
-from weavegen.pool.client import ModelClient, check_server
+from weavegen.pool.client import STOPS, ModelClient, check_server
 from weavegen.sim.complete import MAX_MODEL_LEN
 
 TRACE = """<s> [INST] #subagent main
@@ -100,6 +100,14 @@ def test_nobody_there() -> None:
             sample(ModelClient(url, "EMPTY", None))
         with pytest.raises(UsageError, match="vllm serve"):
             check_server(url, "EMPTY", None)
+
+
+def test_stop_strings_beyond_the_servers_four_are_cut_here(client: ModelClient) -> None:
+    whole = sample(client, n=1, stop=())[0].text
+    words = [f"never-{number}" for number in range(STOPS)]
+    [cut] = sample(client, n=1, stop=[*words, whole[10:14]])
+    assert cut.text == whole[: whole.index(whole[10:14])]
+    assert cut.finish_reason == "stop"
 
 
 def test_candidates(client: ModelClient) -> None:

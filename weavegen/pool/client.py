@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 TOP = 20
 """Likeliest tokens asked for where exact mass can't be had: vLLM's default limit."""
+STOPS = 4
+"""Stop strings that vLLM 0.32 takes; more are refused."""
 _BUSY = frozenset({408, 425, 429})
 _IMPOSSIBLE = -9999.0
 """What vLLM writes for a logprob of minus infinity."""
@@ -37,7 +39,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
     """`stop` or `length`, as the server says."""
     token_ids: list[int] | None
-    """Tokens sampled, those of a stop string included; None if the server does not tell."""
+    """Tokens sampled, those of a stop string (and after one that was cut here) included; None if not told."""
     logprobs: list[float] | None
     """The model's own logprob of each of `token_ids`."""
 
@@ -123,7 +125,10 @@ class ModelClient:
         seed: int,
         stop: Sequence[str],
     ) -> list[Continuation]:
-        """`n` continuations of `prompt`."""
+        """`n` continuations of `prompt`, each ended at the first of the `stop` strings.
+
+        The server is told of the first four, which is all that vLLM takes; at the others the text is cut here.
+        """
         choices = self._complete(
             [prompt],
             n,
@@ -131,7 +136,7 @@ class ModelClient:
             temperature=temperature,
             top_p=1.0,  # else the model's own generation_config decides
             seed=seed,
-            stop=list(stop),
+            stop=list(stop[:STOPS]),
             # Token ids by this way: `return_token_ids` would repeat the prompt's ids in each of n choices.
             logprobs=0,
             extra_body={
@@ -141,7 +146,7 @@ class ModelClient:
                 "add_special_tokens": not prompt.startswith(_BOS),
             },
         )
-        return [_continuation(choice) for choice in choices]
+        return [_continuation(choice, stop[STOPS:]) for choice in choices]
 
     def yes_no(self, prompts: Sequence[str]) -> list[YesNo]:
         """Mass of yes and of no as the next token of each prompt, as the model itself gives it."""
@@ -275,15 +280,15 @@ def _pick(wanted: str | None, has: Sequence[str], url: str) -> str:
     return has[0] if wanted is None else wanted
 
 
-def _continuation(choice: _Choice) -> Continuation:
+def _continuation(choice: _Choice, stop: Sequence[str]) -> Continuation:
+    end = min((at for word in stop if (at := choice.text.find(word)) >= 0), default=None)
     told = choice.logprobs
     ids = logprobs = None
     if told is not None and all(token.startswith("token_id:") for token in told.tokens):
         ids = [int(token[len("token_id:") :]) for token in told.tokens]
         logprobs = [_IMPOSSIBLE if value is None else value for value in told.token_logprobs]
-    return Continuation(
-        text=choice.text, finish_reason=choice.finish_reason or "stop", token_ids=ids, logprobs=logprobs
-    )
+    finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
+    return Continuation(text=choice.text[:end], finish_reason=finish, token_ids=ids, logprobs=logprobs)
 
 
 def _top(choice: _Choice) -> dict[str, float]:

@@ -13,6 +13,7 @@ from weavegen.sim.policies.situation import Situation, asked, read
 from weavegen.sim.protocol import BadRequest, Choice, CompletionRequest, Logprobs
 
 MAX_MODEL_LEN = 131_072
+MAX_STOPS = 4
 MAX_LOGPROBS = 20
 MAX_IDS = 128
 _UNLIKELY = -25.0
@@ -62,6 +63,9 @@ def check(request: CompletionRequest) -> None:
     if ids and (strange := [number for number in ids if not 0 <= number < tokenizer.SIZE]):
         message = f"token_id(s) {strange} in logprob_token_ids contain out-of-vocab token ids."
         raise BadRequest(message, param="logprob_token_ids")
+    if isinstance(request.stop, list) and len(request.stop) > MAX_STOPS:
+        message = f"List should have at most {MAX_STOPS} items after validation, not {len(request.stop)}"
+        raise BadRequest(message, param="stop")
     if not ids and (request.logprobs or 0) > MAX_LOGPROBS:
         message = f"Requested sample logprobs of {request.logprobs}, which is greater than max allowed: "
         raise BadRequest(message + str(MAX_LOGPROBS), param="logprobs")
