@@ -34,7 +34,9 @@ def queues(installation: Installation) -> str:
 
 
 def play(installation: Installation) -> int:
-    command = ("enqueue", TICTACTOE, "-n", str(TRACES), "--ticks", "5", "--seed", "11")
+    # A small window, so that blocks leave it and retrieval has something to find.
+    small = ("--set", "window=12", "--set", "window_kept=6")
+    command = ("enqueue", TICTACTOE, "-n", str(TRACES), "--ticks", "5", "--seed", "11", *small)
     return int(installation.json(*command)["job"])
 
 
@@ -49,6 +51,7 @@ def undisturbed(alone: Installation) -> list[tuple[object, ...]]:
         kill(worker)
     bodies = alone.bodies(job)
     assert len(bodies) > 100
+    assert alone.sql("select 1 from steps where kind = 'retrieve' and jsonb_array_length(result) > 0 limit 1")
     return bodies
 
 

@@ -1,0 +1,5 @@
+"""`python -m weavegen.cli`."""
+
+from weavegen.cli import main
+
+main()
