@@ -48,7 +48,7 @@ def sample(step_id: int) -> str:
             top_k=step.top_k,
             repetition_penalty=step.repetition_penalty,
             seed=step.seed,
-            stop=context.STOP,
+            stop=context.QUERY_STOP if step.prompt.query else context.STOP,
         )
         waited = time.monotonic() - began
         sampled = [
@@ -124,7 +124,8 @@ def retrieve(step_id: int) -> str:
         step = held.step
         assert isinstance(step, Retrieve)
         with single().connect() as conn:
-            hits = retrieval.search(conn, held.trace_id, step)
-        return Done(hits)
+            found = retrieval.search(conn, held.trace_id, step)
+        used = found[: step.limit]
+        return Done(used, lambda conn: retrieval.save(conn, held.trace_id, held.id, step, found))
 
     return work_on(step_id, work)

@@ -10,6 +10,9 @@ from weavegen.steps import Prompt
 STOP = ("#endblock", "#startblock", "\n#q: ", "\n# q:", "</s>", "[/INST]")
 """Where a continuation ends (WEAVE section 4). The first four are the server's to stop at: vLLM takes no more."""
 
+QUERY_STOP = ("\n", "#endblock", "#startblock")
+"""Where a BM25 query ends: it is one line of the header."""
+
 PINNED = 2
 """The genesis and the bootstrap block are always in the context."""
 
@@ -45,7 +48,8 @@ def compose(
         for number, (type, text) in enumerate(recalled, 1):
             parts.append(f"# Retrieved block {number}:\n{_comment_out(type, text)}")
         parts.append("# END RETRIEVED BLOCKS\n\n")
-    parts += [prompts.instruction(prompt.type), s.prompt_close, "\n", prompt.header]
+    instruction = prompts.query_instruction(prompt.type) if prompt.query else prompts.instruction(prompt.type)
+    parts += [instruction, s.prompt_close, "\n", prompt.header]
     return "".join(parts)
 
 

@@ -33,6 +33,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Candidates per round."""
     accept: float = 1.0
     """A round's best candidate ends the cascade if it compiles and scores at least this (log odds)."""
+    all_questions: bool = False
+    """Ask every question of the rubric, and select by their mean; else the first of each block type."""
     max_tokens: int = 768
     temperature: float = 1.0
     top_k: int = 50
@@ -44,8 +46,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     window_kept: int = 40
     """Blocks left when it is full: the window drops old blocks in chunks, so that the server's prefix cache
     serves the blocks in between."""
+
+    # Retrieval (WEAVE section 7).
+    query_samples: int = 8
+    """Queries that the model is sampled for; the first that parses is used."""
+    query_tokens: int = 96
+    young: int = 50
+    """Blocks below which a trace retrieves only blocks of the type that it writes."""
+    considered: int = 25
+    """Hits at most."""
+    least_score: float = 2.0
     recalled: int = 3
-    """Retrieved blocks in a prompt, at most."""
+    """Hits in a prompt, at most."""
+
+    # The template of the model.
     prompt_open: str = "<s> [INST] "
     prompt_close: str = " [/INST]"
 

@@ -18,6 +18,15 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # ---------------------------------------------------------------------------------------------- steps
 
 
+class Hit(Value, frozen=True, kw_only=True):
+    """A retrieved text."""
+
+    id: int
+    example: bool = False
+    """`id` is that of an example, not of a block."""
+    score: float
+
+
 class Prompt(Value, frozen=True, kw_only=True):
     """What the model reads before a block, by reference: `context.compose` turns it into text.
 
@@ -27,10 +36,12 @@ class Prompt(Value, frozen=True, kw_only=True):
     type: BlockType
     window: tuple[int, int]
     """Blocks [first, end) of the trace's tail that are in the context, after the pinned ones."""
-    recalled: tuple[int, ...] = ()
-    """Ids of retrieved blocks."""
+    recalled: tuple[Hit, ...] = ()
+    """What was retrieved, best first."""
     header: str
     """Header lines of the block to come."""
+    query: bool = False
+    """The model is to write the header's BM25 query, not the block."""
     prefix: str = ""
     """Fixed beginning of the body, such as `def action_`."""
 
@@ -73,12 +84,17 @@ class Score(Value, frozen=True, kw_only=True, tag="score", tag_field="kind"):
 
 
 class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind"):
-    """BM25 over the trace's blocks outside the window, and the examples. Result: `list[Hit]`, best first."""
+    """BM25 over what the trace has left behind, and the examples. Result: `list[Hit]`, best first."""
 
     query: str
+    """In the syntax of query.py."""
     before: int
-    """Only blocks of this trace with an index below this one."""
-    limit: int = 3
+    """Only blocks of this trace with an index below this one: never what is still in the window."""
+    considered: int
+    """Hits at most."""
+    least_score: float
+    limit: int
+    """Of the hits, those that are given back."""
 
 
 class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind"):
@@ -153,13 +169,6 @@ class YesNo(Value, frozen=True, kw_only=True):
 
     yes: float
     no: float
-
-
-class Hit(Value, frozen=True, kw_only=True):
-    """A retrieved block."""
-
-    id: int
-    score: float
 
 
 class Failure(Value, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from weavegen.engine import Engine
 from weavegen.errors import StepLost, UsageError
 from weavegen.journal import Entry
 from weavegen.services import schema
-from weavegen.steps import Execute, Lint, Sample, Score
+from weavegen.steps import Execute, Hit, Lint, Sample, Score
 from weavegen.store import blocks, candidates, environments, jobs, reports, steps, traces
 from weavegen.store.jobs import Order
 from weavegen.store.models import Base, StepStatus
@@ -294,5 +294,5 @@ def test_blocks_are_told_apart_by_what_is_in_the_window(db: sa.Engine) -> None:
         assert len(blocks.texts(conn, 1, 0, 2)) == 2
         assert [row.index for row in blocks.briefs(conn, 1, 3)][:2] == [3, 4]
         [id] = conn.execute(sa.text("select id from blocks where index = 0")).scalars()
-        assert blocks.recalled(conn, [id])[0][0] == "genesis"
+        assert blocks.recalled(conn, [Hit(id=id, score=1.0)])[0][0] == "genesis"
     assert Entry(Execute(op="begin")).done is False

@@ -12,7 +12,7 @@ from weavegen.blocks import SUCCESSORS, BlockType
 from weavegen.errors import JournalMismatch, ModelError
 from weavegen.journal import Cursor, Entry, Program, Start, draw_label
 from weavegen.settings import Settings
-from weavegen.steps import Append, Ended, Execute, Executed, Note, Retrieve
+from weavegen.steps import Append, Ended, Execute, Executed, Note, Retrieve, Score
 
 START = Start(trace_seed=1, tick=1, clock=100.0, deadline=1000.0, blocks=3, last_type=BlockType.OUTCOME)
 seeds = st.integers(0, 10**6)
@@ -117,7 +117,7 @@ def test_a_step_that_can_not_be_done_is_raised_inside_the_program() -> None:
 
 
 def test_the_clock_is_that_of_the_last_result() -> None:
-    query = Retrieve(query="q", before=3)
+    query = Retrieve(query="q", before=3, considered=25, least_score=2.0, limit=3)
     both = (Execute(op="begin"), query)
     entries = [
         Entry(both[0], done=True, result=Executed(), at=105.0),
@@ -144,6 +144,28 @@ def test_labels_are_drawn_with_the_models_own_probability() -> None:
     assert 2900 < yes < 3100
     assert {label.probability for label in labels if label is not None} == {0.75, 0.25}
     assert draw_label(None, 0.5, 1) is None
+
+
+def test_every_question_of_the_rubric_is_asked_where_the_setting_says_so() -> None:
+    def asked(everything: bool) -> int:
+        trace = Trace(World(3, 1.0), 1, Settings(rounds=(4,), all_questions=everything)).run()
+        return max(len(entry.step.questions) for entry in trace.journal if isinstance(entry.step, Score))
+
+    assert asked(False) == 1
+    assert asked(True) == 2
+
+
+def test_a_query_that_parses_stands_in_the_header_and_none_where_none_does() -> None:
+    seen = set()
+    for seed in range(40):
+        trace = Trace(World(seed, 1.0), 1, Settings(query_samples=1, rounds=(1, 1))).run()
+        [orientation] = [block for block in trace.blocks if block.type is BlockType.ORIENTATION]
+        retrieved = any(isinstance(entry.step, Retrieve) for entry in trace.journal[:8])
+        assert (orientation.bm25_query is not None) == retrieved
+        seen.add(retrieved)
+        if orientation.bm25_query is not None:
+            assert orientation.bm25_query.startswith("type:'orientation' ")
+    assert seen == {True, False}
 
 
 def test_a_tick_costs_no_more_replays_than_steps() -> None:

@@ -55,6 +55,9 @@ class World:
         return [Hit(id=7, score=3.0)]
 
     def _candidate(self, step: Sample, rng: random.Random) -> Candidate:
+        if step.prompt.query:
+            text = rng.choice(["+word other -third", "type:'action' word", "(((", ""])
+            return Candidate(text=text, finish_reason="stop", tokens=5)
         good = GOOD.get(step.prompt.type, '"""Thinking."""')
         text = (
             good

@@ -7,10 +7,12 @@ import msgspec
 
 from weavegen import prompts
 from weavegen.agents.program import Part, Tick
-from weavegen.blocks import FULL_BLOCK, Block, BlockType
-from weavegen.choose import accepts, best, draw, mean_score, penalised
-from weavegen.context import PINNED, window
-from weavegen.render import render_header
+from weavegen.blocks import FULL_BLOCK, BlockType
+from weavegen.choose import accepts, draw, mean_score, penalised
+from weavegen.context import window
+from weavegen.journal import record
+from weavegen.query import parse, restricted
+from weavegen.render import one_line, render_header
 from weavegen.steps import Append, Candidate, Lint, Prompt, Retrieve, Sample, Score, Verdict, YesNo
 
 PREFIX = {
@@ -49,21 +51,19 @@ def write_block(
 ) -> Part[Written]:
     """Sample, lint and score in growing rounds until one is good enough; draw a candidate by softmax(score)."""
     s = t.settings
-    query = ""
-    began = t.cursor.now
     draft = Append(
         type=type,
         body="",
-        began=began,
+        began=t.cursor.now,
         block_size=FULL_BLOCK,
         tick_start=tick_start,
         working_directory=directory,
     )
+    questions = prompts.questions(type)[: None if s.all_questions else 1]
     prompt = open_prompt(t, draft)
     for number, n in enumerate(s.rounds):
-        if number == 1 and type in RETRIEVES and prompt.window[0] > PINNED:
-            hits = yield Retrieve(query=query, before=prompt.window[0], limit=s.recalled)
-            prompt = msgspec.structs.replace(prompt, recalled=tuple(hit.id for hit in hits))
+        if number == 1 and type in RETRIEVES:
+            draft, prompt = yield from recall(t, draft, prompt)
         sample = t.cursor.ordinal
         candidates: list[Candidate] = yield Sample(
             prompt=prompt,
@@ -77,7 +77,6 @@ def write_block(
         )
         verdicts: list[Verdict]
         answers: list[list[YesNo]]
-        questions = prompts.questions(type)[:1]
         verdicts, answers = yield (
             Lint(type=type, sample=sample, after_debug=after_debug),
             Score(prompt=prompt, questions=questions, sample=sample),
@@ -86,7 +85,6 @@ def write_block(
         may_end = number > 0 or type is not BlockType.ORIENTATION
         if may_end and accepts(scores, verdicts, s.accept):
             break
-        query = candidates[best(scores)].text
 
     chosen = draw(scores, t.seed("draw"))
     verdict, answer = verdicts[chosen], answers[chosen]
@@ -96,13 +94,9 @@ def write_block(
         )
     score = (mean_score(answer) or 0.0) - (0.0 if verdict.compiles else 2.0)
     return Written(
-        append=Append(
-            type=type,
+        append=msgspec.structs.replace(
+            draft,
             body=verdict.rewritten,
-            began=began,
-            block_size=FULL_BLOCK,
-            tick_start=tick_start,
-            working_directory=directory,
             compiles=verdict.compiles,
             question=questions[0],
             yes=probability(answer[0]),
@@ -115,26 +109,51 @@ def write_block(
     )
 
 
+def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:
+    """Have the model write a BM25 query, and put what it finds into the prompt and the query into the header.
+
+    The first of several samples that parses is taken; where none does, nothing is retrieved.
+    """
+    s = t.settings
+    asking = msgspec.structs.replace(prompt, query=True, header=prompt.header + "#bm25_query ", prefix="")
+    samples: list[Candidate] = yield Sample(
+        prompt=asking,
+        n=s.query_samples,
+        round=1,
+        max_tokens=s.query_tokens,
+        temperature=s.temperature,
+        top_k=s.top_k,
+        repetition_penalty=s.repetition_penalty,
+        seed=t.seed("query"),
+    )
+    query = next((text for one in samples if parse(text := one_line(one.text))), None)
+    if query is None:
+        return draft, prompt
+    if t.cursor.index < s.young:
+        query = restricted(query, draft.type)
+    hits = yield Retrieve(
+        query=query,
+        before=prompt.window[0],
+        considered=s.considered,
+        least_score=s.least_score,
+        limit=s.recalled,
+    )
+    draft = msgspec.structs.replace(draft, bm25_query=query)
+    return draft, msgspec.structs.replace(prompt, header=header(t, draft), recalled=tuple(hits))
+
+
 def open_prompt(t: Tick, draft: Append) -> Prompt:
     """The prompt for the block that `draft` begins, with the header that it will have in the trace."""
     prefix = PREFIX.get(draft.type, "")
     if stems := prompts.stems(draft.type):
         prefix += random.Random(t.seed("stem")).choice(stems)
-    assert draft.began is not None
-    header = render_header(
-        Block(
-            type=draft.type,
-            body="",
-            subagent=t.cursor.start.subagent,
-            index=t.cursor.index,
-            timestamp=draft.began,
-            time_remaining=round(t.cursor.start.deadline - draft.began, 6),
-            block_size=draft.block_size,
-            tick_start=draft.tick_start,
-            working_directory=draft.working_directory,
-        )
-    )
-    return Prompt(type=draft.type, window=window(t.cursor.index, t.settings), header=header, prefix=prefix)
+    window_now = window(t.cursor.index, t.settings)
+    return Prompt(type=draft.type, window=window_now, header=header(t, draft), prefix=prefix)
+
+
+def header(t: Tick, draft: Append) -> str:
+    """The header lines that the block will have."""
+    return render_header(record(msgspec.structs.replace(draft, body=""), t.cursor))
 
 
 def probability(answer: YesNo) -> float:

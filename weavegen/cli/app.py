@@ -66,7 +66,7 @@ def main() -> NoReturn:
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    display.console(stderr=True).print(f"weavegen: {message}", markup=False)
+    sys.stderr.write(f"weavegen: {' '.join(message.split())}\n")
     sys.exit(code)
 
 

@@ -40,6 +40,12 @@ def instruction(type: BlockType) -> str:
     return f"{hints['instruction'].strip()}\n{hints['hints'][type].strip()}".replace("{type}", type)
 
 
+@cache
+def query_instruction(type: BlockType) -> str:
+    """What stands between the context and the header line of the BM25 query to come."""
+    return str(_table("hints")["query"]).strip().replace("{type}", type)
+
+
 def stems(type: BlockType) -> tuple[str, ...]:
     """Beginnings of debug and backtrack blocks, one of which is drawn to vary the reasoning."""
     return tuple(_table("stems").get(type, ()))

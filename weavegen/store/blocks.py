@@ -7,7 +7,8 @@ import sqlalchemy as sa
 
 from weavegen.blocks import Block, BlockType
 from weavegen.render import render_block
-from weavegen.steps import Append, Reward
+from weavegen.steps import Append, Hit, Reward
+from weavegen.store import examples
 from weavegen.store import models as m
 
 BLOCKS, CANDIDATES = m.table(m.Block), m.table(m.Candidate)
@@ -76,13 +77,15 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
     return list(conn.execute(query).scalars())
 
 
-def recalled(conn: sa.Connection, ids: Sequence[int]) -> list[tuple[BlockType, str]]:
-    """Type and text of blocks by id, in the order of `ids`."""
-    if not ids:
+def recalled(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
+    """Type and text of what was retrieved, in the order of `hits`."""
+    if not hits:
         return []
+    ids = [hit.id for hit in hits if not hit.example]
     query = sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.rendered).where(BLOCKS.c.id.in_(ids))
     found = {row.id: (BlockType(row.type), str(row.rendered)) for row in conn.execute(query)}
-    return [found[id] for id in ids]
+    seeded = examples.texts(conn, [hit.id for hit in hits if hit.example])
+    return [seeded[hit.id] if hit.example else found[hit.id] for hit in hits]
 
 
 def briefs(conn: sa.Connection, trace_id: int, first: int) -> Sequence[Any]:

@@ -13,6 +13,9 @@ from weavegen.store import models as m
 
 CANDIDATES, PENALTIES, SCORES, STEPS = map(m.table, (m.Candidate, m.Penalties, m.Score, m.Step))
 
+QUERY = "bm25-query"
+"""Type of a candidate that is no block but a query for its header."""
+
 
 def save(
     conn: sa.Connection, trace_id: int, step_id: int, step: Sample, index: int, texts: Sequence[Candidate]
@@ -24,7 +27,7 @@ def save(
             "step_id": step_id,
             "position": position,
             "block_index": index,
-            "type": step.prompt.type,
+            "type": QUERY if step.prompt.query else step.prompt.type,
             "round": step.round,
             **msgspec.structs.asdict(candidate),
         }

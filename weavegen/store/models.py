@@ -263,7 +263,7 @@ class Candidate(Base):
     step_id: Mapped[int] = reference("steps.id", "The step that sampled it.")
     position: Mapped[int] = column("Among the candidates of its round, from 0.")
     block_index: Mapped[int] = column("Index of the block it was sampled for.")
-    type: Mapped[str] = column("Type of that block.")
+    type: Mapped[str] = column("Type of that block; bm25-query: a query for its header.")
     round: Mapped[int] = column("Of the cascade, from 0.")
     text: Mapped[str] = column("The fixed prefix and what the model wrote after it.")
     finish_reason: Mapped[str] = column("stop or length, as the server says.")
@@ -334,6 +334,55 @@ class Evaluation(Base):
         "What it returned: a JSON value, or the repr of what is none. Null on an error."
     )
     error: Mapped[str | None] = column("The exception, where it raised one.")
+
+
+class Example(Base):
+    __tablename__ = "examples"
+    __table_args__ = (
+        one_of("type", "type", BlockType),
+        {"comment": "Good blocks that retrieval is seeded with (weavegen examples load)."},
+    )
+
+    id: Mapped[int] = key()
+    sha256: Mapped[str] = column("Hash of type and body, hexadecimal.", unique=True)
+    type: Mapped[str] = column("Type of the block.")
+    description: Mapped[str] = column("What it is an example of.")
+    question: Mapped[str] = column("The question that it answers well.")
+    score: Mapped[float] = column("How well: log odds of yes.")
+    body: Mapped[str] = column("The block's body.")
+    created_at: Mapped[datetime.datetime] = now("When it was loaded first.")
+
+
+class Retrieval(Base):
+    __tablename__ = "retrievals"
+    __table_args__ = (
+        sa.UniqueConstraint("step_id"),
+        {"comment": "Queries that were run before a block was written, and what they could see."},
+    )
+
+    id: Mapped[int] = key()
+    trace_id: Mapped[int] = reference("traces.id", "Its trace.", index=True)
+    step_id: Mapped[int] = reference("steps.id", "The step that ran it.")
+    query: Mapped[str] = column("The query, with the type restriction of a young trace.")
+    before: Mapped[int] = column("Cutoff: only blocks of the trace below this index, which had left the window.")
+    least_score: Mapped[float] = column("Hits below this score were dropped.")
+
+
+class RetrievalHit(Base):
+    __tablename__ = "retrieval_hits"
+    __table_args__ = (
+        sa.UniqueConstraint("retrieval_id", "rank"),
+        sa.CheckConstraint("(block_id is null) <> (example_id is null)", name="one_source"),
+        {"comment": "What a query found, best first; `used` says what the model was shown."},
+    )
+
+    id: Mapped[int] = key()
+    retrieval_id: Mapped[int] = reference("retrievals.id", "Its query.")
+    rank: Mapped[int] = column("From 1, the best.")
+    block_id: Mapped[int | None] = reference("blocks.id", "The block found.", index=True)
+    example_id: Mapped[int | None] = reference("examples.id", "Or the example found.", index=True)
+    score: Mapped[float] = column("BM25.")
+    used: Mapped[bool] = column("Whether it was put into the prompt.")
 
 
 class Environment(Base):

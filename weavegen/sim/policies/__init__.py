@@ -37,6 +37,8 @@ def _policy(situation: Situation) -> Policy:
 
 def write(situation: Situation, seed: int, number: int) -> str:
     """What candidate `number` goes on with after the prompt."""
+    if situation.type == "bm25-query":
+        return generic.query(situation, seed, number) + "\n"
     return _policy(situation).write(situation, seed, number)
 
 

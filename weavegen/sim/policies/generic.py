@@ -1,6 +1,7 @@
 """The policy for a bootstrap that no other policy knows: harmless blocks about the working directory."""
 
 import random
+import re
 
 from weavegen.sim.policies import judge
 from weavegen.sim.policies.draft import (
@@ -119,7 +120,7 @@ def write(situation: Situation, seed: int, number: int) -> str:
         return continued(situation, _VIEW) + ENDING
     if situation.type in _PROSE:
         return prose(situation, compose(chance, _PROSE[situation.type]), chance)
-    return query(chance) + "\n" + ENDING
+    return "\n" + ENDING
 
 
 def callback(situation: Situation, draft: Callback, chance: random.Random) -> str:
@@ -134,9 +135,23 @@ def prose(situation: Situation, text: str, chance: random.Random) -> str:
     return opening + flawed_prose(text, draw_flaw(chance, PROSE_FLAWS), chance) + "\n" + ENDING
 
 
-def query(chance: random.Random) -> str:
-    """A BM25 query in weave-agent's syntax."""
-    words = ["action", "check", "result", "directory", "error", "assert", "evaluation", "observation", "notes",
-             "callback", "expected", "traceback", "view", "outcome"]  # fmt: skip
-    wanted = chance.sample(words, 12)
-    return " ".join([f"+{wanted[0]}", *wanted[1:], "-import"])
+def query(situation: Situation, seed: int, number: int) -> str:
+    """A BM25 query about what was last observed, in weave-agent's syntax; one in eight can't be parsed."""
+    chance = situation.chance(seed, number, situation.gist())
+    words = [
+        "action",
+        "check",
+        "result",
+        "error",
+        "assert",
+        "evaluation",
+        "expected",
+        "traceback",
+        "view",
+        "outcome",
+    ]
+    seen = sorted({word.lower() for text in situation.observations for word in re.findall(r"[A-Za-z]{3,}", text)})
+    wanted = chance.sample(words, 6) + chance.sample(seen, min(6, len(seen)))
+    if chance.random() < 1 / 8:
+        return "I would look for: (" + ", ".join(wanted)
+    return " ".join([f"+{wanted[0]}", f"+{wanted[-1]}", *wanted[1:-1], "-import"])

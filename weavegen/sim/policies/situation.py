@@ -12,6 +12,8 @@ _HEADERS = (
     "#index ", "#timestamp ", "#time_remaining ", "#block_size ", "#bm25_query ", "#title ", "#invalid_syntax ",
     "# Starting new tick with block #", "# Current Working Directory: ",
 )  # fmt: skip
+QUERY = "\n#bm25_query "
+"""How a prompt ends that asks for the query in the header of the block to come."""
 _VOLATILE = re.compile(r"0x[0-9a-f]+|\d+\.\d{3,}|\b\d{4}-\d\d-\d\d\S*|\b\d\d:\d\d:\d\d\b")
 
 
@@ -85,6 +87,8 @@ def read(prompt: str) -> Situation:
         body = prompt.partition("\n#q: ")[0] if question is not None else prompt[-2000:]
         return Situation(prompt, len(prompt), "", body, question)
     type, _, body = prompt[start + len(_START) :].partition("\n")
+    if prompt.endswith(QUERY):
+        return Situation(prompt, start, "bm25-query", "", None)
     while body.startswith(_HEADERS):
         body = body.partition("\n")[2]
     if question is not None:

@@ -1,0 +1,78 @@
+"""The BM25 queries that the model writes."""
+
+from collections import namedtuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weavegen.blocks import BlockType
+from weavegen.query import Query, parse, restricted, words
+from weavegen.retrieval import allowed, rank
+from weavegen.steps import Retrieve
+
+Row = namedtuple("Row", "id body example type", defaults=["action"])
+STEP = Retrieve(query="", before=9, considered=25, least_score=0.5, limit=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("lantern bridge", Query(plain=("lantern", "bridge"))),
+        ("+Lantern, -import; bridge", Query(plain=("bridge",), wanted=("lantern",), unwanted=("import",))),
+        ("type:'orientation'  +tick_action", Query(wanted=("tick", "action"), type=BlockType.ORIENTATION)),
+        ('type:action "the bridge" -"no way"', Query(("the", "bridge"), (), ("no", "way"), BlockType.ACTION)),
+        ("get_state _private can't x/y", Query(plain=("get", "state", "private", "can", "t", "x", "y"))),
+    ],
+)
+def test_queries(text: str, query: Query) -> None:
+    assert parse(text) == query
+
+
+@pytest.mark.parametrize(
+    "text", ["", "   ", "(lantern", "-import", "type:'action'", "type:poem +rhyme", "+", '"', "a = b"]
+)
+def test_what_is_no_query(text: str) -> None:
+    assert parse(text) is None
+
+
+@given(st.text())
+def test_any_text_is_a_query_or_none(text: str) -> None:
+    query = parse(text)
+    assert query is None or query.words
+
+
+def test_a_young_trace_looks_for_its_own_type_only() -> None:
+    text = restricted("+tick type:'debug' word", BlockType.ACTION)
+    assert text == "type:'action' +tick word"
+    parsed = parse(text)
+    assert parsed is not None
+    assert parsed.type is BlockType.ACTION
+
+
+def test_unwanted_words_exclude_and_one_wanted_word_is_needed() -> None:
+    query = parse("+lantern +bridge -dragon word")
+    assert query is not None
+    assert allowed(query, "action", {"lantern"})
+    assert not allowed(query, "action", {"word"})
+    assert not allowed(query, "action", {"lantern", "dragon"})
+
+
+def test_hits_are_ranked_cut_and_bounded() -> None:
+    rows = [Row(number, f"filler {number} text", False) for number in range(20)]
+    rows += [Row(30, "lantern", False), Row(31, "lantern lantern", False), Row(32, "lantern", True)]
+    query = parse("lantern")
+    assert query is not None
+    hits = rank(rows, query, STEP)
+    assert [hit.id for hit in hits] == [31, 30, 32]
+    assert [hit.example for hit in hits] == [False, False, True]
+    assert len(rank(rows, query, Retrieve(query="", before=9, considered=1, least_score=0.5, limit=3))) == 1
+    assert rank(rows, query, Retrieve(query="", before=9, considered=25, least_score=99, limit=3)) == []
+    assert rank([], query, STEP) == []
+    typed = parse("type:'debug' lantern")
+    assert typed is not None
+    assert [hit.id for hit in rank([*rows, Row(40, "lantern", False, "debug")], typed, STEP)] == [40]
+
+
+def test_words_fall_into_the_parts_of_names() -> None:
+    assert words("get_state()['Board'] == 3") == ["get", "state", "board", "3"]
