@@ -172,7 +172,7 @@ def compile_bootstrap(order: Order) -> None:
 def try_bootstrap(order: Order) -> None:
     """Raise UsageError where the file raises, or defines no action."""
     try:
-        executed = dry_run(config.load(), order.source, order.params)
+        [executed] = dry_run(config.load(), order.source, order.params)
     except UsageError:
         raise
     except WeavegenError as error:

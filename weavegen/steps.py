@@ -97,10 +97,13 @@ class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind
     """Of the hits, those that are given back."""
 
 
+Op = Literal["bootstrap", "begin", "run", "evaluate"]
+
+
 class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind"):
     """Run something in the trace's environment process. Result: `Executed`."""
 
-    op: Literal["bootstrap", "begin", "run", "evaluate"]
+    op: Op
     """bootstrap: execute the bootstrap file whole, then its action callback.
     begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
     run: execute a block; of an action also the callback that it registered.

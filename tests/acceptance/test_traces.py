@@ -84,6 +84,26 @@ def test_status_and_sql_print_for_people_and_for_programs(installation: Installa
     assert "genesis" in installation.cli("sql", query).stdout
 
 
+def test_a_bootstrap_file_can_be_tried_alone(installation: Installation) -> None:
+    done = installation.cli("check", TICTACTOE, "-p", "opponent=minimax")
+    assert done.returncode == 0, done.stderr
+    for text in (
+        "task evaluation | Did we win the game? | False",
+        "I play X against minimax",
+        "The first tick runs.",
+    ):
+        assert text in done.stdout
+    bad = installation.home / "view.py"
+    bad.write_text(
+        "def action_a(self):\n    self.add_observation_view('broken', lambda self: 1 / 0)\n"
+        "self.add_action('Look', action_a)\n"
+    )
+    done = installation.cli("check", bad)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stdout
+    assert installation.cli("check", bad.with_name("none.py")).returncode == 2
+
+
 def test_a_jobs_file_sets_parameters_per_row(installation: Installation) -> None:
     file = installation.home / "jobs.jsonl"
     rows = [

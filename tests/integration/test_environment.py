@@ -190,8 +190,9 @@ class TestOperations:
         remove(config, environment.trace_id)
 
     def test_dry_run(self, config: Config) -> None:
-        assert dry_run(config, TICTACTOE, {"opponent": "minimax"}).error is None
-        error = dry_run(config, "1 / 0").error
+        [executed] = dry_run(config, TICTACTOE, {"opponent": "minimax"})
+        assert executed.error is None
+        error = dry_run(config, "1 / 0", ops=("bootstrap", "evaluate"))[-1].error
         assert error is not None
         assert error.type == "ZeroDivisionError"
 

@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from weavegen.environment.sandbox import Box, Handle, Limits, Sandbox, provider
 from weavegen.environment.sandbox.children import tail
 from weavegen.errors import EnvironmentFailure
 from weavegen.services.folders import private
-from weavegen.steps import Execute, Executed
+from weavegen.steps import Execute, Executed, Op
 
 __all__ = ["Ask", "BlockBrief", "Blocks", "Environment", "Limits", "dry_run", "no_blocks", "remove", "running"]
 
@@ -190,15 +190,27 @@ class Environment:
 
 
 def dry_run(
-    config: Config, source: str, params: dict[str, Any] | None = None, limits: Limits | None = None
-) -> Executed:
-    """What a bootstrap file does, in a throw-away environment with a model that never knows."""
+    config: Config,
+    source: str,
+    params: dict[str, Any] | None = None,
+    limits: Limits | None = None,
+    ops: Sequence[Op] = ("bootstrap",),
+) -> list[Executed]:
+    """What `ops` do, one after another, in a throw-away environment with a model that never knows.
+
+    Stops after the first that fails as a whole; so the last one says whether all went well.
+    """
+    done: list[Executed] = []
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
         environment = Environment.start(replace(config, home=Path(home)), 0, params=params, limits=limits)
         try:
-            return environment.execute(1, Execute(op="bootstrap", source=source))
+            for number, op in enumerate(ops, 1):
+                done.append(environment.execute(number, Execute(op=op, source=source)))
+                if done[-1].error is not None:
+                    break
         finally:
             environment.stop()
+    return done
 
 
 def socket_path(config: Config, trace_id: int) -> Path:

@@ -1,0 +1,60 @@
+"""The command that tries a bootstrap file: its first tick alone, without a model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weavegen import config as configuration
+from weavegen import display
+from weavegen.agents.tables import outcome_table, problem_map
+from weavegen.cli.app import Json, app, out, print_json
+from weavegen.cli.jobs import Param, pairs
+from weavegen.steps import Executed, Failure, Op
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A bootstrap file.")], param: Param = None, json: Json = False
+) -> None:
+    """Run a bootstrap file's first tick alone, in the sandbox, and report. Exit code 1 if anything in it failed.
+
+    Questions that its callbacks ask the model get a half for an answer.
+
+    Example: weavegen check bootstraps/tictactoe.py -p opponent=minimax
+    """
+    from weavegen import enqueueing
+    from weavegen.environment.client import dry_run
+
+    [order] = enqueueing.orders([file], 1, pairs(param))
+    enqueueing.compile_bootstrap(order)
+    ops: tuple[Op, ...] = ("bootstrap", "evaluate", "begin")
+    done: dict[str, Executed] = dict(
+        zip(ops, dry_run(configuration.load(), order.source, order.params, ops=ops), strict=False)
+    )
+    failures = [failure for executed in done.values() for failure in failures_of(executed)]
+    if json:
+        print_json(done)
+    else:
+        report(done, failures)
+    raise typer.Exit(1 if failures else 0)
+
+
+def failures_of(executed: Executed) -> list[Failure]:
+    """All that went wrong in one operation."""
+    errors = [executed.error, *(view.error for view in executed.views)]
+    errors += [evaluated.error for evaluated in executed.evaluations]
+    return [error for error in errors if error is not None]
+
+
+def report(done: dict[str, Executed], failures: list[Failure]) -> None:
+    """Print what the first tick did, as the trace would have it."""
+    texts: list[str] = []
+    if "begin" in done:
+        texts.append(outcome_table(done["bootstrap"], done["evaluate"].evaluations))
+        texts.append(problem_map(done["begin"].subagents))
+        texts += [f"View: {view.title}\n{view.text}" for view in done["begin"].views if view.error is None]
+    texts += [failure.traceback for failure in failures]
+    texts.append("The first tick fails." if failures else "The first tick runs.")
+    for text in texts:
+        out.print(display.harmless(text) + "\n", markup=False)
