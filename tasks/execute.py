@@ -53,6 +53,7 @@ def in_environment(held: Claimed) -> Done:
 
     def save(conn: sa.Connection) -> None:
         environments.save_evaluations(conn, held.trace_id, held.id, held.tick, executed.evaluations)
+        environments.save_assertions(conn, held.trace_id, held.id, executed.assertions)
         environments.save_subagents(conn, held.trace_id, executed.subagents)
 
     return Done(executed, save, model_seconds=asked, environment_seconds=elapsed - asked)

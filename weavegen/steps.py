@@ -202,6 +202,13 @@ class Evaluated(Value, frozen=True, kw_only=True):
     error: Failure | None = None
 
 
+class Asserted(Value, frozen=True, kw_only=True):
+    """An assertion whose message is a question, and how it came out: a grounded label for the evaluator."""
+
+    question: str
+    answer: bool
+
+
 class SubagentState(Value, frozen=True, kw_only=True):
     """One row of the problem map."""
 
@@ -228,6 +235,7 @@ class Executed(Value, frozen=True, kw_only=True):
     """What the action's callback returned, as a JSON value or its repr."""
     views: tuple[View, ...] = ()
     evaluations: tuple[Evaluated, ...] = ()
+    assertions: tuple[Asserted, ...] = ()
     subagents: tuple[SubagentState, ...] = ()
     working_directory: str = "/app"
     output: str = ""

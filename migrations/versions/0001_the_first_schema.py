@@ -1,4 +1,4 @@
-"""The first schema: jobs, traces, the journal, blocks and candidates; a role that reads them."""
+"""The first schema: jobs, traces, the journal, blocks and candidates, retrieval; a role that reads them."""
 
 from collections.abc import Sequence
 
@@ -21,6 +21,7 @@ begin
   execute format('grant weavegen_reader to %I', current_user);
   execute format('grant usage on schema %I to weavegen_reader', current_schema());
   execute format('grant select on all tables in schema %I to weavegen_reader', current_schema());
+  execute format('alter default privileges in schema %I grant select on tables to weavegen_reader', current_schema());
 exception
   when insufficient_privilege then
     raise notice 'weavegen_reader could not be set up: have a superuser create it and grant it select';
@@ -49,6 +50,30 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_bootstraps")),
         sa.UniqueConstraint("sha256", name=op.f("uq_bootstraps_sha256")),
         comment="Bootstrap files by content: the hand-written first tick of a trace.",
+    )
+    op.create_table(
+        "examples",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("sha256", sa.Text(), nullable=False, comment="Hash of type and body, hexadecimal."),
+        sa.Column("type", sa.Text(), nullable=False, comment="Type of the block."),
+        sa.Column("description", sa.Text(), nullable=False, comment="What it is an example of."),
+        sa.Column("question", sa.Text(), nullable=False, comment="The question that it answers well."),
+        sa.Column("score", sa.Double(), nullable=False, comment="How well: log odds of yes."),
+        sa.Column("body", sa.Text(), nullable=False, comment="The block's body."),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was loaded first.",
+        ),
+        sa.CheckConstraint(
+            "type in ('genesis', 'bootstrap', 'task-reminder', 'observation', 'orientation', 'action', 'error', 'debug', 'backtrack', 'expectation', 'option', 'observation-inference', 'evaluation', 'outcome', 'return')",
+            name=op.f("ck_examples_type"),
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_examples")),
+        sa.UniqueConstraint("sha256", name=op.f("uq_examples_sha256")),
+        comment="Good blocks that retrieval is seeded with (weavegen examples load).",
     )
     op.create_table(
         "jobs",
@@ -412,7 +437,9 @@ def upgrade() -> None:
         sa.Column(
             "block_index", sa.BigInteger(), nullable=False, comment="Index of the block it was sampled for."
         ),
-        sa.Column("type", sa.Text(), nullable=False, comment="Type of that block."),
+        sa.Column(
+            "type", sa.Text(), nullable=False, comment="Type of that block; bm25-query: a query for its header."
+        ),
         sa.Column("round", sa.BigInteger(), nullable=False, comment="Of the cascade, from 0."),
         sa.Column(
             "text", sa.Text(), nullable=False, comment="The fixed prefix and what the model wrote after it."
@@ -471,6 +498,54 @@ def upgrade() -> None:
         comment="Results of evaluation callbacks, the task's and the tick's.",
     )
     op.create_index(op.f("ix_evaluations_trace_id"), "evaluations", ["trace_id"], unique=False)
+    op.create_table(
+        "grounded_labels",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that ran the assertion."),
+        sa.Column(
+            "position",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Among the assertions of the step that were reached, from 0.",
+        ),
+        sa.Column("question", sa.Text(), nullable=False, comment="The assertion's message."),
+        sa.Column("answer", sa.Boolean(), nullable=False, comment="Whether it held."),
+        sa.ForeignKeyConstraint(
+            ["step_id"], ["steps.id"], name=op.f("fk_grounded_labels_step_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_grounded_labels_trace_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_grounded_labels")),
+        sa.UniqueConstraint("step_id", "position", name=op.f("uq_grounded_labels_step_id_position")),
+        comment="Questions that assertions asked, and how they really came out. See blocks.executed_by.",
+    )
+    op.create_index(op.f("ix_grounded_labels_trace_id"), "grounded_labels", ["trace_id"], unique=False)
+    op.create_table(
+        "retrievals",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that ran it."),
+        sa.Column(
+            "query", sa.Text(), nullable=False, comment="The query, with the type restriction of a young trace."
+        ),
+        sa.Column(
+            "before",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Cutoff: only blocks of the trace below this index, which had left the window.",
+        ),
+        sa.Column("least_score", sa.Double(), nullable=False, comment="Hits below this score were dropped."),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_retrievals_step_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_retrievals_trace_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_retrievals")),
+        sa.UniqueConstraint("step_id", name=op.f("uq_retrievals_step_id")),
+        comment="Queries that were run before a block was written, and what they could see.",
+    )
+    op.create_index(op.f("ix_retrievals_trace_id"), "retrievals", ["trace_id"], unique=False)
     op.create_table(
         "blocks",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
@@ -640,11 +715,52 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_scores_candidate_id"), "scores", ["candidate_id"], unique=False)
     op.create_index(op.f("ix_scores_trace_id"), "scores", ["trace_id"], unique=False)
-
+    op.create_table(
+        "retrieval_hits",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("retrieval_id", sa.BigInteger(), nullable=False, comment="Its query."),
+        sa.Column("rank", sa.BigInteger(), nullable=False, comment="From 1, the best."),
+        sa.Column("block_id", sa.BigInteger(), nullable=True, comment="The block found."),
+        sa.Column("example_id", sa.BigInteger(), nullable=True, comment="Or the example found."),
+        sa.Column("score", sa.Double(), nullable=False, comment="BM25."),
+        sa.Column("used", sa.Boolean(), nullable=False, comment="Whether it was put into the prompt."),
+        sa.CheckConstraint(
+            "(block_id is null) <> (example_id is null)", name=op.f("ck_retrieval_hits_one_source")
+        ),
+        sa.ForeignKeyConstraint(
+            ["block_id"], ["blocks.id"], name=op.f("fk_retrieval_hits_block_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["example_id"], ["examples.id"], name=op.f("fk_retrieval_hits_example_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["retrieval_id"], ["retrievals.id"], name=op.f("fk_retrieval_hits_retrieval_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_retrieval_hits")),
+        sa.UniqueConstraint("retrieval_id", "rank", name=op.f("uq_retrieval_hits_retrieval_id_rank")),
+        comment="What a query found, best first; `used` says what the model was shown.",
+    )
+    op.create_index(op.f("ix_retrieval_hits_block_id"), "retrieval_hits", ["block_id"], unique=False)
+    op.create_index(op.f("ix_retrieval_hits_example_id"), "retrieval_hits", ["example_id"], unique=False)
     op.execute(READER)
 
 
 def downgrade() -> None:
+    op.execute(
+        """
+        do $$
+        begin
+          execute format(
+            'alter default privileges in schema %I revoke select on tables from weavegen_reader', current_schema()
+          );
+        exception when undefined_object or insufficient_privilege then null;
+        end
+        $$
+        """
+    )
+    op.drop_index(op.f("ix_retrieval_hits_example_id"), table_name="retrieval_hits")
+    op.drop_index(op.f("ix_retrieval_hits_block_id"), table_name="retrieval_hits")
+    op.drop_table("retrieval_hits")
     op.drop_index(op.f("ix_scores_trace_id"), table_name="scores")
     op.drop_index(op.f("ix_scores_candidate_id"), table_name="scores")
     op.drop_table("scores")
@@ -652,6 +768,10 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_blocks_executed_by"), table_name="blocks")
     op.drop_index(op.f("ix_blocks_candidate_id"), table_name="blocks")
     op.drop_table("blocks")
+    op.drop_index(op.f("ix_retrievals_trace_id"), table_name="retrievals")
+    op.drop_table("retrievals")
+    op.drop_index(op.f("ix_grounded_labels_trace_id"), table_name="grounded_labels")
+    op.drop_table("grounded_labels")
     op.drop_index(op.f("ix_evaluations_trace_id"), table_name="evaluations")
     op.drop_table("evaluations")
     op.drop_index(op.f("ix_candidates_trace_id"), table_name="candidates")
@@ -671,4 +791,5 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_traces_bootstrap_id"), table_name="traces")
     op.drop_table("traces")
     op.drop_table("jobs")
+    op.drop_table("examples")
     op.drop_table("bootstraps")

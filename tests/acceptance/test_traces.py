@@ -41,6 +41,7 @@ def test_everything_that_was_sampled_is_kept(installation: Installation, job: in
         from candidates c left join penalties p on p.candidate_id = c.id
         left join scores s on s.candidate_id = c.id and s.stage = 'selection'
         left join blocks b on b.candidate_id = c.id
+        where c.type <> 'bm25-query'
         """
     )
     assert candidates == linted == asked
@@ -72,6 +73,17 @@ def test_rewards_follow_the_evaluations(installation: Installation, job: int) ->
     assert rows
     for reward, evaluations, true, actions in rows:
         assert reward == pytest.approx(max(0.0, 0.5 * true / evaluations - 0.1 * actions))
+
+
+def test_assertions_are_grounded_labels_of_the_block_that_ran(installation: Installation, job: int) -> None:
+    rows = installation.sql(
+        """
+        select b.type, b.ran, l.answer, count(*) from grounded_labels l join blocks b on b.executed_by = l.step_id
+        where l.question like '%?' group by 1, 2, 3
+        """
+    )
+    assert ("action", True, True) in [row[:3] for row in rows]
+    assert not [row for row in rows if row[1] and not row[2]], "a block in which an assertion failed did not run"
 
 
 def test_status_and_sql_print_for_people_and_for_programs(installation: Installation, job: int) -> None:

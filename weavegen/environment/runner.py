@@ -18,7 +18,7 @@ from collections.abc import Callable
 from json import dumps, loads
 from typing import Any
 
-from weavegen.environment import api, guard, weave
+from weavegen.environment import api, grounded, guard, weave
 from weavegen.environment.line import Line
 from weavegen.environment.plain import clean, failure, plain, remember_source
 
@@ -72,7 +72,9 @@ class Runner:
         self.step_id = int(op["step_id"])
         self.ears.begin()
         sys.modules["__main__"] = self.module
-        self.module.__dict__.update(agent=self.tree, self=self.current, __builtins__=builtins)
+        labels = grounded.Labels()
+        known = {"agent": self.tree, "self": self.current, "__builtins__": builtins, grounded.NAME: labels.ground}
+        self.module.__dict__.update(known)
         result: dict[str, Any] = {}
         try:
             with self.clock.limit(float(op["seconds"])):
@@ -85,6 +87,7 @@ class Runner:
             result["subagents"] = self.subagents()
         except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
             result.setdefault("error", failure(error, "process", self.app))
+        result["assertions"] = labels.seen
         result["working_directory"] = working_directory()
         result["output"] = clean(self.ears.take())
         return result
@@ -172,7 +175,7 @@ class Runner:
         remember_source(name, source)
         before = set(map(id, self.registrations()))
         try:
-            code = compile(source, name, "exec", dont_inherit=True)
+            code = grounded.compiled(source, name)
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
             raise Failed("compile", error) from None
         try:

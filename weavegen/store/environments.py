@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.steps import Evaluated, SubagentState
+from weavegen.steps import Asserted, Evaluated, SubagentState
 from weavegen.store import models as m
 from weavegen.store.traces import OVER
 
-ENVIRONMENTS, EVALUATIONS, SUBAGENTS, TRACES = map(m.table, (m.Environment, m.Evaluation, m.Subagent, m.Trace))
+ENVIRONMENTS, EVALUATIONS, LABELS, SUBAGENTS, TRACES = map(
+    m.table, (m.Environment, m.Evaluation, m.GroundedLabel, m.Subagent, m.Trace)
+)
 
 
 def host(conn: sa.Connection, trace_id: int) -> str | None:
@@ -72,6 +75,16 @@ def save_evaluations(
     ]
     if rows:
         conn.execute(sa.insert(EVALUATIONS), rows)
+
+
+def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions: Sequence[Asserted]) -> None:
+    """Keep what assertions asked, and how they came out."""
+    rows = [
+        {"trace_id": trace_id, "step_id": step_id, "position": position, **msgspec.structs.asdict(one)}
+        for position, one in enumerate(assertions)
+    ]
+    if rows:
+        conn.execute(sa.insert(LABELS), rows)
 
 
 def save_subagents(conn: sa.Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:

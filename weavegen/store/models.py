@@ -385,6 +385,21 @@ class RetrievalHit(Base):
     used: Mapped[bool] = column("Whether it was put into the prompt.")
 
 
+class GroundedLabel(Base):
+    __tablename__ = "grounded_labels"
+    __table_args__ = (
+        sa.UniqueConstraint("step_id", "position"),
+        {"comment": "Questions that assertions asked, and how they really came out. See blocks.executed_by."},
+    )
+
+    id: Mapped[int] = key()
+    trace_id: Mapped[int] = reference("traces.id", "Its trace.", index=True)
+    step_id: Mapped[int] = reference("steps.id", "The step that ran the assertion.")
+    position: Mapped[int] = column("Among the assertions of the step that were reached, from 0.")
+    question: Mapped[str] = column("The assertion's message.")
+    answer: Mapped[bool] = column("Whether it held.")
+
+
 class Environment(Base):
     __tablename__ = "environments"
     __table_args__ = (

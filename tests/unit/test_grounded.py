@@ -1,0 +1,60 @@
+"""Assertions as grounded labels: the compiled code reports how each came out, and behaves as it did."""
+
+import linecache
+import traceback
+from typing import Any
+
+import pytest
+
+from weavegen.environment import grounded
+
+
+def run(source: str) -> tuple[list[dict[str, Any]], BaseException | None]:
+    labels = grounded.Labels()
+    linecache.cache["<block>"] = (len(source), None, source.splitlines(keepends=True), "<block>")
+    try:
+        exec(grounded.compiled(source, "<block>"), {grounded.NAME: labels.ground})
+    except Exception as error:
+        return labels.seen, error
+    return labels.seen, None
+
+
+def test_both_outcomes_are_labels() -> None:
+    seen, error = run("x = 3\nassert x == 3, 'Is x three?'\nassert x == 4, f'Is {x} four?'")
+    assert seen == [{"question": "Is x three?", "answer": True}, {"question": "Is 3 four?", "answer": False}]
+    assert isinstance(error, AssertionError)
+    assert str(error) == "Is 3 four?"
+
+
+@pytest.mark.parametrize("source", ["assert True", "assert True, 'no question'", "assert True, 3", "x = 1"])
+def test_what_asks_nothing_is_no_label(source: str) -> None:
+    assert run(source) == ([], None)
+
+
+def test_a_message_that_can_not_be_made_does_not_disturb_an_assertion_that_holds() -> None:
+    assert run("assert True, 1 / 0") == ([], None)
+    assert isinstance(run("assert False, 1 / 0")[1], ZeroDivisionError)
+
+
+def test_the_traceback_shows_the_models_own_words() -> None:
+    source = "def f():\n    assert (\n        1 == 2\n    ), 'Is it?'\nf()"
+    _, error = run(source)
+    assert error is not None
+    shown = "".join(traceback.format_exception(error))
+    assert "line 2, in f" in shown or "line 3, in f" in shown
+    assert "grounded" not in shown.rpartition("<block>")[2]
+
+
+def test_loops_are_bounded() -> None:
+    seen, error = run("for i in range(1000):\n    assert i >= 0, 'Is it?'")
+    assert error is None
+    assert len(seen) == grounded.MOST
+
+
+@pytest.mark.parametrize("source", ["assert (", "return 1", "assert x := 1, 'a?'"])
+def test_syntax_errors_are_those_of_the_text(source: str) -> None:
+    with pytest.raises(SyntaxError) as plain:
+        compile(source, "<block>", "exec")
+    with pytest.raises(SyntaxError) as grounding:
+        grounded.compiled(source, "<block>")
+    assert str(plain.value) == str(grounding.value)
