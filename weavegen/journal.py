@@ -48,6 +48,8 @@ class Start:
     blocks: int
     """Blocks of the trace before this tick."""
     last_type: BlockType | None
+    repeats: int = 0
+    """Ticks in a row before this one whose actions and outcomes were all the same."""
     subagent: str = "main"
 
 
@@ -161,6 +163,7 @@ def record(draft: Append, cursor: Cursor) -> Block:
         compiles=draft.compiles,
         label=draw_label(draft.question, draft.yes, derive_seed(start.trace_seed, "label", index)),
         ran=draft.ran,
+        tags=draft.tags,
     )
 
 

@@ -25,6 +25,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Of the action, and of the evaluation."""
     backtrack_below: float = 0.1
     """A chosen action with a lower score is not executed but taken back, once a tick."""
+    doom_loop: int = 3
+    """Ticks in a row with equal actions and equal outcomes after which the agent is told so; 0: never."""
     callback_seconds: float = 30.0
     """Wall time that one operation in the environment may take."""
 

@@ -271,6 +271,7 @@ class Append(Value, frozen=True, kw_only=True):
     """Its raw score: without penalties, after rewriting. Log odds."""
     executed: int | None = None
     """Ordinal of the Execute step that ran it."""
+    tags: tuple[str, ...] = ()
 
 
 class Reward(Value, frozen=True, kw_only=True):

@@ -414,6 +414,13 @@ def upgrade() -> None:
         ),
         sa.Column("first_block", sa.BigInteger(), nullable=False, comment="Index of its first block."),
         sa.Column(
+            "repeats",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Ticks in a row before it with equal actions and outcomes.",
+        ),
+        sa.Column(
             "clock",
             sa.Double(),
             nullable=False,

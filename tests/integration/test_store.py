@@ -10,12 +10,23 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from tests.unit.world import World
+from tests.unit.world import GOOD, World
 from weavegen.engine import Engine
 from weavegen.errors import StepLost, UsageError
 from weavegen.journal import Entry
 from weavegen.services import schema
-from weavegen.steps import Execute, Hit, Lint, Sample, Score
+from weavegen.steps import (
+    Candidate,
+    Evaluated,
+    Execute,
+    Executed,
+    Hit,
+    Lint,
+    Sample,
+    Score,
+    SubagentState,
+    YesNo,
+)
 from weavegen.store import blocks, candidates, environments, jobs, reports, steps, traces
 from weavegen.store.jobs import Order
 from weavegen.store.models import Base, StepStatus
@@ -238,6 +249,38 @@ def test_ten_thousand_traces_stay_queued_and_jobs_share_the_places(db: sa.Engine
         traces.to_start(conn, max_active=10)
     assert scalar(db, running, job=large) == scalar(db, running, job=small) == 5
     assert scalar(db, "select count(*) from steps") == 0
+
+
+def test_doing_the_same_again_and_again_is_noticed_and_answered(db: sa.Engine) -> None:
+    job = enqueue(db, 2, ticks=6, doom_loop=3)
+    worker = Worker(db)
+    # A world in which nothing depends on the prompt: every tick is like the one before.
+    kind = World(1, 1.0)
+    worker.world.answer = lambda step, journal: stubborn(kind, step, journal)  # type: ignore[method-assign]
+    worker.run(worker.engine.start_queued())
+    with db.connect() as conn:
+        assert {row.status for row in reports.traces(conn, job)} == {"ended"}
+        rows = conn.execute(
+            sa.text("select tick, tags, rendered from blocks where trace_id = 1 and type = 'error' order by index")
+        ).all()
+    assert [(row.tick, row.tags) for row in rows] == [(tick, ["doom-loop"]) for tick in (4, 5, 6)]
+    assert "#tags: doom-loop\n#endblock" in rows[0].rendered
+    assert "last 3 ticks" in rows[0].rendered
+
+
+def stubborn(kind: World, step: Any, journal: list[Entry]) -> Any:
+    """The same answers whatever was asked before."""
+    if isinstance(step, Sample):
+        text = "+word" if step.prompt.query else GOOD.get(step.prompt.type, '"""Thinking."""')
+        return [Candidate(text=text, finish_reason="stop", tokens=9)] * step.n
+    if isinstance(step, Score):
+        texts = journal[step.sample].result if step.sample is not None else step.texts
+        return [[YesNo(yes=0.9 if step.prompt.type != "option" else 0.0, no=0.1)]] * len(texts)
+    if isinstance(step, Execute):
+        main = SubagentState(name="main", parent=None, description="", schema={}, time_budget=9.0)
+        done = (Evaluated(title="Is it?", scope="task", value=False),) if step.op == "evaluate" else ()
+        return Executed(registered=("Do a",), evaluations=done, subagents=(main,))
+    return kind.answer(step, journal)
 
 
 def test_cancelled_traces_do_no_more(db: sa.Engine) -> None:

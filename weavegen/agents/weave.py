@@ -29,6 +29,8 @@ def tick(t: Tick) -> Part[Ended]:
             yield Append(type=BlockType.OBSERVATION, title=view.title, body=view.text)
         else:
             yield error_block(view.error)
+    if 0 < t.settings.doom_loop <= t.cursor.start.repeats:
+        yield Append(type=BlockType.ERROR, body=tables.doom_loop(t.cursor.start.repeats), tags=("doom-loop",))
 
     yield from prose(t, BlockType.ORIENTATION, tick_start=t.cursor.start.blocks, directory=world.working_directory)
     action = yield from attempt(t, BlockType.ACTION)

@@ -172,6 +172,7 @@ class Tick(Base):
         "How often it was started over, after the software changed under it.", server_default="0"
     )
     first_block: Mapped[int] = column("Index of its first block.")
+    repeats: Mapped[int] = column("Ticks in a row before it with equal actions and outcomes.", server_default="0")
     clock: Mapped[float] = column("When it began, seconds since the epoch: the program's clock starts here.")
     reward: Mapped[float | None] = column("0 to 0.5; null while it runs.")
     finished_at: Mapped[datetime.datetime | None] = column("When it was over.")

@@ -1,5 +1,6 @@
 """Traces in Postgres: queued, started fairly, locked while they advance, ended."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,7 +125,26 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[in
 def begin_tick(conn: sa.Connection, trace_id: int, number: int, first_block: int) -> None:
     """Open the next tick; its clock starts now."""
     values = {"trace_id": trace_id, "number": number, "subagent": "main", "first_block": first_block}
+    values["repeats"] = repeats(conn, trace_id, number)
     conn.execute(sa.insert(TICKS).values(values | {"clock": epoch()}))
+
+
+MOST_REPEATS = 16
+"""Ticks that are looked back upon."""
+DEEDS = sa.text(
+    """
+    select string_agg(type || body, ' ' order by index) from blocks
+    where trace_id = :trace and tick >= greatest(1, :tick - :most) and tick < :tick
+      and type in ('action', 'outcome')
+    group by tick order by tick desc
+    """
+)
+
+
+def repeats(conn: sa.Connection, trace_id: int, tick: int) -> int:
+    """How many ticks in a row before this one had the same actions and the same outcomes."""
+    deeds = conn.execute(DEEDS, {"trace": trace_id, "tick": tick, "most": MOST_REPEATS}).scalars().all()
+    return len(list(itertools.takewhile(lambda deed: deed == deeds[0], deeds)))
 
 
 def epoch() -> sa.ColumnElement[float]:
@@ -147,7 +167,7 @@ class Here:
 # Not part of LOCK: a statement that waited for the lock would still see these as they were before the wait.
 HERE = sa.text(
     """
-    select k.number, k.run, k.first_block, k.clock, k.subagent,
+    select k.number, k.run, k.first_block, k.clock, k.subagent, k.repeats,
       (select type from blocks where trace_id = k.trace_id and index = k.first_block - 1) as last_type,
       (select host from environments where trace_id = k.trace_id and closed_at is null) as host
     from ticks k where k.trace_id = :trace and k.finished_at is null order by k.number desc limit 1
@@ -165,6 +185,7 @@ def here(conn: sa.Connection, trace: Locked, seed: int) -> Here:
         deadline=trace.deadline,
         blocks=row.first_block,
         last_type=BlockType(row.last_type) if row.last_type else None,
+        repeats=row.repeats,
         subagent=row.subagent,
     )
     return Here(start, row.run, row.host)
