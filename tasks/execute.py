@@ -1,21 +1,28 @@
 """The step that runs code in a trace's environment; it must run on the environment's host."""
 
 import dataclasses
+import logging
 import time
+from collections.abc import Callable
 
 import sqlalchemy as sa
 
 from tasks.app import app
 from tasks.steps import model_for
 from tasks.worker import Done, engine, settings, work_on
-from weavegen.environment.client import BlockBrief, Environment, remove
+from weavegen.environment.client import Ask, BlockBrief, Environment, remove
 from weavegen.environment.sandbox import Limits
 from weavegen.errors import EnvironmentFailure
-from weavegen.steps import Execute
-from weavegen.store import blocks, environments
+from weavegen.pool.client import ModelClient
+from weavegen.steps import Execute, Executed, Failure
+from weavegen.store import blocks, environments, steps, traces
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import Fixed
+
+log = logging.getLogger(__name__)
+MOST_DEATHS = 6
+"""Of a trace's environments; one more and the trace fails. A block that kills its process costs two."""
 
 
 @app.task(name="weavegen.execute")
@@ -30,14 +37,8 @@ def in_environment(held: Claimed) -> Done:
     assert isinstance(step, Execute)
     with single().connect() as conn:
         fixed = engine().fixed(conn, held.trace_id)
-    if step.op == "bootstrap":
-        step = Execute(op="bootstrap", source=fixed.bootstrap)
     model = model_for(held.trace_id, fixed.model)
     asked = 0.0
-
-    def since(index: int) -> list[BlockBrief]:
-        with single().connect() as conn:
-            return [BlockBrief(*row) for row in blocks.briefs(conn, held.trace_id, index)]
 
     def ask(prompts: list[str]) -> list[tuple[float, float]]:
         nonlocal asked
@@ -47,8 +48,17 @@ def in_environment(held: Claimed) -> Done:
         return answers
 
     began = time.monotonic()
-    limits = dataclasses.replace(Limits(), seconds=fixed.settings.callback_seconds)
-    executed = environment(held.trace_id, fixed, model.model).execute(held.id, step, since, ask, limits)
+    try:
+        executed = perform(held, step, fixed, model, ask)
+    except EnvironmentFailure:
+        # Something may have killed it from outside; a block that kills its own process will do so again.
+        try:
+            executed = perform(held, step, fixed, model, ask)
+        except EnvironmentFailure as error:
+            if step.op != "run":
+                raise
+            failure = Failure(type="EnvironmentFailure", message=str(error), traceback=str(error), stage="process")
+            executed = Executed(error=failure)
     elapsed = time.monotonic() - began
 
     def save(conn: sa.Connection) -> None:
@@ -59,31 +69,84 @@ def in_environment(held: Claimed) -> Done:
     return Done(executed, save, model_seconds=asked, environment_seconds=elapsed - asked)
 
 
-def environment(trace_id: int, fixed: Fixed, model: str) -> Environment:
-    """The trace's environment, started if it never was. Raises EnvironmentFailure if it has died."""
-    config = settings()
-    if found := Environment.find(config, trace_id):
+def perform(held: Claimed, step: Execute, fixed: Fixed, model: ModelClient, ask: Ask) -> Executed:
+    """Do one step in the trace's environment, which is started or rebuilt first where it must be."""
+    place = environment(held.trace_id, fixed, model, ask)
+    return place.execute(held.id, whole(step, fixed), since(held.trace_id), ask, limits(fixed))
+
+
+def whole(step: Execute, fixed: Fixed) -> Execute:
+    """The step with the bootstrap's text, which the journal does not repeat."""
+    return Execute(op="bootstrap", source=fixed.bootstrap) if step.op == "bootstrap" else step
+
+
+def limits(fixed: Fixed) -> Limits:
+    return dataclasses.replace(Limits(), seconds=fixed.settings.callback_seconds)
+
+
+def since(trace_id: int, until: object = None) -> Callable[[int], list[BlockBrief]]:
+    """What an environment asks for the blocks that it does not know."""
+
+    def read(index: int) -> list[BlockBrief]:
         with single().connect() as conn:
-            if environments.host(conn, trace_id) is None:  # its starter was killed before it could note it
-                environments.opened(conn, trace_id, config.host, found.pid, config.sandbox)
-        return found
+            return [BlockBrief(*row) for row in blocks.briefs(conn, trace_id, index, until)]
+
+    return read
+
+
+def environment(trace_id: int, fixed: Fixed, model: ModelClient, ask: Ask) -> Environment:
+    """The trace's environment; started if it never was, rebuilt if it has died. Raises EnvironmentFailure."""
+    config = settings()
+    found = Environment.find(config, trace_id)
     with single().connect() as conn:
         host = environments.host(conn, trace_id)
+        if found:
+            if host is None:  # its starter was killed before it could note it
+                environments.opened(conn, trace_id, config.host, found.pid, config.sandbox)
+            return found
         if host is not None:
             environments.closed(conn, trace_id)
-    if host is not None:
-        raise EnvironmentFailure(f"the environment process on {host} died")
+        deaths = environments.deaths(conn, trace_id)
+        past = steps.executed(conn, trace_id)
+    if deaths > MOST_DEATHS:
+        raise EnvironmentFailure(f"the environment process died {deaths} times")
+    remove(config, trace_id)
+    budget = fixed.settings.time_budget
     started = Environment.start(
-        config,
-        trace_id,
-        seed=fixed.seed,
-        params=fixed.params,
-        budget=fixed.settings.time_budget,
-        model_name=model,
+        config, trace_id, seed=fixed.seed, params=fixed.params, budget=budget, model_name=model.model
     )
+    rebuild(started, trace_id, fixed, past, ask)
     with single().connect() as conn:
         environments.opened(conn, trace_id, config.host, started.pid, config.sandbox)
     return started
+
+
+def rebuild(place: Environment, trace_id: int, fixed: Fixed, past: list[steps.Deed], ask: Ask) -> None:
+    """Do again, in an empty workspace, all that the trace's last environment did; say where it came out otherwise.
+
+    Only what killed a process is left out. Equal seeds make equal processes, as far as the trace's code lets them.
+    """
+    otherwise = []
+    for deed in past:
+        if deed.result.error is not None and deed.result.error.stage == "process":
+            continue
+        again = place.execute(
+            deed.id, whole(deed.step, fixed), since(trace_id, deed.claimed_at), ask, limits(fixed)
+        )
+        if outcome(again) != outcome(deed.result):
+            otherwise.append(str(deed.id))
+    if past:
+        came = f"steps {', '.join(otherwise)} came out otherwise" if otherwise else "all came out as before"
+        log.warning("trace %d: environment rebuilt, %d steps done again, %s", trace_id, len(past), came)
+        with single().connect() as conn:
+            traces.event(conn, trace_id, "environment rebuilt", f"{len(past)} steps done again: {came}")
+
+
+def outcome(executed: Executed) -> object:
+    """What two runs of one step must share to be called equal."""
+    error = None if executed.error is None else executed.error.type
+    evaluated = [(one.title, one.value, one.error is None) for one in executed.evaluations]
+    return error, executed.registered, executed.value, executed.views, evaluated
 
 
 @app.task(name="weavegen.close")

@@ -1,7 +1,10 @@
 """Equal seeds give equal traces, with one worker, with eight, and with workers killed at any moment."""
 
+import contextlib
 import itertools
+import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -94,3 +97,66 @@ def test_killed_workers_lose_and_double_nothing(
     assert killed == KILLS
     assert alone.sql("select distinct status from traces where job_id = :job", job=job) == [("ended",)]
     assert alone.bodies(job) == undisturbed
+
+
+def test_killed_environments_are_rebuilt(alone: Installation, undisturbed: list[tuple[object, ...]]) -> None:
+    worker = alone.worker("lasting", queues(alone), concurrency=4)
+    killed: set[int] = set()
+    try:
+        job = play(alone)
+        deadline = time.monotonic() + 120
+        while alone.sql("select 1 from traces where job_id = :job and status in ('queued', 'running')", job=job):
+            assert time.monotonic() < deadline, alone.logs()
+            for trace, pid in alone.sql(
+                """
+                select t.id, e.pid from traces t join environments e on e.trace_id = t.id
+                where t.job_id = :job and e.closed_at is null and t.status = 'running' and t.ticks >= 1
+                """,
+                job=job,
+            ):
+                if trace not in killed:
+                    killed.add(trace)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+    finally:
+        kill(worker)
+    assert len(killed) == TRACES
+    rebuilt = alone.sql(
+        "select detail from events e join traces t on t.id = e.trace_id "
+        "where t.job_id = :job and e.kind = 'environment rebuilt'",
+        job=job,
+    )
+    assert rebuilt
+    assert all(detail.endswith("all came out as before") for [detail] in rebuilt)
+    assert alone.bodies(job) == undisturbed
+
+
+SUICIDAL = """
+import os
+
+def action_start(self):
+    main = agent.subagent("main", None, "Stay alive", {}, 5)
+    main.add_observation_view("Look", lambda self: os._exit(1) if agent.current_block_index() > 10 else "alive")
+
+self.add_action("Start", action_start)
+"""
+
+
+def test_a_trace_that_keeps_killing_its_process_ends_with_the_reason(alone: Installation) -> None:
+    file = alone.home / "suicidal.py"
+    file.write_text(SUICIDAL)
+    worker = alone.worker("patient", queues(alone), concurrency=4)
+    try:
+        job = int(alone.json("enqueue", file, "--ticks", "4", "--seed", "1")["job"])
+        alone.wait(job)
+    finally:
+        kill(worker)
+    [(status, kind, failure)] = alone.sql(
+        "select status, failure_kind, failure from traces where job_id = :job", job=job
+    )
+    assert (status, kind) == ("failed", "environment")
+    assert "died" in failure
+    assert alone.sql(
+        "select count(*) > 10 from blocks b join traces t on t.id = b.trace_id where job_id = :j", j=job
+    )

@@ -61,8 +61,9 @@ def outcome_table(action: Executed | None, evaluations: Sequence[Evaluated]) -> 
 def doom_loop(repeats: int) -> str:
     """What the agent is told when it does the same again and again."""
     return (
-        f"Doom loop: the last {repeats} ticks had the same action and the same outcome. Doing it once more will change\n"
-        "nothing. Say what each of these ticks was meant to change and why it did not, then do something else."
+        f"Doom loop: the last {repeats} ticks had the same action and the same outcome. Doing it once more will\n"
+        "change nothing. Say what each of these ticks was meant to change and why it did not. Then do\n"
+        "something else."
     )
 
 

@@ -36,9 +36,9 @@ def up(
 
 @app.command()
 def down(json: Json = False) -> None:
-    """End what `up` started, workers first. Finished traces stay; queued ones go on after the next `up`.
+    """End what `up` started, workers first. Traces stay; those that are not over go on after the next `up`.
 
-    Running ones lose the live process that they work in: let them end first, or `cancel` them.
+    Their live processes are rebuilt then, by doing again what they had done.
 
     Example: weavegen down
     """

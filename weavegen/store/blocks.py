@@ -88,14 +88,14 @@ def recalled(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, 
     return [seeded[hit.id] if hit.example else found[hit.id] for hit in hits]
 
 
-def briefs(conn: sa.Connection, trace_id: int, first: int) -> Sequence[Any]:
-    """Rows (index, type, body) from index `first` on: what an environment knows of the trace."""
+def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) -> Sequence[Any]:
+    """Rows (index, type, body) from index `first` on, recorded before `until`: what an environment knows."""
     query = (
         sa.select(BLOCKS.c.index, BLOCKS.c.type, BLOCKS.c.body)
         .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first)
         .order_by(BLOCKS.c.index)
     )
-    return conn.execute(query).all()
+    return conn.execute(query if until is None else query.where(BLOCKS.c.created_at < until)).all()
 
 
 def drop_from(conn: sa.Connection, trace_id: int, first: int) -> int:

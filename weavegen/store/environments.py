@@ -44,6 +44,14 @@ def closed(conn: sa.Connection, trace_id: int) -> None:
     )
 
 
+def deaths(conn: sa.Connection, trace_id: int) -> int:
+    """How many environments of a trace are gone."""
+    query = sa.select(sa.func.count()).where(
+        ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_not(None)
+    )
+    return int(conn.execute(query).scalar_one())
+
+
 def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[tuple[int, str]]:
     """(trace id, host) of the open environments whose trace is over; of one trace only, if given."""
     query = (

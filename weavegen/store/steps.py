@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from weavegen import journal
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
-from weavegen.steps import Execute, Retrieve, Sample, Score, Step
+from weavegen.steps import Execute, Executed, Retrieve, Sample, Score, Step
 from weavegen.store import models as m
 from weavegen.store.models import StepStatus, TraceStatus
 
@@ -213,6 +213,34 @@ def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[
         else:
             entries.append(journal.Entry(step))
     return entries, {ordinal: row.id for ordinal, row in enumerate(rows)}
+
+
+@dataclass(frozen=True)
+class Deed:
+    """An Execute step that was done, for a new environment to do again."""
+
+    id: int
+    step: Execute
+    result: Executed
+    claimed_at: Any
+
+
+def executed(conn: sa.Connection, trace_id: int) -> list[Deed]:
+    """All that a trace's environment has done, in order."""
+    rows = conn.execute(
+        sa.select(STEPS.c.id, STEPS.c.request, STEPS.c.result, STEPS.c.claimed_at)
+        .where(STEPS.c.trace_id == trace_id, STEPS.c.kind == "execute", STEPS.c.status == StepStatus.DONE)
+        .order_by(STEPS.c.tick, STEPS.c.run, STEPS.c.ordinal)
+    )
+    return [
+        Deed(
+            row.id,
+            journal.decode_step("execute", row.request),  # type: ignore[arg-type]
+            journal.decode_result("execute", row.result),
+            row.claimed_at,
+        )
+        for row in rows
+    ]
 
 
 def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:
