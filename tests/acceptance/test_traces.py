@@ -2,6 +2,7 @@
 
 import ast
 import json
+import time
 
 import pytest
 from celery import Celery
@@ -155,3 +156,13 @@ def test_a_cancelled_job_ends_at_once(installation: Installation) -> None:
     job = installation.json("enqueue", TICTACTOE, "-n", "3", "--until", "5M")["job"]
     assert installation.json("cancel", str(job)) == {"job": job, "cancelled": 3}
     assert installation.sql("select distinct status from traces where job_id = :job", job=job) == [("cancelled",)]
+
+
+def test_a_job_goes_on_after_down_and_up(installation: Installation) -> None:
+    job = installation.json("enqueue", TICTACTOE, "-n", "4", "--ticks", "12")["job"]
+    while installation.sql("select sum(blocks) < 40 from traces where job_id = :job", job=job) == [(True,)]:
+        time.sleep(0.1)
+    assert installation.cli("down").returncode == 0
+    assert installation.cli("up").returncode == 0
+    installation.wait(job)
+    assert installation.sql("select distinct status from traces where job_id = :job", job=job) == [("ended",)]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 from celery import Celery
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
 import weavegen
 from weavegen.config import Config
@@ -17,6 +19,7 @@ from weavegen.environment import client as environments
 from weavegen.errors import UsageError
 from weavegen.services import folders, postgres, processes, redis, schema
 from weavegen.services.processes import Service
+from weavegen.store import steps
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +150,12 @@ def _broker(config: Config) -> Part:
     if config.broker_url is not None:
         redis.check(config)
         return Part(name="redis", started=False)
-    return _part(config, redis.NAME, started=redis.start(config))
+    started = redis.start(config)
+    if started:
+        engine = create_engine(postgres.database_url(config), poolclass=NullPool)
+        with engine.begin() as conn:
+            steps.broker_is_new(conn)
+    return _part(config, redis.NAME, started=started)
 
 
 def _part(config: Config, name: str, *, started: bool) -> Part:

@@ -181,6 +181,13 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
     return [Message(row.id, row.kind, row.queue, row.label) for row in rows]
 
 
+def broker_is_new(conn: sa.Connection) -> None:
+    """Have the sweeper send every ready step at once: the broker that had their messages is gone."""
+    conn.execute(
+        sa.update(STEPS).where(STEPS.c.status == StepStatus.READY).values(send_after=sa.func.clock_timestamp())
+    )
+
+
 OPEN = (StepStatus.READY, StepStatus.RUNNING)
 
 
