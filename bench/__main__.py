@@ -4,8 +4,8 @@ import sys
 
 from rich.console import Console
 
-from bench import engine
+from bench import engine, lint
 from bench.bars import report
 
 console = Console(highlight=False, width=120)
-sys.exit(report(console, engine.run(console)))
+sys.exit(report(console, [*lint.run(console), *engine.run(console)]))

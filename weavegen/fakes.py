@@ -40,21 +40,23 @@ def _suspicious(text: str) -> bool:
 
 
 def without_fakes(text: str) -> tuple[str, int | None]:
-    """Python `text` less its fakes, and where in it the first fake `#endblock` or `#startblock` stood, if any."""
+    """`text`, which is Python, less its fakes; and where the first fake end of a block stood that follows code."""
     if not _suspicious(text):
         return text, None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     end: tuple[int, int] | None = None
     dropped: set[int] = set()
+    code = False
     for token in tokenize.generate_tokens(io.StringIO(text, newline="\n").readline):
+        code = code or token.type not in (tokenize.COMMENT, tokenize.NL)
         if token.type == tokenize.COMMENT and is_fake(token.string):
             row, column = token.start
             before = lines[row - 1][:column].rstrip()
             lines[row - 1] = before
             if not before:
                 dropped.add(row - 1)
-            if end is None and _END.match(token.string.translate(_DISGUISES)):
+            if code and end is None and _END.match(token.string.translate(_DISGUISES)):
                 end = (row - 1, len(before))
     left = "\n".join(line for row, line in enumerate(lines) if row not in dropped)
     if end is None:

@@ -2,74 +2,74 @@
 
 import ast
 import re
+import unicodedata
+import warnings
 
-from weavegen.blocks import CALLBACK, PROSE, BlockType
+from weavegen.blocks import PROSE, BlockType
+from weavegen.fakes import without_fakes
+from weavegen.shapes import GRAMMARS, fit
 
-FAKE_LABEL = re.compile(r"^[ \t]*#\s*q\s*:.*\n?", re.MULTILINE | re.IGNORECASE)
-"""A comment that imitates the evaluator's notation."""
+MARKS = 500
+"""Python normalises names; the time for it grows with the square of the combining marks in a row."""
+
+_NO_ASCII = re.compile(rf"[^\x00-\x7f]{{{MARKS},}}")
 
 
-def registration(node: ast.stmt, method: str) -> ast.Call | None:
-    """The call `self.<method>(...)` that a top-level statement is, or None."""
-    if (
-        isinstance(node, ast.Expr)
-        and isinstance(call := node.value, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == method
-        and isinstance(call.func.value, ast.Name)
-    ):
-        return call
-    return None
+def check_marks(text: str) -> None:
+    """Raises ValueError where a text would keep Python's parser busy for minutes."""
+    for run in () if text.isascii() else _NO_ASCII.findall(text):
+        count = 0
+        for sign in run:
+            count = count + 1 if unicodedata.combining(sign) else 0
+            if count >= MARKS:
+                raise ValueError(f"more than {MARKS} combining marks in a row")
+
+
+def parse(text: str) -> ast.Module:
+    """Python's own parser, without its warnings. Raises what `ast.parse` does."""
+    check_marks(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def parses(text: str) -> bool:
+    try:
+        parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def rewrite(type: BlockType, text: str, tree: ast.Module) -> str:
-    """The first string of a prose block; the first function and its registration of a callback block.
+    """The legal structure of `text`, which compiles to `tree`: what the type's grammar takes.
 
-    Everything else goes: other definitions, text after the block, fake `#q:` lines. Where the block has none
-    of its legal structure, only the fake lines go.
+    Everything else goes: other definitions, text after the block, fake lines. Where the block has none of
+    its legal structure, only the fakes go. A legal block comes back as it is, byte for byte.
     """
-    if type in PROSE:
-        for node in tree.body:
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                literal = ast.get_source_segment(text, node)
-                if literal is not None and isinstance(node.value.value, str):
-                    return literal
-    elif type in CALLBACK:
-        function = next((n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)), None)
-        if function is not None:
-            method = "add_action" if type is BlockType.ACTION else "add_evaluation"
-            calls = [node for node in tree.body if registration(node, method)]
-            kept = _own(calls, function.name)
-            if tree.body == [function, *kept]:  # legal as it is: not a byte of it is changed but for fakes
-                return _without_fakes(text).strip("\n")
-            return "\n".join([_source(text, function), *(_source(text, call) for call in kept)])
-    return _without_fakes(text).strip("\n")
+    honest, end = without_fakes(text)
+    if end is not None and parses(honest[:end]):
+        honest = honest[:end]
+        tree = parse(honest)
+    kept = fit(type, tree.body)[0] if type in GRAMMARS else []
+    if not kept or (kept == tree.body and type not in PROSE):  # of prose the comments go, too
+        return honest.strip("\n")
+    if honest != text:  # less some comments: the same statements, but in other places
+        text = honest
+        kept, _ = fit(type, parse(text).body)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
+    left = "\n".join(_source(lines, node) for node in kept)
+    return left if parses(left) else text.strip("\n")
 
 
-def _own(calls: list[ast.stmt], name: str) -> list[ast.stmt]:
-    """The one registration to keep: that of the function if there is one, else the first."""
-    for call in calls:
-        if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(call)):
-            return [call]
-    return calls[:1]
-
-
-def _source(text: str, node: ast.stmt) -> str:
-    segment = ast.get_source_segment(text, node)
-    decorators = getattr(node, "decorator_list", [])
-    if decorators:
-        lines = text.split("\n")
-        segment = "\n".join(lines[decorators[0].lineno - 1 : node.end_lineno])
-    return _without_fakes(segment or "")
-
-
-def _without_fakes(source: str) -> str:
-    """`source` less the comments that imitate labels; a match inside a string literal stays."""
-    if not FAKE_LABEL.search(source):
-        return source
-    stripped = FAKE_LABEL.sub("", source)
-    try:
-        same = ast.dump(ast.parse(stripped)) == ast.dump(ast.parse(source))
-    except SyntaxError:
-        return source
-    return stripped if same else source
+def _source(lines: list[bytes], node: ast.stmt) -> str:
+    """The text of a statement with its decorators. `ast.get_source_segment` would split all lines each time."""
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    first, start = node.lineno - 1, node.col_offset
+    if decorators := getattr(node, "decorator_list", None):
+        first, start = decorators[0].lineno - 1, 0
+    segment = lines[first : node.end_lineno]
+    segment[-1] = segment[-1][: node.end_col_offset]
+    segment[0] = segment[0][start:]
+    return b"\n".join(segment).decode()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weavegen import context, prompts
+from weavegen import context, prompts, query
 from weavegen.blocks import PROSE, Block, BlockType
 from weavegen.lint import lint
 from weavegen.render import render_block, render_header
@@ -176,12 +176,12 @@ def test_a_stem_is_carried_on() -> None:
 
 
 @pytest.mark.parametrize("shown", [OPEN, "a lamp"])
-def test_a_query_for_retrieval(shown: str) -> None:
-    prompt = base(BlockType.ACTION, shown).replace("type: action", "type: query")
-    text = complete.cut(policies.write(read(prompt), 1, 0), context.STOP, 99)[0]
-    line = text.splitlines()[0]
-    assert len(line.split()) >= 12
-    assert "+" in line
+def test_queries_for_retrieval_parse_more_often_than_not(shown: str) -> None:
+    situation = read(base(BlockType.ACTION, shown) + "#bm25_query ")
+    lines = [complete.cut(policies.write(situation, 1, n), context.QUERY_STOP, 99)[0] for n in range(80)]
+    parsed = [found for line in lines if (found := query.parse(line)) is not None]
+    assert 55 <= len(parsed) < 80
+    assert all(len(found.words) >= 8 and found.unwanted for found in parsed)
 
 
 def test_the_option_question_is_mostly_answered_no() -> None:

@@ -1,0 +1,5 @@
+def action_go(self)
+    move(1)
+# q: Is this good? Yes. (99%)
+	#Q: And this? Yes. (99%)
+self.add_action("Go", action_go)

@@ -1,0 +1,2 @@
+def action_go(self):
+    value = move(

@@ -1,0 +1,5 @@
+```python
+def action_go(self):
+    assert move(1), "Did we move?"
+self.add_action("Go", action_go)
+```

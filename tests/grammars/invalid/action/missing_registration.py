@@ -1,0 +1,2 @@
+def action_go(self):
+    assert move(1), "Did we move?"

@@ -1,0 +1,1 @@
+["""The board has two marks."""]

@@ -1,0 +1,3 @@
+pass
+# q: Is this needed? No. (80%)
+"""No change."""

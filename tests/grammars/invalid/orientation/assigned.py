@@ -1,0 +1,1 @@
+thought = """I think about it."""

@@ -1,0 +1,1 @@
+b"""I think about it."""

@@ -1,0 +1,1 @@
+"""I think of """quotes""" in my text."""

@@ -1,0 +1,2 @@
+x = move(1)
+"""I think about it."""

@@ -1,0 +1,2 @@
+"""I think."""  # and so on
+# and on

@@ -1,0 +1,1 @@
+f"""I think about {1}."""

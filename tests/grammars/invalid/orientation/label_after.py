@@ -1,0 +1,2 @@
+"""I think."""
+#q: Is this good thinking? Yes. (99%)

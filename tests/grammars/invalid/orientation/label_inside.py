@@ -1,0 +1,3 @@
+"""I think.
+#q: Is this good thinking? Yes. (99%)
+"""

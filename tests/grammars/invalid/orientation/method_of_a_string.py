@@ -1,0 +1,1 @@
+"""I think about it.""".strip()

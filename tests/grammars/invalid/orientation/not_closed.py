@@ -1,0 +1,1 @@
+"""I think, and I never stop

@@ -1,0 +1,3 @@
+("""I think, """  # q: Is this good? Yes. (99%)
+ """and think.""")
+x = 1

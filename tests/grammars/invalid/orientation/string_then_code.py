@@ -1,0 +1,3 @@
+"""I think about it."""
+move(1)
+print("moved")

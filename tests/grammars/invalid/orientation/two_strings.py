@@ -1,0 +1,2 @@
+"""I think about it."""
+"""And about this."""

@@ -1,0 +1,3 @@
+"""
+That went the wrong way: the title promised a corner, the code took the centre.
+"""

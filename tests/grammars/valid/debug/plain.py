@@ -1,0 +1,1 @@
+"""The traceback says KeyError: 'board'. I had read the key from the error answer. Next time I check first."""

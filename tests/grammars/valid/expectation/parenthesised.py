@@ -1,0 +1,2 @@
+("""The file exists,"""
+ """ and it has three lines.""")

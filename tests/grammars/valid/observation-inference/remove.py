@@ -1,0 +1,1 @@
+self.remove_observation_view("Free cells")

@@ -1,0 +1,1 @@
+"""WHAT I KNOW: the server answers on port 8000, the board has nine cells, I play X. The answer to my last move was a 4xx error: the cell was taken. (So I read `free` first.) f(x) = [1, 2, {3}]; 50% of all \\ backslashes \" are escaped."""

@@ -1,0 +1,1 @@
+'''He said: """Well""", and then "no". It's \'fine\'.'''

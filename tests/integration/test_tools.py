@@ -1,0 +1,199 @@
+"""The tools in a real box: opened and used by actions, seen in the views of the next tick."""
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weavegen import config as configuration
+from weavegen.environment.client import Environment
+from weavegen.steps import Execute, Executed
+
+EMPTY = "def action_nothing(self):\n    return 1\n\nself.add_action('Nothing', action_nothing)\n"
+step_ids, trace_ids = itertools.count(1), itertools.count(1)
+Act = Callable[[str], Executed]
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[Environment]:
+    with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
+        Path(home).chmod(0o711)
+        environment = Environment.start(configuration.load({"WEAVEGEN_HOME": home}), 1, seed=5)
+        assert environment.execute(next(step_ids), Execute(op="bootstrap", source=EMPTY)).error is None
+        yield environment
+        environment.stop(keep_workspace=False)
+
+
+@pytest.fixture
+def act(environment: Environment) -> Iterator[Act]:
+    """Runs an action with this body. Closes all tools in the end."""
+
+    def act(body: str) -> Executed:
+        lines = "".join(f"    {line}\n" for line in body.splitlines())
+        source = f"def action_test(self):\n{lines}\nself.add_action('Test', action_test)\n"
+        step = Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
+        return environment.execute(next(step_ids), step)
+
+    yield act
+    assert act("for tool in list(self.tools.values()):\n    tool.close()\nreturn len(self.tools)").value == 0
+    assert views(environment) == {}
+
+
+def views(environment: Environment) -> dict[str, str]:
+    shown = environment.execute(next(step_ids), Execute(op="begin")).views
+    assert [view.error for view in shown] == [None] * len(shown)
+    return {view.title: str(view.text) for view in shown}
+
+
+def value(executed: Executed) -> Any:
+    assert executed.error is None, executed.error
+    return executed.value
+
+
+class TestEditor:
+    def test_it_writes_and_shows(self, environment: Environment, act: Act) -> None:
+        body = (
+            "from tools.editor import WeaveEditor\n"
+            "editor = WeaveEditor(self, 'story.txt')\neditor.append('one\\ntwo\\n')\neditor.edit(2, 2, 'zwei')\n"
+            "self.tools['editor-/app/story.txt'].unidiff_edit('@@ -1 +1 @@\\n-one\\n+eins\\n')\n"
+            "return open('story.txt').read()"
+        )
+        assert value(act(body)) == "eins\nzwei\n"
+        shown = "/app/story.txt: 2 lines, 10 characters\n>1 | eins\n 2 | zwei"
+        assert views(environment) == {"WeaveEditor (/app/story.txt)": shown}
+
+    @pytest.mark.parametrize("path", ["/app/tools/editor.py", "/app/locked", "/usr/share/new.txt"])
+    def test_files_that_may_not_be_written(self, act: Act, path: str) -> None:
+        error = act(
+            "import os\nfrom tools.editor import WeaveEditor\n"
+            "if not os.path.exists('locked'):\n    open('locked', 'x').close()\n    os.chmod('locked', 0o444)\n"
+            f"WeaveEditor(self, {path!r}).append('x')"
+        ).error
+        assert error is not None
+        assert error.type == "PermissionError"
+        assert "may not be written to" in error.message
+
+
+class TestNano:
+    def test_the_newest_is_called_nano(self, act: Act) -> None:
+        if shutil.which("nano") is not None:
+            body = (
+                "from tools.nano import WeaveNano\none, two = WeaveNano(self, '1'), WeaveNano(self, '2')\n"
+                "first = self.tools['nano'] is two\ntwo.close()\n"
+                "return [first, self.tools['nano'] is one, sorted(self.tools)]"
+            )
+            assert value(act(body)) == [True, True, ["nano", "nano-/app/1"]]
+
+    def test_it_edits_and_saves_a_file(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            "from tools.nano import WeaveNano\n"
+            "nano = WeaveNano(self, 'poem.txt')\n"
+            "nano.send_commands(['Roses; are;', 'Enter'])\n"
+            "nano.send_commands(['-- blue', 'C-a', 'C-k', 'end é', 'C-o', 'Enter', 'C-c'])\n"
+            "assert self.tools['nano'] is self.tools['nano-/app/poem.txt'] is nano\n"
+            "return open('poem.txt').read()"
+        )
+        if shutil.which("nano") is None:
+            assert executed.error is not None
+            assert executed.error.message == "nano is not installed: install the package nano on the host"
+            return
+        assert value(executed) == "Roses; are;\nend é\n"
+        shown = views(environment)["WeaveNano (/app/poem.txt)"]
+        assert "80x24, the cursor is in row 3, column 6" in shown
+        assert "\nRoses; are;\nend é\n" in shown
+        closing = "nano = self.tools['nano']\nnano.send_keys('C-x')\nreturn nano.get_screen_text()"
+        assert "the program has ended" in value(act(closing))
+        again = act("self.tools['nano'].send_keys('x')").error
+        assert again is not None
+        assert "nano has ended: close this tool" in again.message
+
+
+class TestOtherPrograms:
+    # Stands in for a program that may be missing: shows what it gets, and ends with `q`.
+    FAKE = (
+        "from tools.terminal import Terminal\n"
+        "class Echo(Terminal):\n"
+        "    programs, package = ('sh',), 'dash'\n"
+        "    def __init__(self, agent):\n"
+        '        script = \'echo ready; while read line; do [ "$line" = q ] && exit 3; echo "got $line"; done\'\n'
+        "        super().__init__(agent, 'Echo', 'echo', arguments=('-c', script))\n"
+    )
+
+    def test_a_program_of_lines(self, environment: Environment, act: Act) -> None:
+        body = self.FAKE + (
+            "echo = Echo(self)\necho.send_command('hello\\n')\necho.send_keys('Enter\\n')\n"
+            "echo.send_keys('x' * 100)\necho.send_keys('Enter')\n"
+            "echo.pane.send_keys('from the pane')\n"
+            "return ['got from the' in echo.pane.capture_pane(start=0, end='-'), echo.pane.capture_pane()[:3]]"
+        )
+        assert value(act(body)) == [True, ["ready", "hello", "got hello"]]
+        assert "got Enter" in views(environment)["Echo"]
+        assert "its last screen" in value(
+            act("self.tools['echo'].send_keys('q\\n')\nreturn self.tools['echo'].render()")
+        )
+
+    def test_a_program_that_ends_at_once(self, act: Act) -> None:
+        body = (
+            "from tools.terminal import Terminal\n"
+            "class Broken(Terminal):\n    programs, package = ('sh',), 'dash'\n"
+            "Broken(self, 'Broken', 'broken', arguments=('-c', 'echo no map; exit 1'))"
+        )
+        error = act(body).error
+        assert error is not None
+        assert error.message == "broken ended as soon as it was started. no map"
+
+    @pytest.mark.parametrize(
+        ("module", "name", "package", "arguments"),
+        [
+            ("emacs", "WeaveEmacs", "emacs-nox", ""),
+            ("emacs", "WeaveEmacs", "emacs-nox", ", 'a.txt'"),
+            ("nethack", "WeaveNethack", "nethack-console", ""),
+        ],
+    )
+    def test_emacs_and_nethack(
+        self, environment: Environment, act: Act, module: str, name: str, package: str, arguments: str
+    ) -> None:
+        executed = act(f"from tools.{module} import {name}\n{name}(self{arguments})\nreturn list(self.tools)")
+        if executed.error is not None and executed.error.type == "FileNotFoundError":
+            assert (
+                executed.error.message == f"{module} is not installed: install the package {package} on the host"
+            )
+            assert views(environment) == {}
+        else:
+            assert module in value(executed)
+            assert len(views(environment)) == 1
+
+    def test_many_at_once(self, environment: Environment, act: Act) -> None:
+        body = self.FAKE.replace("'Echo', 'echo'", "'Echo ' + str(n), 'echo' + str(n)").replace(
+            "agent):", "agent, n):"
+        )
+        assert value(act(body + "for n in range(8):\n    Echo(self, n).send_command('%d\\n' % n)\nreturn 1")) == 1
+        assert [f"got {n}" in text for n, text in enumerate(views(environment).values())] == [True] * 8
+
+
+class TestGameAndBrowser:
+    def test_zombie_game(self, environment: Environment, act: Act) -> None:
+        body = (
+            "from tools.weave_zombie_game import WeaveZombieGame\n"
+            "game = WeaveZombieGame(self)\ngame.send_command('scavenge')\ngame.send_command('go square')\n"
+            "return self.tools['zombie_game'].state"
+        )
+        state = value(act(body))
+        assert (state["place"], state["hour"], state["locations_explored"]) == ("square", 10, 2)
+        assert "> go square" in views(environment)["WeaveZombieGame"]
+
+    def test_browser(self, environment: Environment, act: Act) -> None:
+        body = (
+            "import threading, http.server\nfrom tools.browser import WeaveBrowser\n"
+            "open('index.html', 'w').write('<h1>Hi</h1><a href=poem.html>a poem</a>')\n"
+            "class Handler(http.server.SimpleHTTPRequestHandler):\n    def log_message(self, *args): pass\n"
+            "server = http.server.ThreadingHTTPServer(('127.0.0.1', 8000), Handler)\n"
+            "threading.Thread(target=server.serve_forever, daemon=True).start()\n"
+            "return WeaveBrowser(self, 'localhost:8000').links()"
+        )
+        assert value(act(body)) == [[1, "a poem", "http://localhost:8000/poem.html"]]
+        assert "# Hi\n\na poem [1]" in views(environment)["WeaveBrowser"]

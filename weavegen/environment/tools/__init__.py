@@ -1,0 +1,1 @@
+"""Tools that I can open: each is a window on something, shown before every tick until I close it."""
