@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,14 @@ class Figure:
         return self.value <= self.at_most if self.at_most is not None else None
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Group:
+    """A table below its title, which may be wider than it."""
+    made = Table(box=None, header_style="bold", pad_edge=False)
     for number, column in enumerate(columns):
         made.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:
         made.add_row(*(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row))
-    return made
+    return Group(Text(title, style="italic"), made)
 
 
 def report(console: Console, figures: Sequence[Figure]) -> int:

@@ -1,7 +1,6 @@
 """Shapes, rewriting and the prefix check: the cases of tests/grammars, and texts that nobody wrote."""
 
 import ast
-import os
 import time
 import tomllib
 from pathlib import Path
@@ -203,10 +202,3 @@ def test_a_megabyte_neither_crashes_nor_hangs(text: str) -> None:
             assert "# q:" not in verdict.rewritten
     viable_prefix(BlockType.ACTION, text)
     assert time.process_time() - began < 30
-
-
-@pytest.mark.skipif(bool(os.environ.get("CI")), reason="a figure, not a behaviour: `make bench` has the bar")
-def test_a_round_of_candidates_is_linted_in_a_moment() -> None:
-    from bench.lint import candidates, measure
-
-    assert measure(candidates("as they come")) < 1000
