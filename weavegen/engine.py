@@ -136,18 +136,16 @@ class Engine:
     ) -> Locked:
         """Apply the new effects. Returns the trace's row as it is now."""
         drafts = [(effect, block) for effect, block in advance.effects if isinstance(effect, Append) and block]
-        for effect, _ in advance.effects:
-            if isinstance(effect, Reward):
-                traces.reward_tick(conn, trace.id, start.tick, effect.reward)
-            elif isinstance(effect, Note):
-                traces.event(conn, trace.id, effect.kind, effect.detail)
         if drafts:
             size = blocks.append(conn, trace.id, start.tick, drafts, ids)
             trace = replace(trace, blocks=trace.blocks + len(drafts), bytes=trace.bytes + size)
             traces.update(conn, trace.id, blocks=trace.blocks, bytes=trace.bytes)
         for effect, _ in advance.effects:
             if isinstance(effect, Reward):
+                traces.reward_tick(conn, trace.id, start.tick, effect.reward)
                 blocks.give(conn, trace.id, effect)
+            elif isinstance(effect, Note):
+                traces.event(conn, trace.id, effect.kind, effect.detail)
         return trace
 
     def _restart(self, conn: sa.Connection, trace: Locked, start: journal.Start, run: int, reason: str) -> Locked:
@@ -163,28 +161,12 @@ class Engine:
         return traces.lock(conn, trace.id)
 
     def _end(self, conn: sa.Connection, trace: Locked, because: str, returned: Any) -> None:
-        traces.update(
-            conn,
-            trace.id,
-            status=TraceStatus.ENDED,
-            ended_because=because,
-            returned=returned,
-            finished_at=sa.func.clock_timestamp(),
-        )
-        traces.event(conn, trace.id, "ended", because)
+        traces.finish(conn, trace.id, TraceStatus.ENDED, because, ended_because=because, returned=returned)
 
     def _fail(self, conn: sa.Connection, trace: Locked, kind: str, reason: str, evidence: str | None) -> None:
         steps.void(conn, trace.id)
         line = " ".join(reason.split())[:500]
-        traces.update(
-            conn,
-            trace.id,
-            status=TraceStatus.FAILED,
-            failure_kind=kind,
-            failure=line,
-            finished_at=sa.func.clock_timestamp(),
-        )
-        traces.event(conn, trace.id, "failed", evidence or line)
+        traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, failure_kind=kind, failure=line)
 
 
 def spent_budget(trace: Locked, start: journal.Start, settings: Settings, now: float) -> str | None:

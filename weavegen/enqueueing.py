@@ -135,13 +135,15 @@ def submit(
         )
 
 
-def check_services(config: Config, model: str | None) -> None:
-    """Raise UsageError unless database, broker and model server answer and fit."""
+def check_services(config: Config, model: str | None, *, workers: bool = False) -> None:
+    """Raise UsageError unless database, broker, model server and, if asked for, workers answer and fit."""
     postgres.check(config)
     schema.check(postgres.database_url(config))
     redis.check(config)
     for url in fleet.model_url(config).split(","):
         check_server(url.strip(), config.api_key, model)
+    if workers and not fleet.answering(config):
+        raise UsageError("no worker answers: start them with `weavegen up`")
 
 
 def read(path: str | Path) -> str:

@@ -27,12 +27,6 @@ class EnvironmentFailure(RolloutError):
     kind = "environment"
 
 
-class BootstrapFailure(RolloutError):
-    """The bootstrap file raised, or defined no action."""
-
-    kind = "bootstrap"
-
-
 class TransientError(WeavegenError):
     """The same call may succeed later: server busy, connection cut, process restarting."""
 

@@ -66,14 +66,7 @@ def run(
 
     Example: weavegen run bootstraps/tictactoe.py -n 8 --ticks 12 --seed 1
     """
-    from weavegen import enqueueing
-    from weavegen.services import fleet
-
-    config = configuration.load()
-    enqueueing.check_services(config, model)
-    if not fleet.answering(config):
-        raise UsageError("no worker answers: start them with `weavegen up`")
-    job_id = submit(files, n, ticks, until, seed, from_, param, set_, model, name)
+    job_id = submit(files, n, ticks, until, seed, from_, param, set_, model, name, workers=True)
     raise typer.Exit(watch(job_id, json))
 
 
@@ -97,8 +90,10 @@ def submit(
     set_: list[str] | None,
     model: str | None,
     name: str | None,
+    *,
+    workers: bool = False,
 ) -> int:
-    """Check everything, then write the job. Returns its id."""
+    """Check everything, with `workers` that some answer, too; then write the job. Returns its id."""
     from weavegen import enqueueing
 
     if bool(files) == bool(from_):
@@ -109,7 +104,7 @@ def submit(
         settings["ticks"] = ticks
     if until is not None:
         settings["until_bytes"] = size(until)
-    enqueueing.check_services(configuration.load(), model)
+    enqueueing.check_services(configuration.load(), model, workers=workers)
     return enqueueing.submit(orders, name=name, seed=seed, model=model, settings=settings)
 
 

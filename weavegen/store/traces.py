@@ -23,39 +23,25 @@ START_LOCK = 0x77656176
 class Fixed:
     """What never changes about a trace, and may be kept in a worker's memory."""
 
-    id: int
-    job_id: int
     seed: int
     agent: str
     model: str | None
     settings: Settings
     params: dict[str, Any]
     bootstrap: str
-    bootstrap_name: str
 
 
 def fixed(conn: sa.Connection, trace_id: int) -> Fixed:
     """Read a trace's unchanging part."""
     row = conn.execute(
         sa.select(
-            TRACES.c.id, TRACES.c.job_id, TRACES.c.seed, TRACES.c.params,
-            JOBS.c.agent, JOBS.c.model, JOBS.c.settings, BOOTSTRAPS.c.source, BOOTSTRAPS.c.name,
+            TRACES.c.seed, TRACES.c.params, JOBS.c.agent, JOBS.c.model, JOBS.c.settings, BOOTSTRAPS.c.source
         )
         .join(JOBS, JOBS.c.id == TRACES.c.job_id)
         .join(BOOTSTRAPS, BOOTSTRAPS.c.id == TRACES.c.bootstrap_id)
         .where(TRACES.c.id == trace_id)
     ).one()  # fmt: skip
-    return Fixed(
-        row.id,
-        row.job_id,
-        row.seed,
-        row.agent,
-        row.model,
-        settings(row.settings),
-        row.params,
-        row.source,
-        row.name,
-    )
+    return Fixed(row.seed, row.agent, row.model, settings(row.settings), row.params, row.source)
 
 
 @dataclass(frozen=True)
@@ -83,6 +69,12 @@ def lock(conn: sa.Connection, trace_id: int) -> Locked:
 
 def update(conn: sa.Connection, trace_id: int, **values: Any) -> None:
     conn.execute(sa.update(TRACES).where(TRACES.c.id == trace_id).values(**values))
+
+
+def finish(conn: sa.Connection, trace_id: int, status: TraceStatus, detail: str, **values: Any) -> None:
+    """A running trace is over, as `status`; `detail` goes into its history."""
+    update(conn, trace_id, status=status, finished_at=sa.func.clock_timestamp(), **values)
+    event(conn, trace_id, status, detail)
 
 
 def count_tokens(conn: sa.Connection, trace_id: int, tokens: int) -> None:
