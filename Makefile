@@ -1,6 +1,7 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
-TIERS := tests/unit tests/integration tests/acceptance
+# The longest first; two files at a time, as much of a test is waiting.
+TIERS := tests/acceptance tests/integration tests/weave tests/unit
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench lock clean
@@ -9,14 +10,14 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
 		|| sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
-setup: ## the virtual environment .venv, bubblewrap and tmux
+setup: ## the virtual environment .venv, bubblewrap, tmux and nano
 	@bash scripts/setup.sh
 
 demo: setup ## eight traces against the simulated model, everything on this machine
 	@$(BIN)/weavegen demo
 
 test: setup ## all the tests: unit, integration, acceptance
-	@$(BIN)/python -m pytest $(TIERS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .

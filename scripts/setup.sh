@@ -56,6 +56,7 @@ trap 'rm -f "$log"' EXIT
 
 missing=()
 command -v tmux >/dev/null || missing+=(tmux)
+command -v nano >/dev/null || missing+=(nano)
 [ "${WEAVEGEN_SANDBOX:-}" = none ] || command -v bwrap >/dev/null || missing+=(bubblewrap)
 [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 

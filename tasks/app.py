@@ -8,8 +8,15 @@ from celery import Celery
 from weavegen import config
 from weavegen.services.redis import broker_url
 
+settings = config.load()
+schedule = {"sweep": {"task": "weavegen.sweep", "schedule": 1.0, "options": {"expires": 5.0}}}
+if settings.discord_token is not None:
+    schedule["discord"] = {"task": "weavegen.discord", "schedule": 1.0, "options": {"expires": 2.0}}
+
 app = Celery(
-    "weavegen", broker=broker_url(config.load()), include=["tasks.steps", "tasks.execute", "tasks.traces"]
+    "weavegen",
+    broker=broker_url(settings),
+    include=["tasks.steps", "tasks.execute", "tasks.traces", "tasks.discord"],
 )
 app.conf.update(
     accept_content=["json"],
@@ -26,5 +33,5 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     # Far beyond any task: what a dead worker held comes back through the sweeper, not through Redis.
     broker_transport_options={"visibility_timeout": 6 * 3600},
-    beat_schedule={"sweep": {"task": "weavegen.sweep", "schedule": 1.0, "options": {"expires": 5.0}}},
+    beat_schedule=schedule,
 )

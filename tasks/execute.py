@@ -4,18 +4,21 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 
 from tasks.app import app
 from tasks.steps import model_for
 from tasks.worker import Done, engine, settings, work_on
-from weavegen.environment.client import Ask, BlockBrief, Environment, remove
+from weavegen.channels import Exchange
+from weavegen.environment.client import Ask, BlockBrief, Chat, Environment, remove
 from weavegen.environment.sandbox import Limits
 from weavegen.errors import EnvironmentFailure
 from weavegen.pool.client import ModelClient
 from weavegen.steps import Execute, Executed, Failure
-from weavegen.store import blocks, environments, steps, traces
+from weavegen.store import blocks, environments, messages, steps, traces
+from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import Fixed
@@ -55,7 +58,7 @@ def in_environment(held: Claimed) -> Done:
         try:
             executed = perform(held, step, fixed, model, ask)
         except EnvironmentFailure as error:
-            if step.op != "run":
+            if step.op not in ("run", "resume"):
                 raise
             failure = Failure(type="EnvironmentFailure", message=str(error), traceback=str(error), stage="process")
             executed = Executed(error=failure)
@@ -72,7 +75,8 @@ def in_environment(held: Claimed) -> Done:
 def perform(held: Claimed, step: Execute, fixed: Fixed, model: ModelClient, ask: Ask) -> Executed:
     """Do one step in the trace's environment, which is started or rebuilt first where it must be."""
     place = environment(held.trace_id, fixed, model, ask)
-    return place.execute(held.id, whole(step, fixed), since(held.trace_id), ask, limits(fixed))
+    chat = talk(held.trace_id, held.id)
+    return place.execute(held.id, whole(step, fixed), since(held.trace_id), ask, limits(fixed), chat)
 
 
 def whole(step: Execute, fixed: Fixed) -> Execute:
@@ -94,6 +98,21 @@ def since(trace_id: int, until: object = None) -> Callable[[int], list[BlockBrie
     return read
 
 
+def talk(trace_id: int, step_id: int) -> Chat:
+    """How the callbacks of a step exchange messages with people."""
+
+    def chat(wish: Exchange) -> dict[str, Any]:
+        deadline = time.monotonic() + wish.wait
+        while True:
+            with database().begin() as conn:
+                answer = messages.exchange(conn, trace_id, step_id, wish, patient=time.monotonic() < deadline)
+            if answer is not None:
+                return answer
+            time.sleep(0.2)
+
+    return chat
+
+
 def environment(trace_id: int, fixed: Fixed, model: ModelClient, ask: Ask) -> Environment:
     """The trace's environment; started if it never was, rebuilt if it has died. Raises EnvironmentFailure."""
     config = settings()
@@ -113,7 +132,13 @@ def environment(trace_id: int, fixed: Fixed, model: ModelClient, ask: Ask) -> En
     remove(config, trace_id)
     budget = fixed.settings.time_budget
     started = Environment.start(
-        config, trace_id, seed=fixed.seed, params=fixed.params, budget=budget, model_name=model.model
+        config,
+        trace_id,
+        seed=fixed.seed,
+        params=fixed.params,
+        budget=budget,
+        model_name=model.model,
+        network=fixed.settings.network,
     )
     rebuild(started, trace_id, fixed, past, ask)
     with single().connect() as conn:
@@ -131,7 +156,12 @@ def rebuild(place: Environment, trace_id: int, fixed: Fixed, past: list[steps.De
         if deed.result.error is not None and deed.result.error.stage == "process":
             continue
         again = place.execute(
-            deed.id, whole(deed.step, fixed), since(trace_id, deed.claimed_at), ask, limits(fixed)
+            deed.id,
+            whole(deed.step, fixed),
+            since(trace_id, deed.claimed_at),
+            ask,
+            limits(fixed),
+            talk(trace_id, deed.id),
         )
         if outcome(again) != outcome(deed.result):
             otherwise.append(str(deed.id))
@@ -146,7 +176,7 @@ def outcome(executed: Executed) -> object:
     """What two runs of one step must share to be called equal."""
     error = None if executed.error is None else executed.error.type
     evaluated = [(one.title, one.value, one.error is None) for one in executed.evaluations]
-    return error, executed.registered, executed.value, executed.views, evaluated
+    return error, executed.waits_for, executed.registered, executed.value, executed.views, evaluated
 
 
 @app.task(name="weavegen.close")

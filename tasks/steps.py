@@ -9,8 +9,8 @@ from tasks.app import app
 from tasks.context import Context
 from tasks.worker import Done, settings, work_on
 from weavegen import context, retrieval
-from weavegen.lint import lint
-from weavegen.pool.client import ModelClient
+from weavegen.lint import verdict
+from weavegen.pool.client import Continuation, ModelClient
 from weavegen.services.fleet import model_url
 from weavegen.steps import Candidate, Lint, Retrieve, Sample, Score
 from weavegen.store import candidates, traces
@@ -39,21 +39,27 @@ def sample(step_id: int) -> str:
         step = held.step
         assert isinstance(step, Sample)
         prompt, fixed = texts().prompt(held, step.prompt)
+        above, parent = step.prompt.prefix, None
+        if step.parent is not None:
+            ordinal, position = step.parent
+            with single().connect() as conn:
+                row = candidates.load(conn, held.trace_id, held.tick, held.run, ordinal)[position]
+            above, parent = row.text, row.id
         began = time.monotonic()
         found = model_for(held.trace_id, fixed.model).sample(
-            prompt + step.prompt.prefix,
+            prompt + above,
             n=step.n,
             max_tokens=step.max_tokens,
             temperature=step.temperature,
             top_k=step.top_k,
             repetition_penalty=step.repetition_penalty,
             seed=step.seed,
-            stop=context.QUERY_STOP if step.prompt.query else context.STOP,
+            stop=context.LINE_STOP if step.prompt.query or step.prompt.next else context.STOP,
         )
         waited = time.monotonic() - began
         sampled = [
             Candidate(
-                text=step.prompt.prefix + one.text,
+                text=above + (context.without_begun_stop(one.text) if unfinished(step, one) else one.text),
                 finish_reason=one.finish_reason,
                 tokens=len(one.token_ids or ()),
             )
@@ -61,12 +67,18 @@ def sample(step_id: int) -> str:
         ]
 
         def save(conn: sa.Connection) -> None:
-            candidates.save(conn, held.trace_id, held.id, step, step.prompt.window[1], sampled)
-            traces.count_tokens(conn, held.trace_id, sum(one.tokens for one in sampled))
+            candidates.save(conn, held.trace_id, held.id, step, step.prompt.window[1], sampled, parent)
+            of_block = 0 if step.prompt.query or step.prompt.next else step.n
+            traces.count_sampled(conn, held.trace_id, of_block, sum(one.tokens for one in sampled))
 
         return Done(sampled, save, model_seconds=waited)
 
     return work_on(step_id, work)
+
+
+def unfinished(step: Sample, found: Continuation) -> bool:
+    """Whether the text is a tree's node that another may go on from."""
+    return step.depth > 0 and found.finish_reason == "length"
 
 
 @app.task(name="weavegen.lint")
@@ -78,7 +90,7 @@ def lint_candidates(step_id: int) -> str:
         assert isinstance(step, Lint)
         with single().connect() as conn:
             rows = candidates.load(conn, held.trace_id, held.tick, held.run, step.sample)
-        verdicts = [lint(step.type, row.text, tokens=row.tokens, after_debug=step.after_debug) for row in rows]
+        verdicts = [verdict(step, row.text, row.tokens, cut=row.finish_reason == "length") for row in rows]
         return Done(verdicts, lambda conn: candidates.save_verdicts(conn, rows, verdicts))
 
     return work_on(step_id, work)

@@ -24,6 +24,8 @@ SETTINGS = (
     "WEAVEGEN_MAX_ACTIVE",
     "WEAVEGEN_LEASE",
     "WEAVEGEN_SANDBOX",
+    "WEAVEGEN_DISCORD_TOKEN",
+    "WEAVEGEN_DISCORD_URL",
 )
 
 numbers = itertools.count(1)

@@ -32,7 +32,7 @@ SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.TASK_REMINDER: frozenset({T.OBSERVATION, T.ORIENTATION, T.ERROR}),
     T.OBSERVATION: frozenset({T.OBSERVATION, T.ORIENTATION, T.ERROR}),
     T.ORIENTATION: frozenset({T.ACTION, T.ERROR}),
-    T.ACTION: frozenset({T.EXPECTATION, T.ERROR, T.BACKTRACK}),
+    T.ACTION: frozenset({T.EXPECTATION, T.ERROR, T.BACKTRACK, T.TASK_REMINDER}),
     T.ERROR: frozenset(
         {T.DEBUG, T.ACTION, T.EVALUATION, T.OUTCOME, T.TASK_REMINDER, T.ERROR, T.OBSERVATION, T.ORIENTATION}
     ),
@@ -43,12 +43,13 @@ SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.OBSERVATION_INFERENCE: frozenset({T.EVALUATION, T.ERROR, T.TASK_REMINDER}),
     T.EVALUATION: frozenset({T.OUTCOME, T.ERROR}),
     T.OUTCOME: frozenset({T.TASK_REMINDER, T.ERROR, T.RETURN}),
-    T.RETURN: frozenset({T.OUTCOME, T.EXPECTATION, T.ERROR}),
+    T.RETURN: frozenset({T.OUTCOME, T.EXPECTATION, T.ERROR, T.TASK_REMINDER}),
 }
 """Which block may follow which.
 
-Wider than weave-agent's table in one place: a failing observation view is an error block, so an error may
-follow a task-reminder, and an observation or orientation may follow an error.
+Wider than weave-agent's table in two places. A failing observation view is an error block, so an error may
+follow a task-reminder, and an observation or orientation may follow an error. A subagent's ticks lie between the
+action that called it, or the return of the one called before, and its own return, which follows an outcome.
 """
 
 PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
@@ -60,8 +61,11 @@ CALLBACK = frozenset({T.ACTION, T.EVALUATION})
 COMMENTED = frozenset({T.TASK_REMINDER, T.OBSERVATION, T.ERROR, T.OUTCOME, T.RETURN})
 """Blocks whose body is plain text, rendered as comment lines."""
 
-FULL_BLOCK, HALF_BLOCK, QUARTER_BLOCK = 768, 384, 192
-"""Block sizes in tokens."""
+IMAGINED = frozenset({T.OBSERVATION, T.ERROR, T.OUTCOME})
+"""Blocks that the world writes, and in planning the model."""
+
+FULL_BLOCK = 768
+"""Tokens of a full block. A subagent may also choose half of it or a quarter (`Subagent.block_size`)."""
 
 
 class Label(msgspec.Struct, frozen=True):

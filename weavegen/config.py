@@ -5,7 +5,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from weavegen.errors import UsageError
@@ -33,6 +33,10 @@ class Config:
     """WEAVEGEN_LEASE: seconds after which a step whose worker fell silent is given to another."""
     sandbox: str
     """WEAVEGEN_SANDBOX: `bubblewrap`, or `none` for no isolation at all."""
+    discord_token: str | None = field(repr=False)
+    """WEAVEGEN_DISCORD_TOKEN: of the bot that brings channels of traces to Discord; None: nothing goes there."""
+    discord_url: str
+    """WEAVEGEN_DISCORD_URL: base of Discord's REST API."""
 
     @property
     def runtime(self) -> Path:
@@ -74,4 +78,6 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         max_active=int(number("WEAVEGEN_MAX_ACTIVE", 64)),
         lease=number("WEAVEGEN_LEASE", 15.0),
         sandbox=environ.get("WEAVEGEN_SANDBOX") or "bubblewrap",
+        discord_token=environ.get("WEAVEGEN_DISCORD_TOKEN") or None,
+        discord_url=environ.get("WEAVEGEN_DISCORD_URL") or "https://discord.com/api/v10",
     )

@@ -10,8 +10,10 @@ from weavegen.steps import Prompt
 STOP = ("#endblock", "#startblock", "\n#q: ", "\n# q:", "</s>", "[/INST]")
 """Where a continuation ends (WEAVE section 4). The first four are the server's to stop at: vLLM takes no more."""
 
-QUERY_STOP = ("\n", "#endblock", "#startblock")
-"""Where a BM25 query ends: it is one line of the header."""
+LINE_STOP = ("\n", "#endblock", "#startblock")
+"""Where a line of a header ends: a BM25 query, a block's type."""
+
+_BEGUN = sorted({word[:length] for word in STOP for length in range(1, len(word))}, key=len, reverse=True)
 
 PINNED = 2
 """The genesis and the bootstrap block are always in the context."""
@@ -48,7 +50,12 @@ def compose(
         for number, (type, text) in enumerate(recalled, 1):
             parts.append(f"# Retrieved block {number}:\n{_comment_out(type, text)}")
         parts.append("# END RETRIEVED BLOCKS\n\n")
-    instruction = prompts.query_instruction(prompt.type) if prompt.query else prompts.instruction(prompt.type)
+    if prompt.next:
+        instruction = prompts.next_instruction()
+    elif prompt.query:
+        instruction = prompts.query_instruction(prompt.type)
+    else:
+        instruction = prompts.instruction(prompt.type)
     parts += [instruction, s.prompt_close, "\n", prompt.header]
     return "".join(parts)
 
@@ -56,6 +63,16 @@ def compose(
 def _comment_out(type: BlockType, text: str) -> str:
     marked = text.replace(f"#startblock type: {type}\n", f"#startblock type: recalled-{type}\n", 1)
     return "".join(f"# {line}\n" for line in marked.rstrip("\n").split("\n"))
+
+
+def without_begun_stop(text: str) -> str:
+    """A text that was cut off, less what may be the beginning of a stop string at its end.
+
+    The model will be asked to go on from there, and no server looks for stop strings across that border.
+    """
+    while begun := next((word for word in _BEGUN if text.endswith(word)), None):
+        text = text.removesuffix(begun)
+    return text
 
 
 def question_suffix(text: str, question: str) -> str:

@@ -73,14 +73,19 @@ def traces_table(rows: Sequence[TraceRow]) -> Table:
 
 def jobs_table(rows: Sequence[JobRow]) -> Table:
     """One row a job."""
-    names = ("job", "name", "queued", "running", "ended", "failed", "cancelled", "blocks", "bytes", "blocks/s")
+    names = (
+        "job", "name", "queued", "running", "ended", "failed", "cancelled", "blocks", "bytes", "blocks/s",
+        "candidates/block",
+    )  # fmt: skip
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in names:
         table.add_column(name, no_wrap=True, justify="left" if name == "name" else "right")
     for row in rows:
         counts = (row.queued, row.running, row.ended, row.failed, row.cancelled, row.blocks)
         rate = f"{row.blocks / row.seconds:.1f}" if row.seconds else ""
-        table.add_row(str(row.id), Text(harmless(row.name)), *map(str, counts), bytes_text(row.bytes), rate)
+        sampled = f"{row.candidates_per_block:.1f}" if row.candidates_per_block else ""
+        size = bytes_text(row.bytes)
+        table.add_row(str(row.id), Text(harmless(row.name)), *map(str, counts), size, rate, sampled)
     return table
 
 
@@ -93,6 +98,7 @@ def summary(job: JobRow) -> Text:
         f"{job.blocks} blocks",
         bytes_text(job.bytes),
         f"{job.sampled_tokens} tokens",
+        f"{job.candidates_per_block or 0.0:.1f} candidates per kept block",
         f"{rate:.1f} blocks/s",
         f"{job.seconds:.0f} s",
     )

@@ -17,7 +17,7 @@ from weavegen import journal
 from weavegen.agents import AGENTS, Tick
 from weavegen.errors import JournalMismatch
 from weavegen.settings import Settings
-from weavegen.steps import Append, Note, Reward
+from weavegen.steps import Append, Note, Reward, Work, Worked
 from weavegen.store import blocks, steps, traces
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
@@ -78,10 +78,11 @@ class Engine:
         messages: list[Message] = []
         with self.db.begin() as conn:
             for trace_id in traces.to_start(conn, self.max_active):
-                minutes = self.fixed(conn, trace_id).settings.time_budget
-                traces.update(conn, trace_id, deadline=traces.epoch() + 60 * minutes)
-                traces.begin_tick(conn, trace_id, 0, 0)
-                traces.event(conn, trace_id, "started")
+                settings = self.fixed(conn, trace_id).settings
+                traces.begin_tick(conn, trace_id, 0, 0, traces.epoch() + 60 * settings.time_budget)
+                traces.event(
+                    conn, trace_id, "started", "on the host's network" if settings.network == "host" else None
+                )
                 messages += self._advance(conn, traces.lock(conn, trace_id)).messages
         return messages
 
@@ -109,22 +110,47 @@ class Engine:
                 return Progress([], over=True)
             trace = self._apply(conn, trace, start, advance, ids)
             if advance.steps:
-                return Progress(
-                    steps.insert_ready(conn, trace.id, start.tick, here.run, advance.steps, here.host, self.resend)
+                messages = steps.insert_ready(
+                    conn, trace.id, start.tick, here.run, advance.steps, here.host, self.resend
                 )
+                asked = advance.steps[0][1]
+                if not isinstance(asked, Work):
+                    return Progress(messages)
+                deadline = min(start.deadline, cursor.now + 60 * asked.minutes)
+                traces.begin_tick(
+                    conn, trace.id, here.newest + 1, trace.blocks, deadline,
+                    subagent=asked.subagent, caller=start.tick,
+                )  # fmt: skip
+                continue
             if advance.ended is None:
                 return Progress([])
-            traces.end_tick(conn, trace.id, start.tick)
-            steps.forget_results(conn, trace.id, start.tick)
+            trace = self._end_tick(conn, trace, start)
             if advance.ended.failed is not None:
                 self._fail(conn, trace, advance.ended.failed, advance.ended.reason or "", None)
                 return Progress([], over=True)
-            because = "returned" if advance.ended.done else spent_budget(trace, start, fixed.settings, cursor.now)
-            traces.update(conn, trace.id, ticks=start.tick)
-            if because is not None:
+            because = spent_budget(trace, start, fixed.settings, cursor.now)
+            if advance.ended.done and (here.caller is None or because in (None, "time")):
+                because = "returned"
+            if because is None:
+                traces.begin_tick(
+                    conn, trace.id, here.newest + 1, trace.blocks, start.deadline,
+                    subagent=start.subagent, caller=here.caller,
+                )  # fmt: skip
+            elif here.caller is not None and because in ("returned", "time"):
+                assert cursor.last_type is not None
+                worked = Worked(index=cursor.index, last_type=cursor.last_type)
+                steps.worked(conn, trace.id, here.caller, worked)
+            else:
                 self._end(conn, trace, because, advance.ended.returned)
                 return Progress([], over=True)
-            traces.begin_tick(conn, trace.id, start.tick + 1, trace.blocks)
+
+    def _end_tick(self, conn: sa.Connection, trace: Locked, start: journal.Start) -> Locked:
+        """Returns the trace's row as it is now."""
+        traces.end_tick(conn, trace.id, start.tick)
+        steps.forget_results(conn, trace.id, start.tick)
+        trace = replace(trace, ticks=trace.ticks + (start.tick > 0))
+        traces.update(conn, trace.id, ticks=trace.ticks)
+        return trace
 
     def _apply(
         self,
@@ -138,8 +164,9 @@ class Engine:
         drafts = [(effect, block) for effect, block in advance.effects if isinstance(effect, Append) and block]
         if drafts:
             size = blocks.append(conn, trace.id, start.tick, drafts, ids)
-            trace = replace(trace, blocks=trace.blocks + len(drafts), bytes=trace.bytes + size)
-            traces.update(conn, trace.id, blocks=trace.blocks, bytes=trace.bytes)
+            written = trace.written + sum(draft.candidate is not None for draft, _ in drafts)
+            trace = replace(trace, blocks=trace.blocks + len(drafts), bytes=trace.bytes + size, written=written)
+            traces.update(conn, trace.id, blocks=trace.blocks, bytes=trace.bytes, written=written)
         for effect, _ in advance.effects:
             if isinstance(effect, Reward):
                 traces.reward_tick(conn, trace.id, start.tick, effect.reward)
@@ -153,14 +180,15 @@ class Engine:
         if run >= MOST_RESTARTS:
             self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {run} times: {reason}", None)
             return traces.lock(conn, trace.id)
-        steps.void(conn, trace.id)
+        steps.void(conn, trace.id, start.tick)
         traces.restart_tick(conn, trace.id, start.tick)
-        size = blocks.drop_from(conn, trace.id, start.blocks)
-        traces.update(conn, trace.id, blocks=start.blocks, bytes=size)
+        size, written = blocks.drop_from(conn, trace.id, start.blocks)
+        traces.update(conn, trace.id, blocks=start.blocks, bytes=size, written=written)
         traces.event(conn, trace.id, "tick restarted", reason)
         return traces.lock(conn, trace.id)
 
     def _end(self, conn: sa.Connection, trace: Locked, because: str, returned: Any) -> None:
+        steps.void(conn, trace.id)  # of the callers, where a subagent has spent the trace's budget
         traces.finish(conn, trace.id, TraceStatus.ENDED, because, ended_because=because, returned=returned)
 
     def _fail(self, conn: sa.Connection, trace: Locked, kind: str, reason: str, evidence: str | None) -> None:
@@ -171,7 +199,7 @@ class Engine:
 
 def spent_budget(trace: Locked, start: journal.Start, settings: Settings, now: float) -> str | None:
     """Which budget is spent, or None."""
-    if settings.ticks is not None and start.tick >= settings.ticks:
+    if settings.ticks is not None and trace.ticks >= settings.ticks:
         return "ticks"
     if settings.blocks is not None and trace.blocks >= settings.blocks:
         return "blocks"

@@ -11,12 +11,13 @@ import msgspec
 from weavegen import __version__, config
 from weavegen.agents import AGENTS
 from weavegen.config import Config
-from weavegen.environment.client import dry_run
+from weavegen.environment.client import Limits, dry_run
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.lint import syntax_error
-from weavegen.pool.client import check_server
+from weavegen.pool.served import check_server
 from weavegen.render import clean
 from weavegen.services import fleet, postgres, redis, schema
+from weavegen.settings import Settings
 from weavegen.settings import settings as read_settings
 from weavegen.store import jobs
 from weavegen.store.jobs import Order
@@ -66,10 +67,15 @@ def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | No
 
 
 def orders(files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None) -> list[Order]:
-    """`n` traces of each file; a name that is no file may be a pattern. Raises UsageError."""
+    """`n` traces of each file; a name that is no file may be a pattern. Raises UsageError.
+
+    Files that a pattern finds and that never register an action are left out: they are modules of others.
+    """
     paths: list[str] = []
     for file in map(str, files):
-        found = [file] if Path(file).exists() else sorted(glob.glob(file))
+        found = [file]
+        if not Path(file).exists():
+            found = [path for path in sorted(glob.glob(file)) if "self.add_action(" in read(path)]
         if not found:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
         paths += found
@@ -115,13 +121,13 @@ def submit(
         raise UsageError("nothing to enqueue: name at least one bootstrap file")
     if agent not in AGENTS:
         raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
-    read_settings(dict(settings or {}))
+    numbers = read_settings(dict(settings or {}))
     distinct = {order.source: order for order in orders}
     for order in distinct.values():
         compile_bootstrap(order)
     if check:
         for order in list(distinct.values())[:TRIED]:
-            try_bootstrap(order)
+            try_bootstrap(order, numbers)
     with database().begin() as conn:
         return jobs.enqueue(
             conn,
@@ -171,10 +177,11 @@ def compile_bootstrap(order: Order) -> None:
         raise UsageError(f"{order.name} does not compile: {error}")
 
 
-def try_bootstrap(order: Order) -> None:
+def try_bootstrap(order: Order, numbers: Settings) -> None:
     """Raise UsageError where the file raises, or defines no action."""
+    limits = Limits(seconds=numbers.callback_seconds)
     try:
-        [executed] = dry_run(config.load(), order.source, order.params)
+        [executed] = dry_run(config.load(), order.source, order.params, limits=limits, network=numbers.network)
     except UsageError:
         raise
     except WeavegenError as error:

@@ -22,7 +22,7 @@ class ModelError(RolloutError):
 
 
 class EnvironmentFailure(RolloutError):
-    """The environment process died, or answered what it may not, more often than is allowed."""
+    """The environment process died or answered what it may not, too often, or a callback broke its state."""
 
     kind = "environment"
 

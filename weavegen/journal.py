@@ -16,7 +16,7 @@ from weavegen.blocks import SUCCESSORS, Block, BlockType, Label
 from weavegen.choose import derive_seed
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.render import normalise_body, one_line
-from weavegen.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Note, Reward, Step
+from weavegen.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Note, Reward, Step, Worked
 
 Program = Generator[Step | tuple[Step, ...] | Effect, Any, Ended]
 """An agent's tick. See steps.py for what may be yielded and what is sent back."""
@@ -73,17 +73,19 @@ class Cursor:
         """The time as the program sees it: when its last result was stored. Seconds since the epoch."""
         self.ordinal = 0
         """Of the next step, within the tick."""
-        self.recorded: list[Block] = []
-        """This tick's blocks so far."""
-
-    @property
-    def index(self) -> int:
+        self.index = start.blocks
         """Of the next block."""
-        return self.start.blocks + len(self.recorded)
+        self.last_type = start.last_type
+        """Of the block before it."""
+        self.recorded: list[tuple[Append, Block]] = []
+        """This tick's blocks so far, those of subagents that it called left out."""
 
-    @property
-    def last_type(self) -> BlockType | None:
-        return self.recorded[-1].type if self.recorded else self.start.last_type
+    def add(self, draft: Append) -> Block:
+        """Record a block."""
+        block = record(draft, self)
+        self.recorded.append((draft, block))
+        self.index, self.last_type = block.index + 1, block.type
+        return block
 
 
 def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advance:
@@ -97,10 +99,7 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
         request = next(program)
         while True:
             if isinstance(request, Append | Reward | Note):
-                block = None
-                if isinstance(request, Append):
-                    block = record(request, cursor)
-                    cursor.recorded.append(block)
+                block = cursor.add(request) if isinstance(request, Append) else None
                 # Effects are applied in the transaction that inserts the steps after them, so those with a
                 # step after them in the journal have been applied.
                 if used == len(entries):
@@ -121,6 +120,8 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
             if not all(entry.done for entry in recorded):
                 return advance
             cursor.now = max(cursor.now, *(entry.at for entry in recorded))
+            if isinstance(recorded[0].result, Worked):  # a subagent's blocks came in between
+                cursor.index, cursor.last_type = recorded[0].result.index, recorded[0].result.last_type
             failure = next((entry.failure for entry in recorded if entry.failure is not None), None)
             if failure is not None:
                 request = program.throw(failure)

@@ -4,15 +4,19 @@ The penalties are weave-agent's (WEAVE section 6). They are subtracted for selec
 """
 
 import ast
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 
-from weavegen.blocks import CALLBACK, PROSE, BlockType
+from msgspec.structs import replace
+
+from weavegen.blocks import CALLBACK, IMAGINED, PROSE, BlockType
 from weavegen.fakes import without_fake_lines
+from weavegen.prefix import viable_prefix
 from weavegen.rewrite import parse, rewrite
 from weavegen.shapes import REGISTERS, first_function, fit, registration, string
-from weavegen.steps import Penalties, Verdict
+from weavegen.steps import Lint, Penalties, Verdict
 
 CODE_IN_PROSE = re.compile(
     r"^[^\S\n]*(?:import \w|from [\w.]+ import |def \w+\(|class \w+|return\b|for \w+ in .*:$|if .*:$)"
@@ -72,8 +76,19 @@ def _has_global(tree: ast.Module) -> bool:
     return False
 
 
+def verdict(step: Lint, text: str, tokens: int, *, cut: bool = False) -> Verdict:
+    """What a step finds in one of its candidates, of `tokens` sampled tokens, perhaps `cut` off by their limit."""
+    if step.linting:
+        found = lint(step.type, text, tokens=step.before + tokens, after_debug=step.after_debug)
+        return replace(found, viable=viable_prefix(step.type, text)) if step.pieces and cut else found
+    error = None if step.type in IMAGINED else syntax_error(text)
+    return Verdict(compiles=error is None, error=error, rewritten=text.strip("\n"), penalties=Penalties())
+
+
 def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = False) -> Verdict:
     """Check one candidate of `tokens` sampled tokens, and cut it down to its legal structure."""
+    if type in IMAGINED:
+        return _comment(text)
     tree = _read(text)
     length = max(0, tokens - 96) * 0.5 / 672 if after_debug else 0.0
     if isinstance(tree, str):
@@ -93,6 +108,17 @@ def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = Fal
         compiles=True,
         rewritten=rewrite(type, text, tree),
         penalties=Penalties(length_after_debug=length, **penalties),
+    )
+
+
+def _comment(text: str) -> Verdict:
+    """A block that the world would have written: its comment lines, up to the first other line."""
+    lines = text.strip("\n").split("\n")
+    kept = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    return Verdict(
+        compiles=True,
+        rewritten=without_fake_lines("\n".join(kept)),
+        penalties=Penalties(extra_elements=_extra(len(lines) - len(kept))),
     )
 
 

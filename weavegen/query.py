@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import lark
@@ -40,6 +40,7 @@ def _parser() -> lark.Lark:
     return lark.Lark((Path(__file__).parent / "grammars" / "query.lark").read_text(), parser="lalr")
 
 
+@lru_cache(maxsize=4096)  # every replay of a tick parses its queries again
 def parse(text: str) -> Query | None:
     """The query that `text` is, or None where it is none, or looks for nothing."""
     try:

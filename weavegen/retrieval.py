@@ -11,9 +11,13 @@ from weavegen.query import Query, parse, words
 from weavegen.steps import Hit, Retrieve
 from weavegen.store import models as m
 
-BLOCKS, EXAMPLES, RETRIEVALS, HITS = map(m.table, (m.Block, m.Example, m.Retrieval, m.RetrievalHit))
+BLOCKS, EXAMPLES, RETRIEVALS, HITS, TRACES = map(
+    m.table, (m.Block, m.Example, m.Retrieval, m.RetrievalHit, m.Trace)
+)
 RECALLABLE = (BlockType.ORIENTATION, BlockType.ACTION, BlockType.EVALUATION, BlockType.DEBUG, BlockType.ERROR)
 """Blocks worth recalling: what the model wrote, and what went wrong."""
+REMEMBERED = 500
+"""Blocks of other traces that are looked through, those with the best scores."""
 
 
 def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
@@ -24,8 +28,29 @@ def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
     own = sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.body, sa.false().label("example")).where(
         BLOCKS.c.trace_id == trace_id, BLOCKS.c.index < step.before, BLOCKS.c.type.in_(RECALLABLE)
     )
+    sources = [own] if step.memory is None else [own, others(trace_id, step.memory)]
     examples = sa.select(EXAMPLES.c.id, EXAMPLES.c.type, EXAMPLES.c.body, sa.true().label("example"))
-    return rank(conn.execute(sa.union_all(own, examples)).all(), query, step)
+    return rank(conn.execute(sa.union_all(*sources, examples)).all(), query, step)
+
+
+def others(trace_id: int, score: float) -> sa.Select[Any]:
+    """Blocks of the job's other traces with this raw score at least, but for those that failed."""
+    job = sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id).scalar_subquery()
+    traces = sa.select(TRACES.c.id).where(TRACES.c.job_id == job, TRACES.c.id != trace_id)
+    best = (
+        sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.body)
+        .where(
+            BLOCKS.c.trace_id.in_(traces),
+            BLOCKS.c.type.in_(RECALLABLE),
+            BLOCKS.c.score >= score,
+            BLOCKS.c.compiles,
+            BLOCKS.c.ran.is_not(False),
+        )
+        .order_by(BLOCKS.c.score.desc(), BLOCKS.c.id)
+        .limit(REMEMBERED)
+        .subquery()
+    )
+    return sa.select(best.c.id, best.c.type, best.c.body, sa.false().label("example"))
 
 
 def rank(rows: Sequence[Any], query: Query, step: Retrieve) -> list[Hit]:

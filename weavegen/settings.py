@@ -1,13 +1,99 @@
 """The numbers of a job: every one of them can be set when it is enqueued, and is stored with it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from weavegen.blocks import CALLBACK, IMAGINED, PROSE, BlockType
 from weavegen.errors import UsageError
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a block is written: what can also be set for blocks of one type alone."""
+
+    # Sampling.
+    max_tokens: int = 768
+    temperature: float = 1.0
+    top_k: int = 50
+    repetition_penalty: float = 1.02
+
+    # Selection.
+    search: Literal["cascade", "tree"] = "cascade"
+    """Growing rounds of whole candidates, or a tree of pieces (WEAVE sections 4 and 8)."""
+    all_questions: bool = False
+    """Ask every question of the rubric, and select by their mean; else the first of each block type."""
+    linting: bool = True
+    """False: nothing is penalised and nothing rewritten; whether a block compiles is still found out. For
+    comparisons."""
+
+    # The cascade.
+    rounds: tuple[int, ...] = (4, 16, 64)
+    """Candidates per round."""
+    accept: float = 1.0
+    """A round's best candidate ends the cascade if it compiles and scores at least this (log odds)."""
+
+    # The tree search. Numbers of a type's own are in OF_TYPE.
+    tree_first: int = 32
+    """Candidates of the one cascade round before the tree search; 0: no such round. An orientation has none: it
+    always retrieves before it may end."""
+    tree_accept: float = 2.5
+    """The tree search is spared if that round's best candidate compiles and scores at least this (log odds)."""
+    tree_nodes: int = 72
+    """Budget: nodes sampled in all."""
+    tree_round: int = 24
+    """Nodes sampled before the tree is pruned again."""
+    tree_children: int = 16
+    """Nodes sampled at a time, that go on from the same one."""
+    tree_tokens: int = 256
+    """Of a node; `max_tokens` is for the whole block here, too."""
+    tree_beam: int = 1
+    """Nodes kept when the tree is pruned."""
+    tree_lookahead: int = 3
+    """How many nodes deep the tree may grow below the kept ones in one round."""
+    tree_temperature: float = 0.2
+    """Of the search: what scores are divided by."""
+
+    # Retrieval (WEAVE section 7).
+    query_samples: int = 8
+    """Queries that the model is sampled for; the first that parses is used."""
+    query_tokens: int = 96
+    young: int = 50
+    """Blocks below which a trace retrieves only blocks of the type that it writes."""
+    considered: int = 25
+    """Hits at most."""
+    least_score: float = 2.0
+    recalled: int = 3
+    """Hits in a prompt, at most."""
+    memory: float | None = None
+    """Raw score from which on blocks of the job's other traces are found, too; None: never. What these have
+    written by then is chance, so with it equal seeds no longer give equal traces."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_tokens", "tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "tree_lookahead"
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
+        if self.tree_first < 0:
+            raise ValueError(f"tree_first is {self.tree_first}: give 0 or more")
+        if self.tree_temperature <= 0:
+            raise ValueError(f"tree_temperature is {self.tree_temperature}: give more than 0")
+        if not self.rounds or min(self.rounds) < 1:
+            raise ValueError("rounds must name at least one round of at least one candidate")
+
+
+OF_TYPE: dict[str, dict[str, int]] = {
+    BlockType.ORIENTATION: {"tree_nodes": 288, "tree_round": 96, "tree_children": 32}
+}
+"""Defaults of one block type. They give way where the number was set for all types."""
+
+DEFAULTS = msgspec.structs.asdict(BlockSettings())
+
+WRITTEN = sorted(PROSE | CALLBACK | IMAGINED | {BlockType.OBSERVATION_INFERENCE})
+"""Block types that the model writes, some of them in planning alone."""
+
+
+class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How traces are generated. Defaults and their meaning are weave-agent's (WEAVE sections 3 and 4)."""
 
     # Budgets of one trace; the first one spent ends it.
@@ -30,17 +116,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     callback_seconds: float = 30.0
     """Wall time that one operation in the environment may take."""
 
-    # The cascade.
-    rounds: tuple[int, ...] = (4, 16, 64)
-    """Candidates per round."""
-    accept: float = 1.0
-    """A round's best candidate ends the cascade if it compiles and scores at least this (log odds)."""
-    all_questions: bool = False
-    """Ask every question of the rubric, and select by their mean; else the first of each block type."""
-    max_tokens: int = 768
-    temperature: float = 1.0
-    top_k: int = 50
-    repetition_penalty: float = 1.02
+    network: Literal["none", "host"] = "none"
+    """What the environment can reach: servers of its own only, or whatever the host can."""
 
     # The context.
     window: int = 60
@@ -48,18 +125,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     window_kept: int = 40
     """Blocks left when it is full: the window drops old blocks in chunks, so that the server's prefix cache
     serves the blocks in between."""
-
-    # Retrieval (WEAVE section 7).
-    query_samples: int = 8
-    """Queries that the model is sampled for; the first that parses is used."""
-    query_tokens: int = 96
-    young: int = 50
-    """Blocks below which a trace retrieves only blocks of the type that it writes."""
-    considered: int = 25
-    """Hits at most."""
-    least_score: float = 2.0
-    recalled: int = 3
-    """Hits in a prompt, at most."""
 
     # The template of the model.
     prompt_open: str = "<s> [INST] "
@@ -69,17 +134,36 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     action_cost: float = 0.1
     reward_decay: float = 0.8
 
+    types: dict[str, dict[str, Any]] = {}
+    """By block type: fields of BlockSettings, for blocks of that type alone."""
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("ticks", "blocks", "until_bytes", "sampled_tokens"):
             if (value := getattr(self, name)) is not None and value < 0:
                 raise ValueError(f"{name} is {value}: give 0 or more")
-        for name in ("attempts", "max_tokens", "window_kept"):
+        for name in ("attempts", "window_kept"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
-        if not self.rounds or min(self.rounds) < 1:
-            raise ValueError("rounds must name at least one round of at least one candidate")
         if self.window_kept >= self.window:
             raise ValueError(f"window_kept ({self.window_kept}) must be below window ({self.window})")
+        for type, own in self.types.items():
+            if type not in WRITTEN:
+                raise ValueError(f"the model writes no blocks of type {type}: choose of {', '.join(WRITTEN)}")
+            for name in own:
+                if name not in BlockSettings.__struct_fields__:
+                    known = ", ".join(BlockSettings.__struct_fields__)
+                    raise ValueError(f"{type}.{name} can't be set for one block type alone: choose of {known}")
+            try:
+                self.of(type)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{type}: {error}") from None
+
+    def of(self, type: str) -> BlockSettings:
+        """How blocks of a type are written."""
+        values = {name: getattr(self, name) for name in BlockSettings.__struct_fields__}
+        usual = {name: value for name, value in OF_TYPE.get(type, {}).items() if values[name] == DEFAULTS[name]}
+        return msgspec.convert(values | usual | self.types.get(type, {}), BlockSettings)
 
 
 def settings(values: dict[str, Any]) -> Settings:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from weavegen.blocks import BlockType
+from weavegen.blocks import FULL_BLOCK, BlockType
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +42,8 @@ class Prompt(Value, frozen=True, kw_only=True):
     """Header lines of the block to come."""
     query: bool = False
     """The model is to write the header's BM25 query, not the block."""
+    next: bool = False
+    """The model is to name the type of the block after one of `type`."""
     prefix: str = ""
     """Fixed beginning of the body, such as `def action_`."""
 
@@ -50,6 +52,10 @@ class Sample(Value, frozen=True, kw_only=True, tag="sample", tag_field="kind"):
     """Ask the model for `n` continuations. Result: `list[Candidate]`, n long."""
 
     prompt: Prompt
+    parent: tuple[int, int] | None = None
+    """(ordinal of its Sample step, position) of the tree's node whose text they go on from; None: the prompt's."""
+    depth: int = 0
+    """Of a tree's nodes, from 1; 0: they are whole candidates."""
     n: int
     round: int
     max_tokens: int
@@ -67,6 +73,12 @@ class Lint(Value, frozen=True, kw_only=True, tag="lint", tag_field="kind"):
     """Ordinal, within the tick, of the `Sample` step whose candidates are meant."""
     after_debug: bool = False
     """Straight after a debug block, length counts too."""
+    pieces: bool = False
+    """The candidates are a tree's nodes: of those that were cut off, also say whether they may become legal."""
+    before: int = 0
+    """Tokens of the nodes above them."""
+    linting: bool = True
+    """False: only find out whether they compile."""
 
 
 class Score(Value, frozen=True, kw_only=True, tag="score", tag_field="kind"):
@@ -95,9 +107,11 @@ class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind
     least_score: float
     limit: int
     """Of the hits, those that are given back."""
+    memory: float | None = None
+    """Raw score from which on blocks of the job's other traces are looked through, too; None: never."""
 
 
-Op = Literal["bootstrap", "begin", "run", "evaluate"]
+Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate"]
 
 
 class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind"):
@@ -106,19 +120,32 @@ class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind")
     op: Op
     """bootstrap: execute the bootstrap file whole, then its action callback.
     begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
+    list: like begin, but only name the views.
     run: execute a block; of an action also the callback that it registered.
+    resume: let an action go on that waits for a subagent (`Executed.waits_for`).
     evaluate: run the task's evaluations and the tick's."""
+    subagent: str = "main"
+    """Whose tick it is."""
     type: BlockType | None = None
     source: str = ""
 
 
-Step = Sample | Lint | Score | Retrieve | Execute
+class Work(Value, frozen=True, kw_only=True, tag="work", tag_field="kind"):
+    """Let a subagent work until it returns or its time is up: its ticks come in between. Result: `Worked`."""
+
+    subagent: str
+    minutes: float
+    """Its time budget."""
+
+
+Step = Sample | Lint | Score | Retrieve | Execute | Work
 STEP_KINDS: dict[str, type[Step]] = {
     "sample": Sample,
     "lint": Lint,
     "score": Score,
     "retrieve": Retrieve,
     "execute": Execute,
+    "work": Work,
 }
 
 
@@ -126,9 +153,10 @@ STEP_KINDS: dict[str, type[Step]] = {
 
 
 class Candidate(Value, frozen=True, kw_only=True):
-    """One sampled continuation: the prompt's fixed prefix and what the model wrote after it."""
+    """One sampled continuation."""
 
     text: str
+    """The body from its beginning: the prompt's fixed prefix, a tree's nodes above it, what the model wrote."""
     finish_reason: str
     """`stop` or `length`, as the server says."""
     tokens: int
@@ -150,7 +178,7 @@ class Penalties(Value, frozen=True, kw_only=True):
     assertions: float = 0.0
     forbidden_calls: float = 0.0
     length_after_debug: float = 0.0
-    """Of a block straight after a debug block; may be negative (a bonus)."""
+    """Of a block straight after a debug block."""
 
     def total(self) -> float:
         return float(sum(getattr(self, name) for name in self.__struct_fields__))
@@ -165,6 +193,8 @@ class Verdict(Value, frozen=True, kw_only=True):
     rewritten: str
     """The candidate reduced to its legal structure; the text itself where there is nothing to keep."""
     penalties: Penalties
+    viable: bool | None = None
+    """Of a half-written node: whether it may still become legal. The rest of the verdict is on it as it stands."""
 
 
 class YesNo(Value, frozen=True, kw_only=True):
@@ -220,6 +250,8 @@ class SubagentState(Value, frozen=True, kw_only=True):
     """Minutes."""
     evaluations: tuple[Evaluated, ...] = ()
     """Latest results of the task's evaluations."""
+    block_size: int = FULL_BLOCK
+    """Tokens that it may write in a block."""
     completed: bool = False
     returned: Any = None
     """What it returned to its caller, with the results of its task's evaluations; None before that."""
@@ -229,6 +261,8 @@ class Executed(Value, frozen=True, kw_only=True):
     """What an `Execute` step brought."""
 
     error: Failure | None = None
+    waits_for: str | None = None
+    """Name of the subagent that the action has called: it goes on with a `resume` when that one is done."""
     registered: tuple[str, ...] = ()
     """Titles that the block registered, in order."""
     value: Any = None
@@ -240,6 +274,15 @@ class Executed(Value, frozen=True, kw_only=True):
     working_directory: str = "/app"
     output: str = ""
     """What was printed, cut to 8,000 characters."""
+
+
+class Worked(Value, frozen=True, kw_only=True):
+    """A subagent is done, or out of time. What it returned is where it was called from, in the environment."""
+
+    index: int
+    """Of the trace's next block: the subagent's blocks lie between this one and the caller's last."""
+    last_type: BlockType
+    """Of the trace's last block."""
 
 
 # ------------------------------------------------------------------------------------------- effects
@@ -265,6 +308,8 @@ class Append(Value, frozen=True, kw_only=True):
     yes: float | None = None
     """Probability of yes with which the label is drawn."""
     ran: bool | None = None
+    exception: str | None = None
+    """Class of the exception that ended it, where it did not run."""
     candidate: tuple[int, int] | None = None
     """(ordinal of the Sample step, position) of the candidate that this block was made of."""
     score: float | None = None
@@ -275,10 +320,13 @@ class Append(Value, frozen=True, kw_only=True):
 
 
 class Reward(Value, frozen=True, kw_only=True):
-    """A tick's reward, and what of it goes to which block index."""
+    """A tick's reward, and what goes to which block index."""
 
     reward: float
     shares: dict[int, float]
+    """Of the reward."""
+    preferences: dict[int, float]
+    """What a block's score is corrected by in preference data (see agents/reward.py)."""
 
 
 class Note(Value, frozen=True, kw_only=True):
@@ -307,5 +355,6 @@ RESULTS: dict[str, Any] = {
     "score": list[list[YesNo]],
     "retrieve": list[Hit],
     "execute": Executed,
+    "work": Worked,
 }
 """What each kind of step brings."""

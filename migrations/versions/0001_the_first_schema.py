@@ -150,12 +150,6 @@ def upgrade() -> None:
             comment="What the agent returned to its caller, with its task's evaluations.",
         ),
         sa.Column(
-            "deadline",
-            sa.Double(),
-            nullable=True,
-            comment="When the time budget is spent, seconds since the epoch.",
-        ),
-        sa.Column(
             "ticks",
             sa.BigInteger(),
             server_default="0",
@@ -172,6 +166,20 @@ def upgrade() -> None:
             server_default="0",
             nullable=False,
             comment="Tokens sampled from the model, losers included.",
+        ),
+        sa.Column(
+            "candidates",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Candidates sampled for blocks, losers included.",
+        ),
+        sa.Column(
+            "written",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Blocks recorded that were made of a candidate.",
         ),
         sa.Column(
             "created_at",
@@ -277,7 +285,12 @@ def upgrade() -> None:
         sa.Column("tick", sa.BigInteger(), nullable=False, comment="Number of its tick."),
         sa.Column("run", sa.BigInteger(), nullable=False, comment="Which run of the tick, see ticks.run."),
         sa.Column("ordinal", sa.BigInteger(), nullable=False, comment="Position within the tick, from 0."),
-        sa.Column("kind", sa.Text(), nullable=False, comment="sample, lint, score, retrieve or execute."),
+        sa.Column(
+            "kind",
+            sa.Text(),
+            nullable=False,
+            comment="sample, lint, score, retrieve, execute or work (the ticks of a subagent).",
+        ),
         sa.Column(
             "label",
             sa.Text(),
@@ -406,6 +419,18 @@ def upgrade() -> None:
         sa.Column("number", sa.BigInteger(), nullable=False, comment="Position in the trace, from 0."),
         sa.Column("subagent", sa.Text(), nullable=False, comment="Name of the subagent whose tick it is."),
         sa.Column(
+            "caller",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Number of the tick whose action waits for this subagent; null for main.",
+        ),
+        sa.Column(
+            "deadline",
+            sa.Double(),
+            nullable=False,
+            comment="When the subagent's time is up, seconds since the epoch.",
+        ),
+        sa.Column(
             "run",
             sa.BigInteger(),
             server_default="0",
@@ -445,11 +470,29 @@ def upgrade() -> None:
             "block_index", sa.BigInteger(), nullable=False, comment="Index of the block it was sampled for."
         ),
         sa.Column(
-            "type", sa.Text(), nullable=False, comment="Type of that block; bm25-query: a query for its header."
+            "type",
+            sa.Text(),
+            nullable=False,
+            comment="Type of that block; bm25-query: a query for its header; next-type: a name for it.",
         ),
-        sa.Column("round", sa.BigInteger(), nullable=False, comment="Of the cascade, from 0."),
         sa.Column(
-            "text", sa.Text(), nullable=False, comment="The fixed prefix and what the model wrote after it."
+            "round",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Of the cascade, from 0; those of a tree search count from 1.",
+        ),
+        sa.Column(
+            "depth",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Of a tree's node, from 1; null: a whole candidate.",
+        ),
+        sa.Column("parent_id", sa.BigInteger(), nullable=True, comment="The node that it goes on from."),
+        sa.Column(
+            "text",
+            sa.Text(),
+            nullable=False,
+            comment="The body from its beginning: fixed prefix or parent's text, and what was sampled.",
         ),
         sa.Column("finish_reason", sa.Text(), nullable=False, comment="stop or length, as the server says."),
         sa.Column("tokens", sa.BigInteger(), nullable=False, comment="Sampled tokens."),
@@ -465,6 +508,9 @@ def upgrade() -> None:
             nullable=True,
             comment="Log-probabilities of the sampled tokens, by setting.",
         ),
+        sa.ForeignKeyConstraint(
+            ["parent_id"], ["candidates.id"], name=op.f("fk_candidates_parent_id"), ondelete="CASCADE"
+        ),
         sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_candidates_step_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(
             ["trace_id"], ["traces.id"], name=op.f("fk_candidates_trace_id"), ondelete="CASCADE"
@@ -473,6 +519,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("step_id", "position", name=op.f("uq_candidates_step_id_position")),
         comment="Every text the model was sampled for, losers included.",
     )
+    op.create_index(op.f("ix_candidates_parent_id"), "candidates", ["parent_id"], unique=False)
     op.create_index(op.f("ix_candidates_trace_id"), "candidates", ["trace_id"], unique=False)
     op.create_table(
         "evaluations",
@@ -601,13 +648,23 @@ def upgrade() -> None:
         ),
         sa.Column("probability", sa.Double(), nullable=True, comment="Of the drawn answer."),
         sa.Column(
-            "ran", sa.Boolean(), nullable=True, comment="Whether it ran without errors; null: it was not executed."
+            "ran",
+            sa.Boolean(),
+            nullable=True,
+            comment="Whether it ran without errors; null: it was not executed. Of a return: whether its caller went on so.",
         ),
+        sa.Column("exception", sa.Text(), nullable=True, comment="Class of the exception that ended it."),
         sa.Column("tags", postgresql.ARRAY(sa.Text()), nullable=False, comment="Tags."),
         sa.Column(
             "score", sa.Double(), nullable=True, comment="Raw score: log odds after rewriting, without penalties."
         ),
         sa.Column("reward", sa.Double(), nullable=True, comment="Its part of the tick's reward."),
+        sa.Column(
+            "preference",
+            sa.Double(),
+            nullable=True,
+            comment="What its score is corrected by in preference data; null: nothing.",
+        ),
         sa.Column("candidate_id", sa.BigInteger(), nullable=True, comment="The candidate it was made of."),
         sa.Column("executed_by", sa.BigInteger(), nullable=True, comment="The step that executed it."),
         sa.Column(
@@ -638,6 +695,12 @@ def upgrade() -> None:
         "penalties",
         sa.Column("candidate_id", sa.BigInteger(), nullable=False, comment="The candidate."),
         sa.Column("compiles", sa.Boolean(), nullable=False, comment="Whether it is legal Python."),
+        sa.Column(
+            "viable",
+            sa.Boolean(),
+            nullable=True,
+            comment="Of a half-written node: whether it may still become legal; only where not, the search counted a penalty.",
+        ),
         sa.Column("error", sa.Text(), nullable=True, comment="The syntax error, where it is not."),
         sa.Column(
             "rewritten", sa.Text(), nullable=True, comment="Its legal structure, where that differs from its text."
@@ -749,6 +812,123 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_retrieval_hits_block_id"), "retrieval_hits", ["block_id"], unique=False)
     op.create_index(op.f("ix_retrieval_hits_example_id"), "retrieval_hits", ["example_id"], unique=False)
+    op.create_table(
+        "channels",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column(
+            "name",
+            sa.Text(),
+            nullable=False,
+            comment="What the trace calls it; of one of Discord's channels the id there.",
+        ),
+        sa.Column(
+            "messages",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Messages and reactions in it.",
+        ),
+        sa.Column(
+            "opened_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When the trace opened it first.",
+        ),
+        sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True, comment="When the trace closed it."),
+        sa.Column(
+            "look_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="The bridge to Discord looks at it again after this.",
+        ),
+        sa.Column(
+            "fetched",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Discord's id of the newest message that was fetched from there.",
+        ),
+        sa.Column("failure", sa.Text(), nullable=True, comment="Why the bridge has given it up."),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_channels_trace_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_channels")),
+        sa.UniqueConstraint("trace_id", "name", name=op.f("uq_channels_trace_id_name")),
+        comment="Where traces exchange messages with people (weavegen chat, or Discord).",
+    )
+    op.create_index(
+        "ix_channels_due",
+        "channels",
+        ["look_at"],
+        unique=False,
+        postgresql_where=sa.text("failure is null"),
+    )
+    op.create_table(
+        "messages",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
+        sa.Column("channel_id", sa.BigInteger(), nullable=False, comment="Its channel."),
+        sa.Column(
+            "number",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Position in its channel, from 1: its id for the agent.",
+        ),
+        sa.Column("kind", sa.Text(), nullable=False, comment="message or reaction."),
+        sa.Column("author", sa.Text(), nullable=False, comment="Who wrote it: agent, or a person's name."),
+        sa.Column("own", sa.Boolean(), nullable=False, comment="Whether the agent wrote it."),
+        sa.Column("text", sa.Text(), nullable=False, comment="What was written; of a reaction the emoji."),
+        sa.Column(
+            "about",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Number of the message that it answers or reacts to.",
+        ),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was written.",
+        ),
+        sa.Column(
+            "sent_at",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="When the bridge took it to Discord.",
+        ),
+        sa.Column("discord_id", sa.Text(), nullable=True, comment="Its id at Discord."),
+        sa.CheckConstraint("kind in ('message', 'reaction')", name=op.f("ck_messages_kind")),
+        sa.ForeignKeyConstraint(
+            ["channel_id"], ["channels.id"], name=op.f("fk_messages_channel_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_messages")),
+        sa.UniqueConstraint("channel_id", "number", name=op.f("uq_messages_channel_id_number")),
+        comment="What agents and people said in channels.",
+    )
+    op.create_table(
+        "exchanges",
+        sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step."),
+        sa.Column("turn", sa.BigInteger(), nullable=False, comment="Number of the exchange in its step, from 1."),
+        sa.Column("do", sa.Text(), nullable=False, comment="open, close, send, reply, react or read."),
+        sa.Column(
+            "answer",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=False,
+            comment="What it was answered by.",
+        ),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was done.",
+        ),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_exchanges_step_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("step_id", "turn", name=op.f("pk_exchanges")),
+        comment="What steps did with channels, and the answers: a step that is done again gets the same ones.",
+    )
     op.execute(READER)
 
 
@@ -765,6 +945,10 @@ def downgrade() -> None:
         $$
         """
     )
+    op.drop_table("exchanges")
+    op.drop_table("messages")
+    op.drop_index("ix_channels_due", table_name="channels", postgresql_where=sa.text("failure is null"))
+    op.drop_table("channels")
     op.drop_index(op.f("ix_retrieval_hits_example_id"), table_name="retrieval_hits")
     op.drop_index(op.f("ix_retrieval_hits_block_id"), table_name="retrieval_hits")
     op.drop_table("retrieval_hits")
@@ -782,6 +966,7 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_evaluations_trace_id"), table_name="evaluations")
     op.drop_table("evaluations")
     op.drop_index(op.f("ix_candidates_trace_id"), table_name="candidates")
+    op.drop_index(op.f("ix_candidates_parent_id"), table_name="candidates")
     op.drop_table("candidates")
     op.drop_table("ticks")
     op.drop_table("subagents")

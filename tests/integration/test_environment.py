@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -130,7 +131,8 @@ class TestOperations:
             ("x = 'a\x00b'", "compile", "ValueError|SyntaxError"),
             ("import nonsense_of_mine", "register", "ModuleNotFoundError"),
             ("pass", "register", "ValueError"),
-            ("self.add_action('t', lambda self: self.nothing)", "callback", "AttributeError"),
+            ("def f(self): self.nothing\nself.add_action('t', f)", "callback", "AttributeError"),
+            ("self.add_action('t', lambda self: 1)", "register", "TypeError"),
             ("(" * 5000, "compile", "MemoryError|SyntaxError|RecursionError"),
         ],
     )
@@ -141,7 +143,7 @@ class TestOperations:
         assert error.stage == stage
         assert error.type in name.split("|")
 
-    @pytest.mark.parametrize("source", ["1 / 0", "x = 1", "self.add_action('a', lambda self: 1 / 0)", "exit()"])
+    @pytest.mark.parametrize("source", ["1 / 0", "x = 1", "def f(self): 1 / 0\nself.add_action('a', f)", "exit()"])
     def test_a_bootstrap_that_sets_nothing_up(self, start: Start, source: str) -> None:
         error = start(None).execute(next(step_ids), Execute(op="bootstrap", source=source)).error
         assert error is not None
@@ -348,7 +350,8 @@ class TestHostileCallbacks:
 
     def test_one_evaluation_that_hangs_leaves_time_to_the_others(self, environment: Environment) -> None:
         source = (
-            "import time\nself.add_evaluation('a', lambda s: time.sleep(9))\nself.add_evaluation('b', lambda s: 1)"
+            "import time\ndef a(self): time.sleep(9)\ndef b(self): return 1\n"
+            "self.add_evaluation('a', a)\nself.add_evaluation('b', b)"
         )
         assert run(environment, source).error is None
         executed = environment.execute(next(step_ids), Execute(op="evaluate"), limits=QUICK)
@@ -444,13 +447,25 @@ class TestBoxes:
             False,
         ]
         home = config.home
-        for path in (home, config.workspaces, one.workspace, one.socket_path, "/root/.bashrc", "/etc/passwd"):
+        for path in (home, config.workspaces, one.workspace, one.socket_path, "/root/.bashrc", "/etc/shadow"):
             assert value(two, f"import os\nreturn os.path.exists({str(path)!r})") is False
+        assert value(two, "import pwd\nreturn [user.pw_name for user in pwd.getpwall()]") == ["weaver"]
         value(one, "import subprocess\nreturn subprocess.Popen(['sleep', '60']).pid")
         names = "import glob\nreturn sorted(open(p).read().strip() for p in glob.glob('/proc/[0-9]*/comm'))"
         assert "sleep" in value(one, names)
         assert "sleep" not in value(two, names)
         assert len(value(two, names)) == 2
+
+    def test_parameters_are_not_in_the_command_line(self, start: Start) -> None:
+        environment = start(None, params={"key": "sesame"})
+        source = (
+            "def act(self):\n    read = [open(f'/proc/{name}/cmdline').read() for name in os.listdir('/proc')"
+            " if name.isdecimal()]\n    assert len(read) > 1\n"
+            "    return args.params['key'], 'ses' + 'ame' in str(read)\n"
+            "self.add_action('Read', act)\n"
+        )
+        executed = environment.execute(next(step_ids), Execute(op="bootstrap", source=source))
+        assert executed.value == ["sesame", False]
 
     def test_no_environment_variables_of_the_host(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
@@ -458,6 +473,20 @@ class TestBoxes:
         assert seen == ["HOME", "LANG", "PATH", "PWD", "PYTHONHASHSEED", "TERM"]
         code = "import subprocess\nreturn subprocess.run(['sh', '-c', 'cat /proc/*/environ'], capture_output=True)"
         assert "secret" not in str(value(start(), code + ".stdout.decode()"))
+
+    def test_the_network_of_the_host_is_reached_only_if_asked_for(self, start: Start) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            connect = f"import socket\nsocket.create_connection(('localhost', {server.getsockname()[1]}), 5)"
+            assert act(start(network="host"), connect).error is None
+            refused = act(start(), connect).error
+            assert refused is not None
+            assert refused.type == "ConnectionRefusedError"
+        shown = "import os\nreturn os.path.exists('/etc/resolv.conf')"
+        assert value(start(network="host"), shown) is os.path.exists("/etc/resolv.conf")
+        assert value(start(), shown) is False
+
+    def test_a_module_that_old_bootstraps_import_without_need(self, environment: Environment) -> None:
+        assert run(environment, "import libtmux").error is None
 
     def test_other_tools_work_inside(self, environment: Environment) -> None:
         body = (

@@ -18,7 +18,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from weavegen.errors import ModelError, TransientError, UsageError
-from weavegen.pool.client import STOPS, ModelClient, check_server
+from weavegen.pool.client import STOPS, ModelClient
+from weavegen.pool.served import check_server
 from weavegen.sim.complete import MAX_MODEL_LEN
 
 TRACE = """<s> [INST] #subagent main

@@ -63,6 +63,28 @@ def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: sa.Connec
     assert search(conn, "zeppelin") == []
 
 
+def test_good_blocks_of_the_jobs_other_traces_are_found_if_the_job_wants_that(conn: sa.Connection) -> None:
+    def found(memory: float | None) -> list[int]:
+        step = Retrieve(query="lantern light", before=99, considered=25, least_score=1.0, limit=3, memory=memory)
+        ids = [hit.id for hit in retrieval.search(conn, 1, step)]
+        return list(
+            conn.execute(sa.text("select trace_id from blocks where id = any(:ids)"), {"ids": ids}).scalars()
+        )
+
+    conn.execute(sa.text("update blocks set score = 2.5 where trace_id = 2"))
+    assert set(found(None)) == {1}
+    assert sorted(set(found(2.5))) == [1, 2]
+    assert set(found(2.6)) == {1}
+    conn.execute(sa.text("update blocks set ran = false where trace_id = 2"))
+    assert set(found(2.5)) == {1}
+    conn.execute(
+        sa.text("insert into jobs (name, agent, seed, settings, version) values ('u', 'weave', 1, '{}', '0')")
+    )
+    conn.execute(sa.text("update blocks set ran = true where trace_id = 2"))
+    conn.execute(sa.text("update traces set job_id = (select max(id) from jobs) where id = 2"))
+    assert set(found(2.5)) == {1}
+
+
 def test_the_projects_examples_are_good_blocks_and_are_found(conn: sa.Connection) -> None:
     found = examples.read(BOOTSTRAPS / "examples")
     assert examples.load(conn, found) == len(found)
@@ -98,7 +120,10 @@ def test_bad_example_files_are_refused(tmp_path: Path, content: str, complaint: 
 def test_what_was_found_is_kept_with_its_cutoff(conn: sa.Connection) -> None:
     step = Retrieve(query="lantern bridge", before=99, considered=25, least_score=0.1, limit=1)
     conn.execute(
-        sa.text("insert into ticks (trace_id, number, subagent, first_block, clock) values (1, 1, 'main', 0, 0)")
+        sa.text(
+            "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
+            "values (1, 1, 'main', 0, 9, 0)"
+        )
     )
     [message] = steps.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
     found = retrieval.search(conn, 1, step)

@@ -1,5 +1,7 @@
 """The store against a real PostgreSQL: schema, journal, leases, fair starts, bulk enqueueing."""
 
+import itertools
+import random
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +12,12 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from tests.integration.worker import Worker, enqueue
 from tests.unit.world import GOOD, World
-from weavegen.engine import Engine
+from weavegen.blocks import SUCCESSORS, BlockType
 from weavegen.errors import StepLost, UsageError
 from weavegen.journal import Entry
+from weavegen.render import parse_trace
 from weavegen.services import schema
 from weavegen.steps import (
     Candidate,
@@ -21,18 +25,15 @@ from weavegen.steps import (
     Execute,
     Executed,
     Hit,
-    Lint,
     Sample,
     Score,
+    Step,
     SubagentState,
     YesNo,
 )
-from weavegen.store import blocks, candidates, environments, jobs, reports, steps, traces
-from weavegen.store.jobs import Order
+from weavegen.store import blocks, reports, steps, traces
 from weavegen.store.models import Base, StepStatus
 from weavegen.store.session import make_engine
-
-SOURCE = "def action_a(self):\n    pass\nself.add_action('a', action_a)"
 
 
 @pytest.fixture
@@ -40,20 +41,6 @@ def db(database: str) -> Iterator[sa.Engine]:
     engine = make_engine(database)
     yield engine
     engine.dispose()
-
-
-def enqueue(db: sa.Engine, n: int = 1, seed: int = 1, **settings: Any) -> int:
-    with db.begin() as conn:
-        return jobs.enqueue(
-            conn,
-            [Order("a.py", SOURCE)] * n,
-            name="test",
-            agent="weave",
-            model=None,
-            seed=seed,
-            settings=settings,
-            version="0",
-        )
 
 
 def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
@@ -84,42 +71,79 @@ def test_every_table_and_column_has_a_comment(db: sa.Engine) -> None:
             assert column["comment"], f"{table}.{column['name']}"
 
 
-class Worker:
-    """Runs steps as the tasks do, with the answers of the unit tests' world."""
+class Restless(World):
+    """Answers the same step otherwise each time, and whatever its timestamps are."""
 
-    def __init__(self, db: sa.Engine, seed: int = 1, max_active: int = 64) -> None:
-        self.db, self.world = db, World(seed, 0.8)
-        self.engine = Engine(db, max_active=max_active, resend=60)
+    def dice(self, step: Step) -> random.Random:
+        self.seed += 1
+        return random.Random(self.seed)
 
-    def claim(self, step_id: int) -> steps.Claimed | None:
-        with self.db.begin() as conn:
-            return steps.claim(conn, step_id, "test", 60)
 
-    def finish(self, held: steps.Claimed) -> list[steps.Message]:
-        with self.db.begin() as conn:
-            journal, _ = steps.load(conn, held.trace_id, held.tick, held.run)
-        result = self.world.answer(held.step, journal)
+def test_the_ticks_of_subagents_lie_inside_the_action_that_called_them(db: sa.Engine) -> None:
+    job = enqueue(db, 2, ticks=16)
+    worker = Worker(db)
+    worker.world = Restless(1, 0.9, calls=0.3)
+    worker.run(worker.engine.start_queued())
+    with db.connect() as conn:
+        rows = reports.traces(conn, job)
+        assert {row.status for row in rows} == {"ended"}, rows
+        traces = [parse_trace("".join(reports.blocks(conn, row.id))) for row in rows]
+    callers = set()
+    for trace in traces:
+        assert [block.index for block in trace] == list(range(len(trace)))
+        working = ["main"]
+        for before, after in itertools.pairwise(trace):
+            assert after.type in SUCCESSORS[before.type], (before, after)
+            if after.subagent == working[-1]:
+                continue
+            if after.subagent == f"{working[-1]}.1":  # called
+                assert before.type in (BlockType.ACTION, BlockType.RETURN)
+                assert after.type is BlockType.TASK_REMINDER
+                assert before.ran is None
+                callers.add(working[-1])
+                working.append(after.subagent)
+            else:  # returned
+                working.pop()
+                assert (before.type, after.type) == (BlockType.OUTCOME, BlockType.RETURN)
+                assert after.subagent == working[-1]
+    assert callers == {"main", "main.1"}
+    assert scalar(db, "select count(*) from steps where kind = 'work' and status = 'done'") > 5
+    assert scalar(db, "select count(*) from steps where status in ('ready', 'running')") == 0
+    assert scalar(db, "select max(ticks) from traces") == 16
+    late = "select count(*) from ticks k join ticks c on c.number = k.caller and c.trace_id = k.trace_id"
+    assert scalar(db, f"{late} where k.deadline > c.deadline") == 0
+    assert scalar(db, f"{late} where k.first_block <= c.first_block") == 0
 
-        def save(conn: sa.Connection) -> None:
-            if isinstance(held.step, Sample):
-                candidates.save(conn, held.trace_id, held.id, held.step, 0, result)
-            elif isinstance(held.step, Lint):
-                rows = candidates.load(conn, held.trace_id, held.tick, held.run, held.step.sample)
-                candidates.save_verdicts(conn, rows, result)
-            elif isinstance(held.step, Score):
-                candidates.save_scores(conn, held.trace_id, held.id, held.step, [None] * len(result), result)
-            elif isinstance(held.step, Execute):
-                environments.save_evaluations(conn, held.trace_id, held.id, held.tick, result.evaluations)
-                environments.save_subagents(conn, held.trace_id, result.subagents)
 
-        return self.engine.finish(held, StepStatus.DONE, save, result=result).messages
-
-    def run(self, messages: list[steps.Message]) -> None:
-        """Until nothing is left to do."""
-        while messages:
-            held = self.claim(messages.pop(0).step_id)
-            if held is not None:
-                messages += self.finish(held)
+@pytest.mark.parametrize("whose", ["the subagent's", "the caller's"])
+def test_a_tick_that_starts_over_is_only_that_one(db: sa.Engine, whose: str) -> None:
+    job = enqueue(db, 1, ticks=12)
+    worker = Worker(db)
+    worker.world = Restless(2, 0.9, calls=0.3)
+    messages = worker.engine.start_queued()
+    callers = "select k.caller from ticks k where k.subagent = 'main.1' and k.finished_at is null"
+    changed = None
+    while messages:
+        held = worker.claim(messages.pop(0).step_id)
+        assert held is not None
+        if changed is None:
+            with db.begin() as conn:
+                changed = conn.execute(sa.text(callers)).scalar()
+                if changed is not None:  # as if another version of the program had asked for its first step
+                    tick = held.tick if whose == "the subagent's" else changed
+                    upgrade = (
+                        'update steps set request = request || \'{"op": "run"}\' where tick = :t and ordinal = 0'
+                    )
+                    conn.execute(sa.text(upgrade), {"t": tick})
+        messages += worker.finish(held)
+    runs = "select string_agg(distinct subagent, ' ') from ticks where run = 1"
+    assert scalar(db, runs) == ("main.1" if whose == "the subagent's" else "main")
+    with db.connect() as conn:
+        [row] = reports.traces(conn, job)
+        trace = parse_trace("".join(reports.blocks(conn, row.id)))
+    assert row.status == "ended"
+    assert [block.index for block in trace] == list(range(len(trace)))
+    assert all(after.type in SUCCESSORS[before.type] for before, after in itertools.pairwise(trace))
 
 
 def test_traces_run_to_their_end_in_postgres_as_in_memory(db: sa.Engine) -> None:
@@ -210,6 +234,7 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) ->
     assert scalar(db, "select status from traces") == "ended"
     assert scalar(db, "select min(index) from blocks where tick = 1") == before
     assert scalar(db, "select count(*) = max(index) + 1 and count(*) = max(t.blocks) from blocks, traces t")
+    assert scalar(db, "select count(candidate_id) = max(t.written) from blocks, traces t")
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 1
 
 

@@ -1,8 +1,10 @@
 """The tools in a real box: opened and used by actions, seen in the views of the next tick."""
 
 import itertools
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 
 from weavegen import config as configuration
-from weavegen.environment.client import Environment
+from weavegen.channels import Exchange, alone
+from weavegen.environment.client import Environment, Limits
+from weavegen.errors import TransientError
 from weavegen.steps import Execute, Executed
 
 EMPTY = "def action_nothing(self):\n    return 1\n\nself.add_action('Nothing', action_nothing)\n"
@@ -112,6 +116,60 @@ class TestNano:
         assert "nano has ended: close this tool" in again.message
 
 
+class TestEmacs:
+    def test_it_edits_and_saves_a_file(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            "from tools.emacs import WeaveEmacs\n"
+            "emacs = WeaveEmacs(self, 'song.txt')\n"
+            "emacs.send_commands(['Roses; are', 'Enter', 'red', 'C-a', 'C-k', 'blue é', 'C-x', 'C-s'])\n"
+            "assert self.tools['emacs'] is self.tools['emacs-/app/song.txt'] is emacs\n"
+            "return open('song.txt').read()"
+        )
+        if missing("emacs", "emacs-nox", executed):
+            return
+        assert value(executed) == "Roses; are\nblue é\n"
+        [shown] = views(environment).values()
+        assert "\nRoses; are\nblue é\n" in shown
+        assert "Warning" not in shown
+
+    def test_without_a_file(self, environment: Environment, act: Act) -> None:
+        executed = act("from tools.emacs import WeaveEmacs\nWeaveEmacs(self)\nreturn list(self.tools)")
+        if not missing("emacs", "emacs-nox", executed):
+            assert value(executed) == ["emacs"]
+            assert "*scratch*" in views(environment)["WeaveEmacs"]
+
+
+class TestNethack:
+    def test_a_game(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            "from tools.nethack import WeaveNethack\n"
+            "nethack = WeaveNethack(self)\n"
+            "for _ in range(20):\n"
+            "    if '--More--' not in nethack.pane.capture_pane():\n"
+            "        break\n"
+            "    nethack.send_keys('Enter')\n"
+            "nethack.send_commands(['s', 'Escape', ':', 'Escape'])\n"
+            "return self.tools['nethack'] is nethack"
+        )
+        if missing("nethack", "nethack-console", executed):
+            return
+        assert value(executed) is True
+        [shown] = views(environment).values()
+        assert "Weaver the" in shown
+        assert "Last keys sent:" in shown
+        assert "':'" in shown
+        assert "Dlvl:1" in value(act("n = self.tools['nethack']\nn.send_keys('Escape')\nreturn n.render()"))
+
+
+def missing(program: str, package: str, executed: Executed) -> bool:
+    """Whether a program is not installed; the tool must have said so."""
+    if any(shutil.which(name, path=os.environ["PATH"] + ":/usr/games") for name in (program, package)):
+        return False
+    assert executed.error is not None
+    assert executed.error.message == f"{program} is not installed: install the package {package} on the host"
+    return True
+
+
 class TestOtherPrograms:
     # Stands in for a program that may be missing: shows what it gets, and ends with `q`.
     FAKE = (
@@ -146,27 +204,6 @@ class TestOtherPrograms:
         assert error is not None
         assert error.message == "broken ended as soon as it was started. no map"
 
-    @pytest.mark.parametrize(
-        ("module", "name", "package", "arguments"),
-        [
-            ("emacs", "WeaveEmacs", "emacs-nox", ""),
-            ("emacs", "WeaveEmacs", "emacs-nox", ", 'a.txt'"),
-            ("nethack", "WeaveNethack", "nethack-console", ""),
-        ],
-    )
-    def test_emacs_and_nethack(
-        self, environment: Environment, act: Act, module: str, name: str, package: str, arguments: str
-    ) -> None:
-        executed = act(f"from tools.{module} import {name}\n{name}(self{arguments})\nreturn list(self.tools)")
-        if executed.error is not None and executed.error.type == "FileNotFoundError":
-            assert (
-                executed.error.message == f"{module} is not installed: install the package {package} on the host"
-            )
-            assert views(environment) == {}
-        else:
-            assert module in value(executed)
-            assert len(views(environment)) == 1
-
     def test_many_at_once(self, environment: Environment, act: Act) -> None:
         body = self.FAKE.replace("'Echo', 'echo'", "'Echo ' + str(n), 'echo' + str(n)").replace(
             "agent):", "agent, n):"
@@ -197,3 +234,90 @@ class TestGameAndBrowser:
         )
         assert value(act(body)) == [[1, "a poem", "http://localhost:8000/poem.html"]]
         assert "# Hi\n\na poem [1]" in views(environment)["WeaveBrowser"]
+
+
+class TestDiscord:
+    OPEN = "from tools.discord import WeaveDiscordClient\nchat = WeaveDiscordClient(self, 'a token', 'hall')\n"
+
+    @staticmethod
+    def step(body: str) -> Execute:
+        lines = "".join(f"    {line}\n" for line in body.splitlines())
+        source = f"def action_test(self):\n{lines}\nself.add_action('Test', action_test)\n"
+        return Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
+
+    def test_what_goes_over_the_socket(self, environment: Environment, act: Act) -> None:
+        hall, wishes = alone(), list[Exchange]()
+
+        def chat(wish: Exchange) -> dict[str, Any]:
+            wishes.append(wish)
+            return hall(wish)
+
+        body = (
+            "n = chat.send_message('Hello')\nchat.react_to_message(n, ':)')\n"
+            "n2 = chat.reply_to_message(str(n), 'Hello?')\n"
+            "return [n, n2, [message['content'] for message in chat.get_messages(wait=99)]]"
+        )
+        executed = environment.execute(next(step_ids), self.step(self.OPEN + body), chat=chat)
+        assert value(executed) == [1, 2, ["Hello", "Hello?"]]
+        assert [(wish.turn, wish.do) for wish in wishes] == list(
+            enumerate(("open", "send", "react", "reply", "read"), 1)
+        )
+        assert wishes[4].wait == 60
+        assert "a token" not in str(wishes)
+        shown = environment.execute(next(step_ids), Execute(op="begin"), chat=chat).views
+        assert "[1] me: Hello\n[2] me, answering 1: Hello?" in shown[0].text
+        assert (wishes[-1].turn, wishes[-1].do) == (1, "read"), "Do turns count from 1 in each step?"
+
+    def test_an_exchange_outlives_its_worker(self, environment: Environment, act: Act) -> None:
+        wishes: list[Exchange] = []
+
+        def killed(wish: Exchange) -> dict[str, Any]:
+            wishes.append(wish)
+            raise TransientError("the database is away")
+
+        def chat(wish: Exchange) -> dict[str, Any]:
+            wishes.append(wish)
+            return {"values": None if wish.do == "open" else 7}
+
+        step = self.step(self.OPEN + "return chat.send_message('Hello')")
+        with pytest.raises(TransientError):
+            environment.execute(5_000_000, step, chat=killed)
+        assert value(environment.execute(5_000_000, step, chat=chat)) == 7
+        assert [(wish.turn, wish.do) for wish in wishes] == [(1, "open"), (1, "open"), (2, "send")]
+
+    def test_time_that_people_take_does_not_count(self, environment: Environment, act: Act) -> None:
+        def slow(wish: Exchange) -> dict[str, Any]:
+            time.sleep(0.3)
+            return alone()(wish)
+
+        step = self.step(self.OPEN + "return chat.get_messages(wait=1)")
+        limits = Limits(seconds=0.2, grace=0.2)
+        assert value(environment.execute(next(step_ids), step, chat=slow, limits=limits)) == []
+
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            ("chat.send_message('x' * 2001)", "send it in parts"),
+            ("chat.send_message('  ')", "says something"),
+            ("chat.react_to_message(1, '')", "a reaction is one emoji"),
+            ("chat.react_to_message(-1, ':)')", "there is no message -1"),
+            ("WeaveDiscordClient(self, '', 'y' * 101)", "1 to 100 characters"),
+            ("chat.close()\nchat.send_message('Hello')", "is closed"),
+        ],
+    )
+    def test_what_can_not_be_sent(self, act: Act, body: str, message: str) -> None:
+        error = act(self.OPEN + body).error
+        assert error is not None
+        assert message in error.message
+
+    def test_what_the_worker_refuses_is_the_callbacks_failure(self, environment: Environment, act: Act) -> None:
+        def refuse(wish: Exchange) -> dict[str, Any]:
+            return {"error": "there is no such message"}
+
+        executed = environment.execute(next(step_ids), self.step(self.OPEN), chat=refuse)
+        assert executed.error is not None
+        assert (executed.error.type, executed.error.message) == (
+            "ValueError",
+            "there is no such message",
+        )
+        assert views(environment) == {}, "Is a channel that can't be opened no tool?"

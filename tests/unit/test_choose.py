@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from weavegen.agents.reward import tick_reward
 from weavegen.agents.tables import outcome_table, problem_map
 from weavegen.blocks import Block, BlockType
 from weavegen.choose import accepts, best, derive_seed, draw, log_odds, mean_score, penalised
@@ -31,12 +30,6 @@ def test_several_questions_give_their_mean_and_undefined_ones_do_not_count() -> 
 
 def test_an_undefined_score_counts_0_in_selection() -> None:
     assert penalised(None, Penalties(shape=1.0)) == -1.0
-
-
-def test_what_does_not_compile_loses_a_score_above_4_too() -> None:
-    assert penalised(3.0, Penalties(syntax=2.0)) == 1.0
-    assert penalised(5.0, Penalties(syntax=2.0)) == -2.0
-    assert penalised(5.0, Penalties(shape=1.0)) == 4.0
 
 
 def test_draws_follow_softmax() -> None:
@@ -87,21 +80,6 @@ def test_recalled_blocks_are_commented_out_and_numbered() -> None:
 
 def block(index: int, type: BlockType) -> Block:
     return Block(type=type, body="", index=index, timestamp=0.0, time_remaining=0.0)
-
-
-def test_a_tick_is_rewarded_backwards_with_decay() -> None:
-    types = (BlockType.OBSERVATION, BlockType.ORIENTATION, BlockType.ACTION, BlockType.DEBUG, BlockType.ACTION)
-    blocks = [block(number, type) for number, type in enumerate(types, 10)]
-    evaluations = [
-        Evaluated(title="a", scope="task", value=True),
-        Evaluated(title="b", scope="task", value=1),
-        Evaluated(title="c", scope="tick", value=True),
-        Evaluated(title="d", scope="tick", error=FAILURE),
-    ]
-    reward = tick_reward(blocks, evaluations, Settings())
-    assert reward.reward == pytest.approx(0.5 * 2 / 4 - 0.2)
-    assert reward.shares == pytest.approx({14: 0.05, 13: 0.04, 12: 0.032, 11: 0.0256})
-    assert tick_reward(blocks, [], Settings()).reward == 0
 
 
 def test_the_outcome_names_every_result() -> None:

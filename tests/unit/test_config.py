@@ -30,8 +30,11 @@ def test_reads_every_variable() -> None:
             "WEAVEGEN_MAX_ACTIVE": "9",
             "WEAVEGEN_LEASE": "2.5",
             "WEAVEGEN_SANDBOX": "none",
+            "WEAVEGEN_DISCORD_TOKEN": "hush",
+            "WEAVEGEN_DISCORD_URL": "http://discord/api",
         }
     )
+    assert "hush" not in repr(found)
     assert found == config.Config(
         home=Path("/srv/traces"),
         database_url="postgresql://db/traces",
@@ -42,6 +45,8 @@ def test_reads_every_variable() -> None:
         max_active=9,
         lease=2.5,
         sandbox="none",
+        discord_token="hush",
+        discord_url="http://discord/api",
     )
 
 

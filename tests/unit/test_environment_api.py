@@ -35,7 +35,7 @@ def test_text_of_the_api_can_be_a_block_of_a_trace() -> None:
     assert not re.search(r"^(#startblock|#endblock|#q:|#subagent|#tags:)", text, re.MULTILINE)
     assert "__future__" not in text
     assert text.isascii()
-    assert len(text.splitlines()) < 260
+    assert len(text.splitlines()) < 280
 
 
 class TestSubagent:
@@ -145,9 +145,27 @@ class TestTree:
         with pytest.raises(ValueError, match="already"):
             tree.subagent("helper", None, "", {}, 1)
 
-    def test_running_a_subagent_says_what_is_missing(self, tree: api.Tree, main: api.Subagent) -> None:
-        with pytest.raises(NotImplementedError, match="main"):
+    def test_only_an_action_can_run_a_subagent(self, tree: api.Tree, main: api.Subagent) -> None:
+        with pytest.raises(RuntimeError, match="action"):
             tree.run("main")
+
+    def test_what_has_returned_is_not_run_again(self, tree: api.Tree, main: api.Subagent) -> None:
+        main.return_to_caller({"beans": 3})
+        with pytest.raises(ValueError, match="another subagent"):
+            tree.run("main")
+
+    @pytest.mark.parametrize("name", ["main", "two\nlines", "x" * 101])
+    def test_the_name_of_a_subagent_is_one_line_and_new(
+        self, tree: api.Tree, main: api.Subagent, name: str
+    ) -> None:
+        with pytest.raises(ValueError, match="subagent"):
+            tree.subagent(name, None, "", {}, 1)
+
+    def test_the_sixty_fifth_subagent_is_refused(self, tree: api.Tree) -> None:
+        for number in range(64):
+            tree.subagent(str(number), None, "", {}, 1)
+        with pytest.raises(ValueError, match="64"):
+            tree.subagent("one more", None, "", {}, 1)
 
     def test_blocks_can_be_found(self, tree: api.Tree) -> None:
         assert tree.current_block_index() == 0

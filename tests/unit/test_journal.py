@@ -1,5 +1,7 @@
 """Replay: any interleaving of duplicate, lost and reordered deliveries gives the same trace."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,9 @@ from weavegen.agents.program import Tick
 from weavegen.blocks import SUCCESSORS, BlockType
 from weavegen.errors import JournalMismatch, ModelError
 from weavegen.journal import Cursor, Entry, Program, Start, draw_label
+from weavegen.render import parse_trace, render_trace
 from weavegen.settings import Settings
-from weavegen.steps import Append, Ended, Execute, Executed, Note, Retrieve, Score
+from weavegen.steps import Append, Ended, Execute, Executed, Note, Retrieve, Sample, Score, Step
 
 START = Start(trace_seed=1, tick=1, clock=100.0, deadline=1000.0, blocks=3, last_type=BlockType.OUTCOME)
 seeds = st.integers(0, 10**6)
@@ -172,3 +175,58 @@ def test_a_tick_costs_no_more_replays_than_steps() -> None:
     trace = Trace(World(3, 1.0), 1, Settings(rounds=(4,))).run()
     assert trace.replays <= len(trace.journal) + 1
     assert Tick(Settings(), Cursor(START)).number == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.floats(0.2, 1))
+def test_in_planning_nothing_is_executed(seed: int, kindness: float) -> None:
+    trace = Trace(World(seed, kindness), agent="planning").run()
+    executed = [entry.step for entry in trace.journal if isinstance(entry.step, Execute)]
+    assert [step.op for step in executed] == ["list"]
+    assert trace.rewards == []
+    types = [block.type for block in trace.blocks]
+    assert types[:4] == [
+        BlockType.TASK_REMINDER,
+        BlockType.OBSERVATION,
+        BlockType.OBSERVATION,
+        BlockType.ORIENTATION,
+    ]
+    assert types[-1] is BlockType.OUTCOME
+    for before, after in zip(trace.blocks, trace.blocks[1:], strict=False):
+        assert after.type in SUCCESSORS[before.type]
+    written = [block for block in trace.blocks if block.type in (BlockType.OBSERVATION, BlockType.OUTCOME)]
+    assert all(block.label is not None and block.block_size for block in written)
+    assert all(block.ran is None for block in trace.blocks)
+    text = render_trace(trace.blocks)
+    compile(text, "trace.py", "exec")
+    assert parse_trace(text) == trace.blocks
+    headers = [entry for entry in trace.journal if isinstance(entry.step, Sample) and entry.step.prompt.next]
+    assert all(isinstance(entry.step, Sample) and entry.step.n == 16 for entry in headers)
+
+
+def test_a_planned_action_fails_where_the_model_says_that_an_error_comes_next() -> None:
+    seen = set()
+    for seed in range(30):
+        trace = Trace(World(seed), agent="planning").run()
+        for entry in trace.journal:
+            if isinstance(entry.step, Sample) and entry.step.prompt.next:
+                legal = [one.text for one in entry.result if one.text in SUCCESSORS[entry.step.prompt.type]]
+                block = trace.blocks[entry.step.prompt.window[1] - trace.start.blocks]
+                assert (block.type is BlockType.ERROR) is (legal[:1] == ["error"])
+                seen.add(block.type)
+    assert BlockType.ERROR in seen
+    assert BlockType.EXPECTATION in seen
+
+
+def test_a_broken_tree_of_subagents_ends_the_trace_with_the_reason() -> None:
+    class Broken(World):
+        def answer(self, step: Step, journal: list[Entry]) -> Any:
+            answer = super().answer(step, journal)
+            broken = isinstance(step, Execute) and step.op == "evaluate"
+            return msgspec.structs.replace(answer, subagents=()) if broken else answer
+
+    trace = Trace(Broken(1)).run()
+    assert trace.ended is not None
+    assert trace.ended.ended is not None
+    assert trace.ended.ended.failed == "environment"
+    assert "'main'" in (trace.ended.ended.reason or "")

@@ -27,7 +27,7 @@ OPEN = "0 | 1 | 2\n--+---+--\n3 | X | 5\n--+---+--\nO | 7 | 8\nI play X against 
 TO_WIN = "X | X | 2\n--+---+--\nO | O | 5\n--+---+--\n6 | 7 | 8\nI play X against basic. It is my turn."
 WON = "X | X | X\n--+---+--\nO | O | 5\n--+---+--\n6 | 7 | 8\nI play X against basic. The game is over: won."
 PREFIX = {"action": "def action_", "evaluation": "def eval_", "observation-inference": ""}
-WRITTEN = (*PROSE, BlockType.ACTION, BlockType.EVALUATION, BlockType.OBSERVATION_INFERENCE)
+WRITTEN = (*sorted(PROSE), BlockType.ACTION, BlockType.EVALUATION, BlockType.OBSERVATION_INFERENCE)
 
 
 def block(type: BlockType, body: str, index: int = 2, began: float = 100.5, **fields: Any) -> Block:
@@ -178,7 +178,7 @@ def test_a_stem_is_carried_on() -> None:
 @pytest.mark.parametrize("shown", [OPEN, "a lamp"])
 def test_queries_for_retrieval_parse_more_often_than_not(shown: str) -> None:
     situation = read(base(BlockType.ACTION, shown) + "#bm25_query ")
-    lines = [complete.cut(policies.write(situation, 1, n), context.QUERY_STOP, 99)[0] for n in range(80)]
+    lines = [complete.cut(policies.write(situation, 1, n), context.LINE_STOP, 99)[0] for n in range(80)]
     parsed = [found for line in lines if (found := query.parse(line)) is not None]
     assert 55 <= len(parsed) < 80
     assert all(len(found.words) >= 8 and found.unwanted for found in parsed)

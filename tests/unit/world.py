@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from weavegen.agents import AGENTS, Tick
-from weavegen.blocks import Block, BlockType
+from weavegen.blocks import COMMENTED, Block, BlockType
 from weavegen.choose import derive_seed
 from weavegen.journal import Advance, Cursor, Entry, Start, encode, replay
-from weavegen.lint import lint
+from weavegen.lint import verdict
 from weavegen.settings import Settings
 from weavegen.steps import (
     Candidate,
@@ -38,15 +38,25 @@ FAILURE = Failure(type="ValueError", message="no", traceback="Traceback ...\nVal
 class World:
     """Results depend on the seed and the step alone, so every order of deliveries must give the same trace."""
 
-    def __init__(self, seed: int, kindness: float = 0.7) -> None:
+    def __init__(self, seed: int, kindness: float = 0.7, calls: float = 0.0) -> None:
         self.seed, self.kindness = seed, kindness
+        self.calls = calls
+        """Share of the actions that call a subagent: main calls main.1, that one main.1.1, which calls none."""
+
+    def dice(self, step: Step) -> random.Random:
+        """What an answer is drawn with."""
+        return random.Random(derive_seed(self.seed, encode(step).decode()))
 
     def answer(self, step: Step, journal: list[Entry]) -> Any:
-        rng = random.Random(derive_seed(self.seed, encode(step).decode()))
+        rng = self.dice(step)
         if isinstance(step, Sample):
+            if step.depth:
+                above = "" if step.parent is None else journal[step.parent[0]].result[step.parent[1]].text
+                return [self._node(step, above, rng) for _ in range(step.n)]
             return [self._candidate(step, rng) for _ in range(step.n)]
         if isinstance(step, Lint):
-            return [lint(step.type, one.text, tokens=one.tokens) for one in journal[step.sample].result]
+            found = journal[step.sample].result
+            return [verdict(step, one.text, one.tokens, cut=one.finish_reason == "length") for one in found]
         if isinstance(step, Score):
             texts = journal[step.sample].result if step.sample is not None else step.texts
             return [[self._answer(rng) for _ in step.questions] for _ in texts]
@@ -58,6 +68,12 @@ class World:
         if step.prompt.query:
             text = rng.choice(["+word other -third", "type:'action' word", "(((", ""])
             return Candidate(text=text, finish_reason="stop", tokens=5)
+        if step.prompt.next:
+            text = rng.choice(["error", "expectation", "outcome", "evaluation", "no such type"])
+            return Candidate(text=text, finish_reason="stop", tokens=2)
+        if step.prompt.type in COMMENTED:
+            text = rng.choice(["# What is seen", "# a\n# b\nc = 1", "nothing", "# q: fake? Yes. (99%)"])
+            return Candidate(text=text, finish_reason="stop", tokens=5)
         good = GOOD.get(step.prompt.type, '"""Thinking."""')
         text = (
             good
@@ -66,20 +82,38 @@ class World:
         )
         return Candidate(text=text, finish_reason=rng.choice(["stop", "length"]), tokens=rng.randrange(1, 768))
 
+    def _node(self, step: Sample, above: str, rng: random.Random) -> Candidate:
+        """The next characters of a good block, one a token, as long as nothing else was written before them."""
+        good = GOOD.get(step.prompt.type, '"""Thinking."""')
+        rest = good.removeprefix(above) if good.startswith(above) else "?" * rng.randrange(60)
+        if rng.random() > self.kindness:
+            rest = "= )" + rest
+        piece = rest[: step.max_tokens]
+        reason = "stop" if piece == rest else "length"
+        return Candidate(text=above + piece, finish_reason=reason, tokens=len(piece))
+
     def _answer(self, rng: random.Random) -> YesNo:
         yes = rng.random() if rng.random() < 0.9 else 0.0
         return YesNo(yes=yes, no=rng.choice([0.0, (1 - yes) / 2]))
 
     def _execute(self, step: Execute, rng: random.Random) -> Executed:
         fails = rng.random() > self.kindness
-        main = SubagentState(
-            name="main",
-            parent=None,
-            description="A task.",
-            schema={},
-            time_budget=360.0,
-            completed=rng.random() < 0.05,
+        names = ("main", "main.1", "main.1.1")
+        subagents = tuple(
+            SubagentState(
+                name=name,
+                parent=parent,
+                description="A task.",
+                schema={},
+                time_budget=360.0,
+                completed=rng.random() < (0.3 if parent else 0.05),
+            )
+            for name, parent in zip(names, (None, *names), strict=False)
         )
+        child = next((name for name in names if step.subagent == name.removesuffix(".1") != name), None)
+        acts = step.op == "resume" or step.type is BlockType.ACTION
+        if acts and child is not None and rng.random() < self.calls:
+            return Executed(waits_for=child, subagents=subagents)
         views = (View(title="a", text="seen"), View(title="b", error=FAILURE) if fails else View(title="b"))
         evaluations = (
             Evaluated(title="Is it?", scope="task", value=rng.choice([True, False, "text", None])),
@@ -88,11 +122,11 @@ class World:
             ),
         )
         return Executed(
-            error=FAILURE if fails and step.op == "run" else None,
+            error=FAILURE if fails and step.op in ("run", "resume") else None,
             registered=("Do a",),
-            views=views if step.op == "begin" else (),
+            views=views if step.op == "begin" else (View(title="a"), View(title="b")) if step.op == "list" else (),
             evaluations=evaluations if step.op == "evaluate" else (),
-            subagents=(main,),
+            subagents=subagents,
         )
 
 

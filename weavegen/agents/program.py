@@ -4,10 +4,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from weavegen.blocks import FULL_BLOCK, BlockType
 from weavegen.choose import derive_seed
 from weavegen.journal import Cursor, Program
 from weavegen.settings import Settings
-from weavegen.steps import Effect, Step
+from weavegen.steps import Effect, Execute, Op, Step
 
 R = TypeVar("R")
 Part: TypeAlias = Generator[Step | tuple[Step, ...] | Effect, Any, R]
@@ -23,10 +24,24 @@ class Tick:
     bootstrap: str = ""
     """Source of the bootstrap file, in tick 0, which writes it into the trace."""
 
+    dreams: bool = False
+    """Nothing is executed: see dream.py."""
+    block_size: int = FULL_BLOCK
+    """Tokens that the subagent may write in a block."""
+
     @property
     def number(self) -> int:
         """0 is the bootstrap's own tick."""
         return self.cursor.start.tick
+
+    @property
+    def subagent(self) -> str:
+        """Whose tick it is."""
+        return self.cursor.start.subagent
+
+    def execute(self, op: Op, type: BlockType | None = None, source: str = "") -> Execute:
+        """A step in the trace's environment, for this subagent."""
+        return Execute(op=op, subagent=self.subagent, type=type, source=source)
 
     def seed(self, purpose: str) -> int:
         """A seed that depends on the trace's seed, the tick, and how many steps the program has taken."""

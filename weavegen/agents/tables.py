@@ -58,6 +58,13 @@ def outcome_table(action: Executed | None, evaluations: Sequence[Evaluated]) -> 
     return "\n".join(rows)
 
 
+def returned(subagent: SubagentState) -> str:
+    """What came of a subagent that was called."""
+    if not subagent.completed:
+        return f"{subagent.name} ran out of its {subagent.time_budget:g} minutes and returned nothing."
+    return f"{subagent.name} returned:\n{_short(subagent.returned)}"
+
+
 def doom_loop(repeats: int) -> str:
     """What the agent is told when it does the same again and again."""
     return (

@@ -3,16 +3,19 @@
 This is a program in the sense of journal.py: it yields what is to be done and knows nothing of queues or SQL.
 """
 
+from dataclasses import replace
+
 import msgspec
 
 from weavegen import prompts
-from weavegen.agents import tables
+from weavegen.agents import dream, tables
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.reward import tick_reward
+from weavegen.agents.reward import reward
 from weavegen.agents.write_block import open_prompt, probability, write_block
 from weavegen.blocks import BlockType
+from weavegen.errors import EnvironmentFailure
 from weavegen.journal import Program
-from weavegen.steps import Append, Ended, Execute, Executed, Failure, Score
+from weavegen.steps import Append, Ended, Executed, Failure, Op, Score, SubagentState, Work
 
 
 def weave(t: Tick) -> Program:
@@ -20,12 +23,20 @@ def weave(t: Tick) -> Program:
     return (yield from (bootstrap(t) if t.number == 0 else tick(t)))
 
 
+def planning(t: Tick) -> Program:
+    """The same ticks after a real bootstrap, but nothing is executed: the model also writes the world's part."""
+    return (yield from weave(replace(t, dreams=t.number > 0)))
+
+
 def tick(t: Tick) -> Part[Ended]:
     """Look, think, act, say what should have happened, check it."""
-    world: Executed = yield Execute(op="begin")
+    world: Executed = yield t.execute("list" if t.dreams else "begin")
+    t = replace(t, block_size=state(world, t.subagent).block_size)
     yield Append(type=BlockType.TASK_REMINDER, body=tables.problem_map(world.subagents))
     for view in world.views:
-        if view.error is None:
+        if t.dreams:
+            yield from dream.imagine(t, BlockType.OBSERVATION, view.title)
+        elif view.error is None:
             yield Append(type=BlockType.OBSERVATION, title=view.title, body=view.text)
         else:
             yield error_block(view.error)
@@ -44,10 +55,8 @@ def tick(t: Tick) -> Part[Ended]:
 def bootstrap(t: Tick) -> Part[Ended]:
     """The hand-written first tick: the framework's own text, then the bootstrap file and what came of it."""
     yield Append(type=BlockType.GENESIS, body=tables.genesis())
-    action: Executed = yield Execute(op="bootstrap")
-    yield Append(type=BlockType.BOOTSTRAP, body=t.bootstrap, ran=action.error is None, executed=0)
+    action = yield from carry_out(t, "bootstrap", Append(type=BlockType.BOOTSTRAP, body=t.bootstrap))
     if action.error is not None:
-        yield error_block(action.error)
         return Ended(done=True, failed="bootstrap", reason=f"{action.error.type}: {action.error.message}")
     return (yield from outcome(t, action))
 
@@ -78,7 +87,7 @@ def attempt(t: Tick, type: BlockType) -> Part[Executed | None]:
             yield from prose(t, BlockType.BACKTRACK)
             continue
         else:
-            executed = yield from run_block(t, written.append)
+            executed = yield from carry_out(t, "run", written.append)
             if executed.error is None:
                 return executed
         if left:
@@ -86,11 +95,25 @@ def attempt(t: Tick, type: BlockType) -> Part[Executed | None]:
     return None
 
 
-def run_block(t: Tick, draft: Append) -> Part[Executed]:
-    """Execute a block, then record it with what really happened; an exception becomes an error block."""
+def carry_out(t: Tick, op: Op, draft: Append) -> Part[Executed]:
+    """Execute a block, then record it with what really happened; an exception becomes an error block.
+
+    An action that calls a subagent waits in the middle. It is recorded before the subagent's ticks, so what
+    really happened stands on the block after them, which says what the subagent returned.
+    """
+    if t.dreams:
+        return (yield from dream.carry_out(t, draft))
     ordinal = t.cursor.ordinal
-    executed: Executed = yield Execute(op="run", type=draft.type, source=draft.body)
-    yield msgspec.structs.replace(draft, ran=executed.error is None, executed=ordinal)
+    type, source = (None, "") if op == "bootstrap" else (draft.type, draft.body)
+    executed: Executed = yield t.execute(op, type, source)
+    yield happened(draft, executed, ordinal)
+    while executed.waits_for is not None:
+        name = executed.waits_for
+        yield Work(subagent=name, minutes=state(executed, name).time_budget)
+        ordinal = t.cursor.ordinal
+        executed = yield t.execute("resume")
+        returned = Append(type=BlockType.RETURN, body=tables.returned(state(executed, name)))
+        yield happened(returned, executed, ordinal)
     if executed.error is not None:
         yield error_block(executed.error)
     return executed
@@ -105,7 +128,7 @@ def reconsider_views(t: Tick) -> Part[None]:
     if option.label.answer:
         written = yield from write_block(t, BlockType.OBSERVATION_INFERENCE)
         if written.compiles:
-            yield from run_block(t, written.append)
+            yield from carry_out(t, "run", written.append)
         else:
             yield written.append
             yield Append(type=BlockType.ERROR, body=written.error)
@@ -113,14 +136,34 @@ def reconsider_views(t: Tick) -> Part[None]:
 
 def outcome(t: Tick, action: Executed | None) -> Part[Ended]:
     """Run the task's and the tick's evaluations, write down how everything came out, and reward the tick."""
-    checked: Executed = yield Execute(op="evaluate")
+    if t.dreams:
+        return (yield from dream.outcome(t))
+    checked: Executed = yield t.execute("evaluate")
     for evaluated in checked.evaluations:
         if evaluated.error is not None:
             yield error_block(evaluated.error)
     yield Append(type=BlockType.OUTCOME, body=tables.outcome_table(action, checked.evaluations))
-    yield tick_reward(t.cursor.recorded, checked.evaluations, t.settings)
-    main = checked.subagents[0]
-    return Ended(done=main.completed, returned=main.returned)
+    yield reward(t.cursor.recorded, checked.evaluations, t.settings)
+    mine = state(checked, t.subagent)
+    return Ended(done=mine.completed, returned=mine.returned)
+
+
+def state(executed: Executed, name: str) -> SubagentState:
+    """A subagent as an operation left it. Raises EnvironmentFailure where a callback has broken the tree."""
+    for one in executed.subagents:
+        if one.name == name:
+            return one
+    raise EnvironmentFailure(f"the process no longer knows the subagent {name!r}: a callback has broken the tree")
+
+
+def happened(draft: Append, executed: Executed, ordinal: int) -> Append:
+    """A block with what really happened when it was executed; nothing is known while it waits."""
+    if executed.waits_for is not None:
+        return msgspec.structs.replace(draft, executed=ordinal)
+    error = executed.error
+    return msgspec.structs.replace(
+        draft, ran=error is None, exception=None if error is None else error.type, executed=ordinal
+    )
 
 
 def error_block(failure: Failure) -> Append:

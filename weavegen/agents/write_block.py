@@ -1,19 +1,23 @@
-"""Writing one block: the cascade of sampling rounds (WEAVE section 4)."""
+"""Writing one block: by the cascade of sampling rounds (WEAVE section 4), or by tree search (tree_search.py)."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
 from weavegen import prompts
 from weavegen.agents.program import Part, Tick
-from weavegen.blocks import FULL_BLOCK, BlockType
-from weavegen.choose import accepts, draw, mean_score, penalised
+from weavegen.agents.sampling import Judged, Wanted, sample
+from weavegen.agents.tree_search import tree_search
+from weavegen.blocks import FULL_BLOCK, IMAGINED, BlockType
+from weavegen.choose import accepts, draw, mean_score
 from weavegen.context import window
 from weavegen.journal import record
 from weavegen.query import parse, restricted
 from weavegen.render import one_line, render_header
-from weavegen.steps import Append, Candidate, Lint, Prompt, Retrieve, Sample, Score, Verdict, YesNo
+from weavegen.steps import Append, Candidate, Prompt, Retrieve, Sample, Score, YesNo
 
 PREFIX = {
     BlockType.ORIENTATION: '"""',
@@ -22,16 +26,17 @@ PREFIX = {
     BlockType.BACKTRACK: '"""',
     BlockType.ACTION: "def action_",
     BlockType.EVALUATION: "def eval_",
+    **dict.fromkeys(IMAGINED, "# "),
 }
 """How a body begins, whatever the model thinks."""
 
 RETRIEVES = frozenset({BlockType.ORIENTATION, BlockType.ACTION, BlockType.BACKTRACK})
-"""Blocks whose second round sees retrieved blocks."""
+"""Blocks that see retrieved blocks, from the second round on, or in the tree search."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the cascade chose. Not recorded yet: what is executed is recorded with how it went."""
+    """What was chosen. Not recorded yet: what is executed is recorded with how it went."""
 
     append: Append
     compiles: bool
@@ -47,66 +52,87 @@ def write_block(
     *,
     tick_start: int | None = None,
     directory: str | None = None,
+    title: str | None = None,
     after_debug: bool = False,
 ) -> Part[Written]:
-    """Sample, lint and score in growing rounds until one is good enough; draw a candidate by softmax(score)."""
-    s = t.settings
+    """Search for a good candidate, cut it to its legal structure, and score that."""
+    s = t.settings.of(type)
+    wanted = Wanted(
+        type=type,
+        s=s,
+        tokens=max(1, s.max_tokens * t.block_size // FULL_BLOCK),
+        questions=prompts.questions(type)[: None if s.all_questions else 1],
+        after_debug=after_debug,
+    )
     draft = Append(
         type=type,
         body="",
         began=t.cursor.now,
-        block_size=FULL_BLOCK,
+        block_size=wanted.tokens,
+        title=title,
         tick_start=tick_start,
         working_directory=directory,
     )
-    questions = prompts.questions(type)[: None if s.all_questions else 1]
-    prompt = open_prompt(t, draft)
-    for number, n in enumerate(s.rounds):
-        if number == 1 and type in RETRIEVES:
-            draft, prompt = yield from recall(t, draft, prompt)
-        sample = t.cursor.ordinal
-        candidates: list[Candidate] = yield Sample(
-            prompt=prompt,
-            n=n,
-            round=number,
-            max_tokens=s.max_tokens,
-            temperature=s.temperature,
-            top_k=s.top_k,
-            repetition_penalty=s.repetition_penalty,
-            seed=t.seed("sample"),
+    draft, prompt, chosen = yield from (by_tree if s.search == "tree" else cascade)(t, wanted, draft)
+    verdict, answers = chosen.verdict, chosen.answers
+    if verdict.compiles and verdict.rewritten != chosen.candidate.text.strip("\n"):
+        [answers] = yield Score(
+            prompt=prompt, questions=wanted.questions, texts=(verdict.rewritten,), candidate=chosen.at
         )
-        verdicts: list[Verdict]
-        answers: list[list[YesNo]]
-        verdicts, answers = yield (
-            Lint(type=type, sample=sample, after_debug=after_debug),
-            Score(prompt=prompt, questions=questions, sample=sample),
-        )
-        scores = [penalised(mean_score(a), v.penalties) for a, v in zip(answers, verdicts, strict=True)]
-        may_end = number > 0 or type is not BlockType.ORIENTATION
-        if may_end and accepts(scores, verdicts, s.accept):
-            break
-
-    chosen = draw(scores, t.seed("draw"))
-    verdict, answer = verdicts[chosen], answers[chosen]
-    if verdict.compiles and verdict.rewritten != candidates[chosen].text.strip("\n"):
-        [answer] = yield Score(
-            prompt=prompt, questions=questions, texts=(verdict.rewritten,), candidate=(sample, chosen)
-        )
-    score = (mean_score(answer) or 0.0) - (0.0 if verdict.compiles else 2.0)
+    score = (mean_score(answers) or 0.0) - (0.0 if verdict.compiles else 2.0)
     return Written(
         append=msgspec.structs.replace(
             draft,
             body=verdict.rewritten,
             compiles=verdict.compiles,
-            question=questions[0],
-            yes=probability(answer[0]),
-            candidate=(sample, chosen),
+            question=wanted.questions[0],
+            yes=probability(answers[0]),
+            candidate=chosen.at,
             score=score,
         ),
         compiles=verdict.compiles,
-        error=complaint(candidates[chosen], verdict, s.max_tokens),
+        error=complaint(chosen),
         score=score,
     )
+
+
+Found: TypeAlias = tuple[Append, Prompt, Judged]
+"""The draft with its query, the prompt that was gone on from, the candidate chosen."""
+
+
+def cascade(t: Tick, wanted: Wanted, draft: Append) -> Part[Found]:
+    """Growing rounds until one is good enough; a candidate of the last one, drawn by softmax(score)."""
+    prompt = open_prompt(t, draft)
+    for number, n in enumerate(wanted.s.rounds):
+        if number == 1 and wanted.type in RETRIEVES:
+            draft, prompt = yield from recall(t, draft, prompt)
+        found: list[Judged] = yield from sample(t, wanted, prompt, n, number)
+        may_end = number > 0 or wanted.type is not BlockType.ORIENTATION
+        if may_end and good_enough(found, wanted.s.accept):
+            break
+    return draft, prompt, drawn(t, found)
+
+
+def by_tree(t: Tick, wanted: Wanted, draft: Append) -> Part[Found]:
+    """One round; where that brings nothing good, and always for an orientation, a tree of half-written blocks."""
+    prompt = open_prompt(t, draft)
+    if wanted.s.tree_first and wanted.type is not BlockType.ORIENTATION:
+        found: list[Judged] = yield from sample(t, wanted, prompt, wanted.s.tree_first, 0)
+        if good_enough(found, wanted.s.tree_accept):
+            return draft, prompt, drawn(t, found)
+    if wanted.type in RETRIEVES:
+        draft, prompt = yield from recall(t, draft, prompt)
+    return draft, prompt, (yield from tree_search(t, wanted, prompt))
+
+
+def good_enough(found: Sequence[Judged], threshold: float) -> bool:
+    """Whether a round's best candidate ends the search."""
+    return accepts([one.score for one in found], [one.verdict for one in found], threshold)
+
+
+def drawn(t: Tick, found: Sequence[Judged]) -> Judged:
+    """One of a round's candidates."""
+    return found[draw([one.score for one in found], t.seed("draw"))]
 
 
 def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:
@@ -114,7 +140,7 @@ def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]
 
     The first of several samples that parses is taken; where none does, nothing is retrieved.
     """
-    s = t.settings
+    s = t.settings.of(draft.type)
     asking = msgspec.structs.replace(prompt, query=True, header=prompt.header + "#bm25_query ", prefix="")
     samples: list[Candidate] = yield Sample(
         prompt=asking,
@@ -137,6 +163,7 @@ def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]
         considered=s.considered,
         least_score=s.least_score,
         limit=s.recalled,
+        memory=s.memory,
     )
     draft = msgspec.structs.replace(draft, bm25_query=query)
     return draft, msgspec.structs.replace(prompt, header=header(t, draft), recalled=tuple(hits))
@@ -147,8 +174,12 @@ def open_prompt(t: Tick, draft: Append) -> Prompt:
     prefix = PREFIX.get(draft.type, "")
     if stems := prompts.stems(draft.type):
         prefix += random.Random(t.seed("stem")).choice(stems)
-    window_now = window(t.cursor.index, t.settings)
-    return Prompt(type=draft.type, window=window_now, header=header(t, draft), prefix=prefix)
+    return Prompt(type=draft.type, window=window_of(t), header=header(t, draft), prefix=prefix)
+
+
+def window_of(t: Tick) -> tuple[int, int]:
+    """The blocks of the trace that the model reads before the next one."""
+    return window(t.cursor.index, t.settings)
 
 
 def header(t: Tick, draft: Append) -> str:
@@ -162,8 +193,9 @@ def probability(answer: YesNo) -> float:
     return answer.yes / mass if mass > 0 else 0.5
 
 
-def complaint(candidate: Candidate, verdict: Verdict, max_tokens: int) -> str:
+def complaint(chosen: Judged) -> str:
     """The text of the error block after a block that does not compile."""
-    if candidate.finish_reason == "length":
-        return f"The block ran over its {max_tokens} tokens and was cut off before its end. Write a shorter one."
-    return f"The block is not legal Python and was not used. {verdict.error}"
+    if chosen.candidate.finish_reason == "length":
+        tokens = chosen.tokens
+        return f"The block ran over its {tokens} tokens and was cut off before its end. Write a shorter one."
+    return f"The block is not legal Python and was not used. {chosen.verdict.error}"

@@ -9,13 +9,16 @@ from weavegen import config as configuration
 from weavegen import display
 from weavegen.agents.tables import outcome_table, problem_map
 from weavegen.cli.app import Json, app, out, print_json
-from weavegen.cli.jobs import Param, pairs
+from weavegen.cli.jobs import Network, Param, pairs
 from weavegen.steps import Executed, Failure, Op
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A bootstrap file.")], param: Param = None, json: Json = False
+    file: Annotated[Path, typer.Argument(help="A bootstrap file.")],
+    param: Param = None,
+    network: Network = None,
+    json: Json = False,
 ) -> None:
     """Run a bootstrap file's first tick alone, in the sandbox, and report. Exit code 1 if anything in it failed.
 
@@ -29,9 +32,8 @@ def check(
     [order] = enqueueing.orders([file], 1, pairs(param))
     enqueueing.compile_bootstrap(order)
     ops: tuple[Op, ...] = ("bootstrap", "evaluate", "begin")
-    done: dict[str, Executed] = dict(
-        zip(ops, dry_run(configuration.load(), order.source, order.params, ops=ops), strict=False)
-    )
+    results = dry_run(configuration.load(), order.source, order.params, ops=ops, network=network or "none")
+    done: dict[str, Executed] = dict(zip(ops, results, strict=False))
     failures = [failure for executed in done.values() for failure in failures_of(executed)]
     if json:
         print_json(done)
@@ -56,5 +58,9 @@ def report(done: dict[str, Executed], failures: list[Failure]) -> None:
         texts += [f"View: {view.title}\n{view.text}" for view in done["begin"].views if view.error is None]
     texts += [failure.traceback for failure in failures]
     texts.append("The first tick fails." if failures else "The first tick runs.")
+    if waits_for := done["bootstrap"].waits_for:
+        texts[-1] = (
+            f"The first tick runs to where it waits for {waits_for!r}: only a model can tell what comes then."
+        )
     for text in texts:
         out.print(display.harmless(text) + "\n", markup=False)

@@ -1,6 +1,10 @@
 """Commands that make work: enqueue, run, cancel."""
 
 import dataclasses
+import enum
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -11,63 +15,108 @@ from weavegen import display
 from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
 from weavegen.errors import UsageError
 
-Files = Annotated[list[str] | None, typer.Argument(help="Bootstrap files, or patterns such as 'bootstraps/*.py'.")]
-Ticks = Annotated[int | None, typer.Option(help="End a trace after this many ticks.")]
-Until = Annotated[str | None, typer.Option(help="End a trace at this size, such as 500k or 2M.")]
-From = Annotated[str | None, typer.Option("--from", help="A JSONL file: bootstrap, n, params, seed per row.")]
 Param = Annotated[
     list[str] | None, typer.Option("--param", "-p", help="KEY=VALUE, read as args.params; repeatable.")
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, a number of weavegen/settings.py.")]
-Model = Annotated[str | None, typer.Option(help="The model's name; not needed where the server has only one.")]
-Name = Annotated[str | None, typer.Option(help="What to call the job.")]
+
+
+class Reach(enum.StrEnum):
+    """What the traces' environments can reach."""
+
+    NONE = "none"
+    HOST = "host"
+
+
+class Search(enum.StrEnum):
+    """How a block is found."""
+
+    CASCADE = "cascade"
+    TREE = "tree"
+
+
+class Program(enum.StrEnum):
+    """The programs that write traces; see weavegen/agents."""
+
+    WEAVE = "weave"
+    PLANNING = "planning"
+
+
+Network = Annotated[Reach | None, typer.Option(help="What environments can reach: nothing, or what the host can.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class JobOptions:
+    """What a job is made of, as options of the command line."""
+
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Bootstrap files, or patterns such as 'bootstraps/*.py'.")
+    ] = None
+    n: N = 1
+    ticks: Annotated[int | None, typer.Option(help="End a trace after this many ticks.")] = None
+    until: Annotated[str | None, typer.Option(help="End a trace at this size, such as 500k or 2M.")] = None
+    seed: Seed = None
+    from_: Annotated[
+        str | None, typer.Option("--from", help="A JSONL file: bootstrap, n, params, seed per row.")
+    ] = None
+    param: Param = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE, a number of weavegen/settings.py; TYPE.KEY: for one block type."),
+    ] = None
+    model: Annotated[
+        str | None, typer.Option(help="The model's name; not needed where the server has only one.")
+    ] = None
+    name: Annotated[str | None, typer.Option(help="What to call the job.")] = None
+    agent: Annotated[Program, typer.Option(help="Who writes: planning executes nothing.")] = Program.WEAVE
+    network: Network = None
+    search: Annotated[
+        Search | None, typer.Option(help="Sample whole blocks in rounds, or grow a tree of pieces.")
+    ] = None
+    json: Json = False
+
+
+def takes_job(command: Callable[[JobOptions], None]) -> Callable[..., None]:
+    """Let typer see a command of one JobOptions as a command with these options."""
+
+    @functools.wraps(command)
+    def with_options(**options: Any) -> None:
+        command(JobOptions(**options))
+
+    fields = dataclasses.fields(JobOptions)
+    with_options.__annotations__ = {field.name: field.type for field in fields}
+    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+            )
+            for field in fields
+        ]
+    )
+    return with_options
 
 
 @app.command()
-def enqueue(
-    files: Files = None,
-    n: N = 1,
-    ticks: Ticks = None,
-    until: Until = None,
-    seed: Seed = None,
-    from_: From = None,
-    param: Param = None,
-    set_: Set = None,
-    model: Model = None,
-    name: Name = None,
-    json: Json = False,
-) -> None:
+@takes_job
+def enqueue(job: JobOptions) -> None:
     """Enqueue traces and return at once; the workers take them from there.
 
-    Example: weavegen enqueue 'bootstraps/*.py' -n 100 --ticks 20 -p opponent=minimax
+    Example: weavegen enqueue 'my_bootstraps/*.py' -n 100 --ticks 20 -p level=hard
     """
-    job_id = submit(files, n, ticks, until, seed, from_, param, set_, model, name)
-    if json:
+    job_id = submit(job)
+    if job.json:
         print_json({"job": job_id})
     else:
         out.print(f"job {job_id} enqueued: see it with  weavegen status {job_id}")
 
 
 @app.command()
-def run(
-    files: Files = None,
-    n: N = 1,
-    ticks: Ticks = None,
-    until: Until = None,
-    seed: Seed = None,
-    from_: From = None,
-    param: Param = None,
-    set_: Set = None,
-    model: Model = None,
-    name: Name = None,
-    json: Json = False,
-) -> None:
+@takes_job
+def run(job: JobOptions) -> None:
     """Enqueue traces and watch them to their end. Exit code 1 if any failed.
 
     Example: weavegen run bootstraps/tictactoe.py -n 8 --ticks 12 --seed 1
     """
-    job_id = submit(files, n, ticks, until, seed, from_, param, set_, model, name, workers=True)
-    raise typer.Exit(watch(job_id, json))
+    raise typer.Exit(watch(submit(job, workers=True), job.json))
 
 
 def watch(job_id: int, json: bool = False) -> int:
@@ -79,33 +128,29 @@ def watch(job_id: int, json: bool = False) -> int:
     return 1 if any(row.status == "failed" for row in rows) else 0
 
 
-def submit(
-    files: list[str] | None,
-    n: int,
-    ticks: int | None,
-    until: str | None,
-    seed: int | None,
-    from_: str | None,
-    param: list[str] | None,
-    set_: list[str] | None,
-    model: str | None,
-    name: str | None,
-    *,
-    workers: bool = False,
-) -> int:
+def submit(job: JobOptions, *, workers: bool = False) -> int:
     """Check everything, with `workers` that some answer, too; then write the job. Returns its id."""
     from weavegen import enqueueing
 
-    if bool(files) == bool(from_):
+    if bool(job.files) == bool(job.from_):
         raise UsageError("give bootstrap files, or --from with a jobs file: one of them")
-    orders = enqueueing.rows(from_) if from_ else enqueueing.orders(files or [], n, pairs(param))
-    settings = pairs(set_)
-    if ticks is not None:
-        settings["ticks"] = ticks
-    if until is not None:
-        settings["until_bytes"] = size(until)
-    enqueueing.check_services(configuration.load(), model, workers=workers)
-    return enqueueing.submit(orders, name=name, seed=seed, model=model, settings=settings)
+    if job.from_:
+        orders = enqueueing.rows(job.from_)
+    else:
+        orders = enqueueing.orders(job.files or [], job.n, pairs(job.param))
+    settings = by_type(pairs(job.set_))
+    if job.ticks is not None:
+        settings["ticks"] = job.ticks
+    if job.network is not None:
+        settings["network"] = str(job.network)
+    if job.search is not None:
+        settings["search"] = str(job.search)
+    if job.until is not None:
+        settings["until_bytes"] = size(job.until)
+    enqueueing.check_services(configuration.load(), job.model, workers=workers)
+    return enqueueing.submit(
+        orders, name=job.name, seed=job.seed, model=job.model, agent=str(job.agent), settings=settings
+    )
 
 
 def pairs(options: list[str] | None) -> dict[str, Any]:
@@ -120,6 +165,19 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
         except msgspec.DecodeError:
             found[key] = value
     return found
+
+
+def by_type(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which TYPE.KEY became KEY of TYPE."""
+    found = {key: value for key, value in settings.items() if "." not in key}
+    types: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        type, dot, name = key.partition(".")
+        if dot:
+            types.setdefault(type, {})[name] = value
+    if types and "types" in found:
+        raise UsageError("--set: give either types, or TYPE.KEY")
+    return found | ({"types": types} if types else {})
 
 
 def size(text: str) -> int:

@@ -6,7 +6,9 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
@@ -76,9 +78,9 @@ def sql(
         writer.writerow(columns)
         writer.writerows(rows)
     else:
-        table = Table(*columns, box=None)
+        table = Table(*map(escape, columns), box=None)
         for row in rows:
-            table.add_row(*("" if value is None else display.harmless(str(value)) for value in row))
+            table.add_row(*("" if value is None else Text(display.harmless(str(value))) for value in row))
         out.print(table)
         out.print(f"({len(rows)} rows)")
 

@@ -37,7 +37,10 @@ can judge, a callback asks the model itself; this gives the probability of yes f
     simple_evaluate_outputs(make_simple_score_prompt("Does the story have an ending?"), [story])
 
 When the task is done, or can't be done, an action calls `self.return_to_caller(value)` with what the task's
-schema asks for.
+schema asks for. A part of the task can be given to a subagent, whose ticks then come before mine go on:
+
+    agent.subagent("counter", self.name, "Count the errors in the log", {"errors": "integer"}, 10)
+    errors = agent.run("counter")["errors"]
 """
 
 import json
@@ -90,9 +93,15 @@ def call(callback: Callback, subagent: "Subagent") -> Any:
     return result
 
 
+def work(name: str) -> None:
+    """Write ticks of a subagent until it returns or its time is up. What runs this file puts that here."""
+    raise RuntimeError("Only an action that is being carried out can run a subagent.")
+
+
 def register(kind: str, title: str, callback: Callback, **more: Any) -> dict[str, Any]:
-    if not isinstance(title, str) or not callable(callback):
-        raise TypeError("I register a title, which is a string, and a function of one argument.")
+    nameless = kind != "observation" and getattr(callback, "__name__", "") == "<lambda>"
+    if not isinstance(title, str) or not callable(callback) or nameless:
+        raise TypeError("I register a title, which is a string, and a function of one argument that has a name.")
     return {"type": kind, "title": title, "callback": callback, **more}
 
 
@@ -211,17 +220,24 @@ class Tree:
         self, name: str, parent: str | None, description: str, schema: dict[str, Any], time_budget: float
     ) -> Subagent:
         """Define a subagent with a part of the problem and of the time (minutes)."""
-        if name in self.agents:
-            raise ValueError(f"There is a subagent {name!r} already: choose another name.")
+        if not name.isprintable() or len(name) > 100:
+            raise ValueError("The name of a subagent is one line of at most 100 characters.")
+        if name in self.agents or len(self.agents) >= 64:
+            raise ValueError(f"There is a subagent {name!r} already, or there are 64: use one of them.")
         subagent = Subagent(self, parent, name, description, schema, time_budget)
         if parent is not None:
             self.agents[parent].children.append(name)
         self.agents[name] = subagent
         return subagent
 
-    def run(self, name: str) -> dict[str, Any]:
-        """Let a subagent work until it returns to its caller, and give what it returned."""
-        raise NotImplementedError(f"Subagents can't be run yet: do the task of {name!r} in ticks of your own.")
+    def run(self, name: str) -> dict[str, Any] | None:
+        """Let a subagent work on its task, and give what it returned: None if its time was up before that."""
+        subagent = self.agents[name]
+        if subagent.completed:
+            raise ValueError(f"{name!r} has returned already: define another subagent.")
+        subagent.end_time = time.time() + subagent.time_budget * 60
+        work(name)
+        return subagent.returned
 
     def current_block_index(self) -> int:
         """The index of the block that is being written."""

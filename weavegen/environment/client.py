@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import weavegen
+from weavegen.channels import Chat, alone
 from weavegen.config import Config
 from weavegen.environment.conversation import (
     Ask,
@@ -38,11 +39,23 @@ from weavegen.errors import EnvironmentFailure
 from weavegen.services.folders import private
 from weavegen.steps import Execute, Executed, Op
 
-__all__ = ["Ask", "BlockBrief", "Blocks", "Environment", "Limits", "dry_run", "no_blocks", "remove", "running"]
+__all__ = [
+    "Ask",
+    "BlockBrief",
+    "Blocks",
+    "Chat",
+    "Environment",
+    "Limits",
+    "dry_run",
+    "no_blocks",
+    "remove",
+    "running",
+]
 
 PROJECT = Path(weavegen.__file__).resolve().parent.parent
 MAIN = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.environment.runner import main; main(sys.argv[2])"
+    "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.environment.boot import main; "
+    "main(int(sys.argv[2]))"
 )
 
 
@@ -70,13 +83,15 @@ class Environment:
         seed: int = 0,
         params: dict[str, Any] | None = None,
         budget: float = 360.0,
-        model_name: str = "",
+        model_name: str = "none",
         port: int = 5000,
+        network: str = "none",
         limits: Limits | None = None,
     ) -> "Environment":
         """Start the trace's environment in its workspace, whose files stay; one that still runs is killed.
 
-        It outlives this process. Raises EnvironmentFailure if it does not answer in time.
+        `network` "host" lets it use the host's. It outlives this process. Raises EnvironmentFailure if it does
+        not answer in time.
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
@@ -92,20 +107,23 @@ class Environment:
             layout, path = sandbox.layout(workspace), socket_path(config, trace_id)
             path.unlink(missing_ok=True)
             args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
-            with socket.socket(socket.AF_UNIX) as listener:
+            # The parameters are read from a file that has no name: a command line could be read in the box.
+            with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryFile("w+") as file:
                 listener.bind(os.fspath(path))
                 path.chmod(0o600)
                 listener.listen(16)
-                spec = {"app": layout.app, "listener": listener.fileno(), "seed": seed, "args": args}
+                json.dump({"app": layout.app, "listener": listener.fileno(), "seed": seed, "args": args}, file)
+                file.seek(0)
                 box = Box(
                     workspace=workspace,
                     uid=uid,
-                    command=(layout.python, "-sSPB", "-c", MAIN, layout.code, json.dumps(spec)),
+                    command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
                     folders=shown(),
-                    descriptors=(listener.fileno(),),
+                    descriptors=(listener.fileno(), file.fileno()),
                     log=log_path(config, trace_id),
                     limits=limits,
+                    network=network,
                 )
                 handle = sandbox.start(box)
             write_state(path.with_suffix(".json"), handle)
@@ -135,18 +153,20 @@ class Environment:
         blocks: Blocks = no_blocks,
         ask: Ask = undecided,
         limits: Limits | None = None,
+        chat: Chat | None = None,
     ) -> Executed:
         """Run a step, or get the result of one that was run under this id before.
 
-        Blocks for `limits.seconds` and the grace at most, plus the time that `ask` takes. Raises
+        Blocks for `limits.seconds` and the grace at most, plus the time that `ask` and `chat` take. Raises
         EnvironmentFailure if the process died, hung or talked nonsense (it is dead then), and TransientError
-        if another worker has taken this step over. What `blocks` and `ask` raise passes through; the step
+        if another worker has taken this step over. What `blocks`, `ask` and `chat` raise passes through; the step
         stays answerable under its id.
         """
         limits = limits or self.limits
         op = {
             "step_id": step_id,
             "op": step.op,
+            "subagent": step.subagent,
             "type": step.type,
             "source": step.source,
             "seconds": limits.seconds,
@@ -156,7 +176,7 @@ class Environment:
                 for message in sync(blocks, talk.hello()):
                     talk.send(message)
                 talk.send({"op": op})
-                return listen(talk, ask)
+                return listen(talk, ask, chat or alone())
         except Broken as error:
             raise self.dead(error) from error
 
@@ -195,18 +215,22 @@ def dry_run(
     params: dict[str, Any] | None = None,
     limits: Limits | None = None,
     ops: Sequence[Op] = ("bootstrap",),
+    network: str = "none",
 ) -> list[Executed]:
     """What `ops` do, one after another, in a throw-away environment with a model that never knows.
 
-    Stops after the first that fails as a whole; so the last one says whether all went well.
+    Stops after the first that fails as a whole, so the last one says whether all went well; and where an action
+    waits for a subagent, whose ticks nobody would write.
     """
     done: list[Executed] = []
+    chat = alone()
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
-        environment = Environment.start(replace(config, home=Path(home)), 0, params=params, limits=limits)
+        config = replace(config, home=Path(home))
+        environment = Environment.start(config, 0, params=params, network=network, limits=limits)
         try:
             for number, op in enumerate(ops, 1):
-                done.append(environment.execute(number, Execute(op=op, source=source)))
-                if done[-1].error is not None:
+                done.append(environment.execute(number, Execute(op=op, source=source), chat=chat))
+                if done[-1].error is not None or done[-1].waits_for is not None:
                     break
         finally:
             environment.stop()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from weavegen.channels import Chat, Exchange
 from weavegen.environment.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame
 from weavegen.errors import ModelError, TransientError
 from weavegen.steps import Executed
@@ -18,6 +19,8 @@ SYNC = 2**20
 """Bytes of blocks that go into one message."""
 PROMPTS = 4_096
 """Prompts that one operation may have answered."""
+EXCHANGES = 1_000
+"""Times that one operation may write into channels or read them."""
 
 
 class BlockBrief(msgspec.Struct, frozen=True):
@@ -57,6 +60,7 @@ class Message(msgspec.Struct, frozen=True):
 
     hello: Hello | None = None
     ask: Question | None = None
+    chat: Exchange | None = None
     result: Executed | None = None
     replaced: bool = False
 
@@ -150,15 +154,23 @@ def sync(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
         yield {"blocks": part}
 
 
-def listen(talk: Conversation, ask: Ask) -> Executed:
+def listen(talk: Conversation, ask: Ask, chat: Chat) -> Executed:
     """Answer the box's questions until it has a result."""
-    prompts = 0
+    prompts = exchanges = 0
     while True:
         message = talk.receive()
         if message.result is not None:
             return message.result
         if message.replaced:
             raise TransientError("another worker waits for this step now")
+        if message.chat is not None:
+            exchanges += 1
+            if exchanges > EXCHANGES:
+                raise Broken(f"it exchanged messages more than {EXCHANGES:,} times in one operation")
+            with talk.paused():
+                answers = chat(message.chat)
+            talk.send({"answers": {"number": message.chat.number, **answers}})
+            continue
         if message.ask is None:
             raise Broken("it said nothing that makes sense")
         prompts += len(message.ask.prompts)
@@ -166,7 +178,7 @@ def listen(talk: Conversation, ask: Ask) -> Executed:
             raise Broken(f"it asked the model more than {PROMPTS:,} times in one operation")
         with talk.paused():
             try:
-                answers: dict[str, Any] = {"values": ask(message.ask.prompts)}
+                answers = {"values": ask(message.ask.prompts)}
             except ModelError as error:
                 answers = {"error": str(error)}
         talk.send({"answers": {"number": message.ask.number, **answers}})

@@ -54,3 +54,8 @@ class Labels:
             if isinstance(question, str) and question.rstrip().endswith("?"):
                 self.seen.append({"question": clean(question.strip(), LONGEST), "answer": truth})
         return value
+
+    def take(self) -> list[dict[str, Any]]:
+        """The labels since the last time."""
+        seen, self.seen = self.seen, []
+        return seen

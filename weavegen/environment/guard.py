@@ -49,16 +49,17 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time of the body not count: a callback does not pay for the model's answer."""
+        """Let the time of the body not count: a callback pays for no answer of the model, and for no subagent."""
         if self.seconds is None or threading.current_thread() is not threading.main_thread():
             yield
             return
         signal.setitimer(signal.ITIMER_REAL, 0)
-        left = self.deadline - time.monotonic()
+        seconds, left = self.seconds, self.deadline - time.monotonic()
+        self.seconds = None  # a subagent's operations have limits of their own in the body
         try:
             yield
         finally:
-            self.deadline = time.monotonic() + left
+            self.seconds, self.deadline = seconds, time.monotonic() + left
             signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), 1.0)
 
     def ring(self, number: int, frame: FrameType | None) -> None:

@@ -11,7 +11,7 @@ import selectors
 import socket
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -41,10 +41,12 @@ class Line:
         self._results: OrderedDict[int, bytes] = OrderedDict()
         self._waiting: dict[int, socket.socket | None] = {}
         """Steps that were taken on and not answered yet, and the newest connection that asked for each."""
-        self._ask: tuple[int, dict[str, Any]] | None = None
-        """The evaluator call that the running step waits for."""
+        self._ask: tuple[int, int, dict[str, Any]] | None = None
+        """What the running step waits for the worker to answer: step id, number, message."""
         self._asked = 0
-        self._answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._turns: Counter[int] = Counter()
+        """Exchanges of messages by step, which tell a repetition from a new one."""
+        self._answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         self._calls: deque[Callable[[], None]] = deque()
         self._bell, self._ring = socket.socketpair()
         self._ask_lock = threading.Lock()
@@ -65,26 +67,38 @@ class Line:
         self._call(lambda: self._finish(step_id, data))
 
     def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
-        """Have the worker ask the model. Waits for as long as it takes: for the next worker, if this one dies."""
-        message: dict[str, Any] = {"prompts": prompts}
-        try:
-            frame(message, FROM_BOX - 100)
-        except BrokenFrame as error:
-            raise ValueError(f"too much text to ask about: {error}") from None
-        with self._ask_lock:
-            self._asked += 1
-            number = self._asked
-            message = {"ask": {"number": number, **message}}
-            self._call(lambda: self._put_ask(step_id, message))
-            while True:
-                answered, values = self._answers.get()
-                if answered == number:
-                    break
-        if isinstance(values, str):
-            raise RuntimeError(f"the evaluator can't answer: {values}")
+        """Have the worker ask the model."""
+        answers = self._request(step_id, "ask", {"prompts": prompts})
+        if "values" not in answers:
+            raise RuntimeError(f"the evaluator can't answer: {answers.get('error')}")
+        values = answers["values"]
         if len(values) != len(prompts):
             raise ValueError(f"{len(prompts)} questions were asked, {len(values)} answered")
         return [(float(yes), float(no)) for yes, no in values]
+
+    def chat(self, step_id: int, request: dict[str, Any]) -> Any:
+        """Have the worker put something into a channel, or read it. Raises ValueError if that can't be done."""
+        self._turns[step_id] += 1
+        answers = self._request(step_id, "chat", {**request, "turn": self._turns[step_id]})
+        if "values" not in answers:
+            raise ValueError(str(answers.get("error")))
+        return answers["values"]
+
+    def _request(self, step_id: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Ask the worker. Waits for as long as it takes: for the next worker, if this one dies."""
+        try:
+            frame(body, FROM_BOX - 100)
+        except BrokenFrame as error:
+            raise ValueError(f"too much text: {error}") from None
+        with self._ask_lock:
+            self._asked += 1
+            number = self._asked
+            message = {kind: {"number": number, **body}}
+            self._call(lambda: self._put_ask(step_id, number, message))
+            while True:
+                answered, answers = self._answers.get()
+                if answered == number:
+                    return answers
 
     def _call(self, function: Callable[[], None]) -> None:
         if os.getpid() == self._pid:  # a forked child shares the socket, and may not speak on it
@@ -145,9 +159,9 @@ class Line:
             self._take_op(connection, message["op"])
         elif "answers" in message and self._ask is not None:
             answers = message["answers"]
-            if answers["number"] == self._ask[1]["ask"]["number"]:
+            if answers["number"] == self._ask[1]:
                 self._ask = None
-                self._answers.put((answers["number"], answers.get("values") or str(answers.get("error"))))
+                self._answers.put((answers["number"], answers))
 
     def _take_op(self, connection: socket.socket, op: dict[str, Any]) -> None:
         step_id = int(op["step_id"])
@@ -160,16 +174,16 @@ class Line:
                 self._drop(before)
             self._waiting[step_id] = connection
             if self._ask is not None and self._ask[0] == step_id:
-                self._send(connection, frame(self._ask[1], FROM_BOX))
+                self._send(connection, frame(self._ask[2], FROM_BOX))
         else:
             self._waiting[step_id] = connection
             self.jobs.put(op)
 
-    def _put_ask(self, step_id: int, message: dict[str, Any]) -> None:
+    def _put_ask(self, step_id: int, number: int, message: dict[str, Any]) -> None:
         if step_id not in self._waiting:
-            self._answers.put((message["ask"]["number"], "no operation is running"))
+            self._answers.put((number, {"error": "no operation is running"}))
             return
-        self._ask = (step_id, message)
+        self._ask = (step_id, number, message)
         connection = self._waiting[step_id]
         if connection is not None:
             self._send(connection, frame(message, FROM_BOX))
@@ -179,7 +193,7 @@ class Line:
         while len(self._results) > REMEMBERED:
             self._results.popitem(last=False)
         if self._ask is not None and self._ask[0] == step_id:  # asked by a thread that outlived its callback
-            self._answers.put((self._ask[1]["ask"]["number"], "the operation is over"))
+            self._answers.put((self._ask[1], {"error": "the operation is over"}))
             self._ask = None
         connection = self._waiting.pop(step_id, None)
         if connection is not None:

@@ -1,21 +1,16 @@
-"""The process inside the box. It keeps what a trace defines, and runs its blocks and callbacks when told to.
-
-Started as `main(spec)` by the base interpreter without site-packages. Beside it lie only the files of this
-folder that it imports. As process 1 of the box it forks at once: the parent buries orphans and dies with its
-child, and with it everything in the box.
-"""
+"""What the process inside the box does: it keeps what a trace defines, and runs blocks and callbacks as told."""
 
 import builtins
 import functools
 import json
 import os
 import random
-import socket
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable
-from json import dumps, loads
+from json import dumps
 from typing import Any
 
 from weavegen.environment import api, grounded, guard, weave
@@ -34,6 +29,10 @@ class Failed(Exception):
         self.stage, self.error = stage, error
 
 
+class Unwound(BaseException):
+    """Raised in an action that waits for a subagent and is never to go on: its tick was started over."""
+
+
 class Runner:
     """The live state of one trace, and the operations on it."""
 
@@ -42,11 +41,22 @@ class Runner:
         self.clock = guard.Clock()
         self.pid = os.getpid()
         self.step_id = self.ticks = 0
+        self.subagent = ""
+        """Whose operation this is, as the worker calls it."""
+        self.waiting: list[str] = []
+        """Subagents whose action waits for another one, the outermost first."""
+        self.postponed: list[dict[str, Any]] = []
+        """An operation that can only be done when actions that wait have ended."""
+        self.acts = False
+        """Whether an action is being carried out, which may call a subagent."""
+        self.labels = grounded.Labels()
         self.app = str(spec["app"])
         args = spec["args"]
         self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
         self.tree.blocks = line.blocks
-        self.current = self.tree.subagent("bootstrap", None, "Set the task up", {}, self.tree.time_budget)
+        self.mock: api.Subagent | None = self.tree.subagent("bootstrap", None, "Set up", {}, self.tree.time_budget)
+        """What the bootstrap file calls self; it becomes a part of main."""
+        self.current = self.mock
         self.module = types.ModuleType("__main__")
         self.module.__dict__.update(
             agent=self.tree,
@@ -54,56 +64,108 @@ class Runner:
             os=os, json=json, random=random, time=time, types=types, partial=functools.partial,
             **{name: getattr(weave, name) for name in EVALUATOR},
         )  # fmt: skip
+        self.operations: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
+            "bootstrap": self.bootstrap, "begin": self.begin, "list": self.list_views, "run": self.run,
+            "resume": self.resume, "evaluate": self.evaluate,
+        }  # fmt: skip
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of each subagent's task evaluations, by the subagent's id()."""
-        weave.ask = self.ask
+        weave.ask, weave.chat, api.work = self.ask, self.chat, self.work
 
     # ------------------------------------------------------------------------------------- the loop
 
-    def serve(self) -> None:
-        """Run operations for ever. An operation may call this again, once a callback can run a subagent."""
+    def serve(self) -> dict[str, Any]:
+        """Run operations for ever; or, while an action waits for a subagent, until it may go on: with that one."""
+        depth = len(self.waiting)
         while True:
-            op = self.line.jobs.get()
-            self.line.finish(int(op["step_id"]), self.execute(op))
+            op = self.postponed.pop() if self.postponed else self.line.jobs.get()
+            if depth and op["subagent"] in self.waiting:
+                if op["op"] == "resume" and op["subagent"] == self.waiting[-1]:
+                    return op
+                self.postponed.append(op)
+                raise Unwound
+            self.step_id = int(op["step_id"])
+            result = self.execute(op)
+            if not self.postponed:  # else nobody waits for it any more
+                self.line.finish(self.step_id, result)
 
     def execute(self, op: dict[str, Any]) -> dict[str, Any]:
         """One operation, as a `steps.Executed`; whatever happens in it becomes its error."""
-        operation = {"bootstrap": self.bootstrap, "begin": self.begin, "run": self.run, "evaluate": self.evaluate}
-        self.step_id = int(op["step_id"])
         self.ears.begin()
-        sys.modules["__main__"] = self.module
-        labels = grounded.Labels()
-        known = {"agent": self.tree, "self": self.current, "__builtins__": builtins, grounded.NAME: labels.ground}
-        self.module.__dict__.update(known)
-        result: dict[str, Any] = {}
+        self.enter(op["subagent"], grounded.Labels(), acts=op["op"] == "bootstrap" or op.get("type") == "action")
+        self.result: dict[str, Any] = {}
+        result = self.result
         try:
+            if self.mock is None and op["subagent"] not in self.tree.agents:
+                raise RuntimeError(f"there is no subagent {op['subagent']!r}: {OTHERWISE}")
             with self.clock.limit(float(op["seconds"])):
-                operation[op["op"]](op, result)
+                self.operations[op["op"]](op, result)
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only a callback's exception
             self.clock.stop()
             failed = error if isinstance(error, Failed) else Failed("process", error)
             result["error"] = failure(failed.error, failed.stage, self.app)
+        return self.report(result)
+
+    def enter(self, subagent: str, labels: grounded.Labels, *, acts: bool) -> None:
+        """Make the shared namespace that of an operation of `subagent`."""
+        self.subagent, self.labels, self.acts = subagent, labels, acts
+        mock = self.mock if subagent == "main" else None
+        agents = self.tree.agents if isinstance(self.tree.agents, dict) else {}  # whatever a callback made of it
+        self.current = mock or agents.get(subagent) or self.current
+        sys.modules["__main__"] = self.module
+        known = {"agent": self.tree, "self": self.current, "__builtins__": builtins, grounded.NAME: labels.ground}
+        self.module.__dict__.update(known)
+
+    def report(self, result: dict[str, Any]) -> dict[str, Any]:
+        """The result of an operation with what every operation reports."""
         try:
             result["subagents"] = self.subagents()
         except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
             result.setdefault("error", failure(error, "process", self.app))
-        result["assertions"] = labels.seen
+        result["assertions"] = self.labels.take()
         result["working_directory"] = working_directory()
         result["output"] = clean(self.ears.take())
         return result
+
+    def work(self, name: str) -> None:
+        """Have a subagent's ticks written while the action that called it waits."""
+        self.end_forks()
+        if not self.acts or threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("Only an action that is being carried out can run a subagent, and not in a thread.")
+        if name in (*self.waiting, self.subagent):
+            raise ValueError(f"{name!r} is at work already.")
+        if self.postponed:
+            raise Unwound
+        caller, labels, result = self.subagent, self.labels, self.result
+        with self.clock.paused():
+            self.line.finish(self.step_id, self.report({**result, "waits_for": name}))
+            self.waiting.append(caller)
+            try:
+                self.step_id = int(self.serve()["step_id"])
+            finally:
+                self.waiting.pop()
+                self.result = result
+                self.enter(caller, labels, acts=True)
+        self.ears.begin()
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         with self.clock.paused():
             return self.line.ask(self.step_id, [clean(str(prompt), 2**20) for prompt in prompts])
 
+    def chat(self, request: dict[str, Any]) -> Any:
+        with self.clock.paused():
+            return self.line.chat(self.step_id, plain(request))
+
     # ------------------------------------------------------------------------------- the operations
 
     def bootstrap(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Execute the bootstrap file, then its action; what it registered becomes the main subagent's."""
-        if self.current.name != "bootstrap":
+        mock = self.mock
+        if mock is None:
             raise RuntimeError("the trace has been set up already")
         self.run_action("/app/bootstrap.py", op["source"], result)
-        mock = self.tree.agents.pop("bootstrap")
+        self.mock = None
+        del self.tree.agents["bootstrap"]
         main = self.tree.agents.get("main")
         if main is None:
             mock.name, self.tree.agents["main"], main = "main", mock, mock
@@ -132,6 +194,10 @@ class Runner:
                 shown["error"] = failure(error, "view", self.app)
             result["views"].append(shown)
 
+    def list_views(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Name the views."""
+        result["views"] = [{"title": clean(str(view["title"]), 200)} for view in self.current.observation_views]
+
     def run(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Execute a block; of an action also the callback that it registered."""
         index = len(self.tree.blocks)
@@ -142,6 +208,10 @@ class Runner:
             self.run_action(name, op["source"], result)
         else:
             self.register(name, op["source"], result)
+
+    def resume(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """No action waits, else `serve` had taken this one."""
+        raise RuntimeError(f"no action waits for a subagent: {OTHERWISE}")
 
     def evaluate(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Run the task's evaluations, then the tick's."""
@@ -215,19 +285,21 @@ class Runner:
         """The problem map."""
         return [
             {
-                "name": clean(str(subagent.name), 200),
+                "name": clean(name, 200),
                 "parent": None if subagent.parent is None else clean(str(subagent.parent), 200),
                 "description": clean(str(subagent.task.description)),
                 "schema": schema if isinstance(schema := plain(subagent.schema), dict) else {},
                 "time_budget": min(max(float(subagent.time_budget), 0.0), 1e9),
                 "evaluations": self.latest.get(id(subagent), ()),
+                "block_size": next((size for size in (192, 384) if subagent.block_size <= size), 768),
                 "completed": bool(subagent.completed),
                 "returned": plain(subagent.returned),
             }
-            for subagent in list(self.tree.agents.values())[:MOST]
+            for name, subagent in list(self.tree.agents.items())[:MOST]
         ]
 
 
+OTHERWISE = "the process was rebuilt, and its blocks came out otherwise"
 EVALUATOR = (
     "simple_evaluate_outputs",
     "simple_bayes_evaluate_outputs",
@@ -245,39 +317,3 @@ def working_directory() -> str:
         return clean(os.getcwd(), 1_000)
     except OSError:
         return "(deleted)"
-
-
-def bury_orphans() -> None:
-    """As process 1: fork, and in the parent reap whatever dies, until the child does. Returns in the child."""
-    child = os.fork()
-    if child == 0:
-        return
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (1, 2):
-        os.dup2(null, number)
-    os.closerange(3, 1024)
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-
-
-def main(text: str) -> None:
-    """Serve the trace that `text`, a JSON object made by `client.Environment.start`, describes."""
-    if os.getpid() == 1:
-        bury_orphans()
-    spec = loads(text)
-    os.chdir(spec["app"])
-    os.umask(0o022)
-    listener = socket.socket(fileno=int(spec["listener"]))
-    os.closerange(3, listener.fileno())
-    os.closerange(listener.fileno() + 1, 1024)
-    os.set_inheritable(listener.fileno(), False)
-    sys.path.insert(0, spec["app"])
-    sys.modules["weave"] = weave
-    random.seed(int(spec["seed"]))
-    ears = guard.Ears()
-    line = Line(listener, ears)
-    runner = Runner(spec, line, ears)
-    line.start()
-    runner.serve()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 ScorePrompt = Callable[[str], str]
 """Turns a text into a prompt that ends where the model is to answer yes or no."""
@@ -27,6 +28,11 @@ class Score(float):
 def ask(prompts: list[str]) -> list[tuple[float, float]]:
     """The model's mass of yes and of no after each prompt. The runner puts its own function here."""
     raise RuntimeError("the evaluator can only be asked while a callback runs")
+
+
+def chat(request: dict[str, Any]) -> Any:
+    """Messages to people and from them, for tools. The runner puts its own function here, too."""
+    raise RuntimeError("messages can only be exchanged while a callback runs")
 
 
 def make_score_prompt_vllm(template: str, suffix: str, prompt: str, response: str) -> str:

@@ -8,6 +8,10 @@ A conversation is one operation. The box greets, the worker asks, the box may as
     box      {"ask": {"number": 1, "prompts": [...]}}      an evaluator call in a callback: texts to be completed
     worker   {"answers": {"number": 1, "values": [[0.8, 0.1], ...]}}        mass of yes and of no for each
     worker   {"answers": {"number": 1, "error": "..."}}                     or why it can't be answered
+    box      {"chat": {"number": 2, "turn": 1, "do": "send", "channel": "lobby", "text": "Hello"}}
+                                                           a message tool; turns count from 1 in each step, so
+                                                           that one that is done again is answered as before
+    worker   {"answers": {"number": 2, "values": ...}}     what `channels.Exchange` says; or "error" as above
     box      {"result": {...}}                             a `steps.Executed`
     box      {"replaced": true}                            instead: another worker has asked for the same step
 """

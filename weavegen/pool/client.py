@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 import openai
 
-from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.errors import ModelError, TransientError
 from weavegen.pool import yes_no
+from weavegen.pool.served import BUSY, pick, served
 from weavegen.steps import YesNo
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,6 @@ TOP = 20
 """Likeliest tokens asked for where exact mass can't be had: vLLM's default limit."""
 STOPS = 4
 """Stop strings that vLLM 0.32 takes; more are refused."""
-_BUSY = frozenset({408, 425, 429})
 _IMPOSSIBLE = -9999.0
 """What vLLM writes for a logprob of minus infinity."""
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>")
@@ -61,14 +61,6 @@ class _Completion(msgspec.Struct):
     choices: list[_Choice]
 
 
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
 class _Tokenized(msgspec.Struct):
     count: int
     tokens: list[int]
@@ -93,7 +85,7 @@ class ModelClient:
         """
         self.base_url = base_url.rstrip("/")
         self._root = self.base_url.removesuffix("/v1")
-        self._wanted = model
+        self._wanted, self._api_key = model, api_key
         self._openai = openai.OpenAI(
             base_url=self.base_url,
             api_key=api_key,
@@ -107,10 +99,7 @@ class ModelClient:
     def model(self) -> str:
         """The model's name. Raises UsageError if the server lacks the one asked for, or has several."""
         if self._known.model is None:
-            with _errors(self.base_url):
-                raw = self._openai.models.with_raw_response.list()
-                models = msgspec.json.decode(raw.content, type=_Models)
-            self._known.model = _pick(self._wanted, [model.id for model in models.data], self.base_url)
+            self._known.model = pick(self._wanted, served(self.base_url, self._api_key), self.base_url)
         return self._known.model
 
     def sample(
@@ -234,20 +223,6 @@ class ModelClient:
             return msgspec.convert(answer, _Tokenized)
 
 
-def check_server(base_url: str, api_key: str, model: str | None) -> str:
-    """The name of the model that would be used. UsageError, for people, if the server can't be used."""
-    client = ModelClient(base_url, api_key, model, timeout=10.0)
-    try:
-        return client.model
-    except (TransientError, ModelError) as error:
-        raise UsageError(
-            f"no model server to use at {base_url} ({error}): start one (`vllm serve MODEL`, or `weavegen sim` "
-            "for a simulation) or set OPENAI_BASE_URL to where one is"
-        ) from None
-    finally:
-        client.close()
-
-
 @contextmanager
 def _errors(url: str) -> Iterator[None]:
     """What the library raises, as what weavegen raises."""
@@ -259,7 +234,7 @@ def _errors(url: str) -> Iterator[None]:
         raise TransientError(f"no connection to {url}: {error.__cause__ or error}") from None
     except openai.APIStatusError as error:
         said = f"{url} answered {error.status_code}: {_message(error)}"
-        if error.status_code in _BUSY or error.status_code >= 500:
+        if error.status_code in BUSY or error.status_code >= 500:
             raise TransientError(said) from None
         raise ModelError(said) from None
     except (msgspec.MsgspecError, json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -269,15 +244,6 @@ def _errors(url: str) -> Iterator[None]:
 def _message(error: openai.APIStatusError) -> str:
     message = error.body.get("message") if isinstance(error.body, dict) else None
     return str(message or error.message)[:2000]
-
-
-def _pick(wanted: str | None, has: Sequence[str], url: str) -> str:
-    names = ", ".join(has) or "none"
-    if wanted is not None and wanted not in has:
-        raise UsageError(f"{url} has no model {wanted!r}: it has {names}")
-    if wanted is None and len(has) != 1:
-        raise UsageError(f"{url} has {len(has)} models: name one of them ({names})")
-    return has[0] if wanted is None else wanted
 
 
 def _continuation(choice: _Choice, stop: Sequence[str]) -> Continuation:

@@ -46,6 +46,11 @@ def query_instruction(type: BlockType) -> str:
     return str(_table("hints")["query"]).strip().replace("{type}", type)
 
 
+def next_instruction() -> str:
+    """What stands between the context and the type of the block to come."""
+    return str(_table("hints")["next"]).strip()
+
+
 def stems(type: BlockType) -> tuple[str, ...]:
     """Beginnings of debug and backtrack blocks, one of which is drawn to vary the reasoning."""
     return tuple(_table("stems").get(type, ()))

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,7 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from weavegen.config import Config
-from weavegen.errors import UsageError
+from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.pool.served import served
 from weavegen.services import fleet, postgres, processes, redis, schema
 
 ENOUGH_DISK = 5 * 2**30
@@ -171,35 +171,15 @@ def _model(config: Config) -> Finding:
     seen: set[str] = set()
     for url in urls:
         try:
-            seen.add(_served(url, config.api_key))
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
-            advice = f"start it, or check OPENAI_BASE_URL and OPENAI_API_KEY ({type(error).__name__})"
+            seen |= set(served(url, config.api_key, ANSWER_TIMEOUT)[:1])  # adapters come after the model
+        except (TransientError, ModelError):
+            advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
             return Finding(name="model", ok=False, detail=f"{_place(url)} does not answer", advice=advice)
     simulated = " (simulated)" if config.model_url is None else ""
     detail = f"{', '.join(sorted(seen))}{simulated} on {', '.join(map(_place, urls))}"
     return Finding(
         name="model", ok=len(seen) == 1, detail=detail, advice="all servers must serve one and the same model"
     )
-
-
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
-def _served(url: str, api_key: str) -> str:
-    """The model that a server lists first; adapters come after it."""
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError("not an http address")
-    request = urllib.request.Request(f"{url.rstrip('/')}/models", headers={"Authorization": f"Bearer {api_key}"})
-    with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT) as response:
-        models = msgspec.json.decode(response.read(), type=_Models).data
-    if not models:
-        raise ValueError("no model")
-    return models[0].id
 
 
 def _place(url: str) -> str:

@@ -261,6 +261,8 @@ def environment(config: Config) -> dict[str, str]:
         "WEAVEGEN_MAX_ACTIVE": str(config.max_active),
         "WEAVEGEN_LEASE": str(config.lease),
         "WEAVEGEN_SANDBOX": config.sandbox,
+        "WEAVEGEN_DISCORD_TOKEN": config.discord_token,
+        "WEAVEGEN_DISCORD_URL": config.discord_url,
     }
     environ = {name: value for name, value in os.environ.items() if name not in settings}
     return environ | {name: value for name, value in settings.items() if value is not None}

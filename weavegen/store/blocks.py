@@ -33,6 +33,7 @@ def append(
                 "probability": label.probability if label else None,
                 "tags": list(block.tags),
                 "score": draft.score,
+                "exception": draft.exception,
                 "executed_by": None if draft.executed is None else steps[draft.executed],
                 "candidate_id": _candidate_id(conn, draft, steps),
                 **{name: getattr(block, name) for name in AS_THEY_ARE},
@@ -60,10 +61,12 @@ def _candidate_id(conn: sa.Connection, draft: Append, steps: dict[int, int]) -> 
 
 
 def give(conn: sa.Connection, trace_id: int, reward: Reward) -> None:
-    """Write a tick's reward to its blocks."""
-    for index, share in reward.shares.items():
+    """Write to a tick's blocks what it gave them."""
+    for index in reward.shares.keys() | reward.preferences.keys():
         conn.execute(
-            sa.update(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index).values(reward=share)
+            sa.update(BLOCKS)
+            .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index)
+            .values(reward=reward.shares.get(index), preference=reward.preferences.get(index))
         )
 
 
@@ -98,8 +101,10 @@ def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) ->
     return conn.execute(query if until is None else query.where(BLOCKS.c.created_at < until)).all()
 
 
-def drop_from(conn: sa.Connection, trace_id: int, first: int) -> int:
-    """Remove the blocks of a tick that starts over. Returns the bytes that are left."""
+def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:
+    """Remove the blocks of a tick that starts over. Returns what is left: bytes, and blocks made of candidates."""
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
-    left = sa.select(sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0))
-    return int(conn.execute(left.where(BLOCKS.c.trace_id == trace_id)).scalar_one())
+    size = sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0)
+    left = sa.select(size, sa.func.count(BLOCKS.c.candidate_id)).where(BLOCKS.c.trace_id == trace_id)
+    size_left, written = conn.execute(left).one()
+    return int(size_left), int(written)

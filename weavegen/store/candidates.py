@@ -15,20 +15,30 @@ CANDIDATES, PENALTIES, SCORES, STEPS = map(m.table, (m.Candidate, m.Penalties, m
 
 QUERY = "bm25-query"
 """Type of a candidate that is no block but a query for its header."""
+NEXT = "next-type"
+"""Type of a candidate that names the type of a block to come."""
 
 
 def save(
-    conn: sa.Connection, trace_id: int, step_id: int, step: Sample, index: int, texts: Sequence[Candidate]
+    conn: sa.Connection,
+    trace_id: int,
+    step_id: int,
+    step: Sample,
+    index: int,
+    texts: Sequence[Candidate],
+    parent_id: int | None = None,
 ) -> None:
-    """Keep every candidate of a round."""
+    """Keep every candidate of a round; in a tree, `parent_id` is the node that they all go on from."""
     rows = [
         {
             "trace_id": trace_id,
             "step_id": step_id,
             "position": position,
             "block_index": index,
-            "type": QUERY if step.prompt.query else step.prompt.type,
+            "type": QUERY if step.prompt.query else NEXT if step.prompt.next else step.prompt.type,
             "round": step.round,
+            "depth": step.depth or None,
+            "parent_id": parent_id,
             **msgspec.structs.asdict(candidate),
         }
         for position, candidate in enumerate(texts)
@@ -37,9 +47,9 @@ def save(
 
 
 def load(conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int) -> Sequence[Any]:
-    """Rows (id, text, tokens) of the candidates of one Sample step, by position."""
+    """Rows (id, text, tokens, finish_reason) of the candidates of one Sample step, by position."""
     query = (
-        sa.select(CANDIDATES.c.id, CANDIDATES.c.text, CANDIDATES.c.tokens)
+        sa.select(*(CANDIDATES.c[name] for name in ("id", "text", "tokens", "finish_reason")))
         .join(STEPS, STEPS.c.id == CANDIDATES.c.step_id)
         .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run, STEPS.c.ordinal == ordinal)
         .order_by(CANDIDATES.c.position)
@@ -53,6 +63,7 @@ def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequ
         {
             "candidate_id": candidate.id,
             "compiles": verdict.compiles,
+            "viable": verdict.viable,
             "error": verdict.error,
             "rewritten": verdict.rewritten if verdict.rewritten != candidate.text else None,
             **msgspec.structs.asdict(verdict.penalties),

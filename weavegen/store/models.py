@@ -129,11 +129,12 @@ class Trace(Base):
     failure_kind: Mapped[str | None] = column("model, environment, bootstrap or bug, where it failed.")
     failure: Mapped[str | None] = column("Why it failed, in one line.")
     returned: Mapped[Any | None] = json("What the agent returned to its caller, with its task's evaluations.")
-    deadline: Mapped[float | None] = column("When the time budget is spent, seconds since the epoch.")
     ticks: Mapped[int] = column("Ticks finished, the bootstrap's not counted.", server_default="0")
     blocks: Mapped[int] = column("Blocks recorded.", server_default="0")
     bytes: Mapped[int] = column("Bytes of rendered trace.", server_default="0")
     sampled_tokens: Mapped[int] = column("Tokens sampled from the model, losers included.", server_default="0")
+    candidates: Mapped[int] = column("Candidates sampled for blocks, losers included.", server_default="0")
+    written: Mapped[int] = column("Blocks recorded that were made of a candidate.", server_default="0")
     created_at: Mapped[datetime.datetime] = now("When it was enqueued.")
     started_at: Mapped[datetime.datetime | None] = column("When its first step was made ready.")
     finished_at: Mapped[datetime.datetime | None] = column("When it ended, failed or was cancelled.")
@@ -168,6 +169,8 @@ class Tick(Base):
     trace_id: Mapped[int] = reference("traces.id", "Its trace.")
     number: Mapped[int] = column("Position in the trace, from 0.")
     subagent: Mapped[str] = column("Name of the subagent whose tick it is.")
+    caller: Mapped[int | None] = column("Number of the tick whose action waits for this subagent; null for main.")
+    deadline: Mapped[float] = column("When the subagent's time is up, seconds since the epoch.")
     run: Mapped[int] = column(
         "How often it was started over, after the software changed under it.", server_default="0"
     )
@@ -192,7 +195,7 @@ class Step(Base):
     tick: Mapped[int] = column("Number of its tick.")
     run: Mapped[int] = column("Which run of the tick, see ticks.run.")
     ordinal: Mapped[int] = column("Position within the tick, from 0.")
-    kind: Mapped[str] = column("sample, lint, score, retrieve or execute.")
+    kind: Mapped[str] = column("sample, lint, score, retrieve, execute or work (the ticks of a subagent).")
     label: Mapped[str] = column("What for, as Flower shows it: block type, round, number of candidates.")
     status: Mapped[str] = column("ready, running, done, failed or void.", server_default="ready")
     request: Mapped[dict[str, Any]] = json("What was asked for (weavegen/steps.py).")
@@ -243,10 +246,14 @@ class Block(Base):
     question: Mapped[str | None] = column("What the evaluator was asked about it.")
     answer: Mapped[bool | None] = column("The answer, drawn once with the model's own probability.")
     probability: Mapped[float | None] = column("Of the drawn answer.")
-    ran: Mapped[bool | None] = column("Whether it ran without errors; null: it was not executed.")
+    ran: Mapped[bool | None] = column(
+        "Whether it ran without errors; null: it was not executed. Of a return: whether its caller went on so."
+    )
+    exception: Mapped[str | None] = column("Class of the exception that ended it.")
     tags: Mapped[list[str]] = column("Tags.", type_=ARRAY(sa.Text))
     score: Mapped[float | None] = column("Raw score: log odds after rewriting, without penalties.")
     reward: Mapped[float | None] = column("Its part of the tick's reward.")
+    preference: Mapped[float | None] = column("What its score is corrected by in preference data; null: nothing.")
     candidate_id: Mapped[int | None] = reference("candidates.id", "The candidate it was made of.", index=True)
     executed_by: Mapped[int | None] = reference("steps.id", "The step that executed it.", index=True)
     created_at: Mapped[datetime.datetime] = now("When it was recorded.")
@@ -264,9 +271,11 @@ class Candidate(Base):
     step_id: Mapped[int] = reference("steps.id", "The step that sampled it.")
     position: Mapped[int] = column("Among the candidates of its round, from 0.")
     block_index: Mapped[int] = column("Index of the block it was sampled for.")
-    type: Mapped[str] = column("Type of that block; bm25-query: a query for its header.")
-    round: Mapped[int] = column("Of the cascade, from 0.")
-    text: Mapped[str] = column("The fixed prefix and what the model wrote after it.")
+    type: Mapped[str] = column("Type of that block; bm25-query: a query for its header; next-type: a name for it.")
+    round: Mapped[int] = column("Of the cascade, from 0; those of a tree search count from 1.")
+    depth: Mapped[int | None] = column("Of a tree's node, from 1; null: a whole candidate.")
+    parent_id: Mapped[int | None] = reference("candidates.id", "The node that it goes on from.", index=True)
+    text: Mapped[str] = column("The body from its beginning: fixed prefix or parent's text, and what was sampled.")
     finish_reason: Mapped[str] = column("stop or length, as the server says.")
     tokens: Mapped[int] = column("Sampled tokens.")
     token_ids: Mapped[list[int] | None] = column("Ids of the sampled tokens, by setting.", type_=ARRAY(sa.Integer))
@@ -283,6 +292,9 @@ class Penalties(Base):
 
     candidate_id: Mapped[int] = reference("candidates.id", "The candidate.", primary_key=True)
     compiles: Mapped[bool] = column("Whether it is legal Python.")
+    viable: Mapped[bool | None] = column(
+        "Of a half-written node: whether it may still become legal; only where not, the search counted a penalty."
+    )
     error: Mapped[str | None] = column("The syntax error, where it is not.")
     rewritten: Mapped[str | None] = column("Its legal structure, where that differs from its text.")
     syntax: Mapped[float] = column("Does not compile.")
@@ -399,6 +411,59 @@ class GroundedLabel(Base):
     position: Mapped[int] = column("Among the assertions of the step that were reached, from 0.")
     question: Mapped[str] = column("The assertion's message.")
     answer: Mapped[bool] = column("Whether it held.")
+
+
+class Channel(Base):
+    __tablename__ = "channels"
+    __table_args__ = (
+        sa.UniqueConstraint("trace_id", "name"),
+        sa.Index("ix_channels_due", "look_at", postgresql_where=sa.text("failure is null")),
+        {"comment": "Where traces exchange messages with people (weavegen chat, or Discord)."},
+    )
+
+    id: Mapped[int] = key()
+    trace_id: Mapped[int] = reference("traces.id", "Its trace.")
+    name: Mapped[str] = column("What the trace calls it; of one of Discord's channels the id there.")
+    messages: Mapped[int] = column("Messages and reactions in it.", server_default="0")
+    opened_at: Mapped[datetime.datetime] = now("When the trace opened it first.")
+    closed_at: Mapped[datetime.datetime | None] = column("When the trace closed it.")
+    look_at: Mapped[datetime.datetime] = now("The bridge to Discord looks at it again after this.")
+    fetched: Mapped[int | None] = column("Discord's id of the newest message that was fetched from there.")
+    failure: Mapped[str | None] = column("Why the bridge has given it up.")
+
+
+class Message(Base):
+    __tablename__ = "messages"
+    __table_args__ = (
+        sa.CheckConstraint("kind in ('message', 'reaction')", name="kind"),
+        sa.UniqueConstraint("channel_id", "number"),
+        {"comment": "What agents and people said in channels."},
+    )
+
+    id: Mapped[int] = key()
+    channel_id: Mapped[int] = reference("channels.id", "Its channel.")
+    number: Mapped[int] = column("Position in its channel, from 1: its id for the agent.")
+    kind: Mapped[str] = column("message or reaction.")
+    author: Mapped[str] = column("Who wrote it: agent, or a person's name.")
+    own: Mapped[bool] = column("Whether the agent wrote it.")
+    text: Mapped[str] = column("What was written; of a reaction the emoji.")
+    about: Mapped[int | None] = column("Number of the message that it answers or reacts to.")
+    created_at: Mapped[datetime.datetime] = now("When it was written.")
+    sent_at: Mapped[datetime.datetime | None] = column("When the bridge took it to Discord.")
+    discord_id: Mapped[str | None] = column("Its id at Discord.")
+
+
+class Exchange(Base):
+    __tablename__ = "exchanges"
+    __table_args__ = {
+        "comment": "What steps did with channels, and the answers: a step that is done again gets the same ones."
+    }
+
+    step_id: Mapped[int] = reference("steps.id", "The step.", primary_key=True)
+    turn: Mapped[int] = column("Number of the exchange in its step, from 1.", primary_key=True)
+    do: Mapped[str] = column("open, close, send, reply, react or read.")
+    answer: Mapped[dict[str, Any]] = json("What it was answered by.")
+    created_at: Mapped[datetime.datetime] = now("When it was done.")
 
 
 class Environment(Base):

@@ -28,6 +28,8 @@ class JobRow:
     blocks: int
     bytes: int
     sampled_tokens: int
+    candidates_per_block: float | None
+    """Candidates (in a tree search nodes) sampled, for each block made of one; None before the first."""
     seconds: float
     """From the first trace's start to the last one's end, or to now."""
 
@@ -53,6 +55,8 @@ class TraceRow:
     blocks: int
     bytes: int
     sampled_tokens: int
+    candidates_per_block: float | None
+    """Candidates (in a tree search nodes) sampled, for each block made of one; None before the first."""
     result: str | None
     """`result` of what the agent returned, if it is text: for a game, won, drawn or lost."""
 
@@ -69,6 +73,7 @@ def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> lis
               count(*) filter (where t.status = 'failed') failed,
               count(*) filter (where t.status = 'cancelled') cancelled,
               sum(t.blocks)::bigint blocks, sum(t.bytes)::bigint bytes, sum(t.sampled_tokens)::bigint tokens,
+              round(sum(t.candidates) / nullif(sum(t.written), 0), 2)::double precision candidates_per_block,
               coalesce(extract(epoch from (
                 case when bool_or(t.status in ('queued', 'running')) then now() else max(t.finished_at) end
               ) - min(t.started_at)), 0)::double precision seconds
@@ -92,6 +97,7 @@ def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[T
             select t.id, t.number, b.name, t.status,
               coalesce(t.ended_because, t.failure_kind || ': ' || t.failure),
               t.ticks, t.blocks, t.bytes, t.sampled_tokens,
+              round(t.candidates::numeric / nullif(t.written, 0), 2)::double precision,
               case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end
             from traces t join bootstraps b on b.id = t.bootstrap_id
             where t.job_id = :job order by t.number limit :limit

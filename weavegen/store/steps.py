@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from weavegen import journal
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
-from weavegen.steps import Execute, Executed, Retrieve, Sample, Score, Step
+from weavegen.steps import Execute, Executed, Retrieve, Sample, Score, Step, Work, Worked
 from weavegen.store import models as m
 from weavegen.store.models import StepStatus, TraceStatus
 
@@ -51,6 +51,8 @@ def label(trace_id: int, tick: int, step: Step) -> str:
         return f"{what} {step.prompt.type} {about}"
     if isinstance(step, Execute):
         return f"{what} {step.op}" + (f" {step.type}" if step.type else "")
+    if isinstance(step, Work):
+        return f"{what} subagent {step.subagent}"
     return f"{what} {getattr(step, 'type', '')}".rstrip()
 
 
@@ -63,7 +65,10 @@ def insert_ready(
     host: str | None,
     resend: float,
 ) -> list[Message]:
-    """Write the next steps into the journal. They may be sent once this is committed."""
+    """Write the next steps into the journal. They may be sent once this is committed.
+
+    A `Work` step runs from now on, and no worker takes it: the engine ends it with `worked`.
+    """
     rows = []
     for ordinal, step in steps:
         kind = str(step.__struct_config__.tag)
@@ -76,6 +81,7 @@ def insert_ready(
                 "kind": kind,
                 "label": label(trace_id, tick, step),
                 "request": step,
+                "status": StepStatus.RUNNING if isinstance(step, Work) else StepStatus.READY,
                 "queue": queue(step, host),
             }
         )
@@ -83,14 +89,28 @@ def insert_ready(
     returned = statement.returning(
         STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label, sort_by_parameter_order=True
     )
-    return [Message(*row) for row in conn.execute(returned, rows)]
+    return [message for row in conn.execute(returned, rows) if (message := Message(*row)).kind != "work"]
+
+
+def worked(conn: sa.Connection, trace_id: int, tick: int, result: Worked) -> None:
+    """End the step of a tick that waited for a subagent."""
+    conn.execute(
+        sa.update(STEPS)
+        .where(
+            STEPS.c.trace_id == trace_id,
+            STEPS.c.tick == tick,
+            STEPS.c.kind == "work",
+            STEPS.c.status == StepStatus.RUNNING,
+        )
+        .values(status=StepStatus.DONE, result=result, finished_at=sa.func.clock_timestamp())
+    )
 
 
 def queue(step: Step, host: str | None) -> str:
     """The Celery queue of a step: one per resource that it waits for."""
     if isinstance(step, Execute):
         return f"execute.{host}" if host else "execute"
-    return "control" if isinstance(step, Retrieve) else str(step.__struct_config__.tag)
+    return "control" if isinstance(step, Retrieve | Work) else str(step.__struct_config__.tag)
 
 
 def _later(seconds: Any) -> Any:
@@ -237,7 +257,7 @@ def executed(conn: sa.Connection, trace_id: int) -> list[Deed]:
     rows = conn.execute(
         sa.select(STEPS.c.id, STEPS.c.request, STEPS.c.result, STEPS.c.claimed_at)
         .where(STEPS.c.trace_id == trace_id, STEPS.c.kind == "execute", STEPS.c.status == StepStatus.DONE)
-        .order_by(STEPS.c.tick, STEPS.c.run, STEPS.c.ordinal)
+        .order_by(STEPS.c.id)  # a subagent's ticks lie inside its caller's
     )
     return [
         Deed(
@@ -259,10 +279,9 @@ def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:
     )
 
 
-def void(conn: sa.Connection, trace_id: int) -> None:
-    """Nobody is to run the open steps of this trace any more."""
-    conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.status.in_(OPEN))
-        .values(status=StepStatus.VOID)
-    )
+def void(conn: sa.Connection, trace_id: int, tick: int | None = None) -> None:
+    """Nobody is to run the open steps of this trace, or of this one of its ticks, any more."""
+    those = [STEPS.c.trace_id == trace_id, STEPS.c.status.in_(OPEN)]
+    if tick is not None:
+        those.append(STEPS.c.tick == tick)
+    conn.execute(sa.update(STEPS).where(*those).values(status=StepStatus.VOID))

@@ -50,10 +50,10 @@ class Locked:
 
     id: int
     status: str
-    deadline: float
     ticks: int
     blocks: int
     bytes: int
+    written: int
     sampled_tokens: int
 
 
@@ -77,9 +77,14 @@ def finish(conn: sa.Connection, trace_id: int, status: TraceStatus, detail: str,
     event(conn, trace_id, status, detail)
 
 
-def count_tokens(conn: sa.Connection, trace_id: int, tokens: int) -> None:
+def count_sampled(conn: sa.Connection, trace_id: int, candidates: int, tokens: int) -> None:
     """Add to what the trace has cost."""
-    update(conn, trace_id, sampled_tokens=TRACES.c.sampled_tokens + tokens)
+    update(
+        conn,
+        trace_id,
+        candidates=TRACES.c.candidates + candidates,
+        sampled_tokens=TRACES.c.sampled_tokens + tokens,
+    )
 
 
 def event(conn: sa.Connection, trace_id: int, kind: str, detail: str | None = None) -> None:
@@ -114,10 +119,26 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[in
     return sorted(conn.execute(picked, {"max_active": max_active, "at_most": at_most}).scalars())
 
 
-def begin_tick(conn: sa.Connection, trace_id: int, number: int, first_block: int) -> None:
+def begin_tick(
+    conn: sa.Connection,
+    trace_id: int,
+    number: int,
+    first_block: int,
+    deadline: float | sa.ColumnElement[float],
+    *,
+    subagent: str = "main",
+    caller: int | None = None,
+) -> None:
     """Open the next tick; its clock starts now."""
-    values = {"trace_id": trace_id, "number": number, "subagent": "main", "first_block": first_block}
-    values["repeats"] = repeats(conn, trace_id, number)
+    values = {
+        "trace_id": trace_id,
+        "number": number,
+        "subagent": subagent,
+        "caller": caller,
+        "deadline": deadline,
+        "first_block": first_block,
+        "repeats": repeats(conn, trace_id, subagent),
+    }
     conn.execute(sa.insert(TICKS).values(values | {"clock": epoch()}))
 
 
@@ -125,17 +146,20 @@ MOST_REPEATS = 16
 """Ticks that are looked back upon."""
 DEEDS = sa.text(
     """
-    select string_agg(type || body, ' ' order by index) from blocks
-    where trace_id = :trace and tick >= greatest(1, :tick - :most) and tick < :tick
-      and type in ('action', 'outcome')
+    with latest as (
+      select number, first_block from ticks
+      where trace_id = :trace and subagent = :subagent and number > 0 order by number desc limit :most
+    )
+    select string_agg(type || body, ' ' order by index) from blocks join latest on tick = number
+    where trace_id = :trace and index >= (select min(first_block) from latest) and type in ('action', 'outcome')
     group by tick order by tick desc
     """
 )
 
 
-def repeats(conn: sa.Connection, trace_id: int, tick: int) -> int:
-    """How many ticks in a row before this one had the same actions and the same outcomes."""
-    deeds = conn.execute(DEEDS, {"trace": trace_id, "tick": tick, "most": MOST_REPEATS}).scalars().all()
+def repeats(conn: sa.Connection, trace_id: int, subagent: str) -> int:
+    """How many of a subagent's last ticks in a row had the same actions and the same outcomes."""
+    deeds = conn.execute(DEEDS, {"trace": trace_id, "subagent": subagent, "most": MOST_REPEATS}).scalars().all()
     return len(list(itertools.takewhile(lambda deed: deed == deeds[0], deeds)))
 
 
@@ -152,6 +176,10 @@ class Here:
     """Of its open tick."""
     run: int
     """Which run of the tick this is."""
+    caller: int | None
+    """Number of the tick whose action waits for this tick's subagent."""
+    newest: int
+    """Number of the trace's last tick; this one's, but where subagents had ticks since it began."""
     host: str | None
     """Where its environment lives; None before that was started."""
 
@@ -159,7 +187,8 @@ class Here:
 # Not part of LOCK: a statement that waited for the lock would still see these as they were before the wait.
 HERE = sa.text(
     """
-    select k.number, k.run, k.first_block, k.clock, k.subagent, k.repeats,
+    select k.number, k.run, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats,
+      (select max(number) from ticks where trace_id = k.trace_id) as newest,
       (select type from blocks where trace_id = k.trace_id and index = k.first_block - 1) as last_type,
       (select host from environments where trace_id = k.trace_id and closed_at is null) as host
     from ticks k where k.trace_id = :trace and k.finished_at is null order by k.number desc limit 1
@@ -168,19 +197,19 @@ HERE = sa.text(
 
 
 def here(conn: sa.Connection, trace: Locked, seed: int) -> Here:
-    """The open tick of a locked trace."""
+    """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     row = conn.execute(HERE, {"trace": trace.id}).one()
     start = Start(
         trace_seed=seed,
         tick=row.number,
         clock=row.clock,
-        deadline=trace.deadline,
+        deadline=row.deadline,
         blocks=row.first_block,
         last_type=BlockType(row.last_type) if row.last_type else None,
         repeats=row.repeats,
         subagent=row.subagent,
     )
-    return Here(start, row.run, row.host)
+    return Here(start, row.run, row.caller, row.newest, row.host)
 
 
 def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
@@ -205,7 +234,9 @@ def reward_tick(conn: sa.Connection, trace_id: int, number: int, reward: float) 
 
 def stuck(conn: sa.Connection) -> Sequence[int]:
     """Running traces that wait for nothing: an advance failed and must be tried again."""
-    open_step = sa.exists().where(m.Step.trace_id == TRACES.c.id, m.Step.status.in_(("ready", "running")))
+    open_step = sa.exists().where(
+        m.Step.trace_id == TRACES.c.id, m.Step.status.in_(("ready", "running")), m.Step.kind != "work"
+    )
     return conn.execute(sa.select(TRACES.c.id).where(TRACES.c.status == "running", ~open_step)).scalars().all()
 
 

@@ -67,6 +67,8 @@ class Box:
     log: Path
     """Where complaints go that come before the command speaks for itself."""
     limits: Limits
+    network: str = "none"
+    """`none`: loopback of its own; `host`: what the host can reach, its own loopback included."""
 
 
 def began(pid: int) -> float | None:

@@ -18,11 +18,17 @@ from weavegen.errors import EnvironmentFailure, UsageError
 
 FIRST_UID = 1_900_000_000
 """Above what systemd hands out to containers, below 2**31."""
-IN_BOX = ("api", "grounded", "guard", "line", "plain", "runner", "weave", "wire")
+IN_BOX = ("api", "boot", "grounded", "guard", "line", "plain", "runner", "weave", "wire")
 """Modules of weavegen.environment that can be seen inside."""
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 HOSTS = b"127.0.0.1 localhost\n::1 localhost\n"
+NAMES = ("/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates")
+"""What programs need to find hosts by name and to trust them; for boxes that share the host's network."""
+SETTINGS = ("/etc/emacs", "/etc/nethack")
+"""What Emacs and NetHack ask for when they start."""
+NETHACK = "/var/games/nethack"
+"""Its playground, which no environment variable moves."""
 
 
 class Bubblewrap:
@@ -53,16 +59,19 @@ class Bubblewrap:
         with contextlib.ExitStack() as stack:
             info, info_end = os.pipe()
             stack.callback(os.close, info)
-            hosts = readable(HOSTS, stack)
+            # Programs look their user up: NetHack crashes where there is none.
+            passwd = f"weaver:x:{box.uid}:{box.uid}::/app:/bin/sh\n".encode()
+            files = {"/etc/hosts": readable(HOSTS, stack), "/etc/passwd": readable(passwd, stack)}
             seccomp = readable(filter_, stack) if (filter_ := program()) else None
+            inherited = (info_end, *files.values(), seccomp, *box.descriptors)
             try:
                 with box.log.open("ab") as log:
                     process = subprocess.Popen(
-                        [*self.arguments(box, info_end, hosts, seccomp), *box.command],
+                        [*self.arguments(box, info_end, files, seccomp), *box.command],
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        pass_fds=[fd for fd in (info_end, hosts, seccomp, *box.descriptors) if fd is not None],
+                        pass_fds=[fd for fd in inherited if fd is not None],
                         start_new_session=True,
                         cwd="/",
                         env={"PATH": os.environ.get("PATH", os.defpath)},
@@ -95,11 +104,13 @@ class Bubblewrap:
         handle.kill()
         handle.wait(wait)
 
-    def arguments(self, box: Box, info: int, hosts: int, seccomp: int | None) -> list[str]:
-        """The whole command line before the command."""
+    def arguments(self, box: Box, info: int, files: dict[str, int], seccomp: int | None) -> list[str]:
+        """The whole command line before the command; `files` are descriptors with the contents of files."""
         code = Path(__file__).resolve().parent.parent
         limits = box.limits
-        arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
+        arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+        if box.network == "none":
+            arguments.append("--unshare-net")
         arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--info-fd", str(info)]
         arguments += ["--hostname", "localhost"]
         if seccomp is not None:
@@ -112,8 +123,11 @@ class Bubblewrap:
             arguments += ["--unshare-user", "--cap-drop", "ALL"]
         arguments += system()
         arguments += ["--perms", "0755", "--dir", "/etc"]
-        arguments += ["--perms", "0444", "--ro-bind-data", str(hosts), "/etc/hosts"]
-        for folder in ("/tmp", "/dev/shm"):
+        for name, descriptor in files.items():
+            arguments += ["--perms", "0444", "--ro-bind-data", str(descriptor), name]
+        for name in (*SETTINGS, *(NAMES if box.network == "host" else ())):
+            arguments += ["--ro-bind-try", name, name]
+        for folder in ("/tmp", "/dev/shm", NETHACK):
             arguments += ["--size", str(limits.temporary), "--perms", "1777", "--tmpfs", folder]
         inside = "/opt/weave/weavegen/environment"
         for folder in ("/opt", "/opt/weave", "/opt/weave/weavegen", inside):

@@ -7,6 +7,9 @@ from .terminal import Terminal, file_to_edit
 if TYPE_CHECKING:
     from weavegen.environment.api import Subagent
 
+QUIET = "(setq native-comp-jit-compilation nil native-comp-deferred-compilation nil)"
+"""No compiler in the background (the two names are Emacs 29's and 28's): it warns in windows of its own."""
+
 
 class WeaveEmacs(Terminal):
     """Emacs: `emacs = WeaveEmacs(self, "story.txt")`, or without a file; later `self.tools["emacs"]`.
@@ -24,5 +27,5 @@ class WeaveEmacs(Terminal):
         keys = ("emacs",) if self.path is None else (f"emacs-{self.path}", "emacs")
         title = "WeaveEmacs" if self.path is None else f"WeaveEmacs ({self.path})"
         # -nw: in the terminal; -Q: no settings of anyone's, no splash screen
-        options = ["-nw", "-Q", *([] if self.path is None else [self.path])]
+        options = ["-nw", "-Q", "--eval", QUIET, *([] if self.path is None else [self.path])]
         super().__init__(agent, title, *keys, arguments=options)

@@ -1,5 +1,7 @@
 """NetHack in a terminal."""
 
+import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from .terminal import Terminal
@@ -7,6 +9,8 @@ from .terminal import Terminal
 if TYPE_CHECKING:
     from weavegen.environment.api import Subagent
 
+PLAYGROUND = "/var/games/nethack"
+"""Where NetHack keeps its games. In a box it is empty at first."""
 KEPT = 5
 """Keys that the view remembers."""
 KEYS = """\
@@ -28,7 +32,8 @@ class WeaveNethack(Terminal):
 
     def __init__(self, agent: "Subagent"):
         self.moves: list[tuple[str, bool]] = []
-        super().__init__(agent, "WeaveNethack", "nethack", arguments=("-u", "Weaver"))
+        make_playground()
+        super().__init__(agent, "WeaveNethack", "nethack", arguments=("-u", "Weaver", "-@"))
 
     def send_keys(self, keys: str) -> None:
         """Send one named key, or each character of a text as a key. Returns when the screen is still."""
@@ -41,3 +46,12 @@ class WeaveNethack(Terminal):
         """The screen, the last keys with whether they changed it, and a list of keys."""
         moves = [f"{keys!r}{'' if changed else ' (nothing changed)'}" for keys, changed in self.moves[-KEPT:]]
         return f"{super().render(agent)}\nLast keys sent: {', '.join(moves) or 'none'}\n{KEYS}"
+
+
+def make_playground() -> None:
+    """Make the files and folders that the game wants to find, where they are missing."""
+    with contextlib.suppress(OSError):  # an installation that may not be written to has them
+        for folder in ("save", "dumps"):
+            os.makedirs(os.path.join(PLAYGROUND, folder), exist_ok=True)
+        for file in ("perm", "record", "logfile", "xlogfile"):
+            open(os.path.join(PLAYGROUND, file), "a").close()

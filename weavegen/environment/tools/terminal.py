@@ -56,6 +56,8 @@ class Look:
     """Of the cursor, from 1."""
     column: int
     text: str
+    pid: int = 0
+    """Of the program."""
 
 
 class Pane:
@@ -81,13 +83,13 @@ class Pane:
 
     def look(self) -> Look:
         """What the screen shows now. A pane that is gone shows nothing."""
-        state = ("display-message", "-p", "-t", self.target, "#{pane_dead} #{cursor_y} #{cursor_x}")
+        state = ("display-message", "-p", "-t", self.target, "#{pane_dead} #{cursor_y} #{cursor_x} #{pane_pid}")
         first, _, screen = tmux(*state, ";", "capture-pane", "-p", "-t", self.target, check=False).partition("\n")
-        dead, row, column = first.split() if first.strip() else ("1", "0", "0")
+        dead, row, column, pid = first.split() if first.strip() else ("1", "0", "0", "0")
         if dead == "1":  # tmux has scrolled up by a line, to say so in the last one
             screen = tmux("capture-pane", "-p", "-S", "-1", "-t", self.target, check=False)
         text = "\n".join(line.rstrip() for line in DEAD.sub("", screen).split("\n")).rstrip()
-        return Look(dead == "0", int(row) + 1, int(column) + 1, text)
+        return Look(dead == "0", int(row) + 1, int(column) + 1, text, int(pid))
 
     def capture_pane(self, *place: Any, **options: Any) -> Screen:
         """The lines of the screen, as libtmux gives them; arguments are accepted, and mean nothing."""
@@ -126,12 +128,17 @@ class Pane:
                 tmux("send-keys", "-t", self.target, "-l", "--", piece)
 
     def settle(self, before: Look, most: float = MOST, patience: float = PATIENCE) -> Look:
-        """Wait until the screen has changed and then stayed the same for a moment. Gives what it shows."""
+        """Wait until the screen has changed and then stayed the same for a moment. Gives what it shows.
+
+        A program that computes is waited for: on a busy machine it may take long to show anything.
+        """
         began = since = time.monotonic()
         look, changed = before, False
         while (now := time.monotonic()) - began < most:
             if (new := self.look()) != look:
                 look, since, changed = new, now, True
+            elif look.alive and computes(look.pid):
+                since = now
             elif now - since > (QUIET if changed else patience):
                 break
             time.sleep(0.015)
@@ -203,6 +210,15 @@ def program(names: tuple[str, ...], package: str) -> str:
     if found is None:
         raise FileNotFoundError(f"{names[0]} is not installed: install the package {package} on the host")
     return found
+
+
+def computes(pid: int) -> bool:
+    """Whether a process is running, or could if a processor were free, instead of waiting for input."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "RD"
+    except OSError:
+        return False
 
 
 def tmux(*arguments: str, check: bool = True) -> str:

@@ -7,7 +7,19 @@ indices or the order of requests: the same seed gives the same trace again.
 import math
 from typing import Protocol
 
-from weavegen.sim.policies import generic, tictactoe
+from weavegen.sim.policies import (
+    conversation,
+    dream,
+    generic,
+    nano,
+    nethack,
+    pieces,
+    reader,
+    story,
+    survivor,
+    tictactoe,
+    vigenere,
+)
 from weavegen.sim.policies.situation import Situation
 
 
@@ -27,7 +39,17 @@ class Policy(Protocol):
         ...
 
 
-_POLICIES: tuple[Policy, ...] = (tictactoe, generic)
+_POLICIES: tuple[Policy, ...] = (
+    conversation,
+    nano,
+    nethack,
+    survivor,
+    tictactoe,
+    vigenere,
+    story,
+    reader,
+    generic,
+)
 """In order; the last one knows everything."""
 
 
@@ -39,7 +61,11 @@ def write(situation: Situation, seed: int, number: int) -> str:
     """What candidate `number` goes on with after the prompt."""
     if situation.type == "bm25-query":
         return generic.query(situation, seed, number) + "\n"
-    return _policy(situation).write(situation, seed, number)
+    if situation.type == "next-type":
+        return dream.next_type(situation, seed, number)
+    if situation.type in dream.TYPES:
+        return dream.write(situation, seed, number)
+    return pieces.write(situation, seed, number, _policy(situation).write)
 
 
 def answer(situation: Situation) -> float:

@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Callable, Sequence
 
 from weavegen.sim.policies import judge
 from weavegen.sim.policies.draft import (
@@ -121,6 +122,31 @@ def write(situation: Situation, seed: int, number: int) -> str:
     if situation.type in _PROSE:
         return prose(situation, compose(chance, _PROSE[situation.type]), chance)
     return "\n" + ENDING
+
+
+def of_type(
+    situation: Situation,
+    seed: int,
+    number: int,
+    chance: random.Random,
+    *,
+    action: Callable[[], Callback],
+    evaluation: Callable[[], Callback],
+    view: str,
+    prose_pools: Callable[[], Sequence[Sequence[str]]],
+) -> str:
+    """A block of the type that is asked for, of what a policy has to say; else one that suits any task."""
+    match situation.type:
+        case "action":
+            return callback(situation, action(), chance)
+        case "evaluation":
+            return callback(situation, evaluation(), chance)
+        case "observation-inference":
+            return continued(situation, view) + ENDING
+        case "orientation" | "expectation" | "debug" | "backtrack":
+            return prose(situation, compose(chance, prose_pools()), chance)
+        case _:
+            return write(situation, seed, number)
 
 
 def callback(situation: Situation, draft: Callback, chance: random.Random) -> str:

@@ -29,6 +29,8 @@ def log_odds(situation: Situation) -> float:
     if situation.type in _PROSE or situation.type in _CALLBACK or situation.type == "observation-inference":
         noise = stable(situation.body + question, -1.0, 1.0)
         return 3.0 + noise - faults(situation.type, situation.body)
+    if situation.type in ("observation", "error", "outcome"):
+        return 2.5 + stable(situation.body + question, -1.0, 1.0)
     # A text that a callback asks about: rather yes, but not alike for every text.
     return stable(situation.body[-4000:] + question, -1.0, 3.0)
 

@@ -86,6 +86,8 @@ def read(prompt: str) -> Situation:
     if start < 0:
         body = prompt.partition("\n#q: ")[0] if question is not None else prompt[-2000:]
         return Situation(prompt, len(prompt), "", body, question)
+    if prompt.endswith(_START):  # which block comes next?
+        return Situation(prompt, start, "next-type", "", None)
     type, _, body = prompt[start + len(_START) :].partition("\n")
     if prompt.endswith(QUERY):
         return Situation(prompt, start, "bm25-query", "", None)

@@ -1,0 +1,258 @@
+"""Messages in a real database: said once, read alike by who repeats a step, bridged by one worker at a time."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+import tasks.discord
+from tasks.discord import discord
+from tests.discord_simulation import TOKEN, DiscordSimulation
+from weavegen.channels import Exchange
+from weavegen.config import Config
+from weavegen.discord import Discord
+from weavegen.errors import UsageError
+from weavegen.store import jobs, messages
+from weavegen.store.jobs import Order
+from weavegen.store.session import make_engine
+
+LOBBY = "lobby"
+DISCORD = "123456789012345678"
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[sa.Engine]:
+    engine = make_engine(database)
+    yield engine
+    engine.dispose()
+
+
+class Trace:
+    """A trace and its steps, without workers."""
+
+    def __init__(self, db: sa.Engine, n: int = 3):
+        self.db = db
+        with db.begin() as conn:
+            values: dict[str, Any] = {"agent": "weave", "model": None, "seed": 1, "settings": {}, "version": "0"}
+            jobs.enqueue(conn, [Order("a.py", "pass")], name="test", **values)
+            self.id = conn.execute(sa.text("update traces set status = 'running' returning id")).scalar_one()
+            self.steps = [
+                conn.execute(
+                    sa.text(
+                        "insert into steps (trace_id, tick, run, ordinal, kind, label, request, queue) "
+                        "values (:trace, 0, 0, :n, 'execute', '', '{}', 'execute') returning id"
+                    ),
+                    {"trace": self.id, "n": number},
+                ).scalar_one()
+                for number in range(n)
+            ]
+
+    def do(self, step: int, turn: int, do: str, channel: str = LOBBY, patient: bool = False, **more: Any) -> Any:
+        """The answer's value, or its error."""
+        values = {"number": turn, "turn": turn, "do": do, "channel": channel, **more}
+        wish = msgspec.convert(values, Exchange)
+        with self.db.begin() as conn:
+            answer = messages.exchange(conn, self.id, self.steps[step], wish, patient)
+        return answer if answer is None else answer.get("values", answer.get("error"))
+
+    def hear(self, text: str, channel: str = LOBBY) -> int:
+        with self.db.begin() as conn:
+            return messages.add(conn, messages.channels(conn, self.id)[channel], text, author="Kim")
+
+    def said(self, channel: str = LOBBY) -> list[str]:
+        with self.db.connect() as conn:
+            return [said.text for said in messages.since(conn, messages.channels(conn, self.id)[channel], 0)]
+
+
+@pytest.fixture
+def trace(db: sa.Engine) -> Trace:
+    trace = Trace(db)
+    assert trace.do(0, 1, "open") is None
+    return trace
+
+
+def test_a_repeated_step_says_nothing_twice_and_reads_the_same(trace: Trace) -> None:
+    def step() -> list[Any]:
+        return [
+            trace.do(1, 1, "send", text="Hello"),
+            trace.do(1, 2, "react", about=1, text=":)"),
+            trace.do(1, 3, "read"),
+            trace.do(1, 4, "reply", about=9, text="What?"),
+        ]
+
+    first = step()
+    trace.hear("Hello yourself")
+    assert step() == first
+    assert trace.said() == ["Hello", ":)", "Hello yourself"]
+    assert [(said["id"], said["own"], said["reactions"]) for said in first[2]] == [(1, True, [":)"])]
+    assert first[3] == "there is no message 9 in this channel"
+    assert [said["content"] for said in trace.do(2, 1, "read")] == ["Hello", "Hello yourself"]
+
+
+def test_a_step_that_comes_out_otherwise_sends_nothing(trace: Trace) -> None:
+    trace.do(1, 1, "read")
+    assert "it was a read, not a send" in trace.do(1, 1, "send", text="Hello")
+    assert trace.do(1, 2, "send", "elsewhere", text="Hello") == "there is no channel 'elsewhere': open it"
+    assert trace.said() == []
+
+
+def test_two_workers_with_the_same_step_send_once(trace: Trace) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        sent = list(pool.map(lambda _: trace.do(1, 1, "send", text="Hello"), range(8)))
+    assert sent == [1] * 8
+    assert trace.said() == ["Hello"]
+
+
+def test_a_reading_waits_for_somebody_else(trace: Trace) -> None:
+    mine = trace.do(1, 1, "send", text="Hello")
+    assert trace.do(1, 2, "read", patient=True, after=mine) is None
+    theirs = trace.hear("Hello yourself")
+    assert [said["id"] for said in trace.do(1, 2, "read", patient=True, after=mine)] == [theirs]
+    assert trace.do(1, 3, "read", after=theirs) == []
+
+
+def test_readings_are_bounded(trace: Trace) -> None:
+    for number in range(30):
+        trace.hear(str(number))
+    assert [said["content"] for said in trace.do(1, 1, "read", limit=2)] == ["28", "29"]
+    assert [said["content"] for said in trace.do(1, 2, "read", after=28)] == ["28", "29"]
+    for bad in ({"limit": 101}, {"wait": 61}, {"text": "x" * 2_001}, {"text": "\x00"}, {"channel": ""}):
+        with pytest.raises(msgspec.ValidationError):
+            trace.do(1, 3, "read", **bad)
+
+
+def test_how_a_trace_stands(trace: Trace) -> None:
+    with trace.db.begin() as conn:
+        assert messages.over(conn, trace.id) is None
+        conn.execute(sa.text("update traces set status = 'ended', ended_because = 'ticks'"))
+        assert messages.over(conn, trace.id) == "ticks"
+        with pytest.raises(UsageError, match="no trace 99"):
+            messages.over(conn, 99)
+
+
+class TestChannels:
+    def test_only_open_channels_of_discord_are_held_and_by_one_worker(self, trace: Trace) -> None:
+        trace.do(0, 2, "open", DISCORD)
+        with trace.db.begin() as conn:
+            [held] = messages.hold(conn)
+            assert held.name == DISCORD
+            assert held.after > 0, "Is nothing fetched that is older than the channel?"
+        with trace.db.begin() as conn:
+            assert messages.hold(conn) == []
+            messages.rest(conn, held.id, -1)
+        trace.do(1, 1, "close", DISCORD)
+        with trace.db.begin() as conn:
+            assert messages.hold(conn) == []
+        trace.do(1, 2, "open", DISCORD)
+        trace.do(1, 3, "send", DISCORD, text="Hello")
+        trace.do(1, 4, "close", DISCORD)
+        with trace.db.begin() as conn:
+            assert len(messages.hold(conn)) == 1
+            messages.rest(conn, held.id, -1, "Discord answers 403")
+            assert messages.hold(conn) == []
+
+    def test_a_pause_everywhere_holds_for_all(self, trace: Trace) -> None:
+        trace.do(0, 2, "open", DISCORD)
+        with trace.db.begin() as conn:
+            messages.rest_all(conn, 60)
+        with trace.db.begin() as conn:
+            assert messages.hold(conn) == []
+
+    def test_what_goes_out_and_what_comes_in(self, trace: Trace) -> None:
+        trace.do(0, 2, "open", DISCORD)
+        hello = trace.do(1, 1, "send", DISCORD, text="Hello")
+        trace.hear("typed in the terminal", DISCORD)
+        with trace.db.begin() as conn:
+            [held] = messages.hold(conn)
+            out = messages.outgoing(conn, held.id)
+            assert out is not None
+            messages.sent(conn, out.id, "900")
+            for _ in range(2):
+                messages.received(conn, held.id, "1000", "Kim", "Hello yourself", about="900")
+            messages.received(conn, held.id, "1001", "agent", "I am the agent", about=None)
+            messages.received(conn, held.id, "1002", "a bot", "")
+            assert messages.outgoing(conn, held.id) is None
+        read = trace.do(1, 2, "read", DISCORD)
+        assert [(said["author"], said["own"], said["reply_to"]) for said in read] == [
+            ("agent", True, None),
+            ("Kim", False, None),
+            ("Kim", False, hello),
+            ("agent", False, None),
+        ]
+        trace.do(1, 3, "react", DISCORD, about=read[2]["id"], text=":)")
+        with trace.db.begin() as conn:
+            messages.rest(conn, held.id, -1)
+            [held] = messages.hold(conn)
+            assert held.after == 1002
+            reaction = messages.outgoing(conn, held.id)
+            assert reaction is not None
+            assert (reaction.kind, reaction.about) == ("reaction", "1000")
+
+
+class TestBridge:
+    """The task, with a simulation of Discord."""
+
+    OTHER = "223456789012345678"
+
+    @pytest.fixture(autouse=True)
+    def bridge(
+        self, db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[DiscordSimulation]:
+        simulation = DiscordSimulation()
+        bridged = replace(config, discord_token=TOKEN, discord_url=simulation.url)
+        monkeypatch.setattr(tasks.discord, "settings", lambda: bridged)
+        monkeypatch.setattr(tasks.discord, "database", lambda: db)
+        monkeypatch.setattr(tasks.discord, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))
+        yield simulation
+        simulation.close()
+
+    def test_what_discord_does_not_take_is_left_out_alone(self, trace: Trace, bridge: DiscordSimulation) -> None:
+        trace.do(0, 2, "open", DISCORD)
+        for turn, text in enumerate(("one", "two"), 1):
+            trace.do(1, turn, "send", DISCORD, text=text)
+        trace.do(1, 3, "react", DISCORD, about=1, text=":nonsense:")
+        trace.do(1, 4, "reply", DISCORD, about=1, text="three")
+        bridge.answers.append((400, {"message": "Invalid Form Body"}))
+        assert discord() == "1 channels"
+        assert [message["content"] for message in bridge.messages[DISCORD]] == ["two", "three"]
+        assert bridge.reactions == [], "Is there nothing to react to?"
+        with trace.db.connect() as conn:
+            [detail] = conn.execute(sa.text("select detail from events where kind = 'not sent'")).scalars()
+        assert "'one'" in detail
+        assert "Invalid Form Body" in detail
+        assert discord() == "0 channels", "Does it wait before it looks again?"
+
+    def test_a_worker_that_died_after_posting_posts_nothing_twice(
+        self, trace: Trace, bridge: DiscordSimulation
+    ) -> None:
+        trace.do(0, 2, "open", DISCORD)
+        trace.do(1, 1, "send", DISCORD, text="one")
+        with trace.db.connect() as conn:
+            [id] = conn.execute(sa.text("select id from messages")).scalars()
+        Discord(bridge.url, TOKEN).post(DISCORD, "one", nonce=f"weavegen-{id}")
+        discord()
+        assert [message["content"] for message in bridge.messages[DISCORD]] == ["one"]
+        bridge.say(DISCORD, "Kim", "two", about=bridge.messages[DISCORD][0]["id"])
+        with trace.db.begin() as conn:
+            conn.execute(sa.text("update channels set look_at = now()"))
+        discord()
+        assert [(m["content"], m["reply_to"]) for m in trace.do(1, 2, "read", DISCORD)] == [
+            ("one", None),
+            ("two", 1),
+        ]
+
+    def test_a_pause_for_all_is_made_in_all(self, trace: Trace, bridge: DiscordSimulation) -> None:
+        trace.do(0, 2, "open", DISCORD)
+        trace.do(0, 3, "open", self.OTHER)
+        bridge.answers.append((429, {"retry_after": 40, "global": True}))
+        assert discord() == "2 channels"
+        assert len(bridge.requests) == 1
+        with trace.db.connect() as conn:
+            paused = sa.text(
+                "select count(*) from channels where look_at > now() + interval '30 s' and name <> 'lobby'"
+            )
+            assert conn.execute(paused).scalar_one() == 2

@@ -1,0 +1,24 @@
+"""A real environment for the facts that only a live process can show."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.weave.script import GOOD, T, execute
+from weavegen import config as configuration
+from weavegen.environment.client import Environment
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[Environment]:
+    """Its bootstrap defines `go` and does nothing else."""
+    with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
+        Path(home).chmod(0o711)
+        started = Environment.start(configuration.load({"WEAVEGEN_HOME": home}), 1)
+        try:
+            assert execute(started, "bootstrap", "def go():\n    return True\n" + GOOD[T.ACTION]).error is None
+            yield started
+        finally:
+            started.stop(keep_workspace=False)

@@ -1,0 +1,96 @@
+"""What both searches do again and again: sample candidates for a block, lint them, have the model score them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from weavegen.agents.program import Part, Tick
+from weavegen.blocks import BlockType
+from weavegen.choose import mean_score, penalised
+from weavegen.settings import BlockSettings
+from weavegen.steps import Candidate, Lint, Penalties, Prompt, Sample, Score, Verdict, YesNo
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A block to be written."""
+
+    type: BlockType
+    s: BlockSettings
+    """Those of its type."""
+    tokens: int
+    """That it may have."""
+    questions: tuple[str, ...]
+    after_debug: bool = False
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A candidate, or in a tree the text down to one of its nodes, and what was found out about it."""
+
+    at: tuple[int, int]
+    """(ordinal of its Sample step, position)."""
+    candidate: Candidate
+    verdict: Verdict
+    answers: list[YesNo]
+    depth: int
+    tokens: int
+    """Sampled for the whole of its text."""
+    cut: bool
+    """It ends where its tokens did, and the block may have more."""
+
+    @cached_property
+    def score(self) -> float:
+        """For selection, as it stands. Log odds."""
+        return penalised(mean_score(self.answers), self.verdict.penalties)
+
+    @cached_property
+    def promise(self) -> float:
+        """The score of a half-written text: less only what no continuation makes good again."""
+        syntax = 2.0 if self.verdict.viable is False else 0.0
+        length = self.verdict.penalties.length_after_debug
+        return penalised(mean_score(self.answers), Penalties(syntax=syntax, length_after_debug=length))
+
+
+def sample(
+    t: Tick,
+    wanted: Wanted,
+    prompt: Prompt,
+    n: int,
+    round: int,
+    *,
+    of_tree: bool = False,
+    parent: Judged | None = None,
+) -> Part[list[Judged]]:
+    """`n` candidates, linted and scored; of a tree, nodes that go on from `parent`, or from the prompt."""
+    s = wanted.s
+    before, depth = (parent.tokens, parent.depth + 1) if parent is not None else (0, int(of_tree))
+    ordinal, most = t.cursor.ordinal, min(s.tree_tokens, wanted.tokens - before) if of_tree else wanted.tokens
+    candidates: list[Candidate] = yield Sample(
+        prompt=prompt,
+        parent=None if parent is None else parent.at,
+        depth=depth,
+        n=n,
+        round=round,
+        max_tokens=most,
+        temperature=s.temperature,
+        top_k=s.top_k,
+        repetition_penalty=s.repetition_penalty,
+        seed=t.seed("sample"),
+    )
+    verdicts: list[Verdict]
+    answers: list[list[YesNo]]
+    verdicts, answers = yield (
+        Lint(
+            type=wanted.type, sample=ordinal, after_debug=wanted.after_debug, linting=s.linting,
+            pieces=of_tree, before=before,
+        ),
+        Score(prompt=prompt, questions=wanted.questions, sample=ordinal),
+    )  # fmt: skip
+    found = []
+    for position, (candidate, verdict, answer) in enumerate(zip(candidates, verdicts, answers, strict=True)):
+        full = candidate.finish_reason == "length"
+        tokens = before + (most if full else candidate.tokens)
+        found.append(
+            Judged((ordinal, position), candidate, verdict, answer, depth, tokens, full and tokens < wanted.tokens)
+        )
+    return found
