@@ -51,6 +51,11 @@ def refused(installation: Installation, complaint: str, *arguments: str | Path, 
     assert installation.sql("select count(*) from jobs, traces, bootstraps") == before
 
 
+@pytest.fixture(scope="module")
+def installation(own_installation: Installation) -> Installation:
+    return own_installation
+
+
 @pytest.fixture
 def good(installation: Installation) -> Path:
     path = installation.home / "good.py"

@@ -19,16 +19,16 @@ TRACES = 6
 
 
 @pytest.fixture(scope="module")
-def alone(installation: Installation) -> Iterator[Installation]:
+def alone(own_installation: Installation) -> Iterator[Installation]:
     """The installation without the fleet's workers: each test starts its own."""
-    config = installation.config
+    config = own_installation.config
     from weavegen.services import processes
 
     services = [
         service for name, service in processes.registered(config).items() if name in ("model", "lint", "execute")
     ]
     processes.stop(config, services)
-    yield installation
+    yield own_installation
     fleet.down(config)
 
 
@@ -160,3 +160,81 @@ def test_a_trace_that_keeps_killing_its_process_ends_with_the_reason(alone: Inst
     assert alone.sql(
         "select count(*) > 10 from blocks b join traces t on t.id = b.trace_id where job_id = :j", j=job
     )
+
+
+CALLING = """
+def counted(self):
+    if self.get_cache("returning"):  # the task's evaluations are run once more, for the caller
+        return 3
+    ticks = (self.get_cache("ticks") or 0) + 1
+    self.update_cache("ticks", ticks)
+    if ticks == 3:
+        self.update_cache("returning", True)
+        self.return_to_caller({"done": True})
+    return ticks
+
+def action_start(self):
+    agent.subagent("main", None, "Have it counted", {}, 5)
+    counter = agent.subagent("counter", "main", "Count three ticks", {"done": "boolean", "counted": "integer"}, 5)
+    counter.block_size = 384
+    counter.task.add_evaluation("How many ticks is it?", counted)
+    agent.subagent("late", "main", "Nothing that could be done in a second", {}, 0.01)
+    given = agent.run("counter")
+    assert given["counted"] == 3, "Were three ticks counted?"
+    return [given, agent.run("late")]
+
+self.add_action("Start", action_start)
+"""
+
+
+def test_subagents_work_while_their_caller_waits_and_its_process_dies(alone: Installation) -> None:
+    file = alone.home / "calling.py"
+    file.write_text(CALLING)
+    worker = alone.worker("caller", queues(alone), concurrency=4)
+    killed = False
+    try:
+        job = int(alone.json("enqueue", file, "--ticks", "6", "--seed", "1")["job"])
+        deadline = time.monotonic() + 120
+        while alone.sql("select 1 from traces where job_id = :job and status in ('queued', 'running')", job=job):
+            assert time.monotonic() < deadline, alone.logs()
+            time.sleep(0.1)
+            dying = alone.sql(
+                "select pid from environments e join ticks k using (trace_id) where e.closed_at is null "
+                "and k.subagent = 'counter' and k.finished_at is not null"
+            )
+            if dying and not killed:
+                os.kill(dying[0][0], signal.SIGKILL)
+                killed = True
+    finally:
+        kill(worker)
+    assert killed
+    [(trace, because, failure)] = alone.sql(
+        "select id, ended_because, failure from traces where job_id = :job", job=job
+    )
+    assert (because, failure) == ("ticks", None)
+    [(detail,)] = alone.sql(
+        "select detail from events where trace_id = :t and kind = 'environment rebuilt'", t=trace
+    )
+    assert detail.endswith("all came out as before")
+
+    returns = alone.sql(
+        "select subagent, body, ran from blocks where trace_id = :t and type = 'return' order by index", t=trace
+    )
+    assert returns == [
+        ("main", 'counter returned:\n{"done":true,"counted":3}', None),
+        ("main", "late ran out of its 0.01 minutes and returned nothing.", True),
+    ]
+    turns = alone.sql("select subagent, caller from ticks where trace_id = :t order by number", t=trace)
+    assert turns[:4] == [("main", None), *[("counter", 0)] * 3]
+    assert turns[4] == ("late", 0)
+    assert turns[-1] == ("main", None)
+    sizes = alone.sql(
+        "select distinct subagent, block_size from blocks where trace_id = :t and block_size is not null", t=trace
+    )
+    assert ("counter", 384) in sizes
+    assert ("main", 768) in sizes
+    subagents = alone.sql("select name, completed, returned from subagents where trace_id = :t", t=trace)
+    assert ("counter", True, {"done": True, "counted": 3}) in subagents
+    shown = alone.cli("show", trace).stdout
+    compile(shown, "trace.py", "exec")
+    assert "\n#subagent counter\n#startblock type: orientation\n" in shown

@@ -13,6 +13,11 @@ from weavegen.services import redis
 
 
 @pytest.fixture(scope="module")
+def installation(own_installation: Installation) -> Installation:
+    return own_installation
+
+
+@pytest.fixture(scope="module")
 def job(installation: Installation) -> int:
     rows = installation.json("run", TICTACTOE, "-n", "4", "--ticks", "12", "--seed", "3", "-p", "opponent=random")
     assert len(rows) == 4

@@ -1,0 +1,168 @@
+"""Talking with traces: the test is the person, at the terminal, or at a simulation of Discord."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.conftest import ROOT, Installation
+
+CONVERSATION = ROOT / "bootstraps" / "conversation.py"
+
+
+class Person:
+    """Somebody at `weavegen chat TRACE --json`."""
+
+    def __init__(self, process: "subprocess.Popen[str]"):
+        self.process = process
+        self.heard: list[dict[str, Any]] = []
+
+    def say(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, **wanted: Any) -> dict[str, Any]:
+        """The next line that has these values."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.heard.append(json.loads(line))
+            if self.heard[-1].items() >= wanted.items():
+                return self.heard[-1]
+        raise AssertionError(f"nobody said {wanted}: {self.heard}")
+
+    def over(self) -> Any:
+        """How the trace ended."""
+        assert self.process.stdout is not None
+        self.heard += map(json.loads, self.process.stdout)
+        return self.heard[-1].get("over")
+
+
+@contextmanager
+def person(installation: Installation, trace: int, *options: str) -> Iterator[Person]:
+    with subprocess.Popen(
+        [Path(sys.executable).parent / "weavegen", "chat", str(trace), "--json", *options],
+        env=installation.environ,
+        cwd=installation.home,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Person(process)
+        finally:
+            process.kill()
+
+
+def enqueue(installation: Installation, *options: str) -> int:
+    job = installation.json("enqueue", CONVERSATION, "--ticks", "40", "--seed", "8", *options)["job"]
+    [[trace]] = installation.sql("select id from traces where job_id = :job", job=job)
+    return int(trace)
+
+
+def test_a_conversation_to_its_goodbye_also_when_the_environment_dies(installation: Installation) -> None:
+    trace = enqueue(installation, "-p", "topic=roofs")
+    with person(installation, trace) as visitor:
+        assert "roofs" in visitor.hear(own=True, id=1)["text"]
+        visitor.say("I like those with grass on them.")
+        reply = visitor.hear(own=True, kind="message")
+        assert reply["about"] == 2
+        assert "grass on them" in reply["text"]
+
+        [[pid]] = installation.sql(
+            "select pid from environments where trace_id = :trace and closed_at is null", trace=trace
+        )
+        os.kill(pid, signal.SIGKILL)
+        visitor.say("Bees like them too.")
+        assert "Bees like them" in visitor.hear(own=True, kind="message")["text"]
+        visitor.say("Goodbye!")
+        assert visitor.over() == "returned"
+    [[returned]] = installation.sql("select returned from traces where id = :trace", trace=trace)
+    assert returned == {
+        "messages": 3,
+        "ended_by": "goodbye",
+        "person_was_heard": True,
+        "all_answered": True,
+    }
+    [[detail]] = installation.sql(
+        "select detail from events where trace_id = :trace and kind = 'environment rebuilt'", trace=trace
+    )
+    assert detail.endswith("all came out as before")
+    said = installation.sql(
+        "select own, text from messages m join channels c on c.id = m.channel_id "
+        "where c.trace_id = :trace and kind = 'message' order by number",
+        trace=trace,
+    )
+    assert [text for own, text in said if not own] == [
+        "I like those with grass on them.",
+        "Bees like them too.",
+        "Goodbye!",
+    ]
+    mine = [text for own, text in said if own]
+    assert len(mine) == len(set(mine)) == 4
+
+
+def test_it_ends_after_so_many_messages(installation: Installation) -> None:
+    trace = enqueue(installation, "-p", "messages=1", "-p", "channel=hall")
+    with person(installation, trace, "--channel", "hall") as visitor:
+        visitor.hear(own=True, id=1)
+        visitor.say("One")
+        visitor.hear(own=True, about=2, kind="message")
+        visitor.say("Two")
+        assert visitor.over() == "returned"
+    [[returned]] = installation.sql("select returned from traces where id = :trace", trace=trace)
+    assert (returned["messages"], returned["ended_by"]) == (2, "limit")
+    done = installation.cli("chat", str(trace))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == f"trace {trace} is over: returned"
+    assert "[2] person: One" in done.stdout
+    assert "[3] agent (answering [2]): " in done.stdout
+
+
+def test_the_end_of_the_input_ends_the_talk_and_not_the_trace(installation: Installation) -> None:
+    trace = enqueue(installation)
+    with person(installation, trace) as visitor:
+        visitor.hear(own=True, id=1)
+        assert visitor.process.stdin is not None
+        visitor.process.stdin.write("Goodbye then")
+        visitor.process.stdin.close()
+        assert visitor.hear(end_of_input=True)
+        assert visitor.process.wait() == 0
+    with person(installation, trace) as visitor:
+        assert visitor.hear(text="Goodbye then")["author"] == "person"
+        assert visitor.over() == "returned"
+
+
+def test_one_of_several_channels_is_to_be_named(installation: Installation) -> None:
+    file = installation.home / "two.py"
+    file.write_text(
+        "from tools.discord import WeaveDiscordClient\n"
+        "def action_open(self):\n"
+        "    for name in ('attic', 'cellar'):\n"
+        "        WeaveDiscordClient(self, 'no-token-of-mine', name).send_message(f'Hello, {name}')\n"
+        "self.add_action('Open', action_open)\n"
+    )
+    job = installation.json("enqueue", file, "--ticks", "0")["job"]
+    installation.wait(job)
+    [[trace]] = installation.sql("select id from traces where job_id = :job", job=job)
+    done = installation.cli("chat", str(trace))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "choose with --channel attic | cellar" in done.stderr
+    done = installation.cli("chat", str(trace), "--channel", "cellar")
+    assert done.stdout.splitlines() == ["[1] agent: Hello, cellar", f"trace {trace} is over: ticks"]
+    kept = installation.sql("select text from messages union select answer::text from exchanges")
+    assert kept
+    assert not [text for [text] in kept if "no-token-of-mine" in text]
+
+
+def test_bad_input_is_one_line(installation: Installation) -> None:
+    for arguments in (["chat", "987654"], ["chat", "x"], ["chat"]):
+        done = installation.cli(*arguments)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+    assert "there is no trace 987654" in installation.cli("chat", "987654").stderr

@@ -1,0 +1,79 @@
+"""A conversation over the bridge, with a simulation of Discord at its other end; the real one is never called."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import ROOT, Installation, installed
+from tests.discord_simulation import TOKEN, DiscordSimulation
+
+CONVERSATION = ROOT / "bootstraps" / "conversation.py"
+CHANNEL, FORBIDDEN = "123456789012345678", "923456789012345678"
+
+
+@pytest.fixture(scope="module")
+def discord() -> Iterator[DiscordSimulation]:
+    simulation = DiscordSimulation()
+    yield simulation
+    simulation.close()
+
+
+@pytest.fixture(scope="module")
+def bridged(discord: DiscordSimulation) -> Iterator[Installation]:
+    """An installation that has a token."""
+    yield from installed(WEAVEGEN_DISCORD_TOKEN=TOKEN, WEAVEGEN_DISCORD_URL=discord.url)
+
+
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    """What the condition gives, once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def test_a_conversation_on_discord(bridged: Installation, discord: DiscordSimulation) -> None:
+    discord.say(CHANNEL, "Kim", "This was here before.")
+    discord.answers.append((429, {"retry_after": 1.5, "global": False}))
+    job = bridged.json(
+        "enqueue", CONVERSATION, "--ticks", "40", "--seed", "8", "-p", f'channel="{CHANNEL}"', "-p", "topic=roofs"
+    )["job"]
+
+    def mine() -> list[dict[str, Any]]:
+        return [message for message in discord.messages[CHANNEL] if message["author"]["bot"]]
+
+    [greeting] = until(mine)
+    assert "roofs" in greeting["content"]
+    refused, again = (when for when, method, _ in discord.requests[:2] if method == "POST")
+    assert again - refused >= 1.5, "Was the pause that was asked for made?"
+
+    asked = discord.say(CHANNEL, "Kim", "Grass grows on mine.")
+    reply = until(lambda: mine()[1:])[0]
+    assert reply["message_reference"] == {"message_id": asked}
+    assert "Grass grows" in reply["content"]
+    discord.say(CHANNEL, "Kim", "Goodbye!", about=reply["id"])
+    until(lambda: "oodbye" in mine()[-1]["content"])
+    bridged.wait(job)
+    [[returned]] = bridged.sql("select returned from traces where job_id = :job", job=job)
+    assert (returned["messages"], returned["ended_by"]) == (2, "goodbye")
+    said = bridged.sql("select author, text, about, discord_id is not null from messages order by number")
+    assert [(author, known) for author, text, about, known in said if text == "Goodbye!"] == [("Kim", True)]
+    assert "This was here before." not in [text for _, text, _, _ in said]
+    assert TOKEN not in bridged.logs()
+
+
+def test_a_channel_that_is_closed_to_the_bot_is_given_up(
+    bridged: Installation, discord: DiscordSimulation
+) -> None:
+    discord.answers.append((403, {"message": "Missing Access"}))
+    job = bridged.json("enqueue", CONVERSATION, "--ticks", "0", "-p", f'channel="{FORBIDDEN}"')["job"]
+    [[failure]] = until(lambda: bridged.sql("select failure from channels where failure is not null"))
+    assert "403" in failure
+    bridged.wait(job)
+    assert len([path for _, _, path in discord.requests if FORBIDDEN in path]) == 1
+    assert [(FORBIDDEN in detail) for [detail] in bridged.sql(
+        "select detail from events where kind = 'channel given up'"
+    )] == [True]  # fmt: skip
