@@ -163,6 +163,8 @@ def test_a_trace_that_keeps_killing_its_process_ends_with_the_reason(alone: Inst
 
 
 CALLING = """
+import time
+
 def counted(self):
     if self.get_cache("returning"):  # the task's evaluations are run once more, for the caller
         return 3
@@ -178,7 +180,8 @@ def action_start(self):
     counter = agent.subagent("counter", "main", "Count three ticks", {"done": "boolean", "counted": "integer"}, 5)
     counter.block_size = 384
     counter.task.add_evaluation("How many ticks is it?", counted)
-    agent.subagent("late", "main", "Nothing that could be done in a second", {}, 0.01)
+    late = agent.subagent("late", "main", "Nothing that could be done in a second", {}, 0.01)
+    late.add_observation_view("Wait", lambda self: time.sleep(1) or "waited")  # one tick and its time is up
     given = agent.run("counter")
     assert given["counted"] == 3, "Were three ticks counted?"
     return [given, agent.run("late")]
