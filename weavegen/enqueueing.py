@@ -14,7 +14,7 @@ from weavegen.config import Config
 from weavegen.environment.client import Limits, dry_run
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.lint import syntax_error
-from weavegen.pool.served import check_server
+from weavegen.pool.served import check_servers
 from weavegen.render import clean
 from weavegen.services import fleet, postgres, redis, schema
 from weavegen.settings import Settings
@@ -146,8 +146,7 @@ def check_services(config: Config, model: str | None, *, workers: bool = False) 
     postgres.check(config)
     schema.check(postgres.database_url(config))
     redis.check(config)
-    for url in fleet.model_url(config).split(","):
-        check_server(url.strip(), config.api_key, model)
+    check_servers(fleet.model_urls(config), config.api_key, model)
     if workers and not fleet.answering(config):
         raise UsageError("no worker answers: start them with `weavegen up`")
 

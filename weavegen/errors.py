@@ -31,6 +31,18 @@ class TransientError(WeavegenError):
     """The same call may succeed later: server busy, connection cut, process restarting."""
 
 
+class Busy(TransientError):
+    """A server has too much to do just now."""
+
+
+class Refused(TransientError):
+    """Nobody listens at a server's address."""
+
+
+class Unserved(TransientError):
+    """No server is in use just now. It is not the step's fault, and does not count against it."""
+
+
 class JournalMismatch(WeavegenError):
     """A replay asked for another step than its journal holds: the program changed under a running trace."""
 

@@ -19,7 +19,7 @@ import pytest
 
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.client import STOPS, ModelClient
-from weavegen.pool.served import check_server
+from weavegen.pool.served import check_servers
 from weavegen.sim.complete import MAX_MODEL_LEN
 
 TRACE = """<s> [INST] #subagent main
@@ -80,7 +80,7 @@ def faults(url: str) -> Iterator[Any]:
 def sample(client: ModelClient, prompt: str = TRACE, **options: Any) -> Any:
     numbers: dict[str, Any] = {"n": 3, "max_tokens": 400, "temperature": 1.0, "top_k": 50}
     numbers |= {"repetition_penalty": 1.02, "seed": 7, "stop": STOP}
-    return client.sample(prompt, **(numbers | options))
+    return client.sample(prompt, **(numbers | options)).continuations
 
 
 def test_the_only_model_is_taken(client: ModelClient) -> None:
@@ -90,7 +90,7 @@ def test_the_only_model_is_taken(client: ModelClient) -> None:
 def test_an_unknown_model_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError, match="weavegen-sim"):
         sample(ModelClient(url, "EMPTY", "llama"))
-    assert check_server(url, "EMPTY", "weavegen-sim") == "weavegen-sim"
+    assert check_servers([url], "EMPTY", "weavegen-sim") == "weavegen-sim"
 
 
 def test_nobody_there() -> None:
@@ -100,7 +100,7 @@ def test_nobody_there() -> None:
         with pytest.raises(TransientError, match="no connection"):
             sample(ModelClient(url, "EMPTY", None))
         with pytest.raises(UsageError, match="vllm serve"):
-            check_server(url, "EMPTY", None)
+            check_servers([url], "EMPTY", None)
 
 
 def test_stop_strings_beyond_the_servers_four_are_cut_here(client: ModelClient) -> None:
@@ -156,9 +156,23 @@ def test_the_option_question_is_mostly_answered_no(client: ModelClient) -> None:
     assert answer.yes == pytest.approx(0.05, abs=0.01)
 
 
-def test_counting(client: ModelClient) -> None:
-    assert client.count_tokens("Yes") == 1
-    assert client.count_tokens("one two three") == 3
+def test_tokens(client: ModelClient) -> None:
+    assert client.encode("Yes").count == 1
+    tokens = client.encode("one two three")
+    assert (tokens.count, len(tokens.ids)) == (3, 3)
+    assert "".join(map(client.word, tokens.ids)) == "one two three"
+    assert client.encode("one two", begins=True).ids == client.encode("<s>one two", begins=True).ids
+    assert client.length == MAX_MODEL_LEN
+
+
+def test_prompts_as_tokens_do_what_their_text_does(client: ModelClient) -> None:
+    assert sample(client, client.encode(TRACE)) == sample(client)
+    questions = [f"{TRACE}play\n#q: Is it {word}? " for word in ("fair", "right", "late")]
+    assert client.yes_no([client.encode(text) for text in questions]) == client.yes_no(questions)
+    told = client.sample(
+        client.encode(TRACE), n=2, max_tokens=9, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=()
+    )
+    assert told.prompt_tokens == client.encode(TRACE).count
 
 
 def test_too_long_a_prompt_is_refused_for_good(client: ModelClient) -> None:
@@ -275,7 +289,7 @@ def test_the_plain_way(refuses: bool, tokenizes: bool) -> None:
         try:
             url = f"http://127.0.0.1:{server.server_port}/v1"
             with pytest.raises(UsageError, match="one, two"):
-                check_server(url, "EMPTY", None)
+                check_servers([url], "EMPTY", None)
             client = ModelClient(url, "EMPTY", "two")
             for _ in range(2):
                 (answer,) = client.yes_no(["Is it?"])

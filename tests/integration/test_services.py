@@ -298,7 +298,7 @@ def test_the_fleet_comes_up_answers_and_goes_down(own: Config) -> None:
     assert [part.name for part in parts] == ["postgres", "redis", "sim", "model", "lint", "execute", "beat"]
     assert all(part.started and part.pid for part in parts)
     assert fleet.answering(own) == {"model@here", "lint@here", "execute@here"}
-    assert fleet.model_url(own).startswith("http://127.0.0.1:")
+    assert fleet.model_urls(own)[0].startswith("http://127.0.0.1:")
     assert [finding for finding in doctor.examine(own) if not finding.ok] == []
     assert {ip for _, ip in listeners(own)} <= {"127.0.0.1", "::1"}
     assert {name for name, _ in listeners(own)} == {"sim"}

@@ -110,6 +110,6 @@ def test_a_comma_in_the_home_is_refused() -> None:
 
 def test_a_given_model_server_wins_over_the_simulated_one(tmp_path: Path) -> None:
     given = config.load({"WEAVEGEN_HOME": str(tmp_path), "OPENAI_BASE_URL": "http://gpu:8000/v1"})
-    assert fleet.model_url(given) == "http://gpu:8000/v1"
+    assert fleet.model_urls(given) == ["http://gpu:8000/v1"]
     with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
-        fleet.model_url(config.load({"WEAVEGEN_HOME": str(tmp_path)}))
+        fleet.model_urls(config.load({"WEAVEGEN_HOME": str(tmp_path)}))

@@ -154,7 +154,7 @@ def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
     server.text = f"x = 1{stop} and more"
     client = ModelClient(server.url, "EMPTY", None, timeout=20)
     numbers = {"n": 1, "max_tokens": 768, "temperature": 1.0, "top_k": 50, "repetition_penalty": 1.02, "seed": 1}
-    [found] = client.sample("<s> [INST] x", stop=STOP, **numbers)  # type: ignore[arg-type]
+    [found] = client.sample("<s> [INST] x", stop=STOP, **numbers).continuations  # type: ignore[arg-type]
     client.close()
     assert found.text == "x = 1"
     assert len(server.requests[-1]["stop"]) == 4

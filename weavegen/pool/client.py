@@ -1,23 +1,23 @@
-"""The model client: what weavegen asks of one vLLM server, over the openai library.
+"""The model client: what weavegen asks of one vLLM server.
 
 Synchronous and safe to share between threads. Nothing is retried here: what may succeed later is raised as
-TransientError and the task layer decides when.
+TransientError, and the pool decides when and where.
 """
 
-import json
 import logging
+import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import openai
 
 from weavegen.errors import ModelError, TransientError
 from weavegen.pool import yes_no
-from weavegen.pool.served import BUSY, pick, served
+from weavegen.pool.http import Http
+from weavegen.pool.served import Served, pick, served
+from weavegen.pool.tokens import Text, Tokens
 from weavegen.steps import YesNo
 
 logger = logging.getLogger(__name__)
@@ -26,10 +26,17 @@ TOP = 20
 """Likeliest tokens asked for where exact mass can't be had: vLLM's default limit."""
 STOPS = 4
 """Stop strings that vLLM 0.32 takes; more are refused."""
+REMEMBERED = 4096
+"""Short texts whose tokens are remembered."""
+CHARACTERS = 3.0
+"""Of a token, of a server that can't tokenise and has not counted any prompt yet."""
 _IMPOSSIBLE = -9999.0
 """What vLLM writes for a logprob of minus infinity."""
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>")
 """A prompt that begins with one of these brings its own: the server must not put another in front."""
+
+Prompt = str | Tokens
+"""What the model reads: as text, or as token ids where the server can tokenise."""
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +49,16 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens sampled, those of a stop string (and after one that was cut here) included; None if not told."""
     logprobs: list[float] | None
     """The model's own logprob of each of `token_ids`."""
+
+
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request for continuations brought."""
+
+    continuations: list[Continuation]
+    prompt_tokens: int | None
+    """As the server counted them; None if it did not say."""
+    cached_tokens: int | None
+    """Of these, the ones that its prefix cache held; None if it did not say (`--enable-prompt-tokens-details`)."""
 
 
 class _Logprobs(msgspec.Struct):
@@ -57,8 +74,18 @@ class _Choice(msgspec.Struct):
     logprobs: _Logprobs | None = None
 
 
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
+    usage: _Usage | None = None
 
 
 class _Tokenized(msgspec.Struct):
@@ -66,45 +93,86 @@ class _Tokenized(msgspec.Struct):
     tokens: list[int]
 
 
-@dataclass
-class _Known:
-    """What was found out about the server, once."""
-
-    model: str | None = None
-    sides: dict[int, bool] | None = None
-    """Token ids that mean yes or no; empty: use the top logprobs."""
+class _Detokenized(msgspec.Struct):
+    prompt: str
 
 
 class ModelClient:
     """One server, one model."""
 
-    def __init__(self, base_url: str, api_key: str, model: str | None, *, timeout: float = 300.0) -> None:
+    def __init__(self, base_url: str, api_key: str, model: str | None, *, timeout: float = 600.0) -> None:
         """`base_url` ends in `/v1`; `model` None means the only one that the server lists.
 
         `timeout`: seconds to wait for an answer. Nothing is sent before the first call.
         """
         self.base_url = base_url.rstrip("/")
         self._root = self.base_url.removesuffix("/v1")
-        self._wanted, self._api_key = model, api_key
-        self._openai = openai.OpenAI(
-            base_url=self.base_url,
-            api_key=api_key,
-            max_retries=0,
-            timeout=openai.Timeout(timeout, connect=min(5.0, timeout)),
-        )
+        self._wanted = model
+        self._http = Http(api_key, timeout)
         self._lock = threading.Lock()
-        self._known = _Known()
+        self._served: Served | None = None
+        self._sides: dict[int, bool] | None = None
+        self._tokenizes = self._prioritises = True
+        """Until the server refuses to."""
+        self._tokens: OrderedDict[str, Tokens] = OrderedDict()
+        self._words: dict[int, str] = {}
+        self._characters = CHARACTERS
+        """Of a token: the fewest that a prompt had on average, by the server's own count."""
 
     @property
     def model(self) -> str:
         """The model's name. Raises UsageError if the server lacks the one asked for, or has several."""
-        if self._known.model is None:
-            self._known.model = pick(self._wanted, served(self.base_url, self._api_key), self.base_url)
-        return self._known.model
+        return self._about().id
+
+    @property
+    def length(self) -> int | None:
+        """Tokens that a prompt and its continuation may have together; None if the server does not say."""
+        return self._about().max_model_len
+
+    @property
+    def tokenizes(self) -> bool:
+        """Whether the server turns text into token ids, and takes these as prompts: vLLM does."""
+        if self._tokenizes and not self._tokens:
+            try:
+                self.encode("#")
+            except ModelError as error:
+                logger.warning("%s can't tokenize (%s): prompts go to it as text", self.base_url, error)
+                self._tokenizes = False
+        return self._tokenizes
+
+    def encode(self, text: str, *, begins: bool = False) -> Tokens:
+        """The tokens of a text by itself. Raises ModelError if the server can't tell.
+
+        `begins`: a prompt begins with it, so the model's BOS goes in front, unless the text brings one.
+        """
+        special = begins and not text.startswith(_BOS)
+        if not special and (known := self._tokens.get(text)) is not None:
+            return known
+        body = {"model": self.model, "prompt": text, "add_special_tokens": special}
+        found = Tokens.of(self._http.post(f"{self._root}/tokenize", body, _Tokenized).tokens)
+        if not special and len(text) < 20_000:
+            with self._lock:
+                self._tokens[text] = found
+                if len(self._tokens) > REMEMBERED:
+                    self._tokens.popitem(last=False)
+        return found
+
+    def piece(self, text: str, *, begins: bool = False) -> Text | Tokens:
+        """A text as this server takes it: its tokens, or the text and about how many there are."""
+        if self.tokenizes:
+            return self.encode(text, begins=begins)
+        return Text(text, math.ceil(len(text) / self._characters))
+
+    def word(self, token: int) -> str:
+        """The text of a token by itself."""
+        if token not in self._words:
+            body = {"model": self.model, "tokens": [token]}
+            self._words[token] = self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt
+        return self._words[token]
 
     def sample(
         self,
-        prompt: str,
+        prompt: Prompt,
         *,
         n: int,
         max_tokens: int,
@@ -113,137 +181,138 @@ class ModelClient:
         repetition_penalty: float,
         seed: int,
         stop: Sequence[str],
-    ) -> list[Continuation]:
+        priority: int = 0,
+    ) -> Sampled:
         """`n` continuations of `prompt`, each ended at the first of the `stop` strings.
 
         The server is told of the first four, which is all that vLLM takes; at the others the text is cut here.
+        `priority`: of the requests that wait in the server, those with the lowest go first.
         """
-        choices = self._complete(
+        answer = self._complete(
             [prompt],
             n,
+            priority,
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=1.0,  # else the model's own generation_config decides
+            top_k=top_k,
+            repetition_penalty=repetition_penalty,
             seed=seed,
             stop=list(stop[:STOPS]),
             # Token ids by this way: `return_token_ids` would repeat the prompt's ids in each of n choices.
             logprobs=0,
-            extra_body={
-                "top_k": top_k,
-                "repetition_penalty": repetition_penalty,
-                "return_tokens_as_token_ids": True,
-                "add_special_tokens": not prompt.startswith(_BOS),
-            },
+            return_tokens_as_token_ids=True,
         )
-        return [_continuation(choice, stop[STOPS:]) for choice in choices]
+        usage = answer.usage or _Usage()
+        if isinstance(prompt, str) and usage.prompt_tokens:
+            self._characters = min(self._characters, len(prompt) / usage.prompt_tokens)
+        return Sampled(
+            continuations=[_continuation(choice, stop[STOPS:]) for choice in answer.choices],
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
+        )
 
-    def yes_no(self, prompts: Sequence[str]) -> list[YesNo]:
+    def yes_no(self, prompts: Sequence[Prompt], *, priority: int = 0) -> list[YesNo]:
         """Mass of yes and of no as the next token of each prompt, as the model itself gives it."""
         if not prompts:
             return []
-        if sides := self._sides():
-            exact = self._exact(prompts, sides)
+        if sides := self._find_sides():
+            exact = self._exact(prompts, sides, priority)
             if exact is not None:
                 return exact
             logger.warning("%s does not take logprob_token_ids: using the top %d", self.base_url, TOP)
-            self._known.sides = {}
-        choices = self._complete(prompts, 1, max_tokens=1, temperature=0.0, logprobs=TOP)
-        return [yes_no.from_top(_top(choice)) for choice in choices]
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of `text`, without those that the server would put in front."""
-        return self._tokenize(text).count
+            self._sides = {}
+        answer = self._complete(prompts, 1, priority, max_tokens=1, temperature=0.0, logprobs=TOP)
+        return [yes_no.from_top(_top(choice)) for choice in answer.choices]
 
     def close(self) -> None:
         """Close the connections."""
-        self._openai.close()
+        self._http.close()
+
+    def _about(self) -> Served:
+        if self._served is None:
+            self._served = pick(self._wanted, served(self.base_url, self._http), self.base_url)
+        return self._served
 
     # ------------------------------------------------------------------------------------------ yes/no
 
-    def _sides(self) -> dict[int, bool]:
-        """Ids of the single tokens that mean yes or no, found once per server."""
-        if self._known.sides is None:
-            with self._lock:
-                if self._known.sides is None:
-                    self._known.sides = self._find_sides()
-        return self._known.sides
-
     def _find_sides(self) -> dict[int, bool]:
-        sides: dict[int, bool] = {}
-        try:
-            for text in yes_no.variants():
-                tokens, meant = self._tokenize(text).tokens, yes_no.side(text)
-                if len(tokens) == 1 and meant is not None and len(sides) < yes_no.MAX_IDS:
-                    sides.setdefault(tokens[0], meant)
-        except ModelError as error:
-            logger.warning("%s can't tokenize (%s): using the top %d logprobs", self.base_url, error, TOP)
-            return {}
-        return sides
+        """Ids of the single tokens that mean yes or no, found once; none: use the top logprobs."""
+        if self._sides is None:
+            sides: dict[int, bool] = {}
+            if self.tokenizes:
+                for text in yes_no.variants():
+                    ids, meant = self.encode(text).ids, yes_no.side(text)
+                    if len(ids) == 1 and meant is not None and len(sides) < yes_no.MAX_IDS:
+                        sides.setdefault(ids[0], meant)
+            self._sides = sides
+        return self._sides
 
-    def _exact(self, prompts: Sequence[str], sides: Mapping[int, bool]) -> list[YesNo] | None:
+    def _exact(self, prompts: Sequence[Prompt], sides: Mapping[int, bool], priority: int) -> list[YesNo] | None:
         """By `logprob_token_ids`; None if the server ignores or rejects it.
 
         Temperature 0 makes the sampled token, which is listed too, the likeliest one: the same every time.
         The logprobs are the model's own all the same: vLLM takes them before the temperature.
         """
-        extra = {
-            "logprob_token_ids": list(sides),
-            "return_tokens_as_token_ids": True,
-            "top_k": 0,
-            "repetition_penalty": 1.0,
-            "add_special_tokens": not prompts[0].startswith(_BOS),
-        }
         try:
-            choices = self._complete(prompts, 1, max_tokens=1, temperature=0.0, logprobs=1, extra_body=extra)
+            answer = self._complete(
+                prompts,
+                1,
+                priority,
+                max_tokens=1,
+                temperature=0.0,
+                logprobs=1,
+                logprob_token_ids=list(sides),
+                return_tokens_as_token_ids=True,
+                top_k=0,
+                repetition_penalty=1.0,
+            )
         except ModelError as error:
             if "logprob_token_ids" in str(error):
                 return None
             raise
-        exact = [yes_no.from_ids(_top(choice), sides, choice.text) for choice in choices]
+        exact = [yes_no.from_ids(_top(choice), sides, choice.text) for choice in answer.choices]
         found = [answer for answer in exact if answer is not None]
         return found if len(found) == len(exact) else None
 
     # -------------------------------------------------------------------------------------------- HTTP
 
-    def _complete(self, prompts: Sequence[str], n: int, **options: Any) -> list[_Choice]:
-        model = self.model
-        with _errors(self.base_url):
-            prompt = prompts[0] if len(prompts) == 1 else list(prompts)
-            # Raw, because turning thousands of logprobs into the library's models costs more than the call.
-            raw = self._openai.completions.with_raw_response.create(model=model, prompt=prompt, n=n, **options)
-            choices = msgspec.json.decode(raw.content, type=_Completion).choices
-        if sorted(choice.index for choice in choices) != list(range(len(prompts) * n)):
-            raise TransientError(f"{self.base_url} answered {len(choices)} choices for {len(prompts)} x {n}")
-        return sorted(choices, key=lambda choice: choice.index)
+    def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, **options: Any) -> _Completion:
+        """`n` choices of every prompt, in order."""
+        body = {
+            "model": self.model,
+            "prompt": _as_json(prompts),
+            "n": n,
+            "add_special_tokens": isinstance(prompts[0], str) and not prompts[0].startswith(_BOS),
+            **options,
+        }
+        if priority and self._prioritises:
+            try:
+                answer = self._post(body | {"priority": priority})
+            except ModelError as error:
+                if "priority" not in str(error).lower():
+                    raise
+                logger.warning(
+                    "%s: no `--scheduling-policy priority`, so old traces don't go first", self.base_url
+                )
+                self._prioritises = False
+                answer = self._post(body)
+        else:
+            answer = self._post(body)
+        if sorted(choice.index for choice in answer.choices) != list(range(len(prompts) * n)):
+            count = len(answer.choices)
+            raise TransientError(f"{self.base_url} answered {count} choices for {len(prompts)} x {n}")
+        answer.choices.sort(key=lambda choice: choice.index)
+        return answer
 
-    def _tokenize(self, text: str) -> _Tokenized:
-        body = {"model": self.model, "prompt": text, "add_special_tokens": False}
-        with _errors(self.base_url):
-            answer = self._openai.post(f"{self._root}/tokenize", body=body, cast_to=object)
-            return msgspec.convert(answer, _Tokenized)
-
-
-@contextmanager
-def _errors(url: str) -> Iterator[None]:
-    """What the library raises, as what weavegen raises."""
-    try:
-        yield
-    except openai.APITimeoutError:
-        raise TransientError(f"{url} did not answer in time") from None
-    except openai.APIConnectionError as error:
-        raise TransientError(f"no connection to {url}: {error.__cause__ or error}") from None
-    except openai.APIStatusError as error:
-        said = f"{url} answered {error.status_code}: {_message(error)}"
-        if error.status_code in BUSY or error.status_code >= 500:
-            raise TransientError(said) from None
-        raise ModelError(said) from None
-    except (msgspec.MsgspecError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise TransientError(f"{url} answered what can't be read: {error}") from None
+    def _post(self, body: Mapping[str, Any]) -> _Completion:
+        return self._http.post(f"{self.base_url}/completions", body, _Completion)
 
 
-def _message(error: openai.APIStatusError) -> str:
-    message = error.body.get("message") if isinstance(error.body, dict) else None
-    return str(message or error.message)[:2000]
+def _as_json(prompts: Sequence[Prompt]) -> Any:
+    """Prompts as the API takes them: one by itself, or a list; token ids as they are encoded already."""
+    encoded = [prompt if isinstance(prompt, str) else msgspec.Raw(b"[%b]" % prompt.json) for prompt in prompts]
+    return encoded[0] if len(encoded) == 1 else encoded
 
 
 def _continuation(choice: _Choice, stop: Sequence[str]) -> Continuation:

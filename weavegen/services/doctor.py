@@ -12,6 +12,7 @@ import msgspec
 
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.pool.http import Http
 from weavegen.pool.served import served
 from weavegen.services import fleet, postgres, processes, redis, schema
 
@@ -165,13 +166,14 @@ def _broker(config: Config) -> Finding:
 
 def _model(config: Config) -> Finding:
     try:
-        urls = [url.strip() for url in fleet.model_url(config).split(",") if url.strip()]
+        urls = fleet.model_urls(config)
     except UsageError as error:
         return Finding(name="model", ok=False, detail="none", advice=str(error))
     seen: set[str] = set()
     for url in urls:
         try:
-            seen |= set(served(url, config.api_key, ANSWER_TIMEOUT)[:1])  # adapters come after the model
+            models = served(url, Http(config.api_key, ANSWER_TIMEOUT), ANSWER_TIMEOUT)
+            seen |= {model.id for model in models[:1]}  # adapters come after the model
         except (TransientError, ModelError):
             advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
             return Finding(name="model", ok=False, detail=f"{_place(url)} does not answer", advice=advice)

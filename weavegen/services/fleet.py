@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 SIM = "sim"
 BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
+MODEL_THREADS = 256
+"""Steps that wait for the model at a time: as many as there are active traces, mostly. A waiting one costs little."""
 START_TIMEOUT = 90.0
 """Seconds for all the workers together; the first start on a slow disk compiles every module."""
 LOOPBACK = "127.0.0.1"
@@ -46,7 +48,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 def up(
     config: Config,
     *,
-    model_threads: int = 16,
+    model_threads: int = MODEL_THREADS,
     lint_processes: int = 2,
     execute_threads: int = 16,
     beat: bool = True,
@@ -87,14 +89,14 @@ def down(config: Config) -> list[Service]:
         return ended
 
 
-def model_url(config: Config) -> str:
-    """Base URL of the model server, or several with commas between. Raises UsageError if there is none."""
-    if config.model_url is not None:
-        return config.model_url
+def model_urls(config: Config) -> list[str]:
+    """Base URLs of the model servers. Raises UsageError if there is none."""
+    if given := [url.strip().rstrip("/") for url in (config.model_url or "").split(",") if url.strip()]:
+        return given
     service = processes.find(config, SIM)
     if service is None or service.url is None:
         raise UsageError("no model server: set OPENAI_BASE_URL, or start the simulated one with `weavegen up`")
-    return service.url
+    return [service.url]
 
 
 def running(config: Config) -> list[Service]:
@@ -109,7 +111,8 @@ def worker_commands(
     pools = {
         "model": ("control,sample,score", "threads", model_threads),
         "lint": ("lint", "prefork", lint_processes),
-        "execute": (f"execute,execute.{config.host}", "threads", execute_threads),
+        # `control` in two workers, so that it is served where all the threads of one of them wait.
+        "execute": (f"control,execute,execute.{config.host}", "threads", execute_threads),
     }
     return {
         name: [

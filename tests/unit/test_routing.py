@@ -1,0 +1,294 @@
+"""The pool's decisions against simulated servers, in simulated time."""
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from weavegen.pool.routing import FIRST_REST, MOST_FAILURES, Load, Router
+
+NAMES = ("a", "b", "c", "d")
+
+
+@dataclass
+class Simulated:
+    """A server of `slots` slots: requests of `n` sequences, each of which takes its own time."""
+
+    slots: int
+    pace: float = 1.0
+    """Seconds of work that it does in a second."""
+    alive: bool = True
+    left: list[list[float]] = field(default_factory=list)
+    """Per request, the seconds of work left of each sequence, oldest first; only the first `slots` run."""
+
+    def load(self) -> Load:
+        sequences = sum(map(len, self.left))
+        return Load(
+            running=min(self.slots, sequences),
+            waiting=max(0, sequences - self.slots),
+            cache=min(1.0, sequences / self.slots) * 0.9,
+        )
+
+
+class World:
+    """Traces that always want the next request as soon as they have an answer, over simulated servers."""
+
+    STEP = 0.05
+
+    def __init__(self, servers: dict[str, Simulated], traces: int, *, seconds: float = 4.0, seed: int = 1) -> None:
+        self.servers, self.router, self.now = servers, Router(servers), 0.0
+        self.random, self.seconds = random.Random(seed), seconds
+        self.homes: dict[int, str] = {}
+        counts: Counter[str] = Counter()
+        for trace in range(traces):
+            self.homes[trace] = self.router.home(counts, 0.0)
+            counts[self.homes[trace]] += 1
+        self.busy: Counter[str] = Counter()
+        self.sent: list[tuple[float, int, str]] = []
+        self.done: list[tuple[float, int]] = []
+        self.failed: Counter[int] = Counter()
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._flying: list[tuple[int, int, str, list[float]]] = []
+        self._again: list[tuple[float, int]] = [(0.0, trace) for trace in range(traces)]
+
+    def run(self, seconds: float, at: Callable[[float], None] | None = None) -> None:
+        """Go on for some seconds; `at` is called with the time at every step."""
+        end = self.now + seconds
+        while self.now < end:
+            if at is not None:
+                at(self.now)
+            while self._again and self._again[0][0] <= self.now:
+                _, trace = heapq.heappop(self._again)
+                n = self.random.choice((4, 8, 16))
+                self._waiting[self.router.ask(trace, self.homes[trace], n, self.now)] = (trace, n)
+            if int(self.now / self.STEP) % 20 == 0:
+                for name, server in self.servers.items():
+                    self.router.told(name, server.load() if server.alive else None, self.now)
+            for ticket, name in self.router.grant(self.now):
+                trace, n = self._waiting.pop(ticket)
+                work = [self.random.uniform(0.2, 1.8) * self.seconds for _ in range(n)]
+                self._flying.append((trace, n, name, work))
+                self.servers[name].left.append(work)
+                self.sent.append((self.now, trace, name))
+            self._work()
+            self.now += self.STEP
+
+    def _work(self) -> None:
+        for name, server in self.servers.items():
+            free = server.slots if server.alive else 0
+            for request in server.left:
+                for position in range(min(free, len(request))):
+                    request[position] -= self.STEP * server.pace
+                used = min(free, len(request))
+                free -= used
+                self.busy[name] += used
+                request[:] = [left for left in request if left > 0]
+            server.left = [request for request in server.left if request]
+        flying = []
+        for trace, n, name, work in self._flying:
+            if not self.servers[name].alive:
+                self.router.done(name, n, "failed", self.now)
+                self.failed[trace] += 1
+                heapq.heappush(self._again, (self.now + 0.2, trace))
+            elif not work:
+                self.router.done(name, n, "ok", self.now)
+                self.done.append((self.now, n))
+                heapq.heappush(self._again, (self.now + 0.1, trace))
+            else:
+                flying.append((trace, n, name, work))
+        self._flying = flying
+
+    def use(self, name: str, seconds: float) -> float:
+        """Part of a server's slots that were in use."""
+        return self.busy[name] * self.STEP / (seconds * self.servers[name].slots)
+
+    def finished(self, first: float, last: float) -> int:
+        """Sequences finished between two moments."""
+        return sum(n for at, n in self.done if first <= at < last)
+
+
+def four(slots: int = 64) -> dict[str, Simulated]:
+    return {name: Simulated(slots) for name in NAMES}
+
+
+def warm(world: World, seconds: float = 20) -> World:
+    world.run(seconds)
+    world.busy.clear()
+    return world
+
+
+def test_full_servers_stay_full_and_even() -> None:
+    world = warm(World(four(), traces=256))
+    world.run(60)
+    uses = [world.use(name, 60) for name in NAMES]
+    assert min(uses) > 0.97
+    at_home = sum(name == world.homes[trace] for at, trace, name in world.sent if at > 20)
+    assert at_home / sum(at > 20 for at, _, _ in world.sent) > 0.97
+
+
+def test_no_more_waits_in_a_server_than_keeps_it_full() -> None:
+    world = warm(World({"a": Simulated(64)}, traces=256), 40)
+    seen = []
+    world.run(30, lambda now: seen.append(world.servers["a"].load().waiting))
+    assert sum(seen) / len(seen) < 40
+    assert world.use("a", 30) > 0.97
+
+
+def test_few_traces_stay_at_home() -> None:
+    world = World(four(), traces=16)
+    world.run(30)
+    assert all(name == world.homes[trace] for _, trace, name in world.sent)
+    assert Counter(world.homes.values()) == dict.fromkeys(NAMES, 4)
+
+
+def test_skew_spills_to_servers_with_slots_to_spare() -> None:
+    world = World(four(), traces=64)
+    world.homes = dict.fromkeys(world.homes, "a")
+    warm(world)
+    world.run(60)
+    assert all(world.use(name, 60) > 0.8 for name in NAMES)
+
+
+def test_a_slow_server_gives_away_what_it_can_not_do() -> None:
+    servers = four()
+    servers["a"].pace = 0.25
+    world = warm(World(servers, traces=100), 40)
+    world.run(60)
+    best = 3.25 * 64 * 60 / world.seconds
+    assert world.finished(40, 100) > 0.9 * best
+
+
+def test_a_server_that_dies_costs_its_part_and_its_traces_come_back() -> None:
+    world = World(four(), traces=128)
+
+    def fate(now: float) -> None:
+        world.servers["b"].alive = not 40 <= now < 70
+        if not world.servers["b"].alive:
+            world.servers["b"].left.clear()
+
+    world.run(130, fate)
+    before, without, after = world.finished(20, 40), world.finished(45, 65), world.finished(90, 110)
+    assert 0.65 * before < without < 0.85 * before
+    assert after > 0.93 * before
+    assert not any(name == "b" for at, _, name in world.sent if 41 < at < 69)
+    home = [trace for trace, name in world.homes.items() if name == "b"]
+    late = [name for at, trace, name in world.sent if trace in home and at > 90]
+    assert late.count("b") / len(late) > 0.9
+    substitutes = {trace: {name for at, t, name in world.sent if t == trace and 45 < at < 65} for trace in home}
+    assert sum(len(names) for names in substitutes.values()) / len(home) < 1.6
+    assert max(world.failed.values()) <= 2
+
+
+def test_the_oldest_trace_goes_first() -> None:
+    router = Router(["a"])
+    router.servers["a"].limit = 8
+    first = router.ask(5, "a", 8, 0.0)
+    assert router.grant(0.0) == [(first, "a")]
+    young, old = router.ask(9, "a", 8, 0.0), router.ask(2, "a", 8, 0.0)
+    assert router.grant(0.0) == []
+    router.done("a", 8, "ok", 1.0)
+    assert router.grant(1.0) == [(old, "a")]
+    router.done("a", 8, "ok", 2.0)
+    assert router.grant(2.0) == [(young, "a")]
+
+
+def test_a_request_larger_than_the_limit_goes_alone() -> None:
+    router = Router(["a"])
+    router.servers["a"].limit = 8
+    small, big = router.ask(1, "a", 4, 0.0), router.ask(2, "a", 64, 0.0)
+    assert router.grant(0.0) == [(small, "a")]
+    router.done("a", 4, "ok", 1.0)
+    assert router.grant(1.0) == [(big, "a")]
+
+
+def test_a_request_that_was_withdrawn_is_not_granted() -> None:
+    router = Router(["a"])
+    router.servers["a"].limit = 8
+    one, two, three = (router.ask(trace, "a", 8, 0.0) for trace in (1, 2, 3))
+    router.withdraw(two)
+    assert router.grant(0.0) == [(one, "a")]
+    router.done("a", 8, "ok", 1.0)
+    assert router.grant(1.0) == [(three, "a")]
+
+
+def test_the_breaker_opens_tries_and_closes() -> None:
+    router = Router(["a", "b"])
+    now = 0.0
+    for _ in range(MOST_FAILURES):
+        router.ask(1, "a", 1, now)
+        assert [url for _, url in router.grant(now)] == ["a"]
+        router.done("a", 1, "failed", now)
+    router.ask(1, "a", 1, now)
+    assert [url for _, url in router.grant(now)] == ["b"]
+    now += FIRST_REST
+    one, two = router.ask(1, "a", 1, now), router.ask(2, "a", 1, now)
+    assert sorted(router.grant(now)) == [(one, "a"), (two, "b")]  # on trial: one at a time
+    router.done("a", 1, "failed", now)
+    now += FIRST_REST
+    three = router.ask(1, "a", 1, now)
+    assert (three, "b") in router.grant(now)  # it rests for twice as long now
+    now += FIRST_REST
+    four = router.ask(1, "a", 1, now)
+    assert (four, "a") in router.grant(now)
+    router.done("a", 1, "ok", now)
+    five = [router.ask(trace, "a", 1, now) for trace in (1, 2, 3)]
+    assert router.grant(now) == [(ticket, "a") for ticket in five]
+
+
+def test_requests_that_fail_together_count_once() -> None:
+    router = Router(["a"])
+    for trace in range(20):
+        router.ask(trace, "a", 1, 0.0)
+    assert len(router.grant(0.0)) == 20
+    for _ in range(20):
+        router.done("a", 1, "failed", 0.0)
+    assert router.servers["a"].rests == 1
+
+
+def test_where_all_are_down_requests_wait_for_the_first_that_comes_back() -> None:
+    router = Router(["a", "b"])
+    router.told("a", None, 0.0)
+    router.told("b", None, 0.0)
+    ticket = router.ask(1, "a", 4, 0.1)
+    assert router.grant(0.1) == []
+    router.told("a", Load(0, 0, 0.0), 0.5)
+    assert router.grant(0.5) == [(ticket, "a")]
+
+
+def test_waiting_requests_leave_a_server_that_dies() -> None:
+    router = Router(["a", "b"])
+    router.servers["a"].limit = 1
+    first, second = router.ask(1, "a", 1, 0.0), router.ask(2, "a", 1, 0.0)
+    router.told("b", Load(8, 1, 0.5), 0.0)
+    assert router.grant(0.0) == [(first, "a")]
+    router.told("a", None, 1.0)
+    assert router.grant(1.0) == [(second, "b")]
+
+
+@pytest.mark.parametrize(
+    "load", [Load(running=64, waiting=40, cache=0.5), Load(64, 0, 0.99), Load(64, 0, 0.5, preemptions=3)]
+)
+def test_a_server_under_pressure_is_sent_less(load: Load) -> None:
+    router = Router(["a"])
+    router.told("a", Load(0, 0, 0.0), 0.0)
+    router.ask(1, "a", 100, 0.0)
+    router.grant(0.0)
+    router.told("a", load, 1.0)
+    assert router.servers["a"].limit == pytest.approx(90)
+
+
+def test_a_server_without_figures_is_sent_more_until_it_is_busy() -> None:
+    router = Router(["a"])
+    server = router.servers["a"]
+    server.limit = 10
+    for _ in range(5):
+        router.ask(1, "a", 10, 0.0)
+        router.grant(0.0)
+        router.done("a", 10, "ok", 0.0)
+    assert server.limit == 13  # more only while it is used up
+    for _ in range(4):
+        router.done("a", 0, "busy", 1.0)
+    assert server.limit == 8

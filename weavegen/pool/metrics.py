@@ -1,0 +1,66 @@
+"""A server's own figures, from its `/metrics`."""
+
+from dataclasses import dataclass
+
+from weavegen.errors import ModelError
+from weavegen.pool.http import Http
+from weavegen.pool.routing import Load
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The part of vLLM's metrics that the pool uses. Counters are since the server was started."""
+
+    running: int
+    """Sequences in the batch."""
+    waiting: int
+    """Sequences that wait for a place in it."""
+    cache: float
+    """Use of the KV cache, 0 to 1."""
+    queries: int
+    """Prompt tokens looked up in the prefix cache."""
+    hits: int
+    """Prompt tokens found there."""
+    prompt: int
+    """Prompt tokens."""
+    generated: int
+    """Generated tokens."""
+    preemptions: int
+
+    @property
+    def load(self) -> Load:
+        return Load(self.running, self.waiting, self.cache, self.preemptions)
+
+
+NAMES = {
+    "vllm:num_requests_running": "running",
+    "vllm:num_requests_waiting": "waiting",
+    "vllm:kv_cache_usage_perc": "cache",
+    "vllm:prefix_cache_queries_total": "queries",
+    "vllm:prefix_cache_hits_total": "hits",
+    "vllm:prompt_tokens_total": "prompt",
+    "vllm:generation_tokens_total": "generated",
+    "vllm:num_preemptions_total": "preemptions",
+}
+
+
+def read(base_url: str, http: Http, seconds: float = 5.0) -> Metrics:
+    """What a server tells about itself. Raises TransientError; ModelError if it has no such metrics."""
+    url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
+    return parse(http.get(url, seconds).decode(errors="replace"), url)
+
+
+def parse(text: str, url: str = "/metrics") -> Metrics:
+    """Metrics from Prometheus' text format. Several engines behind one address are added up.
+
+    Only the few lines that matter are looked at: a vLLM has a thousand, and they are read every second.
+    """
+    found: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        name = NAMES.get(line[: min(at for at in (line.find("{"), line.find(" "), len(line)) if at >= 0)])
+        if name is not None:
+            found.setdefault(name, []).append(float(line.rpartition(" ")[2]))
+    if missing := [name for name in NAMES.values() if name not in found]:
+        raise ModelError(f"{url} has no {', '.join(missing)} of vLLM's")
+    cache = found.pop("cache")
+    return Metrics(cache=sum(cache) / len(cache), **{name: int(sum(values)) for name, values in found.items()})

@@ -1,0 +1,223 @@
+"""Which request goes to which server, and when: the pool's decisions. Pure: no I/O, no clock, no threads.
+
+Every trace has a home, the server whose prefix cache holds what the trace has read so far. Its requests wait
+for room there, the oldest trace first. A server takes new ones as long as what we have in flight there is below
+its limit, and the limit follows the server's own figures: it grows while nothing waits in the server and falls
+while too much does, so that a little always waits and no slot is idle. A server with room to spare and nobody
+waiting for it takes over the oldest request of one that is full (it spills); the trace comes back with its next
+request. A server that fails is left alone for a while, longer each time; each of its traces meanwhile has a
+stand-in, always the same one, and comes back as well.
+
+Load is counted in sequences: a request for n continuations, or with n prompts, is n sequences to vLLM.
+"""
+
+import hashlib
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+FIRST_LIMIT = 256.0
+"""Sequences in flight at a server that has said nothing yet: what vLLM runs at once unless told otherwise."""
+LEAST_LIMIT = 8.0
+GROWTH, FALL = 1.25, 0.9
+"""Factors on the limit after a look at the figures. It grows faster: an idle GPU costs more than a queue."""
+QUEUE = 0.25
+"""Waiting sequences, as a part of the running ones, above which the limit falls."""
+FULL_CACHE = 0.97
+"""Use of the KV cache above which the limit falls: vLLM will preempt sequences and compute them again."""
+MOST_FAILURES = 3
+"""Failed requests in a row after which a server is left alone; a refused connection is enough at once."""
+FIRST_REST, MOST_REST = 1.0, 30.0
+"""Seconds for which a failing server is left alone: doubled each time it fails again."""
+
+Outcome = Literal["ok", "busy", "failed", "refused"]
+"""How a request ended: answered (a refusal for good is an answer too); told to come later; lost on the way; no
+connection at all."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A server's own figures at one moment."""
+
+    running: int
+    """Sequences."""
+    waiting: int
+    cache: float
+    """Use of the KV cache, 0 to 1."""
+    preemptions: int = 0
+    """Since the server was started."""
+
+
+@dataclass
+class Server:
+    """What the pool knows of one server."""
+
+    url: str
+    limit: float = FIRST_LIMIT
+    in_flight: int = 0
+    """Our own sequences there."""
+    load: Load | None = None
+    """What it told last; None: nothing so far, or it never does."""
+    failures: int = 0
+    """In a row."""
+    rests: int = 0
+    """In a row."""
+    rests_until: float | None = None
+    """None: it is in use. After that time it is on trial: one request at a time, until one is answered."""
+    gone: bool = False
+    """It rests because nobody listens there: as soon as somebody does, the trial begins."""
+    eased: float = float("-inf")
+    """When its limit fell last because it called itself busy."""
+    queue: list[tuple[int, int]] = field(default_factory=list)
+    """Heap of (trace, ticket): requests that wait for room here."""
+
+    def has_room(self, sequences: int, now: float) -> bool:
+        """Whether it may be sent that much more. Alone, any request fits."""
+        if self.rests_until is not None:
+            return now >= self.rests_until and self.in_flight == 0
+        return self.in_flight == 0 or self.in_flight + sequences <= self.limit
+
+    @property
+    def hungry(self) -> bool:
+        """Whether it has slots to spare, by its own figures; by ours, if it tells none."""
+        if self.rests_until is not None:
+            return False
+        return self.in_flight < self.limit / 2 if self.load is None else self.load.waiting == 0
+
+
+@dataclass
+class _Request:
+    trace: int
+    home: str
+    sequences: int
+    at: str
+    """The server in whose queue it is."""
+
+
+class Router:
+    """The decisions of one process. Times are seconds of any clock that never runs backwards."""
+
+    def __init__(self, urls: Iterable[str]) -> None:
+        self.servers = {url: Server(url) for url in urls}
+        self._requests: dict[int, _Request] = {}
+        self._tickets = itertools.count()
+
+    def home(self, homes: Mapping[str, int], now: float) -> str:
+        """The server for a trace that begins: of those in use the one that is home to the fewest.
+
+        `homes`: how many running traces each has. Between equals, the one with less to do.
+        """
+        usable = [server for server in self.servers.values() if server.rests_until is None]
+
+        def load(server: Server) -> tuple[int, int, int]:
+            return homes.get(server.url, 0), server.load.waiting if server.load else 0, server.in_flight
+
+        return min(usable or self.servers.values(), key=load).url
+
+    def ask(self, trace: int, home: str, sequences: int, now: float) -> int:
+        """A request wants to go out. Returns its ticket, which `grant` will name.
+
+        The trace with the lowest number goes first.
+        """
+        ticket = next(self._tickets)
+        self._requests[ticket] = _Request(trace, home, sequences, at=home)
+        self._enqueue(ticket, now)
+        return ticket
+
+    def withdraw(self, ticket: int) -> None:
+        """A request that was not granted yet waits no longer."""
+        request = self._requests.pop(ticket)
+        queue = self.servers[request.at].queue
+        queue.remove((request.trace, ticket))
+        heapq.heapify(queue)
+
+    def grant(self, now: float) -> list[tuple[int, str]]:
+        """(ticket, URL) of every request that may go now: it counts as in flight from here on."""
+        granted = []
+        for server in self.servers.values():
+            while self._fits(server, server, now):
+                granted.append((self._take(server, server), server.url))
+        for server in self.servers.values():
+            while not server.queue and server.hungry and (full := self._spilling(server, now)) is not None:
+                granted.append((self._take(server, full), server.url))
+        return granted
+
+    def done(self, url: str, sequences: int, outcome: Outcome, now: float) -> None:
+        """A granted request came to its end."""
+        server = self.servers[url]
+        wanted = server.in_flight >= 0.8 * server.limit
+        server.in_flight -= sequences
+        if outcome == "ok":
+            server.failures = server.rests = 0
+            server.rests_until, server.gone = None, False
+            if server.load is None and wanted:  # it tells nothing: more and more, until it calls itself busy
+                server.limit += 1
+        elif outcome == "busy":
+            if now - server.eased >= 1:  # what was sent together is refused together, and counts once
+                server.eased = now
+                server.limit = max(LEAST_LIMIT, server.limit / 2)
+        elif server.rests_until is None:
+            server.failures += 1
+            if outcome == "refused" or server.failures >= MOST_FAILURES:
+                self._rest(server, now, gone=outcome == "refused")
+        elif now >= server.rests_until:
+            self._rest(server, now, gone=outcome == "refused")
+
+    def told(self, url: str, load: Load | None, now: float) -> None:
+        """A server's own figures, read just now; None: nobody listens there."""
+        server = self.servers[url]
+        if load is None:
+            if server.rests_until is None or now >= server.rests_until:
+                self._rest(server, now, gone=True)
+            return
+        if server.gone and server.rests_until is not None:
+            server.rests_until, server.gone = min(now, server.rests_until), False
+        before, server.load = server.load, load
+        preempted = before is not None and load.preemptions > before.preemptions
+        if load.waiting > max(LEAST_LIMIT, QUEUE * load.running) or load.cache >= FULL_CACHE or preempted:
+            server.limit = max(LEAST_LIMIT, FALL * min(server.limit, server.in_flight))
+        elif load.waiting == 0 and server.in_flight >= 0.8 * server.limit:
+            server.limit *= GROWTH
+
+    def _fits(self, server: Server, queued_at: Server, now: float) -> bool:
+        """Whether the first in one server's queue may go to `server`."""
+        queue = queued_at.queue
+        return bool(queue) and server.has_room(self._requests[queue[0][1]].sequences, now)
+
+    def _take(self, server: Server, queued_at: Server) -> int:
+        _, ticket = heapq.heappop(queued_at.queue)
+        server.in_flight += self._requests.pop(ticket).sequences
+        return ticket
+
+    def _spilling(self, server: Server, now: float) -> Server | None:
+        """From whose queue `server` may take a request: of the full ones that with the oldest trace in it."""
+        others = (other for other in self.servers.values() if not other.hungry and self._fits(server, other, now))
+        return min(others, key=lambda other: other.queue[0], default=None)
+
+    def _rest(self, server: Server, now: float, *, gone: bool) -> None:
+        server.rests_until = now + min(MOST_REST, FIRST_REST * 2.0**server.rests)
+        server.rests += 1
+        server.failures, server.gone = 0, gone
+        queue, server.queue = server.queue, []
+        for _, ticket in queue:
+            self._enqueue(ticket, now)
+
+    def _enqueue(self, ticket: int, now: float) -> None:
+        request = self._requests[ticket]
+        request.at = self._stand_in(request, now)
+        heapq.heappush(self.servers[request.at].queue, (request.trace, ticket))
+
+    def _stand_in(self, request: _Request, now: float) -> str:
+        """Its home, or the server that its trace uses while that one rests (by highest random weight)."""
+        home = self.servers[request.home]
+        tried = home.rests_until is not None and now >= home.rests_until and not home.in_flight and not home.queue
+        if home.rests_until is None or tried:
+            return request.home
+        usable = (server.url for server in self.servers.values() if server.rests_until is None)
+
+        def weight(url: str) -> bytes:
+            return hashlib.sha256(f"{request.trace} {url}".encode()).digest()
+
+        return max(usable, key=weight, default=request.home)
