@@ -1,12 +1,16 @@
-"""Prompts as text, from blocks that this process has read already where it can."""
+"""What the model reads in a step: prompts put together of pieces that this process has met before."""
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
 
-from tasks.worker import engine
-from weavegen.context import PINNED, compose
+from weavegen import context, prompts
+from weavegen.context import PINNED
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
 from weavegen.steps import Prompt
 from weavegen.store import blocks
 from weavegen.store.session import single
@@ -14,39 +18,155 @@ from weavegen.store.steps import Claimed
 from weavegen.store.traces import Fixed
 
 TRACES_KEPT = 512
+QUESTION = 256
+"""Tokens kept free for a question, besides its calibration examples."""
+
+
+@dataclass
+class Piece:
+    """A rendered block, and its tokens once a server has told them."""
+
+    text: str
+    tokens: Tokens | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the model reads before the body of a block, and what is recorded about it."""
+
+    prompt: str | Tokens
+    first_block: int
+    """Index of the oldest block in it, besides the pinned ones."""
+    cut: dict[str, Any] | None
+    """What was left out for want of room; None: nothing."""
+    asking: Tokens | None
+    """The part that no block holds: what was retrieved, the instruction, the header."""
+    new: dict[int, Tokens] = field(default_factory=dict)
+    """Tokens of blocks that this process had not met before."""
 
 
 class Context:
-    """Keeps the rendered blocks of the traces that this process has met lately.
+    """Keeps the rendered blocks of the traces that this process has met lately, and their tokens.
 
+    Each block is tokenised by itself, so a prompt's tokens extend those of the one before whatever follows.
     A block never changes within one run of a tick, so what was read under a (tick, run) is good for it.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[tuple[int, int], dict[int, str]]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[tuple[int, int], dict[int, Piece]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def prompt(self, held: Claimed, prompt: Prompt) -> tuple[str, Fixed]:
-        """The text that the model reads before the body of the block to come, without the body's fixed prefix."""
+    def read(self, held: Claimed, prompt: Prompt, fixed: Fixed, client: ModelClient) -> Read:
+        """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         with self._lock:
-            run, texts = self._kept.pop(held.trace_id, ((-1, -1), {}))
+            run, kept = self._kept.pop(held.trace_id, ((-1, -1), {}))
             if run != (held.tick, held.run):
-                texts = {}
-            self._kept[held.trace_id] = ((held.tick, held.run), texts)
+                kept = {}
+            self._kept[held.trace_id] = ((held.tick, held.run), kept)
             if len(self._kept) > TRACES_KEPT:
                 self._kept.popitem(last=False)
         first, end = prompt.window
+        indexes = [*range(min(PINNED, end)), *range(first, end)]
         with single().connect() as conn:
-            fixed = engine().fixed(conn, held.trace_id)
-            self._read(conn, held.trace_id, texts, 0, min(PINNED, end))
-            self._read(conn, held.trace_id, texts, first, end)
+            self._fetch(conn, held.trace_id, kept, 0, min(PINNED, end))
+            self._fetch(conn, held.trace_id, kept, first, end)
             recalled = blocks.recalled(conn, prompt.recalled)
-        pinned = [texts[index] for index in range(min(PINNED, end))]
-        tail = [texts[index] for index in range(first, end)]
-        return compose(prompt, pinned, tail, recalled, fixed.settings), fixed
+        settings = fixed.settings
+        new: dict[int, Tokens] = {}
+        parts: list[Text | Tokens] = []
+        for index in indexes:
+            piece = kept[index]
+            text = settings.prompt_open + piece.text if index == 0 else piece.text
+            part = piece.tokens or client.piece(text, begins=index == 0)
+            if isinstance(part, Tokens) and piece.tokens is None:
+                piece.tokens = new[index] = part
+            parts.append(part)
+
+        length = settings.context or client.length
+        reserve = settings.of(prompt.type).max_tokens + client.piece(prompts.calibration()).count + QUESTION
+        room = None if length is None else max(length - reserve, length // 2)
+        used = len(recalled)
+        asking = self._asking(prompt, recalled, fixed, client)
+        while room is not None and used and asking.count > context.aside(room):
+            used -= 1
+            asking = self._asking(prompt, recalled[:used], fixed, client)
+        sizes = [part.count for part in parts]
+        amounts = sizes
+        if room is not None and sum(sizes) + max(asking.count, context.aside(room)) > room:
+            pinned, tail = context.fit(sizes[:PINNED], sizes[PINNED:], asking.count, room)
+            amounts = pinned + tail
+        cut = None
+        if amounts != sizes or used != len(recalled):
+            shortened = {
+                str(index): amount
+                for index, amount, size in zip(indexes, amounts, sizes, strict=True)
+                if 0 < amount < size
+            }
+            cut = {
+                "model_length": length,
+                "room": room,
+                "tokens": sum(sizes) + asking.count,
+                "blocks_left_out": sum(
+                    not amount and size > 0 for amount, size in zip(amounts, sizes, strict=True)
+                ),
+                "blocks_shortened_to": shortened,
+                "retrieved_left_out": len(recalled) - used,
+            }
+        in_it = [index for index, amount in zip(indexes, amounts, strict=True) if amount and index >= PINNED]
+        return Read(
+            prompt=joined([*(part.first(n) for part, n in zip(parts, amounts, strict=True)), asking]),
+            first_block=min(in_it, default=end),
+            cut=cut,
+            asking=asking if isinstance(asking, Tokens) else None,
+            new=new,
+        )
 
     @staticmethod
-    def _read(conn: sa.Connection, trace_id: int, texts: dict[int, str], first: int, end: int) -> None:
-        missing = next((index for index in range(first, end) if index not in texts), None)
+    def _asking(prompt: Prompt, recalled: list[Any], fixed: Fixed, client: ModelClient) -> Text | Tokens:
+        return client.piece(context.retrieved(recalled) + context.asked(prompt, fixed.settings))
+
+    @staticmethod
+    def _fetch(conn: sa.Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
+        missing = next((index for index in range(first, end) if index not in kept), None)
         if missing is not None:
-            texts.update(enumerate(blocks.texts(conn, trace_id, missing, end), missing))
+            texts = blocks.texts(conn, trace_id, missing, end)
+            kept.update((index, Piece(text)) for index, text in enumerate(texts, missing))
+
+
+def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) -> str | Tokens:
+    """A prompt with the beginning of the body in it: the fixed `prefix`, then what else of `above` there is."""
+    if isinstance(prompt, str):
+        return prompt + above
+    rest = above.removeprefix(prefix)
+    return joined([prompt, *(client.encode(text) for text in (prefix, rest) if text)])
+
+
+def about(
+    client: ModelClient,
+    prompt: str | Tokens,
+    prefix: str,
+    body: str,
+    question: str,
+    sampled: list[int] | None,
+    stopped: bool,
+) -> str | Tokens:
+    """A prompt that asks about a body of text. `sampled`: ids of its tokens, where the model wrote it just so.
+
+    With these the prompt goes on from what is in the server's cache, token for token.
+    """
+    suffix = context.question_suffix(body, question)
+    if isinstance(prompt, str):
+        return prompt + suffix
+    pieces = [prompt]
+    if suffix.startswith(prefix):
+        if prefix:
+            pieces.append(client.encode(prefix))
+            body, suffix = body.removeprefix(prefix), suffix.removeprefix(prefix)
+        if sampled is not None:
+            found = whole_tokens(sampled, body, context.STOP if stopped else None, client.word)
+            if found is not None:
+                kept, over = found
+                pieces.append(Tokens.of(sampled[:kept]))
+                suffix = over + suffix[len(body.rstrip("\n")) :]
+    pieces.append(client.encode(suffix))
+    return joined(pieces)

@@ -9,13 +9,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from tasks.app import app
-from tasks.steps import model_for
+from tasks.model import ask as ask_model
+from tasks.model import model_name
 from tasks.worker import Done, engine, settings, work_on
 from weavegen.channels import Exchange
 from weavegen.environment.client import Ask, BlockBrief, Chat, Environment, remove
 from weavegen.environment.sandbox import Limits
 from weavegen.errors import EnvironmentFailure
-from weavegen.pool.client import ModelClient
 from weavegen.steps import Execute, Executed, Failure
 from weavegen.store import blocks, environments, messages, steps, traces
 from weavegen.store.session import engine as database
@@ -40,23 +40,24 @@ def in_environment(held: Claimed) -> Done:
     assert isinstance(step, Execute)
     with single().connect() as conn:
         fixed = engine().fixed(conn, held.trace_id)
-    model = model_for(held.trace_id, fixed.model)
     asked = 0.0
 
     def ask(prompts: list[str]) -> list[tuple[float, float]]:
         nonlocal asked
         began = time.monotonic()
-        answers = [(answer.yes, answer.no) for answer in model.yes_no(prompts)]
+        answers = ask_model(
+            held, fixed.model, len(prompts), lambda client: client.yes_no(prompts, priority=held.trace_id)
+        )
         asked += time.monotonic() - began
-        return answers
+        return [(answer.yes, answer.no) for answer in answers]
 
     began = time.monotonic()
     try:
-        executed = perform(held, step, fixed, model, ask)
+        executed = perform(held, step, fixed, ask)
     except EnvironmentFailure:
         # Something may have killed it from outside; a block that kills its own process will do so again.
         try:
-            executed = perform(held, step, fixed, model, ask)
+            executed = perform(held, step, fixed, ask)
         except EnvironmentFailure as error:
             if step.op not in ("run", "resume"):
                 raise
@@ -72,9 +73,9 @@ def in_environment(held: Claimed) -> Done:
     return Done(executed, save, model_seconds=asked, environment_seconds=elapsed - asked)
 
 
-def perform(held: Claimed, step: Execute, fixed: Fixed, model: ModelClient, ask: Ask) -> Executed:
+def perform(held: Claimed, step: Execute, fixed: Fixed, ask: Ask) -> Executed:
     """Do one step in the trace's environment, which is started or rebuilt first where it must be."""
-    place = environment(held.trace_id, fixed, model, ask)
+    place = environment(held, fixed, ask)
     chat = talk(held.trace_id, held.id)
     return place.execute(held.id, whole(step, fixed), since(held.trace_id), ask, limits(fixed), chat)
 
@@ -113,9 +114,9 @@ def talk(trace_id: int, step_id: int) -> Chat:
     return chat
 
 
-def environment(trace_id: int, fixed: Fixed, model: ModelClient, ask: Ask) -> Environment:
+def environment(held: Claimed, fixed: Fixed, ask: Ask) -> Environment:
     """The trace's environment; started if it never was, rebuilt if it has died. Raises EnvironmentFailure."""
-    config = settings()
+    config, trace_id = settings(), held.trace_id
     found = Environment.find(config, trace_id)
     with single().connect() as conn:
         host = environments.host(conn, trace_id)
@@ -137,7 +138,7 @@ def environment(trace_id: int, fixed: Fixed, model: ModelClient, ask: Ask) -> En
         seed=fixed.seed,
         params=fixed.params,
         budget=budget,
-        model_name=model.model,
+        model_name=model_name(held, fixed.model),
         network=fixed.settings.network,
     )
     rebuild(started, trace_id, fixed, past, ask)

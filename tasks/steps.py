@@ -6,29 +6,20 @@ from functools import cache
 import sqlalchemy as sa
 
 from tasks.app import app
-from tasks.context import Context
-from tasks.worker import Done, settings, work_on
+from tasks.context import Context, Read, about, begun
+from tasks.model import ask
+from tasks.worker import Done, engine, work_on
 from weavegen import context, retrieval
 from weavegen.lint import verdict
-from weavegen.pool.client import Continuation, ModelClient
-from weavegen.services.fleet import model_url
-from weavegen.steps import Candidate, Lint, Retrieve, Sample, Score
-from weavegen.store import candidates, traces
+from weavegen.pool.client import Continuation, ModelClient, Sampled
+from weavegen.pool.tokens import Tokens
+from weavegen.steps import Candidate, Lint, Retrieve, Sample, Score, YesNo
+from weavegen.store import candidates, prompts, traces
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
+from weavegen.store.traces import Fixed
 
 texts = cache(Context)
-
-
-@cache
-def client(url: str, model: str | None) -> ModelClient:
-    return ModelClient(url, settings().api_key, model)
-
-
-def model_for(trace_id: int, model: str | None) -> ModelClient:
-    """The server of a trace: always the same one, whose cache holds the trace's prefix."""
-    urls = model_url(settings()).split(",")
-    return client(urls[trace_id % len(urls)].strip(), model)
 
 
 @app.task(name="weavegen.sample")
@@ -38,25 +29,33 @@ def sample(step_id: int) -> str:
     def work(held: Claimed) -> Done:
         step = held.step
         assert isinstance(step, Sample)
-        prompt, fixed = texts().prompt(held, step.prompt)
-        above, parent = step.prompt.prefix, None
-        if step.parent is not None:
-            ordinal, position = step.parent
-            with single().connect() as conn:
+        with single().connect() as conn:
+            fixed = engine().fixed(conn, held.trace_id)
+            above, parent = step.prompt.prefix, None
+            if step.parent is not None:
+                ordinal, position = step.parent
                 row = candidates.load(conn, held.trace_id, held.tick, held.run, ordinal)[position]
-            above, parent = row.text, row.id
+                above, parent = row.text, row.id
+
+        def call(client: ModelClient) -> tuple[str, Read, Sampled]:
+            read = texts().read(held, step.prompt, fixed, client)
+            sampled = client.sample(
+                begun(client, read.prompt, step.prompt.prefix, above),
+                n=step.n,
+                max_tokens=step.max_tokens,
+                temperature=step.temperature,
+                top_k=step.top_k,
+                repetition_penalty=step.repetition_penalty,
+                seed=step.seed,
+                stop=context.LINE_STOP if step.prompt.query or step.prompt.next else context.STOP,
+                priority=held.trace_id,
+            )
+            return client.base_url, read, sampled
+
         began = time.monotonic()
-        found = model_for(held.trace_id, fixed.model).sample(
-            prompt + above,
-            n=step.n,
-            max_tokens=step.max_tokens,
-            temperature=step.temperature,
-            top_k=step.top_k,
-            repetition_penalty=step.repetition_penalty,
-            seed=step.seed,
-            stop=context.LINE_STOP if step.prompt.query or step.prompt.next else context.STOP,
-        )
+        server, read, answer = ask(held, fixed.model, step.n, call)
         waited = time.monotonic() - began
+        found = answer.continuations
         sampled = [
             Candidate(
                 text=above + (context.without_begun_stop(one.text) if unfinished(step, one) else one.text),
@@ -65,15 +64,41 @@ def sample(step_id: int) -> str:
             )
             for one in found
         ]
+        tokens = [(one.token_ids, one.logprobs) for one in found]
 
         def save(conn: sa.Connection) -> None:
-            candidates.save(conn, held.trace_id, held.id, step, step.prompt.window[1], sampled, parent)
+            candidates.save(conn, held.trace_id, held.id, step, step.prompt.window[1], sampled, tokens, parent)
             of_block = 0 if step.prompt.query or step.prompt.next else step.n
             traces.count_sampled(conn, held.trace_id, of_block, sum(one.tokens for one in sampled))
+            record(conn, held, fixed, server, read, answer.prompt_tokens, answer.cached_tokens)
 
         return Done(sampled, save, model_seconds=waited)
 
     return work_on(step_id, work)
+
+
+def record(
+    conn: sa.Connection,
+    held: Claimed,
+    fixed: Fixed,
+    server: str,
+    read: Read,
+    counted: int | None = None,
+    cached: int | None = None,
+) -> None:
+    """Keep what the model read in a step; `counted`: tokens of the prompt, by the server."""
+    keep = fixed.settings.tokens != "none"
+    prompts.save(
+        conn,
+        held,
+        server=server,
+        first_block=read.first_block,
+        tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
+        cached=cached,
+        cut=read.cut,
+        asking=read.asking if keep else None,
+        blocks=read.new if keep else {},
+    )
 
 
 def unfinished(step: Sample, found: Continuation) -> bool:
@@ -105,25 +130,40 @@ def score(step_id: int) -> str:
         assert isinstance(step, Score)
         ids: list[int | None] = [None] * len(step.texts)
         bodies = list(step.texts)
+        stopped = [False] * len(step.texts)
+        sampled: dict[int, list[int]] = {}
         ordinal, position = (step.sample, None) if step.candidate is None else step.candidate
-        if ordinal is not None:
-            with single().connect() as conn:
+        with single().connect() as conn:
+            fixed = engine().fixed(conn, held.trace_id)
+            if ordinal is not None:
                 rows = candidates.load(conn, held.trace_id, held.tick, held.run, ordinal)
-            ids = [row.id for row in rows] if position is None else [rows[position].id]
-            bodies = [row.text for row in rows] if position is None else bodies
-        prompt, fixed = texts().prompt(held, step.prompt)
+                ids = [row.id for row in rows] if position is None else [rows[position].id]
+                if position is None:
+                    bodies = [row.text for row in rows]
+                    stopped = [row.finish_reason == "stop" for row in rows]
+                    whole = [row.id for row in rows if row.depth is None]
+                    sampled = candidates.token_ids(conn, whole)
+
+        def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
+            read = texts().read(held, step.prompt, fixed, client)
+            asked = [
+                about(client, read.prompt, step.prompt.prefix, body, question, sampled.get(id or 0), ended)
+                for id, body, ended in zip(ids, bodies, stopped, strict=True)
+                for question in step.questions
+            ]
+            return client.base_url, read, client.yes_no(asked, priority=held.trace_id)
+
         began = time.monotonic()
-        flat = model_for(held.trace_id, fixed.model).yes_no(
-            [prompt + context.question_suffix(body, question) for body in bodies for question in step.questions]
-        )
+        server, read, flat = ask(held, fixed.model, len(bodies) * len(step.questions), call)
         waited = time.monotonic() - began
         width = len(step.questions)
         answers = [flat[start : start + width] for start in range(0, len(flat), width)]
-        return Done(
-            answers,
-            lambda conn: candidates.save_scores(conn, held.trace_id, held.id, step, ids, answers),
-            model_seconds=waited,
-        )
+
+        def save(conn: sa.Connection) -> None:
+            candidates.save_scores(conn, held.trace_id, held.id, step, ids, answers)
+            record(conn, held, fixed, server, read)
+
+        return Done(answers, save, model_seconds=waited)
 
     return work_on(step_id, work)
 

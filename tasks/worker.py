@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from tasks.app import app
 from weavegen import config
 from weavegen.engine import Engine, Progress
-from weavegen.errors import RolloutError, StepLost, TransientError, UsageError
+from weavegen.errors import RolloutError, StepLost, TransientError, Unserved, UsageError
 from weavegen.steps import Execute
 from weavegen.store import environments, steps
 from weavegen.store.models import StepStatus
@@ -132,12 +132,13 @@ def settle(
 
 def give_back(held: Claimed, error: TransientError) -> str:
     """Let the sweeper send the step again, later each time; in the end it has failed."""
-    if held.claims >= steps.MOST_CLAIMS:
+    tried = not isinstance(error, Unserved)
+    if tried and held.claims >= steps.MOST_CLAIMS:
         reason = f"tried {held.claims} times: {error}"
         return settle(held, StepStatus.FAILED, failure_kind=boundary(held), failure=reason)
     delay = min(30.0, 0.25 * 2.0**held.claims) * random.uniform(0.5, 1.5)
     with single().connect() as conn:
-        steps.release(conn, held, str(error)[:2000], delay)
+        steps.release(conn, held, str(error)[:2000], delay, counts=tried)
     return f"again in {delay:.1f} s: {error}"
 
 

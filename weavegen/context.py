@@ -1,6 +1,7 @@
 """What the model reads: which blocks are in the window, and how a prompt is put together."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from weavegen import prompts
 from weavegen.blocks import BlockType
@@ -44,20 +45,55 @@ def compose(
 
     `pinned` and `tail` are rendered blocks; `recalled` are retrieved ones, best first.
     """
-    parts = [s.prompt_open, *pinned, *tail]
-    if recalled:
-        parts.append("# START RETRIEVED BLOCKS\n")
-        for number, (type, text) in enumerate(recalled, 1):
-            parts.append(f"# Retrieved block {number}:\n{_comment_out(type, text)}")
-        parts.append("# END RETRIEVED BLOCKS\n\n")
+    return "".join([s.prompt_open, *pinned, *tail, retrieved(recalled), asked(prompt, s)])
+
+
+def retrieved(recalled: Sequence[tuple[BlockType, str]]) -> str:
+    """Retrieved blocks as they stand in a prompt."""
+    if not recalled:
+        return ""
+    blocks = (f"# Retrieved block {number}:\n{_comment_out(*one)}" for number, one in enumerate(recalled, 1))
+    return "".join(["# START RETRIEVED BLOCKS\n", *blocks, "# END RETRIEVED BLOCKS\n\n"])
+
+
+def asked(prompt: Prompt, s: Settings) -> str:
+    """The prompt's last part: what the model is to do, and the header of the block to come."""
     if prompt.next:
         instruction = prompts.next_instruction()
     elif prompt.query:
         instruction = prompts.query_instruction(prompt.type)
     else:
         instruction = prompts.instruction(prompt.type)
-    parts += [instruction, s.prompt_close, "\n", prompt.header]
-    return "".join(parts)
+    return f"{instruction}{s.prompt_close}\n{prompt.header}"
+
+
+def aside(room: int) -> int:
+    """Tokens that what is retrieved and asked may take of `room`: a fixed part, so that the rest is not moved."""
+    return room // 8
+
+
+def fit(pinned: Sequence[int], tail: Sequence[int], asking: int, room: int) -> tuple[list[int], list[int]]:
+    """How much of each pinned block and of each in the tail is kept, so that a prompt takes `room` tokens at most.
+
+    All numbers are tokens; `asking` is what stands after the tail. The pinned blocks may take half of the room,
+    and lose their ends. The tail gets what is left, and loses its oldest blocks: in chunks, by a rule without
+    state that starts at the window's first block, so that prompts keep their beginning for many blocks and the
+    server's prefix cache serves them. The newest block always stays, without its end if need be.
+    """
+    kept, left = [], room // 2
+    for tokens in pinned:
+        kept.append(min(tokens, left))
+        left -= kept[-1]
+    if not tail:
+        return kept, []
+    budget = max(1, room - sum(kept) - max(asking, aside(room)))
+    ends = list(accumulate(tail))
+    first = 0
+    if ends[-1] > budget:
+        chunk = max(1, budget // 3)
+        dropped = -(-(ends[-1] - budget) // chunk) * chunk
+        first = min(sum(end - tokens < dropped for end, tokens in zip(ends, tail, strict=True)), len(tail) - 1)
+    return kept, [0] * first + [*tail[first:-1], min(tail[-1], budget)]
 
 
 def _comment_out(type: BlockType, text: str) -> str:

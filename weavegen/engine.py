@@ -18,7 +18,7 @@ from weavegen.agents import AGENTS, Tick
 from weavegen.errors import JournalMismatch
 from weavegen.settings import Settings
 from weavegen.steps import Append, Note, Reward, Work, Worked
-from weavegen.store import blocks, steps, traces
+from weavegen.store import blocks, candidates, steps, traces
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 from weavegen.store.traces import Locked
@@ -124,7 +124,7 @@ class Engine:
                 continue
             if advance.ended is None:
                 return Progress([])
-            trace = self._end_tick(conn, trace, start)
+            trace = self._end_tick(conn, trace, start, fixed.settings)
             if advance.ended.failed is not None:
                 self._fail(conn, trace, advance.ended.failed, advance.ended.reason or "", None)
                 return Progress([], over=True)
@@ -144,10 +144,12 @@ class Engine:
                 self._end(conn, trace, because, advance.ended.returned)
                 return Progress([], over=True)
 
-    def _end_tick(self, conn: sa.Connection, trace: Locked, start: journal.Start) -> Locked:
+    def _end_tick(self, conn: sa.Connection, trace: Locked, start: journal.Start, settings: Settings) -> Locked:
         """Returns the trace's row as it is now."""
         traces.end_tick(conn, trace.id, start.tick)
         steps.forget_results(conn, trace.id, start.tick)
+        if settings.tokens != "all":
+            candidates.forget_tokens(conn, trace.id, start.tick, settings.tokens)
         trace = replace(trace, ticks=trace.ticks + (start.tick > 0))
         traces.update(conn, trace.id, ticks=trace.ticks)
         return trace

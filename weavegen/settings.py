@@ -126,6 +126,14 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Blocks left when it is full: the window drops old blocks in chunks, so that the server's prefix cache
     serves the blocks in between."""
 
+    context: int | None = None
+    """Tokens of a prompt and its continuation together; None: as many as the server says that the model takes."""
+
+    # What is kept.
+    tokens: Literal["all", "chosen", "none"] = "chosen"
+    """Of which candidates the token ids and logprobs are kept, as the server told them: of all, of those that
+    became blocks, of none. With them go the ids of what the model read."""
+
     # The template of the model.
     prompt_open: str = "<s> [INST] "
     prompt_close: str = " [/INST]"
@@ -139,7 +147,7 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("ticks", "blocks", "until_bytes", "sampled_tokens"):
+        for name in ("ticks", "blocks", "until_bytes", "sampled_tokens", "context"):
             if (value := getattr(self, name)) is not None and value < 0:
                 raise ValueError(f"{name} is {value}: give 0 or more")
         for name in ("attempts", "window_kept"):

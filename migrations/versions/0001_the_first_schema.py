@@ -161,6 +161,12 @@ def upgrade() -> None:
             "bytes", sa.BigInteger(), server_default="0", nullable=False, comment="Bytes of rendered trace."
         ),
         sa.Column(
+            "server",
+            sa.Text(),
+            nullable=True,
+            comment="Base URL of the model server that it sticks to; null before it asks one.",
+        ),
+        sa.Column(
             "sampled_tokens",
             sa.BigInteger(),
             server_default="0",
@@ -692,6 +698,64 @@ def upgrade() -> None:
     op.create_index(op.f("ix_blocks_candidate_id"), "blocks", ["candidate_id"], unique=False)
     op.create_index(op.f("ix_blocks_executed_by"), "blocks", ["executed_by"], unique=False)
     op.create_table(
+        "prompts",
+        sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step."),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("server", sa.Text(), nullable=False, comment="Base URL of the server that answered."),
+        sa.Column(
+            "first_block", sa.BigInteger(), nullable=False, comment="Index of the oldest block in it besides 0 and 1."
+        ),
+        sa.Column(
+            "tokens",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Prompt tokens up to the body, as the server counts; null: it can't say.",
+        ),
+        sa.Column(
+            "cached",
+            sa.BigInteger(),
+            nullable=True,
+            comment="Of these, how many its prefix cache held; null: it does not say.",
+        ),
+        sa.Column(
+            "cut",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=True,
+            comment="What was left out as the model's length had no room; null: nothing.",
+        ),
+        sa.Column(
+            "token_ids",
+            postgresql.ARRAY(sa.Integer()),
+            nullable=True,
+            comment="Ids of what no block holds: retrieved blocks, instruction, header; by setting.",
+        ),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_prompts_step_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_prompts_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("step_id", name=op.f("pk_prompts")),
+        comment="What the model read in a step: blocks 0 and 1, those from first_block to the one to be written, "
+        "and what no block holds.",
+    )
+    op.create_index(op.f("ix_prompts_trace_id"), "prompts", ["trace_id"], unique=False)
+    op.create_table(
+        "block_tokens",
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column(
+            "index",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Its index. The first one begins with the template's opening.",
+        ),
+        sa.Column("token_ids", postgresql.ARRAY(sa.Integer()), nullable=False, comment="Ids."),
+        sa.ForeignKeyConstraint(
+            ["trace_id", "index"],
+            ["blocks.trace_id", "blocks.index"],
+            name=op.f("fk_block_tokens_trace_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("trace_id", "index", name=op.f("pk_block_tokens")),
+        comment="The tokens of blocks as the model read them, by setting.",
+    )
+    op.create_table(
         "penalties",
         sa.Column("candidate_id", sa.BigInteger(), nullable=False, comment="The candidate."),
         sa.Column("compiles", sa.Boolean(), nullable=False, comment="Whether it is legal Python."),
@@ -812,6 +876,43 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_retrieval_hits_block_id"), "retrieval_hits", ["block_id"], unique=False)
     op.create_index(op.f("ix_retrieval_hits_example_id"), "retrieval_hits", ["example_id"], unique=False)
+    op.create_table(
+        "segments",
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column(
+            "number", sa.BigInteger(), autoincrement=False, nullable=False, comment="Position in the trace's index, from 0."
+        ),
+        sa.Column("end", sa.BigInteger(), nullable=False, comment="Index of the block behind its last one."),
+        sa.Column(
+            "documents", sa.LargeBinary(), nullable=False, comment="Ids, lengths in words and types of its blocks."
+        ),
+        sa.Column(
+            "spread", sa.LargeBinary(), nullable=False, comment="How many words stand in so many blocks, up to its end."
+        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_segments_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("trace_id", "number", name=op.f("pk_segments")),
+        comment="The index of what traces left behind, in parts of equal size; see retrieval.py.",
+    )
+    op.create_table(
+        "postings",
+        sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
+        sa.Column("word", sa.Text(), nullable=False, comment="The word, in lower case."),
+        sa.Column(
+            "segment", sa.BigInteger(), autoincrement=False, nullable=False, comment="Number of its segment."
+        ),
+        sa.Column(
+            "documents",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Indexed blocks of the trace with the word, up to the segment's end.",
+        ),
+        sa.Column(
+            "blocks", sa.LargeBinary(), nullable=False, comment="Positions in the index and times, in pairs."
+        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_postings_trace_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("trace_id", "word", "segment", name=op.f("pk_postings")),
+        comment="Where in a segment a word stands.",
+    )
     op.create_table(
         "channels",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
@@ -949,6 +1050,8 @@ def downgrade() -> None:
     op.drop_table("messages")
     op.drop_index("ix_channels_due", table_name="channels", postgresql_where=sa.text("failure is null"))
     op.drop_table("channels")
+    op.drop_table("postings")
+    op.drop_table("segments")
     op.drop_index(op.f("ix_retrieval_hits_example_id"), table_name="retrieval_hits")
     op.drop_index(op.f("ix_retrieval_hits_block_id"), table_name="retrieval_hits")
     op.drop_table("retrieval_hits")
@@ -956,6 +1059,9 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_scores_candidate_id"), table_name="scores")
     op.drop_table("scores")
     op.drop_table("penalties")
+    op.drop_table("block_tokens")
+    op.drop_index(op.f("ix_prompts_trace_id"), table_name="prompts")
+    op.drop_table("prompts")
     op.drop_index(op.f("ix_blocks_executed_by"), table_name="blocks")
     op.drop_index(op.f("ix_blocks_candidate_id"), table_name="blocks")
     op.drop_table("blocks")

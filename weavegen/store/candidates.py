@@ -11,7 +11,7 @@ from weavegen.choose import log_odds
 from weavegen.steps import Candidate, Sample, Score, Verdict, YesNo
 from weavegen.store import models as m
 
-CANDIDATES, PENALTIES, SCORES, STEPS = map(m.table, (m.Candidate, m.Penalties, m.Score, m.Step))
+BLOCKS, CANDIDATES, PENALTIES, SCORES, STEPS = map(m.table, (m.Block, m.Candidate, m.Penalties, m.Score, m.Step))
 
 QUERY = "bm25-query"
 """Type of a candidate that is no block but a query for its header."""
@@ -26,9 +26,13 @@ def save(
     step: Sample,
     index: int,
     texts: Sequence[Candidate],
+    tokens: Sequence[tuple[list[int] | None, list[float] | None]],
     parent_id: int | None = None,
 ) -> None:
-    """Keep every candidate of a round; in a tree, `parent_id` is the node that they all go on from."""
+    """Keep every candidate of a round; in a tree, `parent_id` is the node that they all go on from.
+
+    `tokens`: ids and logprobs of what was sampled for each.
+    """
     rows = [
         {
             "trace_id": trace_id,
@@ -39,22 +43,48 @@ def save(
             "round": step.round,
             "depth": step.depth or None,
             "parent_id": parent_id,
+            "token_ids": ids,
+            "logprobs": logprobs,
             **msgspec.structs.asdict(candidate),
         }
-        for position, candidate in enumerate(texts)
+        for position, (candidate, (ids, logprobs)) in enumerate(zip(texts, tokens, strict=True))
     ]
     conn.execute(sa.insert(CANDIDATES), rows)
 
 
 def load(conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int) -> Sequence[Any]:
-    """Rows (id, text, tokens, finish_reason) of the candidates of one Sample step, by position."""
+    """Rows (id, text, tokens, finish_reason, depth) of the candidates of one Sample step, by position."""
     query = (
-        sa.select(*(CANDIDATES.c[name] for name in ("id", "text", "tokens", "finish_reason")))
+        sa.select(*(CANDIDATES.c[name] for name in ("id", "text", "tokens", "finish_reason", "depth")))
         .join(STEPS, STEPS.c.id == CANDIDATES.c.step_id)
         .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run, STEPS.c.ordinal == ordinal)
         .order_by(CANDIDATES.c.position)
     )
     return conn.execute(query).all()
+
+
+def token_ids(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[int]]:
+    """The sampled tokens of candidates that have any, by id."""
+    found = conn.execute(
+        sa.select(CANDIDATES.c.id, CANDIDATES.c.token_ids).where(
+            CANDIDATES.c.id.in_(ids), CANDIDATES.c.token_ids.is_not(None)
+        )
+    )
+    return dict(found.tuples().all())
+
+
+def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
+    """When a tick is over: keep the tokens of its `chosen` candidates only, or of `none`."""
+    chosen = sa.select(BLOCKS.c.candidate_id).where(
+        BLOCKS.c.trace_id == trace_id, BLOCKS.c.tick == tick, BLOCKS.c.candidate_id.is_not(None)
+    )
+    sampled = sa.select(STEPS.c.id).where(
+        STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind == "sample"
+    )
+    those = [CANDIDATES.c.step_id.in_(sampled), CANDIDATES.c.token_ids.is_not(None)]
+    if keep == "chosen":
+        those.append(CANDIDATES.c.id.not_in(chosen))
+    conn.execute(sa.update(CANDIDATES).where(*those).values(token_ids=None, logprobs=None))
 
 
 def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:

@@ -132,6 +132,7 @@ class Trace(Base):
     ticks: Mapped[int] = column("Ticks finished, the bootstrap's not counted.", server_default="0")
     blocks: Mapped[int] = column("Blocks recorded.", server_default="0")
     bytes: Mapped[int] = column("Bytes of rendered trace.", server_default="0")
+    server: Mapped[str | None] = column("Base URL of the model server that it sticks to; null before it asks one.")
     sampled_tokens: Mapped[int] = column("Tokens sampled from the model, losers included.", server_default="0")
     candidates: Mapped[int] = column("Candidates sampled for blocks, losers included.", server_default="0")
     written: Mapped[int] = column("Blocks recorded that were made of a candidate.", server_default="0")
@@ -284,6 +285,39 @@ class Candidate(Base):
     )
 
 
+class ModelRead(Base):
+    __tablename__ = "prompts"
+    __table_args__ = {
+        "comment": "What the model read in a step: blocks 0 and 1, those from first_block to the one to be written, "
+        "and what no block holds."
+    }
+
+    step_id: Mapped[int] = reference("steps.id", "The step.", primary_key=True)
+    trace_id: Mapped[int] = reference("traces.id", "Its trace.", index=True)
+    server: Mapped[str] = column("Base URL of the server that answered.")
+    first_block: Mapped[int] = column("Index of the oldest block in it besides 0 and 1.")
+    tokens: Mapped[int | None] = column("Prompt tokens up to the body, as the server counts; null: it can't say.")
+    cached: Mapped[int | None] = column("Of these, how many its prefix cache held; null: it does not say.")
+    cut: Mapped[dict[str, Any] | None] = json(
+        "What was left out as the model's length had no room; null: nothing."
+    )
+    token_ids: Mapped[list[int] | None] = column(
+        "Ids of what no block holds: retrieved blocks, instruction, header; by setting.", type_=ARRAY(sa.Integer)
+    )
+
+
+class BlockTokens(Base):
+    __tablename__ = "block_tokens"
+    __table_args__ = (
+        sa.ForeignKeyConstraint(["trace_id", "index"], ["blocks.trace_id", "blocks.index"], ondelete="CASCADE"),
+        {"comment": "The tokens of blocks as the model read them, by setting."},
+    )
+
+    trace_id: Mapped[int] = column("Its trace.", primary_key=True)
+    index: Mapped[int] = column("Its index. The first one begins with the template's opening.", primary_key=True)
+    token_ids: Mapped[list[int]] = column("Ids.", type_=ARRAY(sa.Integer))
+
+
 class Penalties(Base):
     __tablename__ = "penalties"
     __table_args__ = {
@@ -396,6 +430,28 @@ class RetrievalHit(Base):
     example_id: Mapped[int | None] = reference("examples.id", "Or the example found.", index=True)
     score: Mapped[float] = column("BM25.")
     used: Mapped[bool] = column("Whether it was put into the prompt.")
+
+
+class Segment(Base):
+    __tablename__ = "segments"
+    __table_args__ = {"comment": "The index of what traces left behind, in parts of equal size; see retrieval.py."}
+
+    trace_id: Mapped[int] = reference("traces.id", "Its trace.", primary_key=True)
+    number: Mapped[int] = column("Position in the trace's index, from 0.", primary_key=True, autoincrement=False)
+    end: Mapped[int] = column("Index of the block behind its last one.")
+    documents: Mapped[bytes] = column("Ids, lengths in words and types of its blocks.")
+    spread: Mapped[bytes] = column("How many words stand in so many blocks, up to its end.")
+
+
+class Posting(Base):
+    __tablename__ = "postings"
+    __table_args__ = {"comment": "Where in a segment a word stands."}
+
+    trace_id: Mapped[int] = reference("traces.id", "Its trace.", primary_key=True)
+    word: Mapped[str] = column("The word, in lower case.", primary_key=True)
+    segment: Mapped[int] = column("Number of its segment.", primary_key=True, autoincrement=False)
+    documents: Mapped[int] = column("Indexed blocks of the trace with the word, up to the segment's end.")
+    blocks: Mapped[bytes] = column("Positions in the index and times, in pairs.")
 
 
 class GroundedLabel(Base):

@@ -39,6 +39,8 @@ class Claimed:
     ordinal: int
     claims: int
     step: Step
+    server: str | None = None
+    """Base URL of the model server that its trace sticks to; None: it has none yet."""
 
 
 def label(trace_id: int, tick: int, step: Step) -> str:
@@ -129,7 +131,8 @@ CLAIM = (
         lease_until=_later(sa.bindparam("lease", type_=sa.Double)),
     )
     .returning(
-        *(STEPS.c[name] for name in ("id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request"))
+        *(STEPS.c[name] for name in ("id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request")),
+        TRACES.c.server,
     )
 )
 
@@ -140,7 +143,7 @@ def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claim
     if row is None:
         return None
     step = journal.decode_step(row.kind, row.request)
-    return Claimed(row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims, step)
+    return Claimed(row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims, step, row.server)
 
 
 def renew(conn: sa.Connection, held: Sequence[tuple[int, int]], lease: float) -> None:
@@ -177,12 +180,21 @@ def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any
         raise StepLost(f"step {held.id}: another worker has it, or its trace was cancelled")
 
 
-def release(conn: sa.Connection, held: Claimed, reason: str, delay: float) -> None:
-    """Give a step back after a transient error; the sweeper sends it again in `delay` seconds."""
+def release(conn: sa.Connection, held: Claimed, reason: str, delay: float, *, counts: bool = True) -> None:
+    """Give a step back after a transient error; the sweeper sends it again in `delay` seconds.
+
+    One that could not even be tried does not count as a claim.
+    """
     conn.execute(
         sa.update(STEPS)
         .where(STEPS.c.id == held.id, STEPS.c.claims == held.claims, STEPS.c.status == StepStatus.RUNNING)
-        .values(status=StepStatus.READY, lease_until=None, failure=reason, send_after=_later(delay))
+        .values(
+            status=StepStatus.READY,
+            lease_until=None,
+            failure=reason,
+            send_after=_later(delay),
+            claims=STEPS.c.claims - int(not counts),
+        )
     )
 
 

@@ -1,7 +1,7 @@
 """Traces in Postgres: queued, started fairly, locked while they advance, ended."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,31 @@ def count_sampled(conn: sa.Connection, trace_id: int, candidates: int, tokens: i
         candidates=TRACES.c.candidates + candidates,
         sampled_tokens=TRACES.c.sampled_tokens + tokens,
     )
+
+
+SERVER_LOCK = START_LOCK + 1
+"""Advisory lock under which traces are given servers, so that those which start together spread."""
+
+
+def settle(
+    conn: sa.Connection, trace_id: int, urls: Sequence[str], choose: Callable[[dict[str, int]], str]
+) -> str:
+    """The model server of a trace: the one that it has, if it is one of `urls`, else what `choose` says.
+
+    `choose` is given how many running traces each server has.
+    """
+    conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SERVER_LOCK)))
+    server = conn.execute(sa.select(TRACES.c.server).where(TRACES.c.id == trace_id)).scalar_one()
+    if server in urls:
+        return str(server)
+    counts = conn.execute(
+        sa.select(TRACES.c.server, sa.func.count())
+        .where(TRACES.c.status == TraceStatus.RUNNING, TRACES.c.server.is_not(None))
+        .group_by(TRACES.c.server)
+    )
+    server = choose(dict(counts.tuples().all()))
+    update(conn, trace_id, server=server)
+    return server
 
 
 def event(conn: sa.Connection, trace_id: int, kind: str, detail: str | None = None) -> None:
