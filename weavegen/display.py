@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from weavegen.pool.survey import ServerRow
 from weavegen.store import reports
 from weavegen.store.reports import JobRow, TraceRow
 
@@ -47,6 +48,35 @@ def bytes_text(count: float) -> str:
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int]) -> Table:
+    """One row a model server; `traces`: how many running ones stick to each."""
+
+    def number(value: float | None, text: str = "{:,.0f}") -> str:
+        return "" if value is None else text.format(value)
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("server", "state", "model"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=60)
+    for column in ("traces", "running", "waiting", "cache", "prefix hits", "prompt tok/s", "generated tok/s"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            Text(row.url),
+            Text(row.state, {"up": "green", "full": "cyan", "away": "red"}[row.state]),
+            Text(harmless(row.model or "")),
+            str(traces.get(row.url, 0)),
+            number(row.running),
+            number(row.waiting),
+            number(row.cache, "{:.0%}"),
+            number(row.prefix_hits, "{:.0%}"),
+            number(row.prompt_rate),
+            number(row.generated_rate),
+        )
+        if row.why:
+            table.add_row("", Text(harmless(f"  {row.why}"), "dim"))
+    return table
 
 
 def traces_table(rows: Sequence[TraceRow]) -> Table:

@@ -732,7 +732,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_prompts_step_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_prompts_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("step_id", name=op.f("pk_prompts")),
-        comment="What the model read in a step: blocks 0 and 1, those from first_block to the one to be written, "
+        comment="What the model read in a step: blocks 0 and 1, those from first_block to the one to write, "
         "and what no block holds.",
     )
     op.create_index(op.f("ix_prompts_trace_id"), "prompts", ["trace_id"], unique=False)

@@ -46,7 +46,8 @@ class Worker:
 
         def save(conn: sa.Connection) -> None:
             if isinstance(held.step, Sample):
-                candidates.save(conn, held.trace_id, held.id, held.step, 0, result)
+                tokens: list[Any] = [(None, None)] * len(result)
+                candidates.save(conn, held.trace_id, held.id, held.step, 0, result, tokens)
             elif isinstance(held.step, Lint):
                 rows = candidates.load(conn, held.trace_id, held.tick, held.run, held.step.sample)
                 candidates.save_verdicts(conn, rows, result)

@@ -254,8 +254,11 @@ def test_where_all_are_down_requests_wait_for_the_first_that_comes_back() -> Non
     router.told("b", None, 0.0)
     ticket = router.ask(1, "a", 4, 0.1)
     assert router.grant(0.1) == []
-    router.told("a", Load(0, 0, 0.0), 0.5)
-    assert router.grant(0.5) == [(ticket, "a")]
+    other = router.ask(2, "a", 4, 0.1)
+    router.told("b", Load(0, 0, 0.0), 0.5)
+    assert router.grant(0.5) == [(ticket, "b")]  # though its home is away; on trial, so one at a time
+    router.done("b", 4, "ok", 0.6)
+    assert router.grant(0.6) == [(other, "b")]
 
 
 def test_waiting_requests_leave_a_server_that_dies() -> None:

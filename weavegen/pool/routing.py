@@ -140,7 +140,7 @@ class Router:
             while self._fits(server, server, now):
                 granted.append((self._take(server, server), server.url))
         for server in self.servers.values():
-            while not server.queue and server.hungry and (full := self._spilling(server, now)) is not None:
+            while not server.queue and (full := self._spilling(server, now)) is not None:
                 granted.append((self._take(server, full), server.url))
         return granted
 
@@ -192,8 +192,17 @@ class Router:
         return ticket
 
     def _spilling(self, server: Server, now: float) -> Server | None:
-        """From whose queue `server` may take a request: of the full ones that with the oldest trace in it."""
-        others = (other for other in self.servers.values() if not other.hungry and self._fits(server, other, now))
+        """From whose queue `server` may take a request: of the full ones that with the oldest trace in it.
+
+        A server on trial helps those that rest, and only them.
+        """
+        resting = server.rests_until is not None
+        others = (
+            other
+            for other in self.servers.values()
+            if (other.rests_until is not None if resting else server.hungry and not other.hungry)
+            and self._fits(server, other, now)
+        )
         return min(others, key=lambda other: other.queue[0], default=None)
 
     def _rest(self, server: Server, now: float, *, gone: bool) -> None:

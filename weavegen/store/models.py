@@ -288,7 +288,7 @@ class Candidate(Base):
 class ModelRead(Base):
     __tablename__ = "prompts"
     __table_args__ = {
-        "comment": "What the model read in a step: blocks 0 and 1, those from first_block to the one to be written, "
+        "comment": "What the model read in a step: blocks 0 and 1, those from first_block to the one to write, "
         "and what no block holds."
     }
 

@@ -61,6 +61,16 @@ class TraceRow:
     """`result` of what the agent returned, if it is text: for a game, won, drawn or lost."""
 
 
+def traces_by_server(conn: sa.Connection) -> dict[str, int]:
+    """How many running traces stick to each model server."""
+    rows = conn.execute(
+        sa.select(TRACES.c.server, sa.func.count())
+        .where(TRACES.c.status == m.TraceStatus.RUNNING, TRACES.c.server.is_not(None))
+        .group_by(TRACES.c.server)
+    )
+    return dict(rows.tuples().all())
+
+
 def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> list[JobRow]:
     """The latest jobs, newest first; or one. Raises UsageError if there is no such job."""
     rows = conn.execute(

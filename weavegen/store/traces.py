@@ -11,6 +11,7 @@ from weavegen.blocks import BlockType
 from weavegen.journal import Start
 from weavegen.settings import Settings, settings
 from weavegen.store import models as m
+from weavegen.store import reports
 from weavegen.store.models import TraceStatus
 
 JOBS, BOOTSTRAPS, TRACES, TICKS, EVENTS = map(m.table, (m.Job, m.Bootstrap, m.Trace, m.Tick, m.Event))
@@ -102,12 +103,7 @@ def settle(
     server = conn.execute(sa.select(TRACES.c.server).where(TRACES.c.id == trace_id)).scalar_one()
     if server in urls:
         return str(server)
-    counts = conn.execute(
-        sa.select(TRACES.c.server, sa.func.count())
-        .where(TRACES.c.status == TraceStatus.RUNNING, TRACES.c.server.is_not(None))
-        .group_by(TRACES.c.server)
-    )
-    server = choose(dict(counts.tuples().all()))
+    server = choose(reports.traces_by_server(conn))
     update(conn, trace_id, server=server)
     return server
 

@@ -1,0 +1,213 @@
+"""Whether the pool keeps its servers full, and what the death of one costs.
+
+Real PostgreSQL, Redis, workers and sandboxes; simulated servers with the pace of a real one (`--like`, see
+docs/simulation.md), so that the figures tell of the pool and not of a GPU that is not there. Their use of slots is
+read from an integral that they keep, not sampled.
+"""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sqlalchemy as sa
+from rich.console import Console
+
+from bench.bars import Figure, report, table
+from bench.long_trace import BOOTSTRAP
+from weavegen import config, enqueueing
+from weavegen.services import fleet
+from weavegen.store.jobs import Order
+from weavegen.store.session import engine, single
+
+LIKE = "h100-70b-tp4"
+SLOTS = 64
+TRACES = 64
+"""A server."""
+FIRST = 60.0
+"""Seconds after the last trace's start that are not counted."""
+COUNTED = 120.0
+AWAY = 30.0
+"""Seconds for which one of four servers is dead."""
+PATIENCE = 600.0
+"""Seconds for all traces to start."""
+
+
+@dataclass
+class Sim:
+    """A simulated server of `SLOTS` slots that can be killed and started again at the same address."""
+
+    folder: Path
+    name: str
+    port: int = 0
+    url: str = ""
+    process: "subprocess.Popen[bytes] | None" = field(default=None)
+
+    def start(self) -> None:
+        ready = self.folder / f"{self.name}.ready"
+        ready.unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "weavegen.sim", "--port", str(self.port), "--ready-file", str(ready)),
+                *("--like", LIKE, "--slots", str(SLOTS)),
+            ],
+        )
+        while not ready.exists():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"simulated server {self.name} exited with {self.process.returncode}")
+            time.sleep(0.05)
+        told = json.loads(ready.read_text())
+        self.port, self.url = told["port"], told["url"]
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def read(self, *names: str) -> list[float]:
+        """Values of its metrics."""
+        with urllib.request.urlopen(self.url.removesuffix("/v1") + "/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        found = {
+            line.partition("{")[0].partition(" ")[0]: line.rpartition(" ")[2] for line in lines if line[0] != "#"
+        }
+        return [float(found[name]) for name in names]
+
+
+def run(console: Console) -> list[Figure]:
+    """One server, then four, then four of which one dies."""
+    with fleet_of(1) as sims:
+        alone = saturation(console, sims)
+    with fleet_of(4) as sims:
+        four = saturation(console, sims)
+        kept = death(console, sims)
+    mean = statistics.fmean(four)
+    return [
+        Figure("slots in use, 1 server of 64, 64 traces", 100 * alone[0], "%", at_least=95),
+        Figure("slots in use, 4 servers of 64, 256 traces", 100 * mean, "%", at_least=90),
+        Figure(
+            "of these, the one furthest from the mean",
+            100 * max(abs(use / mean - 1) for use in four),
+            "%",
+            at_most=10,
+        ),
+        *kept,
+    ]
+
+
+@contextmanager
+def fleet_of(servers: int) -> Iterator[list[Sim]]:
+    """An installation of its own over so many simulated servers, and traces that have all started."""
+    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as home:
+        Path(home).chmod(0o755)
+        sims = [Sim(Path(home), str(number)) for number in range(servers)]
+        before = dict(os.environ)
+        try:
+            for sim in sims:
+                sim.start()
+            os.environ |= {
+                "WEAVEGEN_HOME": home,
+                "WEAVEGEN_MAX_ACTIVE": str(TRACES * servers),
+                "OPENAI_BASE_URL": ",".join(sim.url for sim in sims),
+            }
+            settings = config.load()
+            fleet.up(settings)
+            try:
+                start(TRACES * servers)
+                yield sims
+            finally:
+                engine().dispose()
+                engine.cache_clear()
+                single.cache_clear()
+                fleet.down(settings)
+        finally:
+            for sim in sims:
+                sim.kill()
+            os.environ.clear()
+            os.environ |= before
+
+
+def start(traces: int) -> None:
+    """Enqueue traces that never end by themselves, and wait until all of them write blocks of their own."""
+    job = enqueueing.submit([Order("notes.py", BOOTSTRAP)] * traces, seed=1, settings={}, check=False)
+    begun = sa.text("select count(*) from traces where job_id = :job and written > 0")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with engine().connect() as conn:
+            if conn.execute(begun, {"job": job}).scalar_one() == traces:
+                return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not all of {traces} traces began within {PATIENCE:.0f} s")
+        time.sleep(1)
+
+
+def saturation(console: Console, sims: Sequence[Sim]) -> list[float]:
+    """Mean part of each server's slots that was in use, from the end of the first minute on."""
+    time.sleep(FIRST)
+    names = ("sim:slot_seconds_total", "vllm:generation_tokens_total", "vllm:prefix_cache_queries_total")
+    names += ("vllm:prefix_cache_hits_total",)
+    before, began = [sim.read(*names) for sim in sims], time.monotonic()
+    waiting: list[list[float]] = [[] for _ in sims]
+    while time.monotonic() < began + COUNTED:
+        for seen, sim in zip(waiting, sims, strict=True):
+            seen += sim.read("vllm:num_requests_waiting")
+        time.sleep(1)
+    after, passed = [sim.read(*names) for sim in sims], time.monotonic() - began
+    spans = [[now - then for now, then in zip(*pair, strict=True)] for pair in zip(after, before, strict=True)]
+    uses = [span[0] / (passed * SLOTS) for span in spans]
+    rows = [
+        [number, 100 * use, statistics.fmean(seen), span[1] / passed, 100 * span[3] / span[2]]
+        for number, (use, seen, span) in enumerate(zip(uses, waiting, spans, strict=True), 1)
+    ]
+    columns = ("server", "slots in use, %", "waiting, mean", "tokens/s", "prefix hits, %")
+    console.print(table(f"\n{len(sims)} x {SLOTS} slots like {LIKE}, {TRACES * len(sims)} traces", columns, rows))
+    return uses
+
+
+def death(console: Console, sims: Sequence[Sim]) -> list[Figure]:
+    """Kill one server, start it again after a while, and see what became of traces and of the pace."""
+
+    def pace(seconds: float) -> float:
+        """Tokens a second that traces got, losers included."""
+        query = sa.text("select sum(sampled_tokens) from traces")
+        with engine().connect() as conn:
+            first, began = float(conn.execute(query).scalar_one()), time.monotonic()
+        time.sleep(seconds)
+        with engine().connect() as conn:
+            return (float(conn.execute(query).scalar_one()) - first) / (time.monotonic() - began)
+
+    before = pace(60)
+    sims[0].kill()
+    without = pace(AWAY)
+    sims[0].start()
+    time.sleep(AWAY)
+    after = pace(60)
+    with engine().connect() as conn:
+        failed = conn.execute(sa.text("select count(*) from traces where status = 'failed'")).scalar_one()
+    rows = [
+        ["before", before, ""],
+        ["one of four dead", without, without / before],
+        ["after", after, after / before],
+    ]
+    shown = [[name, rate, f"{part:.2f}" if part else ""] for name, rate, part in rows]
+    console.print(table(f"\nOne server of four killed for {AWAY:.0f} s", ("", "tokens/s", "of before"), shown))
+    return [
+        Figure("traces that failed as a server died", float(failed), "", at_most=0),
+        Figure("pace with three servers of four", 100 * without / before, "%", at_least=65),
+        Figure("pace after it came back", 100 * after / before, "%", at_least=95),
+    ]
+
+
+if __name__ == "__main__":
+    out = Console(highlight=False, width=120)
+    sys.exit(report(out, run(out)))

@@ -1,0 +1,188 @@
+"""How many prompt tokens a block costs on a real vLLM: our prompts, and those of the original's schedule.
+
+The same blocks and candidates are put to the same server in both ways: a request for continuations of the block's
+context, then one that asks about each candidate. The original's way: the last 60 blocks, a window that moves on
+with every block, and labels that are drawn anew whenever the context is rendered; prompts are texts. What the
+server computed is what it looked up in its prefix cache less what it found there, by its own counters.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import sqlalchemy as sa
+from rich.console import Console
+from tests.vllm.server import SCRIPT, Server
+
+from bench.bars import Figure, report, table
+from bench.long_trace import BOOTSTRAP
+from tasks.context import about, begun
+from weavegen import config, context, enqueueing, prompts
+from weavegen.blocks import BlockType
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Tokens, joined
+from weavegen.render import parse_trace, render_block, render_header
+from weavegen.services import fleet
+from weavegen.settings import Settings
+from weavegen.steps import Prompt
+from weavegen.store.jobs import Order
+from weavegen.store.session import engine, single
+
+FIRST, LAST = 90, 130
+"""Blocks of the trace that are measured: the window is full before, and falls twice meanwhile."""
+CANDIDATES = 4
+"""Asked about for each block: what the cascade begins with."""
+ORIGINAL_WINDOW = 60
+
+SETTINGS = Settings()
+
+
+@dataclass(frozen=True)
+class Written:
+    """A block that the model wrote, and what it was chosen from."""
+
+    index: int
+    type: BlockType
+    header: str
+    candidates: list[str]
+
+    @property
+    def asking(self) -> str:
+        return context.asked(Prompt(type=self.type, window=(0, 0), header=self.header), SETTINGS)
+
+    @property
+    def question(self) -> str:
+        return prompts.questions(self.type)[0]
+
+
+Reading = Callable[[ModelClient, Sequence[str], Written], str | Tokens]
+"""(client, rendered blocks, the block to write) -> what the model reads."""
+
+
+def run(console: Console) -> list[Figure]:
+    """Have a trace written, by the simulated model; then put its prompts to a real vLLM in both ways."""
+    texts, written = record()
+    subprocess.run(["bash", str(SCRIPT), "install"], check=True)
+    rows, computed = [], {}
+    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as folder:
+        subprocess.run(["bash", str(SCRIPT), "model", folder], check=True, capture_output=True)
+        for name, reading in (("the original's", original), ("ours", ours)):
+            server = Server(Path(folder), Path(folder) / f"{reading.__name__}.log", [])
+            try:
+                server.wait()
+                looked_up, hits, seconds = replay(server, reading, texts, written)
+            finally:
+                server.kill()
+            computed[name] = (looked_up - hits) / len(written)
+            rows.append([name, looked_up / len(written), computed[name], 100 * hits / looked_up, seconds])
+    columns = ("schedule", "prompt tokens", "computed", "hits, %", "seconds in all")
+    title = f"\nPrompt tokens per block on a real vLLM, {len(written)} blocks, {CANDIDATES} candidates each"
+    console.print(table(title, columns, rows))
+    ratio = computed["the original's"] / computed["ours"]
+    return [Figure("prompt tokens computed, original / ours", ratio, "x", at_least=3)]
+
+
+def record() -> tuple[list[str], list[Written]]:
+    """The rendered blocks of a trace, and those of them that are measured."""
+    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as home:
+        Path(home).chmod(0o755)
+        os.environ["WEAVEGEN_HOME"] = home
+        settings = config.load()
+        fleet.up(settings)
+        try:
+            job = enqueueing.submit([Order("notes.py", BOOTSTRAP)], seed=1, settings={"blocks": LAST}, check=False)
+            over = sa.text("select status = 'ended' from traces where job_id = :job")
+            while True:
+                time.sleep(0.5)
+                with engine().connect() as conn:
+                    if conn.execute(over, {"job": job}).scalar_one():
+                        break
+            with engine().connect() as conn:
+                texts = list(conn.execute(sa.text("select rendered from blocks order by index")).scalars())
+                sampled = conn.execute(
+                    sa.text(
+                        "select block_index, text from candidates c join blocks b on b.index = c.block_index "
+                        "and b.type = c.type where c.round = 0 order by c.block_index, c.position"
+                    )
+                ).all()
+        finally:
+            engine().dispose()
+            fleet.down(settings)
+            engine.cache_clear()
+            single.cache_clear()
+    candidates: dict[int, list[str]] = {}
+    for index, text in sampled:
+        candidates.setdefault(index, []).append(text)
+    blocks = parse_trace("".join(texts))
+    written = [
+        Written(index, blocks[index].type, render_header(blocks[index]), candidates[index][:CANDIDATES])
+        for index in range(FIRST, min(LAST, len(blocks)))
+        if index in candidates
+    ]
+    return texts, written
+
+
+def replay(
+    server: Server, reading: Reading, texts: Sequence[str], written: Sequence[Written]
+) -> tuple[int, int, float]:
+    """(prompt tokens looked up in the prefix cache, found there, seconds) for all the blocks."""
+    client = ModelClient(server.url, "EMPTY", None)
+    client.yes_no(["The question that finds out about the server. "])
+    begin(client, reading, texts, written[0])
+    before, began = server.metrics(), time.monotonic()
+    for block in written:
+        begin(client, reading, texts, block)
+    after, seconds = server.metrics(), time.monotonic() - began
+    client.close()
+    return after.queries - before.queries, after.hits - before.hits, seconds
+
+
+def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Written) -> None:
+    """The requests of one block: one token of a continuation, then the questions."""
+    prompt = reading(client, texts, block)
+    client.sample(
+        begun(client, prompt, "", ""),
+        n=1,
+        max_tokens=1,
+        temperature=1,
+        top_k=0,
+        repetition_penalty=1,
+        seed=1,
+        stop=(),
+    )
+    client.yes_no([about(client, prompt, "", text, block.question, None, False) for text in block.candidates])
+
+
+def ours(client: ModelClient, texts: Sequence[str], block: Written) -> str | Tokens:
+    """What the model reads now: as tasks/context.py puts it together."""
+    first, end = context.window(block.index, SETTINGS)
+    pieces = [client.piece(SETTINGS.prompt_open + texts[0], begins=True)]
+    pieces += [client.piece(text) for text in (*texts[1 : context.PINNED], *texts[first:end])]
+    return joined([*pieces, client.piece(block.asking)])
+
+
+def original(client: ModelClient, texts: Sequence[str], block: Written) -> str | Tokens:
+    """What weave-agent's model reads."""
+    chance = random.Random(block.index)
+    first = max(context.PINNED, block.index - ORIGINAL_WINDOW)
+    tail = []
+    for one in parse_trace("".join(texts))[first : block.index]:
+        if one.label is not None:
+            yes = one.label.probability if one.label.answer else 1 - one.label.probability
+            answer = chance.random() < yes
+            label = msgspec.structs.replace(one.label, answer=answer, probability=yes if answer else 1 - yes)
+            one = msgspec.structs.replace(one, label=label)
+        tail.append(render_block(one))
+    return "".join([SETTINGS.prompt_open, *texts[: context.PINNED], *tail, block.asking])
+
+
+if __name__ == "__main__":
+    out = Console(highlight=False, width=120)
+    sys.exit(report(out, run(out)))

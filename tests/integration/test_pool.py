@@ -1,0 +1,168 @@
+"""The pool over simulated servers of its own: processes that are killed and come back, threads that ask."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from weavegen.errors import ModelError, Unserved
+from weavegen.pool import pool as pools
+from weavegen.pool.client import ModelClient
+from weavegen.pool.pool import Pool
+from weavegen.pool.survey import survey
+
+PROMPT = "<s> [INST] # a trace [/INST]\n#startblock type: action\ndef action_"
+
+
+class Sim:
+    """A simulated server that can be killed and started again on the same port."""
+
+    def __init__(self, folder: Path, name: str, *options: str) -> None:
+        self._ready, self._options, self.port = folder / name, options, 0
+        self.start()
+
+    def start(self) -> None:
+        self._ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "weavegen.sim", "--ready-file", str(self._ready), *self._options]
+        self.process = subprocess.Popen([*command, "--port", str(self.port)])
+        while not self._ready.exists():
+            assert self.process.poll() is None
+            time.sleep(0.02)
+        told = json.loads(self._ready.read_text())
+        self.url, self.port = told["url"], told["port"]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def sims(tmp_path: Path) -> Iterator[list[Sim]]:
+    found = [Sim(tmp_path, name, "--inter-token", "3", "--slots", "16") for name in ("a", "b")]
+    yield found
+    for sim in found:
+        sim.kill()
+
+
+@pytest.fixture
+def pool(sims: list[Sim]) -> Iterator[Pool]:
+    made = Pool([sim.url for sim in sims], "EMPTY", None, timeout=20)
+    yield made
+    made.close()
+
+
+def ask(pool: Pool, trace: int, home: str, n: int = 4) -> str:
+    """URL of the server that answered."""
+
+    def call(client: ModelClient) -> str:
+        answer = client.sample(
+            PROMPT, n=n, max_tokens=40, temperature=1, top_k=50, repetition_penalty=1, seed=trace, stop=("#end",)
+        )
+        assert len(answer.continuations) == n
+        return client.base_url
+
+    return pool.with_server(trace, home, n, call)
+
+
+def test_traces_spread_and_stay(pool: Pool, sims: list[Sim]) -> None:
+    homes: Counter[str] = Counter()
+    for _ in range(8):
+        homes[pool.home(homes)] += 1
+    assert list(homes.values()) == [4, 4]
+    assert {ask(pool, 1, sims[1].url) for _ in range(5)} == {sims[1].url}
+
+
+def test_a_server_is_killed_and_comes_back(pool: Pool, sims: list[Sim]) -> None:
+    stop = threading.Event()
+    answered: list[tuple[float, int, str]] = []
+
+    def trace(number: int) -> None:
+        while not stop.is_set():
+            url = ask(pool, number, sims[number % 2].url)
+            answered.append((time.monotonic(), number, url))
+
+    with ThreadPoolExecutor(12) as threads:
+        futures = [threads.submit(trace, number) for number in range(12)]
+        time.sleep(2)
+        sims[0].kill()
+        killed = time.monotonic()
+        time.sleep(3)
+        sims[0].start()
+        started = time.monotonic()
+        deadline = started + 60
+        while (
+            not any(at > started and url == sims[0].url for at, _, url in answered) and time.monotonic() < deadline
+        ):
+            time.sleep(0.1)
+        time.sleep(1)
+        stop.set()
+        for future in futures:
+            future.result()  # nobody was told of it
+    meanwhile = [(number, url) for at, number, url in answered if killed < at < started]
+    assert {url for _, url in meanwhile} == {sims[1].url}
+    assert {number for number, _ in meanwhile} >= {0, 2, 4}  # homeless traces went on
+    late = [url for at, number, url in answered if at > started and number % 2 == 0]
+    assert sims[0].url in late
+
+
+def test_what_is_final_is_not_tried_again(pool: Pool, sims: list[Sim]) -> None:
+    calls = []
+
+    def call(client: ModelClient) -> None:
+        calls.append(client.base_url)
+        client.sample(
+            "word " * 200_000, n=1, max_tokens=9, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=()
+        )
+
+    with pytest.raises(ModelError, match="maximum context length"):
+        pool.with_server(1, sims[0].url, 1, call)
+    assert calls == [sims[0].url]
+
+
+def test_where_no_server_is_in_use_requests_wait(
+    pool: Pool, sims: list[Sim], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "PATIENCE", 1.0)
+    for sim in sims:
+        sim.kill()
+    with pytest.raises(Unserved, match="no server is in use"):
+        ask(pool, 1, sims[0].url)
+    monkeypatch.setattr(pools, "PATIENCE", 60.0)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(ask, pool, 1, sims[0].url)
+        sims[1].start()
+        assert waiting.result(30) == sims[1].url
+
+
+def test_a_survey(sims: list[Sim]) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        client = ModelClient(sims[0].url, "EMPTY", None)
+        busy = threads.submit(
+            client.sample,
+            PROMPT,
+            n=64,
+            max_tokens=300,
+            temperature=1,
+            top_k=0,
+            repetition_penalty=1,
+            seed=1,
+            stop=(),
+        )
+        sims[1].kill()
+        one, two = survey([sim.url for sim in sims], "EMPTY", 0.5)
+        busy.result()
+        client.close()
+    assert (two.state, two.running) == ("away", None)
+    assert "no connection" in str(two.why)
+    assert one.model == "weavegen-sim"
+    assert one.state in ("up", "full")
+    assert one.running is not None
+    assert one.generated_rate is not None
+    assert 0 <= (one.prefix_hits or 0) <= 1
