@@ -217,7 +217,8 @@ def test_metrics_have_the_names_of_vllm(url: str, client: ModelClient) -> None:
     after = metrics()
     queried = after["vllm:prefix_cache_queries_total"] - before["vllm:prefix_cache_queries_total"]
     assert queried > 1000
-    assert after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"] == queried
+    hits = after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"]
+    assert queried - 3 * 17 <= hits < queried  # whole blocks of 16 tokens, and never the last token
     assert after["vllm:generation_tokens_total"] > before["vllm:generation_tokens_total"]
     assert after["vllm:num_requests_waiting"] == after["vllm:kv_cache_usage_perc"] == 0
 

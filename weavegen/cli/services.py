@@ -15,7 +15,12 @@ from weavegen.cli.jobs import watch
 def up(
     sim: Annotated[bool, typer.Option(help="Start the simulated model where OPENAI_BASE_URL is not set.")] = True,
     sim_port: Annotated[int | None, typer.Option(help="Its port; a free one by default.")] = None,
-    threads: Annotated[int, typer.Option(help="Requests to the model at a time.")] = 16,
+    sim_options: Annotated[
+        str, typer.Option(help='Its other options, as `weavegen sim` takes them: "--like h100-8b --slots 128".')
+    ] = "",
+    threads: Annotated[
+        int, typer.Option(help="Requests to the model at a time; give at least the number of active traces.")
+    ] = 256,
     json: Json = False,
 ) -> None:
     """Start the database, the broker, the workers and, without OPENAI_BASE_URL, the simulated model.
@@ -25,8 +30,11 @@ def up(
     Example: weavegen up
     """
     from weavegen.services import fleet
+    from weavegen.sim.options import split
 
-    parts = fleet.up(configuration.load(), model_threads=threads, sim=sim, sim_port=sim_port)
+    parts = fleet.up(
+        configuration.load(), model_threads=threads, sim=sim, sim_port=sim_port, sim_options=split(sim_options)
+    )
     if json:
         print_json(parts)
         return
@@ -73,14 +81,45 @@ def doctor(json: Json = False) -> None:
 @app.command()
 def sim(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for a free one.")] = 8017,
+    like: Annotated[str | None, typer.Option(help="Take the figures of a server by name.", metavar="NAME")] = None,
+    slots: Annotated[int | None, typer.Option(help="Sequences that run at once.")] = None,
+    inter_token: Annotated[float | None, typer.Option(help="Milliseconds of a step.")] = None,
+    per_sequence: Annotated[float | None, typer.Option(help="Milliseconds more for each sequence.")] = None,
+    per_context: Annotated[
+        float | None, typer.Option(help="Milliseconds more for 1,000 tokens of context.")
+    ] = None,
+    prefill: Annotated[float | None, typer.Option(help="Prompt tokens a second; 0: no time.")] = None,
+    step_tokens: Annotated[int | None, typer.Option(help="Tokens of one step at most.")] = None,
+    cache_tokens: Annotated[int | None, typer.Option(help="Size of the KV cache.")] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="Tokens of a sequence at most.")] = None,
+    scheduling_policy: Annotated[str | None, typer.Option(help="priority (default) or fcfs.")] = None,
+    prefix_cache: Annotated[bool, typer.Option(help="Whether prompts that begin alike share work.")] = True,
+    plain: Annotated[bool, typer.Option(help="Play a server without vLLM's extras.")] = False,
 ) -> None:
     """Serve the SIMULATED model in the foreground: vLLM's API, scripted texts, no GPU.
 
-    Example: weavegen sim --port 8017
+    It takes no time, unless it is given a pace; docs/simulation.md explains the figures. They are those of
+    h100-8b, h200-8b, h100-70b-tp4 or h200-70b-tp4 with --like; other options go before them.
+
+    Example: weavegen sim --port 8017 --like h100-8b --slots 128
     """
+    from weavegen.sim import parameters
     from weavegen.sim.server import serve
 
-    serve(port)
+    load = parameters.load(
+        like,
+        slots=slots,
+        inter_token=inter_token,
+        per_sequence=per_sequence,
+        per_context=per_context,
+        prefill=prefill,
+        step_tokens=step_tokens,
+        cache_tokens=cache_tokens,
+        max_model_len=max_model_len,
+        scheduling_policy=scheduling_policy,
+        prefix_cache=prefix_cache,
+    )
+    serve(port, load=load, plain=plain)
 
 
 @app.command()

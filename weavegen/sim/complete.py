@@ -4,45 +4,85 @@ import math
 import random
 import secrets
 import time
+from dataclasses import dataclass
 from functools import lru_cache
 
-from weavegen.sim import MODEL, protocol, tokenizer
+from weavegen.sim import MODEL, batch, protocol, tokenizer
+from weavegen.sim.cache import Prompt
 from weavegen.sim.load import Engine
+from weavegen.sim.parameters import Load
 from weavegen.sim.policies import answer, write
 from weavegen.sim.policies.situation import Situation, asked, read
 from weavegen.sim.protocol import BadRequest, Choice, CompletionRequest, Logprobs
 
-MAX_MODEL_LEN = 131_072
+MAX_MODEL_LEN = Load.max_model_len
+"""Where no other is given."""
 MAX_STOPS = 4
 MAX_LOGPROBS = 20
 MAX_IDS = 128
 _UNLIKELY = -25.0
 """Logprob of every token that the simulated distribution does not name."""
+_BOS = tokenizer.pack([tokenizer.BOS])
 _SPELLINGS = {True: ("Yes", " Yes", "yes", "YES"), False: ("No", " No", "no", "NO")}
 _SHARES = (0.9, 0.06, 0.03, 0.01)
 _OTHER = {tokenizer.single(word): share for word, share in (("It", 0.5), ("The", 0.3), ("I", 0.2))}
 _OTHER_MASS = 0.01
 
 
-def texts(request: CompletionRequest) -> list[str]:
-    """The prompts as text."""
+@dataclass(frozen=True)
+class _Prompt:
+    text: str
+    tokens: Prompt
+
+
+def _prompts(request: CompletionRequest) -> list[_Prompt]:
+    """The request's prompts, as text and as tokens."""
     prompt = request.prompt
     if prompt is None or prompt == "" or prompt == []:
         raise BadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
-    if isinstance(prompt, str):
-        return [prompt]
-    if all(isinstance(item, int) for item in prompt):
-        prompt = [[item for item in prompt if isinstance(item, int)]]
+    items = [prompt] if isinstance(prompt, str) else prompt
+    if len({type(item) for item in items}) > 1:
+        raise BadRequest("prompt must be a text, token ids, or several of one of these.", param="prompt")
+    ids = [item for item in items if isinstance(item, int)]
     try:
         return [
-            item if isinstance(item, str) else tokenizer.decode([item] if isinstance(item, int) else item)
-            for item in prompt
+            _prompt(item, request.add_special_tokens)
+            for item in ([ids] if ids else items)
+            if not isinstance(item, int)
         ]
     except IndexError as error:
         raise BadRequest(f"Token id {error} is out of vocabulary", param="prompt") from None
 
 
-def check(request: CompletionRequest) -> None:
+def _prompt(item: str | list[int], special: bool) -> _Prompt:
+    if isinstance(item, str):
+        text, data = item, (_BOS if special else b"") + tokenizer.packed(item)
+    else:
+        data = tokenizer.pack(item)
+        text = tokenizer.decode_packed(data)
+    if not data:
+        raise BadRequest("The decoder prompt cannot be empty", param="prompt")
+    return _Prompt(text, Prompt(data))
+
+
+def _room(tokens: int, request: CompletionRequest, load: Load) -> int:
+    """Tokens that a prompt leaves for its continuation, as far as the request wants them."""
+    room = load.max_model_len - tokens
+    if room < 0:
+        message = (
+            f"This model's maximum context length is {load.max_model_len} tokens. However, your prompt contains "
+            f"{tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the "
+            f"length of the input prompt. (parameter=input_tokens, value={tokens})"
+        )
+        raise BadRequest(message, param="input_tokens")
+    if room == 0:
+        raise BadRequest(
+            "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)", param="max_tokens"
+        )
+    return min(room, 16 if request.max_tokens is None else request.max_tokens)
+
+
+def check(request: CompletionRequest, load: Load | None = None) -> None:
     """Refuse what vLLM refuses, in its words."""
     if request.model not in (None, MODEL):
         message = f"The model `{request.model}` does not exist. Valid aliases: {MODEL}."
@@ -53,6 +93,9 @@ def check(request: CompletionRequest) -> None:
         raise BadRequest(f"n must be at least 1, got {request.n}.", param="n")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise BadRequest(f"max_tokens must be at least 1, got {request.max_tokens}.", param="max_tokens")
+    if request.priority and load is not None and load.scheduling_policy != "priority":
+        message = f"Got priority {request.priority} but Priority scheduling is not enabled."
+        raise BadRequest(message, param="priority")
     ids = request.logprob_token_ids
     if ids and request.logprobs is None:
         message = "when using `logprob_token_ids`, `logprobs` must be set."
@@ -71,67 +114,70 @@ def check(request: CompletionRequest) -> None:
         raise BadRequest(message + str(MAX_LOGPROBS), param="logprobs")
 
 
+def without_extras(request: CompletionRequest) -> None:
+    """The request as a server takes it that knows OpenAI's fields alone: what it refuses, and what it ignores."""
+    if isinstance(request.prompt, list) and any(not isinstance(item, str) for item in request.prompt):
+        raise BadRequest("prompt: token ids are not supported, send text", param="prompt")
+    if request.logprob_token_ids is not None:
+        message = "Unrecognized request argument supplied: logprob_token_ids"
+        raise BadRequest(message, param="logprob_token_ids")
+    request.return_token_ids = request.return_tokens_as_token_ids = None
+    request.add_special_tokens, request.include_stop_str_in_output, request.priority = True, False, 0
+
+
 def complete(
     request: CompletionRequest, engine: Engine
-) -> tuple[protocol.CompletionResponse, list[tuple[int, int]]]:
-    """The response, and (prompt tokens to compute, tokens generated) of each sequence."""
-    check(request)
+) -> tuple[protocol.CompletionResponse, list[batch.Sequence]]:
+    """The response, and the sequences that the engine has to work through before it is sent."""
+    check(request, engine.load)
     seed = secrets.randbits(62) if request.seed is None else request.seed
-    most = 16 if request.max_tokens is None else request.max_tokens
     choices: list[Choice] = []
-    work: list[tuple[int, int]] = []
-    prompt_tokens = 0
-    for prompt in texts(request):
-        total, cached = engine.prompt(prompt)
-        if total + most > MAX_MODEL_LEN:
-            message = (
-                f"This model's maximum context length is {MAX_MODEL_LEN} tokens. However, you requested {most} "
-                f"output tokens and your prompt contains {total} input tokens."
-            )
-            raise BadRequest(message, param="input_tokens")
-        prompt_tokens += total
-        situation = read(prompt)
+    work: list[batch.Sequence] = []
+    prompts = _prompts(request)
+    rooms = [_room(prompt.tokens.tokens, request, engine.load) for prompt in prompts]
+    generated = 0
+    for prompt, most in zip(prompts, rooms, strict=True):
+        situation = read(prompt.text)
         if situation.question is None and most == 1 and request.logprobs is not None:
             situation = asked(situation)  # only the evaluator asks for the odds of a single token
         for number in range(request.n):
             if situation.question is not None:
-                choice, generated = _answer(request, situation, len(choices), seed + number)
+                choice, ids = _answer(request, situation, len(choices), seed + number)
             else:
-                choice, generated = _write(request, situation, len(choices), most, seed, number)
+                choice, ids = _write(request, situation, len(choices), most, seed, number)
             if request.return_token_ids:
-                choice.prompt_token_ids = tokenizer.encode(prompt)
+                choice.token_ids = list(ids)
+                choice.prompt_token_ids = tokenizer.unpack(prompt.tokens.data)
             choices.append(choice)
-            work.append((total - cached if number == 0 else 0, generated))
-    generated = sum(count for _, count in work)
-    _count(engine, choices, generated)
+            generated += len(ids)
+            output = tokenizer.pack(ids)
+            work.append(batch.Sequence(prompt.tokens, output, choice.finish_reason, request.priority))
+    prompt_tokens = sum(prompt.tokens.tokens for prompt in prompts)
     usage = protocol.Usage(
         prompt_tokens=prompt_tokens, total_tokens=prompt_tokens + generated, completion_tokens=generated
     )
-    return (
-        protocol.CompletionResponse(
-            id=f"cmpl-{secrets.token_hex(8)}", created=int(time.time()), choices=choices, usage=usage
-        ),
-        work,
+    response = protocol.CompletionResponse(
+        id=f"cmpl-{secrets.token_hex(8)}", created=int(time.time()), choices=choices, usage=usage
     )
+    return response, work
 
 
-def _count(engine: Engine, choices: list[Choice], generated: int) -> None:
-    engine.metrics.generation_tokens += generated
-    stopped = sum(choice.finish_reason == "stop" for choice in choices)
-    engine.metrics.stopped += stopped
-    engine.metrics.length += len(choices) - stopped
+def tell_cached(response: protocol.CompletionResponse, work: list[batch.Sequence], n: int) -> None:
+    """Put into a response how much of the prompt was cached: like vLLM, of the last prompt alone."""
+    response.usage.prompt_tokens_details = protocol.TokensDetails(work[-n].cached)
 
 
 def _write(
     request: CompletionRequest, situation: Situation, index: int, most: int, seed: int, number: int
-) -> tuple[Choice, int]:
+) -> tuple[Choice, tuple[int, ...]]:
     text, ids, finish, reason = cut(write(situation, seed, number), request.stop or (), most)
     told = None
     if request.logprobs is not None:
         others = dict.fromkeys(request.logprob_token_ids or (), _UNLIKELY)
         told = _told(request, ids, [{token: _fluency(token)} | others for token in ids])
-    kept = list(ids) if request.return_token_ids else None
-    return Choice(index, text, told, finish, reason, kept), len(ids)
+    if request.include_stop_str_in_output:
+        text += reason or ""
+    return Choice(index, text, told, finish, reason), ids
 
 
 def cut(
@@ -161,7 +207,9 @@ def _fluency(token: int) -> float:
 # ---------------------------------------------------------------------------------------------- yes/no
 
 
-def _answer(request: CompletionRequest, situation: Situation, index: int, seed: int) -> tuple[Choice, int]:
+def _answer(
+    request: CompletionRequest, situation: Situation, index: int, seed: int
+) -> tuple[Choice, tuple[int, ...]]:
     likely = distribution(answer(situation))
     if request.temperature is not None and request.temperature < 1e-5:
         token = max(likely, key=likely.__getitem__)
@@ -176,9 +224,8 @@ def _answer(request: CompletionRequest, situation: Situation, index: int, seed: 
             best = sorted(likely, key=likely.__getitem__, reverse=True)[: request.logprobs]
             top = {number: likely[number] for number in (token, *best)}
         told = _told(request, (token,), [top])
-    kept = [token] if request.return_token_ids else None
     finish = "length" if request.max_tokens in (None, 1) else "stop"
-    return Choice(index, tokenizer.token_text(token), told, finish, None, kept), 1
+    return Choice(index, tokenizer.token_text(token), told, finish, None), (token,)
 
 
 def distribution(yes: float) -> dict[int, float]:

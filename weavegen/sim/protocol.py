@@ -20,12 +20,17 @@ class CompletionRequest(msgspec.Struct):
 
     prompt: str | list[str | int | list[int]] | None = None
     """Text or token ids, one prompt or several."""
+    add_special_tokens: bool = True
+    """Whether a token that begins the text is put in front of a prompt that is text."""
+    priority: int = 0
+    """Lower: earlier."""
     model: str | None = None
     n: int = 1
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    include_stop_str_in_output: bool = False
     logprobs: int | None = None
     logprob_token_ids: list[int] | None = None
     return_token_ids: bool | None = None
@@ -59,17 +64,21 @@ class Choice(msgspec.Struct):
     logprobs: Logprobs | None
     finish_reason: str
     stop_reason: str | None
-    token_ids: list[int] | None
+    token_ids: list[int] | None = None
     prompt_logprobs: None = None
     prompt_token_ids: list[int] | None = None
     routed_experts: None = None
+
+
+class TokensDetails(msgspec.Struct):
+    cached_tokens: int
 
 
 class Usage(msgspec.Struct):
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int
-    prompt_tokens_details: None = None
+    prompt_tokens_details: TokensDetails | None = None
     completion_tokens_details: None = None
 
 

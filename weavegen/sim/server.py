@@ -1,5 +1,6 @@
 """The HTTP side of the simulation: vLLM's routes, faults, and how the server is started."""
 
+import asyncio
 import json
 import logging
 import os
@@ -7,7 +8,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +24,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weavegen.errors import UsageError
 from weavegen.sim import MODEL, SERVER, complete, protocol, tokenizer
-from weavegen.sim.load import Engine, Faults, Load
+from weavegen.sim.batch import Sequence
+from weavegen.sim.load import Engine
+from weavegen.sim.parameters import Faults, Load
 
 logger = logging.getLogger(__name__)
 
@@ -57,25 +60,55 @@ class _Protocol(HttpToolsProtocol):
             connection.transport.abort()
 
 
+_SLOW = 10
+"""How many times as long a slow answer takes."""
+
+
+class _Gone(Exception):
+    """The client hung up: nobody reads the answer."""
+
+
 class _Api:
     """The routes. One instance per application."""
 
-    def __init__(self, load: Load, faults: Faults, chance: random.Random) -> None:
+    def __init__(self, load: Load, faults: Faults, chance: random.Random, *, plain: bool) -> None:
         self.engine = Engine(load)
         self.faults = faults.check()
         self._chance = chance
+        self._plain = plain
         self._started = int(time.time())
 
     async def completions(self, request: Request) -> Response:
         body = await request.body()
-        if (fault := self.faults.draw(self._chance)) is not None:
+        fault = self.faults.draw(self._chance)
+        if fault is not None and fault not in ("truncate", "slow"):
             return await self._spoil(fault, request)
-        response, work = complete.complete(_read_completion(body), self.engine)
-        await self.engine.work(work)
-        return _json(response)
+        began = time.monotonic()
+        asked = _read_completion(body)
+        if self._plain:
+            complete.without_extras(asked)
+        response, work = complete.complete(asked, self.engine)
+        try:
+            await self._work(work, request)
+            if fault == "slow":
+                await _unless_gone(asyncio.sleep((_SLOW - 1) * (time.monotonic() - began)), request)
+        except _Gone:
+            return Response(status_code=499)
+        if not self._plain:
+            complete.tell_cached(response, work, asked.n)
+        answer = _encode(response)
+        return Response(
+            answer[: len(answer) // 2] if fault == "truncate" else answer, media_type="application/json"
+        )
+
+    async def _work(self, work: list[Sequence], request: Request) -> None:
+        """Take the engine's time. Raises _Gone, and frees what was taken, if the client hangs up."""
+        if self.engine.load.instant:
+            self.engine.at_once(work)
+        else:
+            await _unless_gone(self.engine.work(work), request)
 
     async def _spoil(self, fault: str, request: Request) -> Response:
-        self.engine.metrics.aborted += 1
         if fault == "http_500":
             return _json(protocol.error_body("simulated fault: EngineCore encountered an issue", 500), 500)
         if fault == "http_429":
@@ -84,17 +117,17 @@ class _Api:
             return Response(b'{"id": "cmpl-simulated-fault", "choi\xff', media_type="application/json")
         if fault == "reset" and request.client is not None:
             _Protocol.cut((request.client.host, request.client.port))
-        while (await request.receive())["type"] != "http.disconnect":
-            continue
+        await _hung_up(request)
+        self.engine.batch.counters.finished["abort"] += 1
         return Response(status_code=499)  # nobody reads it
 
     async def tokenize(self, request: Request) -> Response:
         asked = _read_tokenize(await request.body())
         ids = tokenizer.encode(asked.prompt)
         if asked.add_special_tokens:
-            ids = [tokenizer.single("<s>"), *ids]
+            ids = [tokenizer.BOS, *ids]
         names = [tokenizer.token_text(number) for number in ids] if asked.return_token_strs else None
-        return _json(protocol.TokenizeResponse(len(ids), complete.MAX_MODEL_LEN, ids, names))
+        return _json(protocol.TokenizeResponse(len(ids), self.engine.load.max_model_len, ids, names))
 
     async def detokenize(self, request: Request) -> Response:
         asked = _read_detokenize(await request.body())
@@ -105,14 +138,15 @@ class _Api:
 
     async def models(self, request: Request) -> Response:
         card = {"id": MODEL, "object": "model", "created": self._started, "owned_by": SERVER, "root": MODEL}
-        card |= {"parent": None, "max_model_len": complete.MAX_MODEL_LEN, "permission": []}
+        if not self._plain:
+            card |= {"parent": None, "max_model_len": self.engine.load.max_model_len, "permission": []}
         return _json({"object": "list", "data": [card]})
 
     async def health(self, request: Request) -> Response:
         return Response()
 
     async def metrics(self, request: Request) -> Response:
-        return PlainTextResponse(self.engine.metrics.text())
+        return PlainTextResponse(self.engine.metrics())
 
     async def set_faults(self, request: Request) -> Response:
         """POST replaces all rates (those not named become 0); both methods answer with the present ones."""
@@ -122,6 +156,25 @@ class _Api:
             except UsageError as error:
                 raise protocol.BadRequest(str(error)) from None
         return _json(asdict(self.faults))
+
+
+async def _hung_up(request: Request) -> None:
+    """Wait until the client hangs up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _unless_gone(work: Coroutine[Any, Any, None], request: Request) -> None:
+    """Wait for `work`. Raises _Gone, and cancels it, if the client hangs up first."""
+    job, gone = asyncio.create_task(work), asyncio.create_task(_hung_up(request))
+    try:
+        await asyncio.wait({job, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            raise _Gone
+        job.result()
+    finally:
+        job.cancel()
+        gone.cancel()
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -141,11 +194,16 @@ def app(
     load: Load | None = None,
     faults: Faults | None = None,
     *,
+    plain: bool = False,
     seed: int = 0,
     ready: Callable[[], None] | None = None,
 ) -> Starlette:
-    """The simulation as an ASGI application. `seed` decides which requests the faults strike."""
-    api = _Api(load or Load(), faults or Faults(), random.Random(seed))
+    """The simulation as an ASGI application. `seed` decides which requests the faults strike.
+
+    `plain`: as a server without vLLM's extras, that is without `/tokenize`, `/detokenize`, `/metrics`, prompts of
+    token ids and `logprob_token_ids`.
+    """
+    api = _Api(load or Load(), faults or Faults(), random.Random(seed), plain=plain)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -156,12 +214,15 @@ def app(
     routes: list[tuple[str, Callable[[Request], Awaitable[Response]], list[str]]] = [
         ("/v1/completions", api.completions, ["POST"]),
         ("/v1/models", api.models, ["GET"]),
-        ("/tokenize", api.tokenize, ["POST"]),
-        ("/detokenize", api.detokenize, ["POST"]),
         ("/health", api.health, ["GET"]),
-        ("/metrics", api.metrics, ["GET"]),
         ("/sim/faults", api.set_faults, ["GET", "POST"]),
     ]
+    if not plain:
+        routes += [
+            ("/tokenize", api.tokenize, ["POST"]),
+            ("/detokenize", api.detokenize, ["POST"]),
+            ("/metrics", api.metrics, ["GET"]),
+        ]
     return Starlette(
         routes=[Route(path, endpoint, methods=methods) for path, endpoint, methods in routes],
         exception_handlers={protocol.BadRequest: _refuse, msgspec.MsgspecError: _unreadable},
@@ -175,6 +236,7 @@ def serve(
     *,
     load: Load | None = None,
     faults: Faults | None = None,
+    plain: bool = False,
     seed: int = 0,
     ready_file: Path | None = None,
 ) -> None:
@@ -187,14 +249,14 @@ def serve(
     url = f"http://{host}:{port}/v1"
 
     def ready() -> None:
-        logger.info("%s at %s: %s", MODEL, url, SERVER)
+        logger.info("%s at %s: %s; %s", MODEL, url, SERVER, load or Load())
         if ready_file is not None:
             part = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
             part.write_text(json.dumps({"url": url, "port": port, "pid": os.getpid()}))
             part.replace(ready_file)
 
     config = uvicorn.Config(
-        app(load, faults, seed=seed, ready=ready),
+        app(load, faults, plain=plain, seed=seed, ready=ready),
         http=_Protocol,
         ws="none",
         lifespan="on",

@@ -7,12 +7,13 @@ Python come to about 3 characters a token; whatever the vocabulary lacks is spel
 import itertools
 import re
 import string
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 _BYTES = 256
 _CHUNK = 4096
-"""Texts are cut here every so many characters, so that long prompts with a common beginning share work."""
+"""Texts are cut every so many characters, packed ids every so many bytes: prompts that begin alike share work."""
 
 _SPECIAL = ("<s>", "</s>", "[INST]", "[/INST]", "#startblock type: ", "#endblock")
 _COMMON = """
@@ -66,6 +67,7 @@ def _vocabulary() -> dict[str, int]:
 
 _IDS = _vocabulary()
 _TEXTS = [*("" for _ in range(_BYTES)), *_IDS]
+_SPELLED = [*(bytes([byte]) for byte in range(_BYTES)), *(text.encode() for text in _IDS)]
 SIZE = len(_TEXTS)
 """Ids are below this."""
 
@@ -83,14 +85,9 @@ def _encode_piece(piece: str) -> tuple[int, ...]:
     return tuple(piece.encode("utf-8", "surrogatepass"))
 
 
-@lru_cache(maxsize=1024)
-def _encode_chunk(chunk: str) -> tuple[int, ...]:
-    return tuple(number for piece in _PIECE.findall(chunk) for number in _encode_piece(piece))
-
-
-@lru_cache(maxsize=8192)
-def _count_chunk(chunk: str) -> int:
-    return sum(len(_encode_piece(piece)) for piece in _PIECE.findall(chunk))
+@lru_cache(maxsize=4096)
+def _pack_chunk(chunk: str) -> bytes:
+    return pack([number for piece in _PIECE.findall(chunk) for number in _encode_piece(piece)])
 
 
 def chunks(text: str) -> list[str]:
@@ -98,29 +95,56 @@ def chunks(text: str) -> list[str]:
     return [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
 
 
+def packed(text: str) -> bytes:
+    """Ids of `text`, packed. Texts with a common beginning share the work."""
+    return b"".join([_pack_chunk(chunk) for chunk in chunks(text)])
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Ids as machine integers of 4 bytes. IndexError: no such id."""
+    try:
+        return array("i", ids).tobytes()
+    except OverflowError:
+        raise IndexError(next(number for number in ids if not 0 <= number < SIZE)) from None
+
+
+def unpack(data: bytes) -> list[int]:
+    """What `pack` was given."""
+    return memoryview(data).cast("i").tolist()
+
+
 def encode(text: str) -> list[int]:
     """Ids of `text`."""
-    return [number for chunk in chunks(text) for number in _encode_chunk(chunk)]
+    return unpack(packed(text))
 
 
-def count_chunk(chunk: str) -> int:
-    """Tokens of one of `chunks`."""
-    return _count_chunk(chunk)
-
-
-def decode(ids: Iterable[int]) -> str:
+def decode(ids: Sequence[int]) -> str:
     """The text of `ids`; bytes that are no UTF-8 become replacement characters. IndexError: no such id."""
-    parts: list[bytes] = []
-    for number in ids:
-        if number < 0:
-            raise IndexError(number)
-        parts.append(bytes([number]) if number < _BYTES else _TEXTS[number].encode("utf-8", "surrogatepass"))
+    return decode_packed(pack(ids))
+
+
+def decode_packed(data: bytes) -> str:
+    """The text of packed ids, as `decode` gives it. Prompts with a common beginning share the work."""
+    parts = [_spell(data[start : start + _CHUNK]) for start in range(0, len(data), _CHUNK)]
     return b"".join(parts).decode("utf-8", "replace")
+
+
+@lru_cache(maxsize=4096)
+def _spell(data: bytes) -> bytes:
+    """The bytes that packed ids stand for."""
+    ids = unpack(data)
+    if min(ids) < 0 or max(ids) >= SIZE:
+        raise IndexError(next(number for number in ids if not 0 <= number < SIZE))
+    return b"".join([_SPELLED[number] for number in ids])
 
 
 def token_text(number: int) -> str:
     """The text of one token."""
     return _TEXTS[number] or bytes([number]).decode("utf-8", "replace")
+
+
+BOS = _IDS["<s>"]
+"""Stands in front of every text that is a prompt, unless the request forbids it."""
 
 
 def single(text: str) -> int:

@@ -1,0 +1,145 @@
+"""What the simulated engine is set to: its pace and sizes, presets of them by name, and the rates of faults.
+
+Every number of a preset comes from a measurement, or from arithmetic with an efficiency that was measured:
+
+* A step with hardly anything in it is measured: 128 steps of 8 sequences take 833 ms (8B) and 2,078 ms (70B on
+  four GPUs) on H200 (buildkite.com/vllm/performance-benchmark/builds/9515), 998 ms and 2,444 ms on H100 in another
+  report of the same series; `inter_token` is what the 8 sequences' own shares leave of it.
+* `prefill` and `per_sequence`: 2 x parameters FLOPs a token, at 45 % of the peak of 989 TFLOPS. 5,000 prompt
+  tokens of Llama 3.3 70B in FP8 on two H100 take 407 ms, which is 44 % of theirs
+  (docs.nvidia.com/nim/benchmarking/llm/1.0.0/performance).
+* `per_context`: bytes of the KV cache, at 77 % of the memory's bandwidth. 75 tokens a second of Llama 3.1 8B on an
+  A100 40GB with vLLM 0.23 read its weights at 77 % (johnmusgrave.com/p/vllm-throughput-latency-sweep-on).
+* `cache_tokens`: what 92 % of the memory (vLLM's default) leaves beside weights and 4 GiB a GPU for the rest.
+* `slots`, `step_tokens`: vLLM 0.32's defaults for a server on these GPUs. `max_model_len`: Llama 3.1's.
+
+docs/simulation.md has the arithmetic.
+"""
+
+import random
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from weavegen.errors import UsageError
+
+POLICIES = ("fcfs", "priority")
+
+
+@dataclass(frozen=True)
+class Load:
+    """The pace of the simulated engine. By default everything takes no time at all.
+
+    A step takes inter_token + per_sequence x sequences in the batch + per_context x thousands of tokens in their
+    contexts (milliseconds), and tokens / prefill (seconds) for the prompt tokens that it computes.
+    """
+
+    slots: int = 256
+    """Sequences that run at once, the others wait: vLLM's --max-num-seqs."""
+    inter_token: float = 0.0
+    """Milliseconds of a step without anything in it."""
+    per_sequence: float = 0.0
+    """Milliseconds that each sequence in the batch adds."""
+    per_context: float = 0.0
+    """Milliseconds that 1,000 tokens in the contexts of decoding sequences add."""
+    prefill: float = 0.0
+    """Prompt tokens a second that are not in the prefix cache; 0: no time."""
+    step_tokens: int = 8192
+    """Tokens of one step at most, prompts' in pieces: vLLM's --max-num-batched-tokens."""
+    cache_tokens: int = 2_000_000
+    """Size of the KV cache."""
+    max_model_len: int = 131_072
+    """Tokens of a sequence at most, prompt and continuation together."""
+    scheduling_policy: str = "priority"
+    """`priority`: lower values first, then by arrival. `fcfs`: by arrival, and priorities are refused."""
+    prefix_cache: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises UsageError, with what to do, if this is no engine."""
+        for name in ("slots", "step_tokens", "cache_tokens", "max_model_len"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{_option(name)} is {getattr(self, name)}: give at least 1")
+        for name in ("inter_token", "per_sequence", "per_context", "prefill"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UsageError(f"{_option(name)} is {getattr(self, name)}: give 0 (no time at all) or more")
+        if self.scheduling_policy not in POLICIES:
+            raise UsageError(f"no scheduling policy {self.scheduling_policy!r}: give {' or '.join(POLICIES)}")
+        if self.step_tokens < self.slots:
+            raise UsageError(f"--step-tokens {self.step_tokens} is less than --slots {self.slots}: give as much")
+        if self.cache_tokens < self.max_model_len:
+            raise UsageError(
+                f"--cache-tokens {self.cache_tokens} can't hold one sequence of --max-model-len "
+                f"{self.max_model_len}: give more of the first or less of the second"
+            )
+
+    @property
+    def instant(self) -> bool:
+        """Whether nothing takes any time."""
+        return not (self.inter_token or self.per_sequence or self.per_context or self.prefill)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+_ON_GPU = Load(slots=1024, step_tokens=8192)
+PRESETS = {
+    "h100-8b": replace(
+        _ON_GPU, inter_token=7.4, per_sequence=0.036, per_context=0.051, prefill=27_700, cache_tokens=440_000
+    ),
+    "h200-8b": replace(
+        _ON_GPU, inter_token=6.1, per_sequence=0.036, per_context=0.035, prefill=27_700, cache_tokens=890_000
+    ),
+    "h100-70b-tp4": replace(
+        _ON_GPU, inter_token=18.3, per_sequence=0.079, per_context=0.032, prefill=12_600, cache_tokens=480_000
+    ),
+    "h200-70b-tp4": replace(
+        _ON_GPU, inter_token=15.4, per_sequence=0.079, per_context=0.022, prefill=12_600, cache_tokens=1_200_000
+    ),
+}
+"""Llama 3.1 of that size in bfloat16, tensor-parallel where `tp` says so."""
+
+
+def load(like: str | None = None, **options: Any) -> Load:
+    """The preset `like`, or the default, with those of Load's fields in its place that `options` gives (not None).
+
+    Raises UsageError if there is no such preset, or if it is no engine.
+    """
+    if like is not None and like not in PRESETS:
+        raise UsageError(f"no preset {like!r}: --like takes {', '.join(PRESETS)}")
+    preset = Load() if like is None else PRESETS[like]
+    return replace(preset, **{name: value for name, value in options.items() if value is not None})
+
+
+@dataclass
+class Faults:
+    """Rates, 0 to 1, at which a completion request is spoiled; one draw decides between them."""
+
+    http_500: float = 0.0
+    http_429: float = 0.0
+    hang: float = 0.0
+    """Never answered, until the client hangs up."""
+    reset: float = 0.0
+    """The connection is cut without an answer."""
+    garbage: float = 0.0
+    """200, with a body that is no JSON."""
+    truncate: float = 0.0
+    """200, with the first half of the answer's JSON."""
+    slow: float = 0.0
+    """The answer takes ten times as long."""
+
+    def check(self) -> "Faults":
+        """Itself. Raises UsageError if the rates are no probabilities."""
+        rates = asdict(self)
+        if any(not 0 <= rate <= 1 for rate in rates.values()) or sum(rates.values()) > 1:
+            raise UsageError("fault rates must lie between 0 and 1, their sum too")
+        return self
+
+    def draw(self, chance: random.Random) -> str | None:
+        """The fault that strikes now, if any."""
+        at = chance.random()
+        for rate in fields(self):
+            value = float(getattr(self, rate.name))
+            if at < value:
+                return rate.name
+            at -= value
+        return None
