@@ -66,7 +66,10 @@ class World:
                 self._waiting[self.router.ask(trace, self.homes[trace], n, self.now)] = (trace, n)
             if int(self.now / self.STEP) % 20 == 0:
                 for name, server in self.servers.items():
-                    self.router.told(name, server.load() if server.alive else None, self.now)
+                    if server.alive:
+                        self.router.told(name, server.load(), self.now)
+                    else:
+                        self.router.absent(name, self.now)
             for ticket, name in self.router.grant(self.now):
                 trace, n = self._waiting.pop(ticket)
                 work = [self.random.uniform(0.2, 1.8) * self.seconds for _ in range(n)]
@@ -250,8 +253,8 @@ def test_requests_that_fail_together_count_once() -> None:
 
 def test_where_all_are_down_requests_wait_for_the_first_that_comes_back() -> None:
     router = Router(["a", "b"])
-    router.told("a", None, 0.0)
-    router.told("b", None, 0.0)
+    router.absent("a", 0.0)
+    router.absent("b", 0.0)
     ticket = router.ask(1, "a", 4, 0.1)
     assert router.grant(0.1) == []
     other = router.ask(2, "a", 4, 0.1)
@@ -267,7 +270,7 @@ def test_waiting_requests_leave_a_server_that_dies() -> None:
     first, second = router.ask(1, "a", 1, 0.0), router.ask(2, "a", 1, 0.0)
     router.told("b", Load(8, 1, 0.5), 0.0)
     assert router.grant(0.0) == [(first, "a")]
-    router.told("a", None, 1.0)
+    router.absent("a", 1.0)
     assert router.grant(1.0) == [(second, "b")]
 
 

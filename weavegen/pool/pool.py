@@ -12,6 +12,7 @@ from weavegen.pool import metrics
 from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
 from weavegen.pool.routing import Outcome, Router
+from weavegen.pool.served import served
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,6 +72,8 @@ class Pool:
                     "busy" if isinstance(error, Busy) else "refused" if isinstance(error, Refused) else "failed"
                 )
                 if attempt == ATTEMPTS:
+                    if isinstance(error, Refused):
+                        raise Unserved(str(error)) from None
                     raise
                 log.info("trace %d, attempt %d: %s", trace, attempt, error)
             except Exception:
@@ -119,18 +122,26 @@ class Pool:
         """Keep reading a server's figures, and let requests go when they allow it."""
         tells = True
         while not self._closed.wait(LOOK * random.uniform(0.8, 1.2)):
-            load, answered = None, True
-            if tells:
-                try:
+            load, listens = None, True
+            try:
+                if tells:
                     load = metrics.read(url, self._http).load
-                except Refused:
-                    answered = False
-                except TransientError:
-                    pass  # slow or restarting: the requests themselves will tell
-                except ModelError as error:
+                else:
+                    served(url, self._http, 5.0)
+            except Refused:
+                listens = False
+            except TransientError:
+                pass  # slow, or just starting: the requests themselves will tell
+            except ModelError as error:
+                if tells:
                     log.warning("%s: it is sent more and more until it calls itself busy", error)
-                    tells = False
+                tells = False
             with self._lock:
-                if load is not None or not answered:
-                    self._router.told(url, load, time.monotonic())
+                now = time.monotonic()
+                if load is not None:
+                    self._router.told(url, load, now)
+                elif listens:
+                    self._router.present(url, now)
+                else:
+                    self._router.absent(url, now)
                 self._grant()

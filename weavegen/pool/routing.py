@@ -67,7 +67,7 @@ class Server:
     rests_until: float | None = None
     """None: it is in use. After that time it is on trial: one request at a time, until one is answered."""
     gone: bool = False
-    """It rests because nobody listens there: as soon as somebody does, the trial begins."""
+    """It rests because nobody listens there: its trial begins when somebody does, and no sooner."""
     eased: float = float("-inf")
     """When its limit fell last because it called itself busy."""
     queue: list[tuple[int, int]] = field(default_factory=list)
@@ -76,8 +76,12 @@ class Server:
     def has_room(self, sequences: int, now: float) -> bool:
         """Whether it may be sent that much more. Alone, any request fits."""
         if self.rests_until is not None:
-            return now >= self.rests_until and self.in_flight == 0
+            return self.on_trial(now) and self.in_flight == 0
         return self.in_flight == 0 or self.in_flight + sequences <= self.limit
+
+    def on_trial(self, now: float) -> bool:
+        """Whether it has rested, and one request may try it."""
+        return self.rests_until is not None and now >= self.rests_until and not self.gone
 
     @property
     def hungry(self) -> bool:
@@ -162,18 +166,25 @@ class Router:
             server.failures += 1
             if outcome == "refused" or server.failures >= MOST_FAILURES:
                 self._rest(server, now, gone=outcome == "refused")
-        elif now >= server.rests_until:
+        elif server.on_trial(now):
             self._rest(server, now, gone=outcome == "refused")
 
-    def told(self, url: str, load: Load | None, now: float) -> None:
-        """A server's own figures, read just now; None: nobody listens there."""
+    def absent(self, url: str, now: float) -> None:
+        """Nobody listens at a server's address."""
         server = self.servers[url]
-        if load is None:
-            if server.rests_until is None or now >= server.rests_until:
-                self._rest(server, now, gone=True)
-            return
+        if not server.gone:
+            self._rest(server, now, gone=True)
+
+    def present(self, url: str, now: float) -> None:
+        """Somebody listens at a server's address."""
+        server = self.servers[url]
         if server.gone and server.rests_until is not None:
             server.rests_until, server.gone = min(now, server.rests_until), False
+
+    def told(self, url: str, load: Load, now: float) -> None:
+        """A server's own figures, read just now."""
+        self.present(url, now)
+        server = self.servers[url]
         before, server.load = server.load, load
         preempted = before is not None and load.preemptions > before.preemptions
         if load.waiting > max(LEAST_LIMIT, QUEUE * load.running) or load.cache >= FULL_CACHE or preempted:
@@ -221,8 +232,8 @@ class Router:
     def _stand_in(self, request: _Request, now: float) -> str:
         """Its home, or the server that its trace uses while that one rests (by highest random weight)."""
         home = self.servers[request.home]
-        tried = home.rests_until is not None and now >= home.rests_until and not home.in_flight and not home.queue
-        if home.rests_until is None or tried:
+        tries = home.on_trial(now) and not home.in_flight and not home.queue
+        if home.rests_until is None or tries:
             return request.home
         usable = (server.url for server in self.servers.values() if server.rests_until is None)
 
