@@ -4,11 +4,11 @@ BIN := .venv/bin
 TIERS := tests/acceptance tests/integration tests/weave tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench lock clean
+.PHONY: help setup demo test test-vllm check bench lock clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
-		|| sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1: \2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+		|| sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
 setup: ## the virtual environment .venv, bubblewrap, tmux and nano
 	@bash scripts/setup.sh
@@ -18,6 +18,10 @@ demo: setup ## eight traces against the simulated model, everything on this mach
 
 test: setup ## all the tests: unit, integration, acceptance
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
+
+test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.5 GB
+	@bash scripts/vllm.sh install
+	@$(BIN)/python -m pytest tests/vllm
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .
@@ -33,6 +37,6 @@ lock: ## requirements.lock anew from pyproject.toml; needs uv
 		--upgrade --quiet --output-file requirements.lock >/dev/null
 	@! grep -inE '://|^torch==' requirements.lock
 
-clean: ## remove .venv and caches; traces in .weavegen stay
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info
+clean: ## remove .venv, .venv-vllm and caches; traces in .weavegen stay
+	@rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

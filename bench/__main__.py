@@ -4,7 +4,7 @@ import sys
 
 from rich.console import Console
 
-from bench import engine, lint
+from bench import engine, in_flight, lint, long_trace, pool, prefix
 from bench.bars import report
 
 console = Console(highlight=False, width=120)

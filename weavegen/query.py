@@ -10,6 +10,8 @@ import lark
 from weavegen.blocks import BlockType
 
 _WORD = re.compile(r"[^\W_]+")
+LONGEST = 200
+"""Characters that words are told apart by: what a database's index holds is bounded."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Query:
 
 def words(text: str) -> list[str]:
     """The words of a text, as the index has them."""
-    return [word.lower() for word in _WORD.findall(text)]
+    return [word.lower()[:LONGEST] for word in _WORD.findall(text)]
 
 
 @cache

@@ -703,7 +703,10 @@ def upgrade() -> None:
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column("server", sa.Text(), nullable=False, comment="Base URL of the server that answered."),
         sa.Column(
-            "first_block", sa.BigInteger(), nullable=False, comment="Index of the oldest block in it besides 0 and 1."
+            "first_block",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Index of the oldest block in it besides 0 and 1.",
         ),
         sa.Column(
             "tokens",
@@ -880,16 +883,25 @@ def upgrade() -> None:
         "segments",
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column(
-            "number", sa.BigInteger(), autoincrement=False, nullable=False, comment="Position in the trace's index, from 0."
+            "number",
+            sa.BigInteger(),
+            autoincrement=False,
+            nullable=False,
+            comment="Position in the trace's index, from 0.",
         ),
         sa.Column("end", sa.BigInteger(), nullable=False, comment="Index of the block behind its last one."),
         sa.Column(
             "documents", sa.LargeBinary(), nullable=False, comment="Ids, lengths in words and types of its blocks."
         ),
         sa.Column(
-            "spread", sa.LargeBinary(), nullable=False, comment="How many words stand in so many blocks, up to its end."
+            "spread",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="How many words stand in so many blocks, up to its end.",
         ),
-        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_segments_trace_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_segments_trace_id"), ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("trace_id", "number", name=op.f("pk_segments")),
         comment="The index of what traces left behind, in parts of equal size; see retrieval.py.",
     )
@@ -909,7 +921,9 @@ def upgrade() -> None:
         sa.Column(
             "blocks", sa.LargeBinary(), nullable=False, comment="Positions in the index and times, in pairs."
         ),
-        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_postings_trace_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["trace_id"], ["traces.id"], name=op.f("fk_postings_trace_id"), ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("trace_id", "word", "segment", name=op.f("pk_postings")),
         comment="Where in a segment a word stands.",
     )

@@ -57,7 +57,8 @@ def test_tokens_of_candidates_are_kept_by_setting(installation: Installation, ke
         """
         select c.text, c.tokens, c.token_ids, c.logprobs, b.id is not null,
           coalesce(s.request->'prompt'->>'prefix', '')
-        from candidates c join traces t on t.id = c.trace_id join steps s on s.id = c.step_id left join blocks b on b.candidate_id = c.id
+        from candidates c join traces t on t.id = c.trace_id join steps s on s.id = c.step_id
+        left join blocks b on b.candidate_id = c.id
         where t.job_id = :job
         """,
         job=job,

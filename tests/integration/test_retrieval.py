@@ -1,14 +1,17 @@
 """Retrieval against a real PostgreSQL: what may be found, and what is kept of it."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from rank_bm25 import BM25Okapi
 
 from weavegen import retrieval
 from weavegen.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
+from weavegen.query import parse, words
 from weavegen.steps import Execute, Hit, Retrieve
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
@@ -137,3 +140,119 @@ def test_what_was_found_is_kept_with_its_cutoff(conn: sa.Connection) -> None:
     assert [(row.before, row.rank, row.used) for row in rows] == [
         (99, n, n == 1) for n in range(1, len(found) + 1)
     ]
+
+
+# ------------------------------------------------------------------------------------------- the index
+
+VOCABULARY = [f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(200)]
+
+
+@pytest.fixture
+def long(conn: sa.Connection) -> sa.Connection:
+    """Trace 2 with 900 blocks more, of words as uneven in their use as those of a language; one in five is none
+    that is recalled, and some have no words."""
+    chance = random.Random(1)
+    weights = [1 / (n + 1) for n in range(len(VOCABULARY))]
+    insert = sa.text(
+        "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
+        " compiles, tags) values (2, :index, 1, 'main', :type, :body, :body, 0, 0, true, '{}')"
+    )
+    rows = []
+    for index in range(100, 1000):
+        common = ["always"] if chance.random() < 0.7 else []
+        body = " ".join(common + chance.choices(VOCABULARY, weights, k=chance.randrange(0, 40)))
+        types = ["action", "orientation", "error", "observation", "evaluation"]
+        rows.append({"index": index, "type": types[index % 5], "body": body or "..."})
+    conn.execute(insert, rows)
+    examples.load(conn, examples.read(BOOTSTRAPS / "examples"))
+    return conn
+
+
+def exhaustive(conn: sa.Connection, query: str, before: int) -> dict[tuple[bool, int], float]:
+    """What rank-bm25 gives every text of the corpus, by (example, id)."""
+    rows = conn.execute(
+        sa.text(
+            "select id, body, false as example from blocks where trace_id = 2 and index < :before"
+            " and type in ('orientation', 'action', 'evaluation', 'debug', 'error')"
+            " union all select id, body, true from examples"
+        ),
+        {"before": before},
+    ).all()
+    parsed = parse(query)
+    assert parsed is not None
+    scores = BM25Okapi([words(row.body) or [""] for row in rows]).get_scores(parsed.words)
+    return {(row.example, row.id): score for row, score in zip(rows, scores, strict=True)}
+
+
+def of_long(conn: sa.Connection, query: str, before: int, considered: int = 2000) -> dict[tuple[bool, int], float]:
+    step = Retrieve(query=query, before=before, considered=considered, least_score=0.01, limit=3)
+    return {(hit.example, hit.id): hit.score for hit in retrieval.search(conn, 2, step)}
+
+
+QUERIES = [
+    "wordaa wordbb wordhr",
+    "always wordaa",
+    "always",
+    "+wordaz wordaa always wordaa",
+    "the self def action wordac return",
+    "nosuchword wordgg",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("before", [150, 400, 777, 1000])
+def test_what_is_indexed_scores_as_rank_bm25_scores_it(long: sa.Connection, query: str, before: int) -> None:
+    unindexed = of_long(long, query, before)
+    for cutoff in range(100, 1000, 60):
+        retrieval.seal(long, 2, cutoff)
+    assert long.execute(sa.text("select count(*) from segments")).scalar_one() == 720 // retrieval.SEGMENT
+    found, expected = of_long(long, query, before), exhaustive(long, query, before)
+    assert found == pytest.approx(unindexed)
+    plain = "+" not in query
+    assert found == pytest.approx({key: s for key, s in expected.items() if s >= 0.01 and (plain or key in found)})
+    assert list(of_long(long, query, before, considered=25)) == list(found)[:25]
+
+
+def test_what_a_query_could_see_is_indexed_when_it_is_kept(long: sa.Connection) -> None:
+    long.execute(
+        sa.text(
+            "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
+            "values (2, 1, 'main', 0, 9, 0)"
+        )
+    )
+    [message] = steps.insert_ready(long, 2, 1, 0, [(0, Execute(op="begin"))], None, 60)
+    step = Retrieve(query="wordaa", before=600, considered=25, least_score=1.0, limit=3)
+    retrieval.save(long, 2, message.step_id, step, [])
+    past = retrieval.sealed(long, 2, 600)
+    assert past.segments == 401 // retrieval.SEGMENT
+    assert past.end <= 600
+    seen = "select count(*) from blocks where trace_id = 2 and index < :end and type <> 'observation'"
+    assert long.execute(sa.text(seen), {"end": past.end}).scalar_one() == len(past.documents)
+
+
+def test_words_of_any_length_are_indexed(long: sa.Connection) -> None:
+    long.execute(sa.text("update blocks set body = repeat('x', 9000) where trace_id = 2 and index = 105"))
+    retrieval.seal(long, 2, 1000)
+    [(_, id)] = of_long(long, "x" * 9000, 1000)
+    assert long.execute(sa.text("select index from blocks where id = :id"), {"id": id}).scalar_one() == 105
+
+
+def test_a_query_excludes_and_restricts_what_is_indexed(long: sa.Connection) -> None:
+    queries = ["wordaa -wordab", "+wordac +wordad wordaa", "type:'error' wordaa", "type:'expectation' note wordaa"]
+    before = [of_long(long, query, 1000) for query in queries]
+    retrieval.seal(long, 2, 1000)
+    for query, found in zip(queries, before, strict=True):
+        assert of_long(long, query, 1000) == pytest.approx(found)
+
+
+def test_the_index_forgets_the_blocks_of_a_tick_that_starts_over(long: sa.Connection) -> None:
+    retrieval.seal(long, 2, 1000)
+    blocks.drop_from(long, 2, 500)
+    held = long.execute(sa.text('select count(*), max("end") from segments')).one()
+    assert 0 < held.count < 720 // retrieval.SEGMENT
+    assert held.max <= 500
+    assert long.execute(sa.text("select max(segment) + 1 from postings")).scalar_one() == held.count
+    query = "always wordaa wordbb"
+    assert of_long(long, query, 1000) == pytest.approx(
+        {key: score for key, score in exhaustive(long, query, 1000).items() if score >= 0.01}
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from weavegen.pool.routing import FIRST_REST, MOST_FAILURES, Load, Router
+from weavegen.pool.routing import MOST_FAILURES, Load, Router
 
 NAMES = ("a", "b", "c", "d")
 
@@ -44,7 +44,7 @@ class World:
         self.homes: dict[int, str] = {}
         counts: Counter[str] = Counter()
         for trace in range(traces):
-            self.homes[trace] = self.router.home(counts, 0.0)
+            self.homes[trace] = self.router.home(counts)
             counts[self.homes[trace]] += 1
         self.busy: Counter[str] = Counter()
         self.sent: list[tuple[float, int, str]] = []
@@ -63,14 +63,17 @@ class World:
             while self._again and self._again[0][0] <= self.now:
                 _, trace = heapq.heappop(self._again)
                 n = self.random.choice((4, 8, 16))
-                self._waiting[self.router.ask(trace, self.homes[trace], n, self.now)] = (trace, n)
+                self._waiting[self.router.ask(trace, self.homes[trace], n)] = (trace, n)
             if int(self.now / self.STEP) % 20 == 0:
                 for name, server in self.servers.items():
-                    if server.alive:
-                        self.router.told(name, server.load(), self.now)
-                    else:
-                        self.router.absent(name, self.now)
-            for ticket, name in self.router.grant(self.now):
+                    rests_until = self.router.servers[name].rests_until
+                    if rests_until is None and server.alive:
+                        self.router.told(name, server.load())
+                    elif rests_until is None:
+                        self.router.silent(name, "refused", self.now)
+                    elif self.now >= rests_until:
+                        self.router.probed(name, "ok" if server.alive else "refused", self.now)
+            for ticket, name in self.router.grant():
                 trace, n = self._waiting.pop(ticket)
                 work = [self.random.uniform(0.2, 1.8) * self.seconds for _ in range(n)]
                 self._flying.append((trace, n, name, work))
@@ -188,64 +191,81 @@ def test_a_server_that_dies_costs_its_part_and_its_traces_come_back() -> None:
 def test_the_oldest_trace_goes_first() -> None:
     router = Router(["a"])
     router.servers["a"].limit = 8
-    first = router.ask(5, "a", 8, 0.0)
-    assert router.grant(0.0) == [(first, "a")]
-    young, old = router.ask(9, "a", 8, 0.0), router.ask(2, "a", 8, 0.0)
-    assert router.grant(0.0) == []
+    first = router.ask(5, "a", 8)
+    assert router.grant() == [(first, "a")]
+    young, old = router.ask(9, "a", 8), router.ask(2, "a", 8)
+    assert router.grant() == []
     router.done("a", 8, "ok", 1.0)
-    assert router.grant(1.0) == [(old, "a")]
+    assert router.grant() == [(old, "a")]
     router.done("a", 8, "ok", 2.0)
-    assert router.grant(2.0) == [(young, "a")]
+    assert router.grant() == [(young, "a")]
 
 
 def test_a_request_larger_than_the_limit_goes_alone() -> None:
     router = Router(["a"])
     router.servers["a"].limit = 8
-    small, big = router.ask(1, "a", 4, 0.0), router.ask(2, "a", 64, 0.0)
-    assert router.grant(0.0) == [(small, "a")]
+    small, big = router.ask(1, "a", 4), router.ask(2, "a", 64)
+    assert router.grant() == [(small, "a")]
     router.done("a", 4, "ok", 1.0)
-    assert router.grant(1.0) == [(big, "a")]
+    assert router.grant() == [(big, "a")]
 
 
 def test_a_request_that_was_withdrawn_is_not_granted() -> None:
     router = Router(["a"])
     router.servers["a"].limit = 8
-    one, two, three = (router.ask(trace, "a", 8, 0.0) for trace in (1, 2, 3))
+    one, two, three = (router.ask(trace, "a", 8) for trace in (1, 2, 3))
     router.withdraw(two)
-    assert router.grant(0.0) == [(one, "a")]
+    assert router.grant() == [(one, "a")]
     router.done("a", 8, "ok", 1.0)
-    assert router.grant(1.0) == [(three, "a")]
+    assert router.grant() == [(three, "a")]
 
 
-def test_the_breaker_opens_tries_and_closes() -> None:
+def test_the_breaker_opens_is_tried_and_closes() -> None:
     router = Router(["a", "b"])
-    now = 0.0
+    server = router.servers["a"]
     for _ in range(MOST_FAILURES):
-        router.ask(1, "a", 1, now)
-        assert [url for _, url in router.grant(now)] == ["a"]
-        router.done("a", 1, "failed", now)
-    router.ask(1, "a", 1, now)
-    assert [url for _, url in router.grant(now)] == ["b"]
-    now += FIRST_REST
-    one, two = router.ask(1, "a", 1, now), router.ask(2, "a", 1, now)
-    assert sorted(router.grant(now)) == [(one, "a"), (two, "b")]  # on trial: one at a time
-    router.done("a", 1, "failed", now)
-    now += FIRST_REST
-    three = router.ask(1, "a", 1, now)
-    assert (three, "b") in router.grant(now)  # it rests for twice as long now
-    now += FIRST_REST
-    four = router.ask(1, "a", 1, now)
-    assert (four, "a") in router.grant(now)
-    router.done("a", 1, "ok", now)
-    five = [router.ask(trace, "a", 1, now) for trace in (1, 2, 3)]
-    assert router.grant(now) == [(ticket, "a") for ticket in five]
+        router.ask(1, "a", 1)
+        assert [url for _, url in router.grant()] == ["a"]
+        router.done("a", 1, "failed", 10.0)
+    router.ask(1, "a", 1)
+    assert [url for _, url in router.grant()] == ["b"]
+    rests = []
+    now = 10.0
+    for _ in range(8):
+        assert server.rests_until is not None
+        rests.append(server.rests_until - now)
+        now = server.rests_until
+        router.probed("a", "failed", now)
+    assert rests == [1, 2, 4, 8, 16, 30, 30, 30]
+    router.ask(1, "a", 1)
+    assert [url for _, url in router.grant()] == ["b"]
+    router.probed("a", "ok", now)
+    tickets = [router.ask(trace, "a", 1) for trace in (1, 2, 3)]
+    assert router.grant() == [(ticket, "a") for ticket in tickets]
+
+
+def test_where_nobody_listens_somebody_is_looked_for_every_second() -> None:
+    router = Router(["a"])
+    router.silent("a", "refused", 0.0)
+    for now in range(1, 60):
+        assert router.servers["a"].rests_until == now
+        router.probed("a", "refused", float(now))
+
+
+def test_an_old_request_does_not_speak_for_a_server_that_rests() -> None:
+    router = Router(["a"])
+    router.ask(1, "a", 2)
+    router.grant()
+    router.silent("a", "refused", 0.0)
+    router.done("a", 2, "ok", 0.5)
+    assert (router.servers["a"].in_flight, router.servers["a"].rests_until) == (0, 1.0)
 
 
 def test_requests_that_fail_together_count_once() -> None:
     router = Router(["a"])
     for trace in range(20):
-        router.ask(trace, "a", 1, 0.0)
-    assert len(router.grant(0.0)) == 20
+        router.ask(trace, "a", 1)
+    assert len(router.grant()) == 20
     for _ in range(20):
         router.done("a", 1, "failed", 0.0)
     assert router.servers["a"].rests == 1
@@ -253,25 +273,22 @@ def test_requests_that_fail_together_count_once() -> None:
 
 def test_where_all_are_down_requests_wait_for_the_first_that_comes_back() -> None:
     router = Router(["a", "b"])
-    router.absent("a", 0.0)
-    router.absent("b", 0.0)
-    ticket = router.ask(1, "a", 4, 0.1)
-    assert router.grant(0.1) == []
-    other = router.ask(2, "a", 4, 0.1)
-    router.told("b", Load(0, 0, 0.0), 0.5)
-    assert router.grant(0.5) == [(ticket, "b")]  # though its home is away; on trial, so one at a time
-    router.done("b", 4, "ok", 0.6)
-    assert router.grant(0.6) == [(other, "b")]
+    for name in ("a", "b"):
+        router.silent(name, "refused", 0.0)
+    tickets = [router.ask(trace, "a", 4) for trace in (1, 2)]
+    assert router.grant() == []
+    router.probed("b", "ok", 1.0)
+    assert router.grant() == [(ticket, "b") for ticket in tickets]  # though their home is away
 
 
 def test_waiting_requests_leave_a_server_that_dies() -> None:
     router = Router(["a", "b"])
     router.servers["a"].limit = 1
-    first, second = router.ask(1, "a", 1, 0.0), router.ask(2, "a", 1, 0.0)
-    router.told("b", Load(8, 1, 0.5), 0.0)
-    assert router.grant(0.0) == [(first, "a")]
-    router.absent("a", 1.0)
-    assert router.grant(1.0) == [(second, "b")]
+    first, second = router.ask(1, "a", 1), router.ask(2, "a", 1)
+    router.told("b", Load(8, 1, 0.5))
+    assert router.grant() == [(first, "a")]
+    router.silent("a", "refused", 1.0)
+    assert router.grant() == [(second, "b")]
 
 
 @pytest.mark.parametrize(
@@ -279,10 +296,10 @@ def test_waiting_requests_leave_a_server_that_dies() -> None:
 )
 def test_a_server_under_pressure_is_sent_less(load: Load) -> None:
     router = Router(["a"])
-    router.told("a", Load(0, 0, 0.0), 0.0)
-    router.ask(1, "a", 100, 0.0)
-    router.grant(0.0)
-    router.told("a", load, 1.0)
+    router.told("a", Load(0, 0, 0.0))
+    router.ask(1, "a", 100)
+    router.grant()
+    router.told("a", load)
     assert router.servers["a"].limit == pytest.approx(90)
 
 
@@ -291,8 +308,8 @@ def test_a_server_without_figures_is_sent_more_until_it_is_busy() -> None:
     server = router.servers["a"]
     server.limit = 10
     for _ in range(5):
-        router.ask(1, "a", 10, 0.0)
-        router.grant(0.0)
+        router.ask(1, "a", 10)
+        router.grant()
         router.done("a", 10, "ok", 0.0)
     assert server.limit == 13  # more only while it is used up
     for _ in range(4):

@@ -109,7 +109,7 @@ class ModelClient:
         self._root = self.base_url.removesuffix("/v1")
         self._wanted = model
         self._http = Http(api_key, timeout)
-        self._lock = threading.Lock()
+        self._lock, self._finding = threading.Lock(), threading.Lock()
         self._served: Served | None = None
         self._sides: dict[int, bool] | None = None
         self._tokenizes = self._prioritises = True
@@ -225,6 +225,11 @@ class ModelClient:
         answer = self._complete(prompts, 1, priority, max_tokens=1, temperature=0.0, logprobs=TOP)
         return [yes_no.from_top(_top(choice)) for choice in answer.choices]
 
+    def probe(self, seconds: float) -> None:
+        """Have one token sampled within some seconds. Raises what any request does if the server is not well."""
+        body = {"model": self.model, "prompt": "#", "max_tokens": 1, "temperature": 0.0}
+        self._http.post(f"{self.base_url}/completions", body, _Completion, seconds)
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -238,15 +243,16 @@ class ModelClient:
 
     def _find_sides(self) -> dict[int, bool]:
         """Ids of the single tokens that mean yes or no, found once; none: use the top logprobs."""
-        if self._sides is None:
-            sides: dict[int, bool] = {}
-            if self.tokenizes:
-                for text in yes_no.variants():
-                    ids, meant = self.encode(text).ids, yes_no.side(text)
-                    if len(ids) == 1 and meant is not None and len(sides) < yes_no.MAX_IDS:
-                        sides.setdefault(ids[0], meant)
-            self._sides = sides
-        return self._sides
+        with self._finding:  # a hundred short requests: one thread makes them, the others wait
+            if self._sides is None:
+                sides: dict[int, bool] = {}
+                if self.tokenizes:
+                    for text in yes_no.variants():
+                        ids, meant = self.encode(text).ids, yes_no.side(text)
+                        if len(ids) == 1 and meant is not None and len(sides) < yes_no.MAX_IDS:
+                            sides.setdefault(ids[0], meant)
+                self._sides = sides
+            return self._sides
 
     def _exact(self, prompts: Sequence[Prompt], sides: Mapping[int, bool], priority: int) -> list[YesNo] | None:
         """By `logprob_token_ids`; None if the server ignores or rejects it.

@@ -40,9 +40,9 @@ class Http:
         """The body at an address."""
         return self._request("GET", url, None, timeout)
 
-    def post(self, url: str, body: Mapping[str, Any], type: type[T]) -> T:
+    def post(self, url: str, body: Mapping[str, Any], type: type[T], timeout: float | None = None) -> T:
         """The answer to a JSON body, as `type`."""
-        answer = self._request("POST", url, _encode(body), None)
+        answer = self._request("POST", url, _encode(body), timeout)
         try:
             return msgspec.json.decode(answer, type=type)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from weavegen.errors import Busy, ModelError, Refused, TransientError, Unserved
+from weavegen.errors import Busy, ModelError, Refused, TransientError, Unserved, UsageError
 from weavegen.pool import metrics
 from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
 from weavegen.pool.routing import Outcome, Router
-from weavegen.pool.served import served
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -23,6 +22,8 @@ ATTEMPTS = 4
 """Of a request, before its step is given back to the journal."""
 BACKOFF = 0.25
 """Seconds before the second attempt, doubled with each; half to one and a half times that, by chance."""
+PROBE = 10.0
+"""Seconds in which a server that has rested must give one token."""
 PATIENCE = 60.0
 """Seconds that a request waits while no server is in use, before its step is given back."""
 
@@ -53,7 +54,7 @@ class Pool:
     def home(self, homes: Mapping[str, int]) -> str:
         """The server for a trace that begins; `homes`: how many running traces each has."""
         with self._lock:
-            return self._router.home(homes, time.monotonic())
+            return self._router.home(homes)
 
     def with_server(self, trace: int, home: str, sequences: int, call: Callable[[ModelClient], T]) -> T:
         """`call` with the client of a server that has room for so many sequences.
@@ -97,7 +98,7 @@ class Pool:
         """Wait for a server. Returns its URL: the request counts as in flight there."""
         event = threading.Event()
         with self._lock:
-            ticket = self._router.ask(trace, home, sequences, time.monotonic())
+            ticket = self._router.ask(trace, home, sequences)
             self._events[ticket] = event
             self._grant()
         try:
@@ -114,34 +115,48 @@ class Pool:
 
     def _grant(self) -> None:
         """Let go whoever may. The caller holds the lock."""
-        for ticket, url in self._router.grant(time.monotonic()):
+        for ticket, url in self._router.grant():
             self._granted[ticket] = url
             self._events[ticket].set()
 
     def _look(self, url: str) -> None:
-        """Keep reading a server's figures, and let requests go when they allow it."""
+        """Keep reading a server's figures, or probing it where it failed, and let requests go when that allows."""
         tells = True
         while not self._closed.wait(LOOK * random.uniform(0.8, 1.2)):
-            load, listens = None, True
+            rests_until = self._router.servers[url].rests_until
+            if rests_until is not None:
+                if time.monotonic() >= rests_until:
+                    outcome = self._probe(url)
+                    with self._lock:
+                        self._router.probed(url, outcome, time.monotonic())
+                        self._grant()
+                continue
             try:
-                if tells:
-                    load = metrics.read(url, self._http).load
-                else:
-                    served(url, self._http, 5.0)
-            except Refused:
-                listens = False
-            except TransientError:
-                pass  # slow, or just starting: the requests themselves will tell
+                load = metrics.read(url, self._http).load if tells else None
             except ModelError as error:
-                if tells:
-                    log.warning("%s: it is sent more and more until it calls itself busy", error)
+                log.warning("%s: it is sent more and more until it calls itself busy", error)
                 tells = False
-            with self._lock:
-                now = time.monotonic()
-                if load is not None:
-                    self._router.told(url, load, now)
-                elif listens:
-                    self._router.present(url, now)
-                else:
-                    self._router.absent(url, now)
-                self._grant()
+            except TransientError as error:
+                with self._lock:
+                    self._router.silent(url, _outcome(error), time.monotonic())
+                    self._grant()
+            else:
+                with self._lock:
+                    if load is not None:
+                        self._router.told(url, load)
+                    self._grant()
+
+    def _probe(self, url: str) -> Outcome:
+        """One token from a server that has rested."""
+        try:
+            self._clients[url].probe(PROBE)
+        except TransientError as error:
+            return _outcome(error)
+        except (ModelError, UsageError) as error:
+            log.warning("%s is not used: %s", url, error)
+            return "failed"
+        return "ok"
+
+
+def _outcome(error: TransientError) -> Outcome:
+    return "busy" if isinstance(error, Busy) else "refused" if isinstance(error, Refused) else "failed"

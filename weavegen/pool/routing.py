@@ -5,8 +5,8 @@ for room there, the oldest trace first. A server takes new ones as long as what 
 its limit, and the limit follows the server's own figures: it grows while nothing waits in the server and falls
 while too much does, so that a little always waits and no slot is idle. A server with room to spare and nobody
 waiting for it takes over the oldest request of one that is full (it spills); the trace comes back with its next
-request. A server that fails is left alone for a while, longer each time; each of its traces meanwhile has a
-stand-in, always the same one, and comes back as well.
+request. A server that fails rests for a while, longer each time, and is probed before a trace's request goes there
+again. Each of its traces meanwhile has a stand-in, always the same one, and comes back as well.
 
 Load is counted in sequences: a request for n continuations, or with n prompts, is n sequences to vLLM.
 """
@@ -30,7 +30,8 @@ FULL_CACHE = 0.97
 MOST_FAILURES = 3
 """Failed requests in a row after which a server is left alone; a refused connection is enough at once."""
 FIRST_REST, MOST_REST = 1.0, 30.0
-"""Seconds for which a failing server is left alone: doubled each time it fails again."""
+"""Seconds before a failing server is probed: doubled each time it fails again. Where nobody listens it is always
+the first, as to ask costs nothing."""
 
 Outcome = Literal["ok", "busy", "failed", "refused"]
 """How a request ended: answered (a refusal for good is an answer too); told to come later; lost on the way; no
@@ -65,23 +66,15 @@ class Server:
     rests: int = 0
     """In a row."""
     rests_until: float | None = None
-    """None: it is in use. After that time it is on trial: one request at a time, until one is answered."""
-    gone: bool = False
-    """It rests because nobody listens there: its trial begins when somebody does, and no sooner."""
+    """When it is to be probed; None: it is in use."""
     eased: float = float("-inf")
     """When its limit fell last because it called itself busy."""
     queue: list[tuple[int, int]] = field(default_factory=list)
     """Heap of (trace, ticket): requests that wait for room here."""
 
-    def has_room(self, sequences: int, now: float) -> bool:
+    def has_room(self, sequences: int) -> bool:
         """Whether it may be sent that much more. Alone, any request fits."""
-        if self.rests_until is not None:
-            return self.on_trial(now) and self.in_flight == 0
-        return self.in_flight == 0 or self.in_flight + sequences <= self.limit
-
-    def on_trial(self, now: float) -> bool:
-        """Whether it has rested, and one request may try it."""
-        return self.rests_until is not None and now >= self.rests_until and not self.gone
+        return self.rests_until is None and (self.in_flight == 0 or self.in_flight + sequences <= self.limit)
 
     @property
     def hungry(self) -> bool:
@@ -108,7 +101,7 @@ class Router:
         self._requests: dict[int, _Request] = {}
         self._tickets = itertools.count()
 
-    def home(self, homes: Mapping[str, int], now: float) -> str:
+    def home(self, homes: Mapping[str, int]) -> str:
         """The server for a trace that begins: of those in use the one that is home to the fewest.
 
         `homes`: how many running traces each has. Between equals, the one with less to do.
@@ -120,14 +113,14 @@ class Router:
 
         return min(usable or self.servers.values(), key=load).url
 
-    def ask(self, trace: int, home: str, sequences: int, now: float) -> int:
+    def ask(self, trace: int, home: str, sequences: int) -> int:
         """A request wants to go out. Returns its ticket, which `grant` will name.
 
         The trace with the lowest number goes first.
         """
         ticket = next(self._tickets)
         self._requests[ticket] = _Request(trace, home, sequences, at=home)
-        self._enqueue(ticket, now)
+        self._enqueue(ticket)
         return ticket
 
     def withdraw(self, ticket: int) -> None:
@@ -137,14 +130,14 @@ class Router:
         queue.remove((request.trace, ticket))
         heapq.heapify(queue)
 
-    def grant(self, now: float) -> list[tuple[int, str]]:
+    def grant(self) -> list[tuple[int, str]]:
         """(ticket, URL) of every request that may go now: it counts as in flight from here on."""
         granted = []
         for server in self.servers.values():
-            while self._fits(server, server, now):
+            while self._fits(server, server):
                 granted.append((self._take(server, server), server.url))
         for server in self.servers.values():
-            while not server.queue and (full := self._spilling(server, now)) is not None:
+            while not server.queue and server.hungry and (full := self._spilling(server)) is not None:
                 granted.append((self._take(server, full), server.url))
         return granted
 
@@ -153,37 +146,37 @@ class Router:
         server = self.servers[url]
         wanted = server.in_flight >= 0.8 * server.limit
         server.in_flight -= sequences
+        if server.rests_until is not None:
+            return  # it was sent before; whether the server is well again, the probe tells
         if outcome == "ok":
-            server.failures = server.rests = 0
-            server.rests_until, server.gone = None, False
+            server.failures = 0
             if server.load is None and wanted:  # it tells nothing: more and more, until it calls itself busy
                 server.limit += 1
         elif outcome == "busy":
             if now - server.eased >= 1:  # what was sent together is refused together, and counts once
                 server.eased = now
                 server.limit = max(LEAST_LIMIT, server.limit / 2)
-        elif server.rests_until is None:
-            server.failures += 1
-            if outcome == "refused" or server.failures >= MOST_FAILURES:
-                self._rest(server, now, gone=outcome == "refused")
-        elif server.on_trial(now):
-            self._rest(server, now, gone=outcome == "refused")
+        else:
+            self.silent(url, outcome, now)
 
-    def absent(self, url: str, now: float) -> None:
-        """Nobody listens at a server's address."""
+    def silent(self, url: str, outcome: Outcome, now: float) -> None:
+        """A server in use did not answer as it should: a request, or a look at its figures."""
         server = self.servers[url]
-        if not server.gone:
-            self._rest(server, now, gone=True)
+        server.failures += 1
+        if server.rests_until is None and (outcome == "refused" or server.failures >= MOST_FAILURES):
+            self._rest(server, outcome, now)
 
-    def present(self, url: str, now: float) -> None:
-        """Somebody listens at a server's address."""
+    def probed(self, url: str, outcome: Outcome, now: float) -> None:
+        """A server that has rested was tried."""
         server = self.servers[url]
-        if server.gone and server.rests_until is not None:
-            server.rests_until, server.gone = min(now, server.rests_until), False
+        if outcome == "ok":
+            server.failures = server.rests = 0
+            server.rests_until = None
+        else:
+            self._rest(server, outcome, now)
 
-    def told(self, url: str, load: Load, now: float) -> None:
+    def told(self, url: str, load: Load) -> None:
         """A server's own figures, read just now."""
-        self.present(url, now)
         server = self.servers[url]
         before, server.load = server.load, load
         preempted = before is not None and load.preemptions > before.preemptions
@@ -192,48 +185,40 @@ class Router:
         elif load.waiting == 0 and server.in_flight >= 0.8 * server.limit:
             server.limit *= GROWTH
 
-    def _fits(self, server: Server, queued_at: Server, now: float) -> bool:
+    def _fits(self, server: Server, queued_at: Server) -> bool:
         """Whether the first in one server's queue may go to `server`."""
         queue = queued_at.queue
-        return bool(queue) and server.has_room(self._requests[queue[0][1]].sequences, now)
+        return bool(queue) and server.has_room(self._requests[queue[0][1]].sequences)
 
     def _take(self, server: Server, queued_at: Server) -> int:
         _, ticket = heapq.heappop(queued_at.queue)
         server.in_flight += self._requests.pop(ticket).sequences
         return ticket
 
-    def _spilling(self, server: Server, now: float) -> Server | None:
-        """From whose queue `server` may take a request: of the full ones that with the oldest trace in it.
-
-        A server on trial helps those that rest, and only them.
-        """
-        resting = server.rests_until is not None
-        others = (
-            other
-            for other in self.servers.values()
-            if (other.rests_until is not None if resting else server.hungry and not other.hungry)
-            and self._fits(server, other, now)
-        )
+    def _spilling(self, server: Server) -> Server | None:
+        """From whose queue `server` may take a request: of the full ones that with the oldest trace in it."""
+        others = (other for other in self.servers.values() if not other.hungry and self._fits(server, other))
         return min(others, key=lambda other: other.queue[0], default=None)
 
-    def _rest(self, server: Server, now: float, *, gone: bool) -> None:
+    def _rest(self, server: Server, outcome: Outcome, now: float) -> None:
+        if outcome == "refused":
+            server.rests = 0
         server.rests_until = now + min(MOST_REST, FIRST_REST * 2.0**server.rests)
         server.rests += 1
-        server.failures, server.gone = 0, gone
+        server.failures = 0
         queue, server.queue = server.queue, []
         for _, ticket in queue:
-            self._enqueue(ticket, now)
+            self._enqueue(ticket)
 
-    def _enqueue(self, ticket: int, now: float) -> None:
+    def _enqueue(self, ticket: int) -> None:
         request = self._requests[ticket]
-        request.at = self._stand_in(request, now)
+        request.at = self._stand_in(request)
         heapq.heappush(self.servers[request.at].queue, (request.trace, ticket))
 
-    def _stand_in(self, request: _Request, now: float) -> str:
+    def _stand_in(self, request: _Request) -> str:
         """Its home, or the server that its trace uses while that one rests (by highest random weight)."""
         home = self.servers[request.home]
-        tries = home.on_trial(now) and not home.in_flight and not home.queue
-        if home.rests_until is None or tries:
+        if home.rests_until is None:
             return request.home
         usable = (server.url for server in self.servers.values() if server.rests_until is None)
 

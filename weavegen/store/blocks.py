@@ -11,7 +11,7 @@ from weavegen.steps import Append, Hit, Reward
 from weavegen.store import examples
 from weavegen.store import models as m
 
-BLOCKS, CANDIDATES = m.table(m.Block), m.table(m.Candidate)
+BLOCKS, CANDIDATES, SEGMENTS, POSTINGS = map(m.table, (m.Block, m.Candidate, m.Segment, m.Posting))
 
 
 def append(
@@ -102,8 +102,24 @@ def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) ->
 
 
 def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:
-    """Remove the blocks of a tick that starts over. Returns what is left: bytes, and blocks made of candidates."""
+    """Remove the blocks of a tick that starts over, and every segment of retrieval's index that holds one of them.
+
+    Returns what is left: bytes, and blocks made of candidates.
+    """
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
+    dropped = (
+        conn.execute(
+            sa.delete(SEGMENTS)
+            .where(SEGMENTS.c.trace_id == trace_id, SEGMENTS.c.end > first)
+            .returning(SEGMENTS.c.number)
+        )
+        .scalars()
+        .all()
+    )
+    if dropped:
+        conn.execute(
+            sa.delete(POSTINGS).where(POSTINGS.c.trace_id == trace_id, POSTINGS.c.segment >= min(dropped))
+        )
     size = sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0)
     left = sa.select(size, sa.func.count(BLOCKS.c.candidate_id)).where(BLOCKS.c.trace_id == trace_id)
     size_left, written = conn.execute(left).one()

@@ -1,0 +1,75 @@
+"""Real vLLM servers for the tests of this folder; nothing is skipped where they can't start."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.vllm.server import ROOT, SCRIPT, Server
+from weavegen.pool.client import ModelClient
+
+PYTHON = ROOT / os.environ.get("VLLM_VENV", ".venv-vllm") / "bin" / "python"
+SLOTS = 8
+"""Requests that the shared server computes at once; further ones wait."""
+
+StartServer = Callable[..., Server]
+Forward = Callable[[Sequence[Sequence[int]]], dict[str, list[list[float]]]]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the tiny model."""
+    folder = tmp_path_factory.mktemp("tiny-model")
+    made = subprocess.run(["bash", str(SCRIPT), "model", str(folder)], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """`start_server(model, *flags, wait=True)` -> Server; with `wait=False` at once, so that two start together.
+
+    All are killed at the end. A module that needs one for itself alone kills it when it is done.
+    """
+    with ExitStack() as servers:
+
+        def start(model: Path, *flags: str, wait: bool = True) -> Server:
+            server = Server(model, tmp_path_factory.mktemp("vllm") / "log", flags)
+            servers.callback(server.kill)
+            if wait:
+                server.wait()
+            return server
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def server(model: Path, start_server: StartServer) -> Server:
+    """The server that most tests share. `SLOTS` requests at once."""
+    return start_server(model, "--max-num-seqs", str(SLOTS))
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> Iterator[ModelClient]:
+    client = ModelClient(server.url, "EMPTY", None, timeout=120)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def forward(model: Path) -> Forward:
+    """Lists of token ids -> logprobs by a plain forward pass of the same weights; see scripts/tiny_model.py."""
+
+    def run(sequences: Sequence[Sequence[int]]) -> dict[str, list[list[float]]]:
+        command = [str(PYTHON), str(ROOT / "scripts" / "tiny_model.py"), "forward", str(model)]
+        told = json.dumps([list(ids) for ids in sequences])
+        done = subprocess.run(command, input=told, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return msgspec.json.decode(done.stdout, type=dict[str, list[list[float]]])
+
+    return run

@@ -1,0 +1,46 @@
+"""Prompts as the steps put them together, against the real prefix cache."""
+
+from tasks.context import about, begun
+from tests.vllm.server import Server
+from weavegen.context import STOP
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Tokens, joined
+
+BLOCK = 128
+"""Tokens of a block of the cache on the CPU: what is found there are whole blocks."""
+
+
+def test_questions_go_on_from_the_tokens_that_were_sampled(client: ModelClient, server: Server) -> None:
+    pieces = [client.piece(f"# line {number}: a lamp, a door, a page\n") for number in range(120)]
+    context = joined([client.piece("<s> [INST] ", begins=True), *pieces])
+    assert isinstance(context, Tokens)
+    prefix = "def action_"
+    sampled = client.sample(
+        begun(client, context, prefix, prefix),
+        n=2,
+        max_tokens=400,
+        temperature=1.0,
+        top_k=50,
+        repetition_penalty=1.0,
+        seed=5,
+        stop=STOP,
+    )
+    bodies = [prefix + one.text for one in sampled.continuations]
+    ids = [one.token_ids for one in sampled.continuations]
+    stopped = [one.finish_reason == "stop" for one in sampled.continuations]
+    asked = [
+        about(client, context, prefix, body, "Is it so?", tokens, end)
+        for body, tokens, end in zip(bodies, ids, stopped, strict=True)
+    ]
+    before = server.metrics()
+    by_tokens = client.yes_no(asked)
+    after = server.metrics()
+    computed = (after.queries - before.queries) - (after.hits - before.hits)
+    questions = sum(prompt.count for prompt in asked if isinstance(prompt, Tokens)) - sum(
+        context.count + len(tokens or ()) for tokens in ids
+    )
+    assert computed <= questions + len(asked) * (BLOCK + 16)  # the candidates themselves were in the cache
+    # Tokenised by themselves the texts are made of other tokens: a random model does not write as one would.
+    again = [about(client, context, prefix, body, "Is it so?", None, False) for body in bodies]
+    assert again != asked
+    assert len(client.yes_no(again)) == len(by_tokens) == 2
