@@ -6,7 +6,6 @@ stand still, because this process holds the locks of their rows.
 """
 
 import os
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from rich.console import Console
 
-from bench.bars import Figure, report, table
+from bench.bars import Figure, table
 from bench.engine import cpu
 from weavegen import config, enqueueing
 from weavegen.services import fleet
@@ -259,8 +258,3 @@ def standing(traces: list[int]) -> Iterator[None]:
     with engine().begin() as conn:
         conn.execute(sa.text("select 1 from traces where id = any(:traces) for update"), {"traces": traces})
         yield
-
-
-if __name__ == "__main__":
-    terminal = Console(highlight=False, width=120)
-    sys.exit(report(terminal, run(terminal)))

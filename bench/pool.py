@@ -22,7 +22,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from rich.console import Console
 
-from bench.bars import Figure, report, table
+from bench.bars import Figure, table
 from bench.long_trace import BOOTSTRAP
 from weavegen import config, enqueueing
 from weavegen.services import fleet
@@ -206,8 +206,3 @@ def death(console: Console, sims: Sequence[Sim]) -> list[Figure]:
         Figure("pace with three servers of four", 100 * without / before, "%", at_least=65),
         Figure("pace after it came back", 100 * after / before, "%", at_least=95),
     ]
-
-
-if __name__ == "__main__":
-    out = Console(highlight=False, width=120)
-    sys.exit(report(out, run(out)))

@@ -9,7 +9,6 @@ server computed is what it looked up in its prefix cache less what it found ther
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +18,11 @@ from pathlib import Path
 import msgspec
 import sqlalchemy as sa
 from rich.console import Console
-from tests.vllm.server import SCRIPT, Server
 
-from bench.bars import Figure, report, table
+from bench.bars import Figure, table
 from bench.long_trace import BOOTSTRAP
 from tasks.context import about, begun
+from tests.vllm.server import SCRIPT, Server
 from weavegen import config, context, enqueueing, prompts
 from weavegen.blocks import BlockType
 from weavegen.pool.client import ModelClient
@@ -181,8 +180,3 @@ def original(client: ModelClient, texts: Sequence[str], block: Written) -> str |
             one = msgspec.structs.replace(one, label=label)
         tail.append(render_block(one))
     return "".join([SETTINGS.prompt_open, *texts[: context.PINNED], *tail, block.asking])
-
-
-if __name__ == "__main__":
-    out = Console(highlight=False, width=120)
-    sys.exit(report(out, run(out)))

@@ -69,9 +69,7 @@ class Pool:
                 outcome = "ok"
                 return found
             except TransientError as error:
-                outcome = (
-                    "busy" if isinstance(error, Busy) else "refused" if isinstance(error, Refused) else "failed"
-                )
+                outcome = _outcome(error)
                 if attempt == ATTEMPTS:
                     if isinstance(error, Refused):
                         raise Unserved(str(error)) from None

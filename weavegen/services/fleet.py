@@ -27,7 +27,7 @@ SIM = "sim"
 BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
 MODEL_THREADS = 256
-"""Steps that wait for the model at a time: as many as there are active traces, mostly. A waiting one costs little."""
+"""Steps that wait for the model at a time, mostly one for each active trace. One that waits costs little."""
 START_TIMEOUT = 90.0
 """Seconds for all the workers together; the first start on a slow disk compiles every module."""
 LOOPBACK = "127.0.0.1"
