@@ -20,17 +20,44 @@ class Simulated:
     slots: int
     pace: float = 1.0
     """Seconds of work that it does in a second."""
+    prompt: float = 0.0
+    """Seconds that the prompt of a trace that is new to it takes, one after another."""
     alive: bool = True
     left: list[list[float]] = field(default_factory=list)
     """Per request, the seconds of work left of each sequence, oldest first; only the first `slots` run."""
+    known: set[int] = field(default_factory=set)
+    """Traces whose prompts are in its cache."""
+    prompts: dict[int, float] = field(default_factory=dict)
+    """Seconds left of prompts, by the id of the request's list in `left`: its sequences wait for them."""
 
     def load(self) -> Load:
         sequences = sum(map(len, self.left))
+        ready = sum(len(request) for request in self.left if id(request) not in self.prompts)
         return Load(
-            running=min(self.slots, sequences),
-            waiting=max(0, sequences - self.slots),
+            running=min(self.slots, ready),
+            waiting=max(0, sequences - min(self.slots, ready)),
             cache=min(1.0, sequences / self.slots) * 0.9,
         )
+
+    def receive(self, trace: int, request: list[float]) -> None:
+        if self.prompt and trace not in self.known:
+            self.prompts[id(request)] = self.prompt
+        self.known.add(trace)
+        self.left.append(request)
+
+    def compute(self, seconds: float) -> None:
+        """Go on with the prompts."""
+        for request in self.left:
+            if seconds > 0 and id(request) in self.prompts:
+                left = self.prompts.pop(id(request)) - seconds
+                seconds = -left
+                if left > 0:
+                    self.prompts[id(request)] = left
+
+    def die(self) -> None:
+        self.alive = False
+        for gone in (self.left, self.known, self.prompts):
+            gone.clear()
 
 
 class World:
@@ -77,7 +104,7 @@ class World:
                 trace, n = self._waiting.pop(ticket)
                 work = [self.random.uniform(0.2, 1.8) * self.seconds for _ in range(n)]
                 self._flying.append((trace, n, name, work))
-                self.servers[name].left.append(work)
+                self.servers[name].receive(trace, work)
                 self.sent.append((self.now, trace, name))
             self._work()
             self.now += self.STEP
@@ -85,7 +112,10 @@ class World:
     def _work(self) -> None:
         for name, server in self.servers.items():
             free = server.slots if server.alive else 0
+            server.compute(self.STEP)
             for request in server.left:
+                if id(request) in server.prompts:
+                    continue
                 for position in range(min(free, len(request))):
                     request[position] -= self.STEP * server.pace
                 used = min(free, len(request))
@@ -170,12 +200,7 @@ def test_a_slow_server_gives_away_what_it_can_not_do() -> None:
 def test_a_server_that_dies_costs_its_part_and_its_traces_come_back() -> None:
     world = World(four(), traces=128)
 
-    def fate(now: float) -> None:
-        world.servers["b"].alive = not 40 <= now < 70
-        if not world.servers["b"].alive:
-            world.servers["b"].left.clear()
-
-    world.run(130, fate)
+    world.run(130, dead("b", 40, 70, world))
     before, without, after = world.finished(20, 40), world.finished(45, 65), world.finished(90, 110)
     assert 0.65 * before < without < 0.85 * before
     assert after > 0.93 * before
@@ -279,6 +304,39 @@ def test_where_all_are_down_requests_wait_for_the_first_that_comes_back() -> Non
     assert router.grant() == []
     router.probed("b", "ok", 1.0)
     assert router.grant() == [(ticket, "b") for ticket in tickets]  # though their home is away
+
+
+def dead(name: str, first: float, last: float, world: World) -> Callable[[float], None]:
+    """What befalls a server that is dead between two moments."""
+
+    def fate(now: float) -> None:
+        server = world.servers[name]
+        if first <= now < last:
+            server.die()
+        else:
+            server.alive = True
+
+    return fate
+
+
+def test_a_server_that_comes_back_is_sent_what_it_can_take_though_it_knows_nobody() -> None:
+    world = World({name: Simulated(64, prompt=1.0) for name in NAMES}, traces=256)
+    world.run(91, dead("b", 60, 90, world))
+    world.busy.clear()
+    world.run(15)
+    assert world.use("b", 15) > 0.5
+
+
+def test_waiting_requests_go_home_when_their_server_comes_back() -> None:
+    router = Router(["a", "b"])
+    router.silent("a", "refused", 0.0)
+    router.servers["a"].limit = router.servers["b"].limit = 1
+    first, of_b, of_a = router.ask(1, "b", 1), router.ask(2, "b", 1), router.ask(3, "a", 1)
+    assert router.grant() == [(first, "b")]
+    router.probed("a", "ok", 1.0)
+    assert router.grant() == [(of_a, "a")]
+    router.done("b", 1, "ok", 2.0)
+    assert router.grant() == [(of_b, "b")]
 
 
 def test_waiting_requests_leave_a_server_that_dies() -> None:

@@ -61,6 +61,9 @@ class Server:
     """Our own sequences there."""
     load: Load | None = None
     """What it told last; None: nothing so far, or it never does."""
+    capacity: float = 0.0
+    """Sequences that it was seen to run at once. A queue alone is no reason to send it less: it may be computing
+    the prompts of traces that are new to it."""
     failures: int = 0
     """In a row."""
     rests: int = 0
@@ -171,7 +174,9 @@ class Router:
         server = self.servers[url]
         if outcome == "ok":
             server.failures = server.rests = 0
-            server.rests_until = None
+            server.rests_until = server.load = None
+            for other in self.servers.values():
+                self._requeue(other)
         else:
             self._rest(server, outcome, now)
 
@@ -180,8 +185,12 @@ class Router:
         server = self.servers[url]
         before, server.load = server.load, load
         preempted = before is not None and load.preemptions > before.preemptions
-        if load.waiting > max(LEAST_LIMIT, QUEUE * load.running) or load.cache >= FULL_CACHE or preempted:
-            server.limit = max(LEAST_LIMIT, FALL * min(server.limit, server.in_flight))
+        server.capacity = max(server.capacity, load.running)
+        fallen = max(LEAST_LIMIT, FALL * min(server.limit, server.in_flight))
+        if load.cache >= FULL_CACHE or preempted:
+            server.limit = server.capacity = fallen
+        elif load.waiting > max(LEAST_LIMIT, QUEUE * load.running):
+            server.limit = max(server.capacity, fallen)
         elif load.waiting == 0 and server.in_flight >= 0.8 * server.limit:
             server.limit *= GROWTH
 
@@ -206,6 +215,10 @@ class Router:
         server.rests_until = now + min(MOST_REST, FIRST_REST * 2.0**server.rests)
         server.rests += 1
         server.failures = 0
+        self._requeue(server)
+
+    def _requeue(self, server: Server) -> None:
+        """A server came into use or went out of it: see again where those that wait here are to wait."""
         queue, server.queue = server.queue, []
         for _, ticket in queue:
             self._enqueue(ticket)
