@@ -131,24 +131,23 @@ def score(step_id: int) -> str:
         ids: list[int | None] = [None] * len(step.texts)
         bodies = list(step.texts)
         stopped = [False] * len(step.texts)
-        sampled: dict[int, list[int]] = {}
+        sampled: list[list[int] | None] = [None] * len(step.texts)
         ordinal, position = (step.sample, None) if step.candidate is None else step.candidate
         with single().connect() as conn:
             fixed = engine().fixed(conn, held.trace_id)
             if ordinal is not None:
-                rows = candidates.load(conn, held.trace_id, held.tick, held.run, ordinal)
+                rows = candidates.load(conn, held.trace_id, held.tick, held.run, ordinal, tokens=position is None)
                 ids = [row.id for row in rows] if position is None else [rows[position].id]
                 if position is None:
                     bodies = [row.text for row in rows]
                     stopped = [row.finish_reason == "stop" for row in rows]
-                    whole = [row.id for row in rows if row.depth is None]
-                    sampled = candidates.token_ids(conn, whole)
+                    sampled = [row.token_ids if row.depth is None else None for row in rows]
 
         def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
             read = texts().read(held, step.prompt, fixed, client)
             asked = [
-                about(client, read.prompt, step.prompt.prefix, body, question, sampled.get(id or 0), ended)
-                for id, body, ended in zip(ids, bodies, stopped, strict=True)
+                about(client, read.prompt, step.prompt.prefix, body, question, tokens, ended)
+                for body, tokens, ended in zip(bodies, sampled, stopped, strict=True)
                 for question in step.questions
             ]
             return client.base_url, read, client.yes_no(asked, priority=held.trace_id)

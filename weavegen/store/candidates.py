@@ -52,25 +52,21 @@ def save(
     conn.execute(sa.insert(CANDIDATES), rows)
 
 
-def load(conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int) -> Sequence[Any]:
-    """Rows (id, text, tokens, finish_reason, depth) of the candidates of one Sample step, by position."""
+def load(
+    conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False
+) -> Sequence[Any]:
+    """Rows (id, text, tokens, finish_reason, depth) of the candidates of one Sample step, by position.
+
+    With `tokens` also token_ids: those of the sampled tokens, or None.
+    """
+    names = ("id", "text", "tokens", "finish_reason", "depth", *(("token_ids",) if tokens else ()))
     query = (
-        sa.select(*(CANDIDATES.c[name] for name in ("id", "text", "tokens", "finish_reason", "depth")))
+        sa.select(*(CANDIDATES.c[name] for name in names))
         .join(STEPS, STEPS.c.id == CANDIDATES.c.step_id)
         .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run, STEPS.c.ordinal == ordinal)
         .order_by(CANDIDATES.c.position)
     )
     return conn.execute(query).all()
-
-
-def token_ids(conn: sa.Connection, ids: Sequence[int]) -> dict[int, list[int]]:
-    """The sampled tokens of candidates that have any, by id."""
-    found = conn.execute(
-        sa.select(CANDIDATES.c.id, CANDIDATES.c.token_ids).where(
-            CANDIDATES.c.id.in_(ids), CANDIDATES.c.token_ids.is_not(None)
-        )
-    )
-    return dict(found.tuples().all())
 
 
 def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
