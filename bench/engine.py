@@ -6,7 +6,6 @@ What is measured is orchestration: everything but model and environment.
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,8 +15,9 @@ import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
+from bench.installation import home, installation
 from weavegen import config, enqueueing
-from weavegen.services import fleet, processes
+from weavegen.services import processes
 from weavegen.store.session import engine
 
 ACTIVE = 32
@@ -60,17 +60,8 @@ join traces t on t.id = b.trace_id, period where t.job_id = :job and b.created_a
 
 
 def run(console: Console) -> list[Figure]:
-    """Bring up an installation of its own, measure, take it down."""
-    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as home:
-        Path(home).chmod(0o755)
-        os.environ |= {"WEAVEGEN_HOME": home, "WEAVEGEN_MAX_ACTIVE": str(ACTIVE)}
-        settings = config.load()
-        fleet.up(settings)
-        try:
-            return measure(console, settings)
-        finally:
-            engine().dispose()
-            fleet.down(settings)
+    with home() as folder, installation(folder, WEAVEGEN_MAX_ACTIVE=str(ACTIVE)) as settings:
+        return measure(console, settings)
 
 
 def measure(console: Console, settings: config.Config) -> list[Figure]:

@@ -5,21 +5,18 @@ Traces of both sizes take turns, so that what else the machine does meets both: 
 stand still, because this process holds the locks of their rows.
 """
 
-import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.engine import cpu
+from bench.installation import home, installation
 from weavegen import config, enqueueing
-from weavegen.services import fleet
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine, single
 
@@ -118,19 +115,8 @@ where r.trace_id = any(:traces) and s.finished_at >= :since
 
 
 def run(console: Console) -> list[Figure]:
-    """Bring up an installation of its own, measure, take it down."""
-    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as home:
-        Path(home).chmod(0o755)
-        os.environ |= {"WEAVEGEN_HOME": home, "WEAVEGEN_MAX_ACTIVE": str(TRACES * len(SIZES))}
-        settings = config.load()
-        fleet.up(settings)
-        try:
-            return measure(console, settings)
-        finally:
-            engine().dispose()
-            fleet.down(settings)
-            engine.cache_clear()
-            single.cache_clear()
+    with home() as folder, installation(folder, WEAVEGEN_MAX_ACTIVE=str(TRACES * len(SIZES))) as settings:
+        return measure(console, settings)
 
 
 def measure(console: Console, settings: config.Config) -> list[Figure]:

@@ -6,7 +6,6 @@ with every block, and labels that are drawn anew whenever the context is rendere
 server computed is what it looked up in its prefix cache less what it found there, by its own counters.
 """
 
-import os
 import random
 import subprocess
 import tempfile
@@ -20,19 +19,19 @@ import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
+from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
 from tasks.context import about, begun
 from tests.vllm.server import SCRIPT, Server
-from weavegen import config, context, enqueueing, prompts
+from weavegen import context, enqueueing, prompts
 from weavegen.blocks import BlockType
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
 from weavegen.render import parse_trace, render_block, render_header
-from weavegen.services import fleet
 from weavegen.settings import Settings
 from weavegen.steps import Prompt
 from weavegen.store.jobs import Order
-from weavegen.store.session import engine, single
+from weavegen.store.session import engine
 
 FIRST, LAST = 90, 130
 """Blocks of the trace that are measured: the window is full before, and falls twice meanwhile."""
@@ -90,32 +89,22 @@ def run(console: Console) -> list[Figure]:
 
 def record() -> tuple[list[str], list[Written]]:
     """The rendered blocks of a trace, and those of them that are measured."""
-    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as home:
-        Path(home).chmod(0o755)
-        os.environ["WEAVEGEN_HOME"] = home
-        settings = config.load()
-        fleet.up(settings)
-        try:
-            job = enqueueing.submit([Order("notes.py", BOOTSTRAP)], seed=1, settings={"blocks": LAST}, check=False)
-            over = sa.text("select status = 'ended' from traces where job_id = :job")
-            while True:
-                time.sleep(0.5)
-                with engine().connect() as conn:
-                    if conn.execute(over, {"job": job}).scalar_one():
-                        break
+    with home() as folder, installation(folder):
+        job = enqueueing.submit([Order("notes.py", BOOTSTRAP)], seed=1, settings={"blocks": LAST}, check=False)
+        over = sa.text("select status = 'ended' from traces where job_id = :job")
+        while True:
+            time.sleep(0.5)
             with engine().connect() as conn:
-                texts = list(conn.execute(sa.text("select rendered from blocks order by index")).scalars())
-                sampled = conn.execute(
-                    sa.text(
-                        "select block_index, text from candidates c join blocks b on b.index = c.block_index "
-                        "and b.type = c.type where c.round = 0 order by c.block_index, c.position"
-                    )
-                ).all()
-        finally:
-            engine().dispose()
-            fleet.down(settings)
-            engine.cache_clear()
-            single.cache_clear()
+                if conn.execute(over, {"job": job}).scalar_one():
+                    break
+        with engine().connect() as conn:
+            texts = list(conn.execute(sa.text("select rendered from blocks order by index")).scalars())
+            sampled = conn.execute(
+                sa.text(
+                    "select block_index, text from candidates c join blocks b on b.index = c.block_index "
+                    "and b.type = c.type where c.round = 0 order by c.block_index, c.position"
+                )
+            ).all()
     candidates: dict[int, list[str]] = {}
     for index, text in sampled:
         candidates.setdefault(index, []).append(text)

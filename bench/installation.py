@@ -1,0 +1,39 @@
+"""An installation of its own for a benchmark, taken down again whatever happens."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from weavegen import config
+from weavegen.services import fleet
+from weavegen.store.session import engine, single
+
+
+@contextmanager
+def home() -> Iterator[Path]:
+    """An empty folder that environments can look into."""
+    with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@contextmanager
+def installation(folder: Path, **environ: str) -> Iterator[config.Config]:
+    """Everything brought up in a folder, with these environment variables; this process works with it, too."""
+    before = dict(os.environ)
+    os.environ |= {"WEAVEGEN_HOME": str(folder), **environ}
+    try:
+        settings = config.load()
+        fleet.up(settings)
+        try:
+            yield settings
+        finally:
+            engine().dispose()
+            fleet.down(settings)
+    finally:
+        engine.cache_clear()
+        single.cache_clear()
+        os.environ.clear()
+        os.environ |= before
