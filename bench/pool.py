@@ -5,16 +5,11 @@ docs/simulation.md), so that the figures tell of the pool and not of a GPU that 
 read from an integral that they keep, not sampled.
 """
 
-import json
-import signal
 import statistics
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -24,6 +19,7 @@ from bench.bars import Figure, table
 from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
 from weavegen import enqueueing
+from weavegen.sim.process import Process
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine
 
@@ -40,41 +36,15 @@ PATIENCE = 600.0
 """Seconds for all traces to start."""
 
 
-@dataclass
-class Sim:
-    """A simulated server of `SLOTS` slots that can be killed and started again at the same address."""
+class Sim(Process):
+    """A simulated server of `SLOTS` slots, and what it tells of itself."""
 
-    folder: Path
-    name: str
-    port: int = 0
-    url: str = ""
-    process: "subprocess.Popen[bytes] | None" = field(default=None)
-
-    def start(self) -> None:
-        ready = self.folder / f"{self.name}.ready"
-        ready.unlink(missing_ok=True)
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "weavegen.sim", "--port", str(self.port), "--ready-file", str(ready)),
-                *("--like", LIKE, "--slots", str(SLOTS)),
-            ],
-        )
-        while not ready.exists():
-            if self.process.poll() is not None:
-                raise RuntimeError(f"simulated server {self.name} exited with {self.process.returncode}")
-            time.sleep(0.05)
-        told = json.loads(ready.read_text())
-        self.port, self.url = told["port"], told["url"]
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-            self.process = None
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder, name, "--like", LIKE, "--slots", str(SLOTS))
 
     def generated(self) -> float:
         """Tokens that it has made since it was started; 0 while it is dead."""
-        return self.read("vllm:generation_tokens_total")[0] if self.process is not None else 0.0
+        return self.read("vllm:generation_tokens_total")[0] if self.alive else 0.0
 
     def read(self, *names: str) -> list[float]:
         """Values of its metrics."""
@@ -111,10 +81,9 @@ def run(console: Console) -> list[Figure]:
 def fleet_of(servers: int) -> Iterator[list[Sim]]:
     """An installation of its own over so many simulated servers, and traces that have all started."""
     with home() as folder:
-        sims = [Sim(folder, str(number)) for number in range(servers)]
+        sims: list[Sim] = []
         try:
-            for sim in sims:
-                sim.start()
+            sims.extend(Sim(folder, str(number)) for number in range(servers))
             urls = ",".join(sim.url for sim in sims)
             with installation(folder, OPENAI_BASE_URL=urls, WEAVEGEN_MAX_ACTIVE=str(TRACES * servers)):
                 start(TRACES * servers)

@@ -1,8 +1,5 @@
 """The pool over simulated servers of its own: processes that are killed and come back, threads that ask."""
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,42 +14,21 @@ from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
 from weavegen.pool.pool import Pool
 from weavegen.pool.survey import survey
+from weavegen.sim.process import Process
 
 PROMPT = "<s> [INST] # a trace [/INST]\n#startblock type: action\ndef action_"
 
 
-class Sim:
-    """A simulated server that can be killed and started again on the same port."""
-
-    def __init__(self, folder: Path, name: str, *options: str) -> None:
-        self._ready, self._options, self.port = folder / name, options, 0
-        self.start()
-
-    def start(self) -> None:
-        self._ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "weavegen.sim", "--ready-file", str(self._ready), *self._options]
-        self.process = subprocess.Popen([*command, "--port", str(self.port)])
-        while not self._ready.exists():
-            assert self.process.poll() is None
-            time.sleep(0.02)
-        told = json.loads(self._ready.read_text())
-        self.url, self.port = told["url"], told["port"]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
 @pytest.fixture
-def sims(tmp_path: Path) -> Iterator[list[Sim]]:
-    found = [Sim(tmp_path, name, "--inter-token", "3", "--slots", "16") for name in ("a", "b")]
+def sims(tmp_path: Path) -> Iterator[list[Process]]:
+    found = [Process(tmp_path, name, "--inter-token", "3", "--slots", "16") for name in ("a", "b")]
     yield found
     for sim in found:
         sim.kill()
 
 
 @pytest.fixture
-def pool(sims: list[Sim]) -> Iterator[Pool]:
+def pool(sims: list[Process]) -> Iterator[Pool]:
     made = Pool([sim.url for sim in sims], "EMPTY", None, timeout=20)
     yield made
     made.close()
@@ -71,7 +47,7 @@ def ask(pool: Pool, trace: int, home: str, n: int = 4) -> str:
     return pool.with_server(trace, home, n, call)
 
 
-def test_traces_spread_and_stay(pool: Pool, sims: list[Sim]) -> None:
+def test_traces_spread_and_stay(pool: Pool, sims: list[Process]) -> None:
     homes: Counter[str] = Counter()
     for _ in range(8):
         homes[pool.home(homes)] += 1
@@ -79,7 +55,7 @@ def test_traces_spread_and_stay(pool: Pool, sims: list[Sim]) -> None:
     assert {ask(pool, 1, sims[1].url) for _ in range(5)} == {sims[1].url}
 
 
-def test_a_server_is_killed_and_comes_back(pool: Pool, sims: list[Sim]) -> None:
+def test_a_server_is_killed_and_comes_back(pool: Pool, sims: list[Process]) -> None:
     stop = threading.Event()
     answered: list[tuple[float, int, str]] = []
 
@@ -112,7 +88,7 @@ def test_a_server_is_killed_and_comes_back(pool: Pool, sims: list[Sim]) -> None:
     assert sims[0].url in late
 
 
-def test_what_is_final_is_not_tried_again(pool: Pool, sims: list[Sim]) -> None:
+def test_what_is_final_is_not_tried_again(pool: Pool, sims: list[Process]) -> None:
     calls = []
 
     def call(client: ModelClient) -> None:
@@ -127,7 +103,7 @@ def test_what_is_final_is_not_tried_again(pool: Pool, sims: list[Sim]) -> None:
 
 
 def test_where_no_server_is_in_use_requests_wait(
-    pool: Pool, sims: list[Sim], monkeypatch: pytest.MonkeyPatch
+    pool: Pool, sims: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "PATIENCE", 1.0)
     for sim in sims:
@@ -141,7 +117,7 @@ def test_where_no_server_is_in_use_requests_wait(
         assert waiting.result(30) == sims[1].url
 
 
-def test_a_survey(sims: list[Sim]) -> None:
+def test_a_survey(sims: list[Process]) -> None:
     with ThreadPoolExecutor(1) as threads:
         client = ModelClient(sims[0].url, "EMPTY", None)
         busy = threads.submit(
