@@ -97,21 +97,9 @@ class Context:
             amounts = pinned + tail
         cut = None
         if amounts != sizes or used != len(recalled):
-            shortened = {
-                str(index): amount
-                for index, amount, size in zip(indexes, amounts, sizes, strict=True)
-                if 0 < amount < size
-            }
-            cut = {
-                "model_length": length,
-                "room": room,
-                "tokens": sum(sizes) + asking.count,
-                "blocks_left_out": sum(
-                    not amount and size > 0 for amount, size in zip(amounts, sizes, strict=True)
-                ),
-                "blocks_shortened_to": shortened,
-                "retrieved_left_out": len(recalled) - used,
-            }
+            tokens = {"model_length": length, "room": room, "tokens": sum(sizes) + asking.count}
+            lost = context.left_out(indexes, sizes, amounts)
+            cut = {**tokens, **lost, "retrieved_left_out": len(recalled) - used}
         in_it = [index for index, amount in zip(indexes, amounts, strict=True) if amount and index >= PINNED]
         return Read(
             prompt=joined([*(part.first(n) for part, n in zip(parts, amounts, strict=True)), asking]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from weavegen import prompts
 from weavegen.blocks import BlockType
@@ -94,6 +95,15 @@ def fit(pinned: Sequence[int], tail: Sequence[int], asking: int, room: int) -> t
         dropped = -(-(ends[-1] - budget) // chunk) * chunk
         first = min(sum(end - tokens < dropped for end, tokens in zip(ends, tail, strict=True)), len(tail) - 1)
     return kept, [0] * first + [*tail[first:-1], min(tail[-1], budget)]
+
+
+def left_out(indexes: Sequence[int], sizes: Sequence[int], amounts: Sequence[int]) -> dict[str, Any]:
+    """What `fit` took from the blocks with these indexes, for the record."""
+    lost = [one for one in zip(indexes, sizes, amounts, strict=True) if one[2] < one[1]]
+    return {
+        "blocks_left_out": sum(not amount for _, _, amount in lost),
+        "blocks_shortened_to": {str(index): amount for index, _, amount in lost if amount},
+    }
 
 
 def _comment_out(type: BlockType, text: str) -> str:
