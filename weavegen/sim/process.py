@@ -11,7 +11,7 @@ class Process:
     """Serves from `start` to `kill`, always on the same port."""
 
     def __init__(self, folder: Path, name: str, *options: str) -> None:
-        """Starts it. `name`: of a file that it writes in `folder`; `options`: those of `python -m weavegen.sim`."""
+        """Starts it. `name`: of a file that it writes in `folder`; `options`: as `weavegen sim` takes them."""
         self._ready, self._options, self.port = folder / f"{name}.ready", options, 0
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

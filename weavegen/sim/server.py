@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -190,6 +190,10 @@ async def _unreadable(request: Request, error: Exception) -> Response:
     return _json(protocol.error_body(f"1 validation error: {error}", 400), 400)
 
 
+async def _nobody_reads(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # the client went away in the middle of its request
+
+
 def app(
     load: Load | None = None,
     faults: Faults | None = None,
@@ -225,7 +229,11 @@ def app(
         ]
     return Starlette(
         routes=[Route(path, endpoint, methods=methods) for path, endpoint, methods in routes],
-        exception_handlers={protocol.BadRequest: _refuse, msgspec.MsgspecError: _unreadable},
+        exception_handlers={
+            protocol.BadRequest: _refuse,
+            msgspec.MsgspecError: _unreadable,
+            ClientDisconnect: _nobody_reads,
+        },
         lifespan=lifespan,
     )
 
