@@ -17,7 +17,7 @@ from weavegen.lint import syntax_error
 from weavegen.pool.served import check_servers
 from weavegen.render import clean
 from weavegen.services import fleet, postgres, redis, schema
-from weavegen.settings import Settings
+from weavegen.settings import Settings, check_json
 from weavegen.settings import settings as read_settings
 from weavegen.store import jobs
 from weavegen.store.jobs import Order
@@ -25,6 +25,10 @@ from weavegen.store.session import engine as database
 
 BOOTSTRAPS = Path(__file__).resolve().parent.parent / "bootstraps"
 """The project's own bootstrap files."""
+MOST = 1_000_000
+"""Traces of one job. Each is a row that is put together in memory first."""
+LARGEST = 2**26
+"""Characters of a file that is read."""
 TRIED = 8
 """Bootstraps of a job that are run once before it is enqueued. One that fails later is data of its traces."""
 
@@ -61,9 +65,8 @@ def enqueue(
 
 def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | None = None, **options: Any) -> int:
     """Enqueue `n` traces of a bootstrap given as text. Options as in `enqueue`; it is not run first."""
-    return submit(
-        [Order("bootstrap.py", bootstrap, dict(params or {}))] * positive(n), **{"check": False, **options}
-    )
+    one = Order("bootstrap.py", bootstrap, dict(params or {}))
+    return submit(several(one, n), **{"check": False, **options})
 
 
 def orders(files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None) -> list[Order]:
@@ -74,30 +77,36 @@ def orders(files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | 
     paths: list[str] = []
     for file in map(str, files):
         found = [file]
-        if not Path(file).exists():
-            found = [path for path in sorted(glob.glob(file)) if "self.add_action(" in read(path)]
+        if not exists(file):
+            found = [path for path in matching(file) if "self.add_action(" in read(path)]
         if not found:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
         paths += found
-    return [
-        order for path in paths for order in [Order(Path(path).name, read(path), dict(params or {}))] * positive(n)
-    ]
+    found_orders: list[Order] = []
+    for path in paths:
+        found_orders += several(Order(named(path), read(path), dict(params or {})), n, len(found_orders))
+    return found_orders
 
 
 def rows(path: str | Path) -> list[Order]:
     """The traces that a jobs file asks for: one JSON object per line, as in Row. Raises UsageError."""
     found: list[Order] = []
     folder = Path(path).parent
-    for number, line in enumerate(read(path).splitlines(), 1):
+    sources: dict[Path, str] = {}
+    for number, line in enumerate(read(path).split("\n"), 1):  # JSON may hold what splitlines takes for an end
         if not line.strip():
             continue
         try:
             row = msgspec.json.decode(line, type=Row)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except RecursionError:
+            raise UsageError(f"{path}, line {number}: nested too deep: give something flatter") from None
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeEncodeError) as error:
             known = ", ".join(Row.__struct_fields__)
             raise UsageError(f"{path}, line {number}: {error}; a row has these keys: {known}") from None
-        file = Path(row.bootstrap) if Path(row.bootstrap).exists() else folder / row.bootstrap
-        found += [Order(file.name, read(file), row.params, row.seed)] * positive(row.n)
+        file = Path(row.bootstrap) if exists(row.bootstrap) else folder / row.bootstrap
+        if file not in sources:
+            sources[file] = read(file)
+        found += several(Order(named(file), sources[file], row.params, row.seed), row.n, len(found))
     if not found:
         raise UsageError(f"{path} has no rows: give one JSON object per line, such as " + EXAMPLE)
     return found
@@ -122,6 +131,11 @@ def submit(
     if agent not in AGENTS:
         raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
     numbers = read_settings(dict(settings or {}))
+    check_json({"name": name, "model": model}, "the job")
+    for params in {id(order.params): order.params for order in orders}.values():
+        check_json(params, "params")
+    for wanted in {seed, *(order.seed for order in orders)} - {None}:
+        check_seed(wanted)
     distinct = {order.source: order for order in orders}
     for order in distinct.values():
         compile_bootstrap(order)
@@ -152,19 +166,54 @@ def check_services(config: Config, model: str | None, *, workers: bool = False) 
 
 
 def read(path: str | Path) -> str:
-    """A text file. Raises UsageError."""
+    """A text file, without a byte order mark. Raises UsageError."""
     try:
-        return Path(path).read_text()
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(LARGEST + 1)
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no UTF-8 text") from None
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}; give the path of a file") from None
+    except ValueError:  # a name with a NUL, or with a lone surrogate
+        raise UsageError(f"{str(path)!a} can't be the name of a file; give the path of a file") from None
+    if len(text) > LARGEST:
+        raise UsageError(f"{path} is longer than {LARGEST:,} characters: give a smaller file")
+    return text
 
 
-def positive(n: int) -> int:
+def exists(path: str | Path) -> bool:
+    """Whether there is such a file; a text that can't be a file's name is none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def matching(pattern: str) -> list[str]:
+    """The paths that a pattern finds, sorted."""
+    try:
+        return sorted(glob.glob(pattern))
+    except (OSError, ValueError):
+        return []
+
+
+def named(path: str | Path) -> str:
+    """A file's name as it can be stored and shown."""
+    return clean(Path(path).name)
+
+
+def several(order: Order, n: int, before: int = 0) -> list[Order]:
+    """The order `n` times, where `before` are there already. Raises UsageError."""
     if n < 1:
         raise UsageError(f"n is {n}: give 1 or more")
-    return n
+    if n > MOST - before:
+        raise UsageError(f"more than {MOST:,} traces in one job: enqueue several jobs")
+    return [order] * n
+
+
+def check_seed(seed: int | None) -> None:
+    if seed is not None and not -(2**63) <= seed < 2**63:
+        raise UsageError("a seed has more than 64 bits: give a smaller one")
 
 
 def compile_bootstrap(order: Order) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from weavegen.blocks import CALLBACK, IMAGINED, PROSE, BlockType
 from weavegen.fakes import without_fake_lines
 from weavegen.prefix import viable_prefix
-from weavegen.rewrite import parse, rewrite
+from weavegen.rewrite import NO_PYTHON, parse, rewrite
 from weavegen.shapes import REGISTERS, first_function, fit, registration, string
 from weavegen.steps import Lint, Penalties, Verdict
 
@@ -27,6 +27,11 @@ CODE_IN_PROSE = re.compile(
 FORBIDDEN_IN_ACTION = {"add_evaluation": (0.5, 0.3), "add_observation_view": (0.5, 0.3)}
 """Method: (penalty through self, penalty through another name for the subagent)."""
 TASK_EVALUATION = (2.0, 1.0)
+MESSAGE = 500
+"""Characters of an error: some name an identifier, which may be as long as the text."""
+COMPUTING = 20_000
+"""Characters from which a text is compiled without computing its constants, as is one of any length that repeats
+something: Python keeps what each operator of `"a" * 4096 + "b" * 4096 + ...` gives, of 3,000 characters 900 MB."""
 
 
 def syntax_error(text: str) -> str | None:
@@ -34,7 +39,8 @@ def syntax_error(text: str) -> str | None:
 
     Stricter than Python in three points, because the whole trace must compile as one file: no `__future__`
     import (legal only at a file's top), no `global` outside a function (other blocks use the name), and no
-    form feed (a trace holds no control characters, and between tokens nothing could take its place).
+    form feed (a trace holds no control characters, and between tokens nothing could take its place). And in two
+    more, because Python would take minutes: at most LONGEST characters, MARKS combining marks in a row.
     """
     found = _read(text)
     return found if isinstance(found, str) else None
@@ -49,12 +55,14 @@ def _read(text: str) -> ast.Module | str:
     """The syntax tree, or why there is none."""
     try:
         tree = parse(text)
+        if "*" in text or len(text) > COMPUTING:
+            _leave_constants(tree)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(tree, "<block>", "exec", dont_inherit=True)
     except SyntaxError as error:
-        return f"{type(error).__name__}: {error.msg} (line {error.lineno})"
-    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        return f"{type(error).__name__}: {str(error.msg)[:MESSAGE]} (line {error.lineno})"
+    except NO_PYTHON as error:
         return f"{type(error).__name__}: {error}"
     if "\f" in text:
         return "SyntaxError: a form feed is not allowed inside a trace"
@@ -63,6 +71,22 @@ def _read(text: str) -> ast.Module | str:
     if "global" in text and _has_global(tree):
         return "SyntaxError: global is not allowed outside a function"
     return tree
+
+
+def _leave_constants(tree: ast.Module) -> None:
+    """Put operators that Python never computes while it compiles in the place of those that it does.
+
+    What is legal does not depend on them, but in patterns: those take `-1` and `1 + 2j`, and are left alone.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
+            node.op = ast.Not()
+        elif isinstance(node, ast.BinOp) and not _is_complex(node.right):
+            node.op = ast.MatMult()
+
+
+def _is_complex(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, complex)
 
 
 def _has_global(tree: ast.Module) -> bool:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 
 from weavegen.blocks import CALLBACK, PROSE, BlockType
-from weavegen.rewrite import check_marks, parse, parses
+from weavegen.rewrite import LONGEST, NO_PYTHON, check_effort, parse, parses
 from weavegen.shapes import GRAMMARS, REGISTERS, Shape, kinds
 
 ALLOW_INCOMPLETE_INPUT = 0x4000
@@ -46,6 +46,8 @@ def viable_prefix(type: BlockType, text: str) -> bool:
     True of every beginning of every legal block. False as a rule from the first token that can't stand where it
     does; what only shows once a statement is whole (an f-string's inside, what follows a call) shows there.
     """
+    if len(text) > LONGEST:
+        return False
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _may_be_python(text) and (type not in GRAMMARS or _may_have_shape(type, text))
 
@@ -78,11 +80,11 @@ def _state(text: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            check_marks(text)
+            check_effort(text)
             compile(text, "<block>", "exec", ast.PyCF_ONLY_AST | ALLOW_INCOMPLETE_INPUT, dont_inherit=True)
     except SyntaxError as error:
         return "open" if error.msg == "incomplete input" else "broken"
-    except (ValueError, OverflowError, RecursionError, MemoryError):
+    except NO_PYTHON:
         return "broken"
     return "whole"
 
@@ -106,7 +108,7 @@ def _may_have_shape(type: BlockType, text: str) -> bool:
     start, core = _last_statement(text)
     try:
         done = parse(text[:start]).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NO_PYTHON:
         return True  # not to be told apart by lines alone; Python's parser had no objection
     last = text[start:]
     if last.endswith("\n") and parses(last):

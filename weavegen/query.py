@@ -10,6 +10,8 @@ import lark
 from weavegen.blocks import BlockType
 
 _WORD = re.compile(r"[^\W_]+")
+MOST = 4_000
+"""Characters of a query: more is none. A sampled one has some hundreds."""
 LONGEST = 200
 """Characters that words are told apart by: what a database's index holds is bounded."""
 
@@ -45,6 +47,8 @@ def _parser() -> lark.Lark:
 @lru_cache(maxsize=4096)  # every replay of a tick parses its queries again
 def parse(text: str) -> Query | None:
     """The query that `text` is, or None where it is none, or looks for nothing."""
+    if len(text) > MOST:
+        return None
     try:
         tree = _parser().parse(text)
     except lark.exceptions.UnexpectedInput:

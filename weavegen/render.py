@@ -109,7 +109,7 @@ def _block(tree: "lark.Tree[lark.Token]") -> Block:
 
     type = BlockType(first("START", "#startblock type: ") or need("TICK_TYPE", "#startblock type: "))
     compiles = "INVALID" not in lines
-    body = lines.get("LINE", [])
+    body = lines["BODY"][0].split("\n") if "BODY" in lines else []
     if type in COMMENTED or not compiles:
         body = [line.removeprefix("# ") for line in body]
     size, tick = first("BLOCK_SIZE", "#block_size "), first("TICK", "# Starting new tick with block #")

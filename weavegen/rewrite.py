@@ -9,14 +9,23 @@ from weavegen.blocks import PROSE, BlockType
 from weavegen.fakes import without_fakes
 from weavegen.shapes import GRAMMARS, fit
 
+LONGEST = 100_000
+"""Characters of a block at most. CPython takes quadratic time for some texts: for 1 MB, a minute of f-strings or
+of functions with equal bodies. It also is more than a prompt has room for: a block stands there as a whole."""
 MARKS = 500
 """Python normalises names; the time for it grows with the square of the combining marks in a row."""
 
 _NO_ASCII = re.compile(rf"[^\x00-\x7f]{{{MARKS},}}")
 
 
-def check_marks(text: str) -> None:
+NO_PYTHON = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
+"""What Python's parser and compiler raise."""
+
+
+def check_effort(text: str) -> None:
     """Raises ValueError where a text would keep Python's parser busy for minutes."""
+    if len(text) > LONGEST:
+        raise ValueError(f"{len(text):,} characters: a block has {LONGEST:,} at most")
     for run in () if text.isascii() else _NO_ASCII.findall(text):
         count = 0
         for sign in run:
@@ -27,7 +36,7 @@ def check_marks(text: str) -> None:
 
 def parse(text: str) -> ast.Module:
     """Python's own parser, without its warnings. Raises what `ast.parse` does."""
-    check_marks(text)
+    check_effort(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text)
@@ -36,7 +45,7 @@ def parse(text: str) -> ast.Module:
 def parses(text: str) -> bool:
     try:
         parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NO_PYTHON:
         return False
     return True
 

@@ -1,5 +1,7 @@
 """The numbers of a job: every one of them can be set when it is enqueued, and is stored with it."""
 
+import math
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -69,17 +71,41 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     written by then is chance, so with it equal seeds no longer give equal traces."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_tokens", "tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "tree_lookahead"
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
-        if self.tree_first < 0:
-            raise ValueError(f"tree_first is {self.tree_first}: give 0 or more")
+        check_numbers(self)
         if self.tree_temperature <= 0:
             raise ValueError(f"tree_temperature is {self.tree_temperature}: give more than 0")
         if not self.rounds or min(self.rounds) < 1:
             raise ValueError("rounds must name at least one round of at least one candidate")
+
+
+LEAST = {
+    **dict.fromkeys(("max_tokens", "tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam"), 1),
+    **dict.fromkeys(("tree_lookahead", "query_samples", "query_tokens", "considered"), 1),
+    **dict.fromkeys(("tree_first", "young", "recalled", "temperature", "repetition_penalty", "doom_loop"), 0),
+    **dict.fromkeys(("ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
+    **dict.fromkeys(("attempts", "window_kept"), 1),
+    **dict.fromkeys(("time_budget", "callback_seconds"), 0),
+    "top_k": -1,
+}
+"""What a number is at least; others may be negative."""
+MOST = {"until_bytes": 10**15, "callback_seconds": 10**6, "time_budget": 10**7}
+"""What a number is at most, where that is not COUNT."""
+COUNT = 10**9
+"""Beyond all use: more is a slip, and somewhere behind it are columns, timers and calendars that end."""
+
+
+def check_numbers(settings: msgspec.Struct) -> None:
+    """Raise ValueError where a number is no number, too small for what it says, or beyond all use."""
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        numbers = value if isinstance(value, tuple) else [value]
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                continue
+            if name in LEAST and number < LEAST[name]:
+                raise ValueError(f"{name} is {number}: give {LEAST[name]} or more")
+            if not abs(number) <= (most := MOST.get(name, COUNT)):  # so that NaN is none either
+                raise ValueError(f"{name} is {number}: give a number up to {most:,}")
 
 
 OF_TYPE: dict[str, dict[str, int]] = {
@@ -147,12 +173,6 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("ticks", "blocks", "until_bytes", "sampled_tokens", "context"):
-            if (value := getattr(self, name)) is not None and value < 0:
-                raise ValueError(f"{name} is {value}: give 0 or more")
-        for name in ("attempts", "window_kept"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
         if self.window_kept >= self.window:
             raise ValueError(f"window_kept ({self.window_kept}) must be below window ({self.window})")
         for type, own in self.types.items():
@@ -176,7 +196,48 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def settings(values: dict[str, Any]) -> Settings:
     """Settings with `values` in place of defaults. Raises UsageError naming what is wrong."""
+    check_json(values, "settings")
     try:
         return msgspec.convert(values, Settings)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"settings: {error}") from None
+
+
+NESTED = 50
+"""How deep a value may be nested. Python's own JSON writer, which hands it to the environment, ends near 300."""
+
+
+def check_json(value: Any, what: str) -> None:
+    """Raise UsageError unless the database keeps `value` as JSON and gives it back the same.
+
+    It has no NaN and no infinity; text is Unicode without NUL and lone surrogates; whole numbers have 64 bits.
+    """
+    waiting: list[tuple[Any, int]] = [(value, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > NESTED:
+            raise UsageError(f"{what}: nested more than {NESTED} deep: give something flatter")
+        if isinstance(part, dict):
+            for key, inner in part.items():
+                if not isinstance(key, str):
+                    raise UsageError(f"{what}: the key {key!r:.50} is no text: name it with a string")
+                waiting += (key, depth + 1), (inner, depth + 1)
+        elif isinstance(part, list | tuple):
+            waiting += [(inner, depth + 1) for inner in part]
+        elif isinstance(part, str):
+            if _UNSTORABLE.search(part):
+                raise UsageError(f"{what}: {part!a:.50} holds a character that can't be stored: leave it out")
+        elif isinstance(part, bool) or part is None:
+            continue
+        elif isinstance(part, int):
+            if not -(2**63) <= part < 2**63:
+                raise UsageError(f"{what}: a whole number has more than 64 bits: give it as a string")
+        elif not isinstance(part, float):
+            raise UsageError(
+                f"{what}: {type(part).__name__} is no type of JSON's: give text, numbers, lists, objects"
+            )
+        elif not math.isfinite(part):
+            raise UsageError(f"{what}: {part} is no number of JSON's: give a finite one")
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -41,11 +41,13 @@ class Node:
 
     def leaves(self, lookahead: float = math.inf) -> Iterator["Node"]:
         """Those below it, or itself, that are less than `lookahead` nodes deeper."""
-        if self.children:
-            for child in self.children if lookahead > 1 else ():
-                yield from child.leaves(lookahead - 1)
-        else:
-            yield self
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            if not node.children:
+                yield node
+            elif node.depth - self.depth < lookahead - 1:
+                waiting += reversed(node.children)
 
 
 class Tree:
@@ -141,8 +143,10 @@ def _log1mexp(x: float) -> float:
 
 
 def logsumexp(values: Sequence[float]) -> float:
-    """ln of the sum of e^value."""
-    top = max(values)
+    """ln of the sum of e^value; of none it is minus infinity, as that of a sum of zeros is."""
+    top = max(values, default=-math.inf)
+    if math.isinf(top):
+        return top
     return top + math.log(sum(math.exp(value - top) for value in values))
 
 

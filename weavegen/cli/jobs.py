@@ -14,6 +14,7 @@ from weavegen import config as configuration
 from weavegen import display
 from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
 from weavegen.errors import UsageError
+from weavegen.settings import MOST, check_json
 
 Param = Annotated[
     list[str] | None, typer.Option("--param", "-p", help="KEY=VALUE, read as args.params; repeatable.")
@@ -162,8 +163,11 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
             raise UsageError(f"{option!r}: give KEY=VALUE")
         try:
             found[key] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeEncodeError):
             found[key] = value
+        except RecursionError:
+            raise UsageError(f"{key}: nested too deep: give something flatter") from None
+    check_json(found, "KEY=VALUE")
     return found
 
 
@@ -183,14 +187,14 @@ def by_type(settings: dict[str, Any]) -> dict[str, Any]:
 def size(text: str) -> int:
     """Bytes, from a number with an optional k, M or G (powers of 1000)."""
     units = {"k": 10**3, "m": 10**6, "g": 10**9}
-    number, unit = (text[:-1], units.get(text[-1:].lower())) if text[-1:].lower() in units else (text, 1)
+    number, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
     try:
-        value = int(float(number) * (unit or 1))
+        value = float(number) * unit if set(number.strip()) <= set("0123456789.") else 0.0
     except ValueError:
-        value = 0
-    if value < 1:
-        raise UsageError(f"--until {text}: give a size such as 500k, 2M or 1G")
-    return value
+        value = 0.0
+    if not 1 <= value <= MOST["until_bytes"]:
+        raise UsageError(f"--until {text[:50]}: give a size such as 500k, 2M or 1G")
+    return int(value)
 
 
 @app.command()
