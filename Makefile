@@ -1,10 +1,10 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
 # The longest first; two files at a time, as much of a test is waiting.
-TIERS := tests/acceptance tests/integration tests/weave tests/unit
+TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check bench lock clean
+.PHONY: help setup demo test test-vllm check chaos bench lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -23,10 +23,15 @@ test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.
 	@bash scripts/vllm.sh install
 	@$(BIN)/python -m pytest tests/vllm
 
-check: setup ## lint, format and types
+# Away from the network nothing is known of dependencies, which is said, and nothing fails.
+check: setup ## lint, format, types, and known vulnerabilities of what requirements.lock names
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.security.audit
+
+chaos: setup ## ten minutes of faults while traces are written, three times; an audit after each
+	@for seed in 1 2 3; do $(BIN)/python -m tests.chaos --seed $$seed || exit 1; done
 
 bench: setup ## how much it does, and how fast
 	@$(BIN)/python -m bench

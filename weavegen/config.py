@@ -1,14 +1,22 @@
 """Settings of an installation, read from the environment once per process."""
 
 import hashlib
+import logging
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from weavegen.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+NO_KEY = "EMPTY"
+"""What a server that wants no key is sent, as vLLM's own examples do."""
 
 
 @dataclass(frozen=True)
@@ -17,13 +25,14 @@ class Config:
 
     home: Path
     """WEAVEGEN_HOME: embedded services, workspaces and logs."""
-    database_url: str | None
+    database_url: str | None = field(repr=False)
     """DATABASE_URL; None: the embedded PostgreSQL."""
-    broker_url: str | None
+    broker_url: str | None = field(repr=False)
     """CELERY_BROKER_URL; None: the embedded Redis."""
     model_url: str | None
-    """OPENAI_BASE_URL, one or several, with commas between; None: the simulation that `up` starts."""
-    api_key: str
+    """OPENAI_BASE_URL, one or several, with commas between; None: the simulation that `up` starts. A password or
+    a query in it is left out: it is stored with traces, and the key goes into a header."""
+    api_key: str = field(repr=False)
     """OPENAI_API_KEY."""
     host: str
     """WEAVEGEN_HOST: the name of this host's environments and of its queue `execute.<host>`."""
@@ -37,6 +46,11 @@ class Config:
     """WEAVEGEN_DISCORD_TOKEN: of the bot that brings channels of traces to Discord; None: nothing goes there."""
     discord_url: str
     """WEAVEGEN_DISCORD_URL: base of Discord's REST API."""
+    reader_url: str | None = field(default=None, repr=False)
+    """WEAVEGEN_READER_URL: beside DATABASE_URL, the same database with a user who can only read, for
+    `weavegen sql`. The embedded PostgreSQL needs none."""
+    drain: float = 20.0
+    """WEAVEGEN_DRAIN: seconds that a worker which is told to end has for its steps in flight."""
 
     @property
     def runtime(self) -> Path:
@@ -68,16 +82,44 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
             raise UsageError(f"{name}={text!r} is out of range: give a number above 0")
         return value
 
+    def secret(name: str) -> str | None:
+        text = environ.get(name, "").strip()
+        # The HTTP libraries refuse such a header with an error that repeats it.
+        if not (text.isascii() and text.isprintable()):
+            raise UsageError(f"{name} holds characters that can't be sent: give printable ASCII")
+        return text or None
+
     return Config(
         home=Path(environ.get("WEAVEGEN_HOME") or ".weavegen").absolute(),
         database_url=environ.get("DATABASE_URL") or None,
         broker_url=environ.get("CELERY_BROKER_URL") or None,
-        model_url=environ.get("OPENAI_BASE_URL") or None,
-        api_key=environ.get("OPENAI_API_KEY") or "EMPTY",
+        model_url=_without_secrets(environ.get("OPENAI_BASE_URL") or ""),
+        api_key=secret("OPENAI_API_KEY") or NO_KEY,
         host=environ.get("WEAVEGEN_HOST") or socket.gethostname(),
         max_active=int(number("WEAVEGEN_MAX_ACTIVE", 64)),
         lease=number("WEAVEGEN_LEASE", 15.0),
         sandbox=environ.get("WEAVEGEN_SANDBOX") or "bubblewrap",
-        discord_token=environ.get("WEAVEGEN_DISCORD_TOKEN") or None,
+        discord_token=secret("WEAVEGEN_DISCORD_TOKEN"),
         discord_url=environ.get("WEAVEGEN_DISCORD_URL") or "https://discord.com/api/v10",
+        reader_url=environ.get("WEAVEGEN_READER_URL") or None,
+        drain=number("WEAVEGEN_DRAIN", Config.drain),
     )
+
+
+def _without_secrets(urls: str) -> str | None:
+    """The addresses less user, password, query and fragment. A comma may also be part of a password.
+
+    Raises UsageError where it can't be told what is the address.
+    """
+    parts = re.split(r",(?=\s*\w+://)", urls)
+    if any(re.search(r"[?#].*@", url) for url in parts):
+        raise UsageError("OPENAI_BASE_URL can't be read: give http://host:port/v1, and the key as OPENAI_API_KEY")
+    bare = [re.sub(r"[?#].*", "", re.sub(r"^(\s*(?:\w+://)?).*@", r"\1", url)) for url in parts]
+    if bare != parts:
+        _say_once("OPENAI_BASE_URL: what is no address in it is left out; the key goes into OPENAI_API_KEY")
+    return ",".join(bare) or None
+
+
+@cache
+def _say_once(text: str) -> None:
+    log.warning(text)

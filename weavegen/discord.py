@@ -118,7 +118,8 @@ class Discord:
                 raise Slower(told.retry_after, told.is_global) from None
             if error.code >= 500:
                 raise TransientError(f"Discord answers {error.code}") from None
-            raise Refused(error.code, text.decode(errors="replace")[:200]) from None
+            said = text.decode(errors="replace").replace(self._token, "***")[:200]
+            raise Refused(error.code, said) from None
         except (OSError, http.client.HTTPException) as error:
             raise TransientError(f"Discord can't be reached: {error}") from None
 

@@ -4,36 +4,63 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import sqlalchemy as sa
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from weavegen.pool.survey import ServerRow
 from weavegen.store import reports
-from weavegen.store.reports import JobRow, TraceRow
+from weavegen.store.models import JobState
+from weavegen.store.reports import JobRow, Retune, TraceRow
 
 SHOWN = 16
 """Traces listed while a job runs; a larger job shows its sums alone."""
 STYLES = {"running": "cyan", "ended": "green", "failed": "red", "cancelled": "yellow", "queued": "dim"}
 RESULTS = {"won": "green", "drawn": "yellow", "lost": "red"}
-_ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but tab and newline, C1 too, and what makes text read in another order than it is written."""
+
+
+class HarmlessConsole(Console):
+    """A console whose texts are harmless, whoever they come from; its own colours and cursor movements stay."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else harmless(text), style, control)
 
 
 def console(*, stderr: bool = False) -> Console:
     """Where tables go; what is no terminal gets room for whole lines."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 200)
+    return HarmlessConsole(stderr=stderr, highlight=False, width=None if stream.isatty() else 200)
 
 
 def harmless(text: str) -> str:
     """Text less what a terminal would obey."""
     return _ESCAPES.sub("\ufffd", text)
+
+
+def harmless_json(text: str) -> str:
+    """JSON with what a terminal would obey as escapes, which mean the same."""
+    return _ESCAPES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def write(text: str) -> None:
+    """A text as it is to standard output, harmless where that is a terminal."""
+    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+
+
+def cell(text: str | None, style: str = "") -> Text:
+    """Somebody else's text in a table: one line, no markup."""
+    return Text(harmless(" ".join((text or "").split())), style)
 
 
 def command() -> str:
@@ -63,9 +90,9 @@ def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int]) -> Table:
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
-            Text(row.url),
+            cell(row.url),
             Text(row.state, {"up": "green", "full": "cyan", "away": "red"}[row.state]),
-            Text(harmless(row.model or "")),
+            cell(row.model),
             str(traces.get(row.url, 0)),
             number(row.running),
             number(row.waiting),
@@ -75,34 +102,61 @@ def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int]) -> Table:
             number(row.generated_rate),
         )
         if row.why:
-            table.add_row("", Text(harmless(f"  {row.why}"), "dim"))
+            table.add_row("", Text("  ") + cell(row.why, "dim"))
     return table
 
 
 def traces_table(rows: Sequence[TraceRow]) -> Table:
-    """One row a trace."""
+    """One row a trace; a column about retries where there are any."""
+    retries = any(row.retry_of or row.retried_as for row in rows)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("trace", "bootstrap", "status", "because"):
         table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=60)
     for column in ("ticks", "blocks", "bytes"):
         table.add_column(column, justify="right")
     table.add_column("result")
+    if retries:
+        table.add_column("retries")
     for row in rows:
         table.add_row(
             str(row.id),
-            Text(row.bootstrap),
+            cell(row.bootstrap),
             Text(row.status, STYLES.get(row.status, "")),
-            Text(harmless(row.because or "")),
+            cell(row.because),
             str(row.ticks),
             str(row.blocks),
             bytes_text(row.bytes),
-            Text(harmless(row.result or ""), RESULTS.get(row.result or "", "")),
+            cell(row.result, RESULTS.get(row.result or "", "")),
+            *([retries_text(row)] if retries else []),
         )
     return table
 
 
+def retries_text(row: TraceRow) -> str:
+    """Which trace it does over, and which ones do it over; empty for most traces."""
+    parts = [f"retry of trace {row.retry_of}"] if row.retry_of is not None else []
+    if row.retried_as:
+        parts.append(f"retried as trace {', '.join(map(str, row.retried_as))}")
+    return "; ".join(parts)
+
+
+def retune_line(retune: Retune) -> Text:
+    """When a job's settings were changed, and what of them, as `weavegen retune` takes it."""
+    when = retune.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    values = (
+        f"{key}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
+        for key, value in retune.changed.items()
+    )
+    return cell(f"revision {retune.revision}, {when}: {' '.join(values)}")
+
+
+def state_of(job: JobRow) -> str:
+    """paused or draining; empty for an active job."""
+    return "" if job.state == JobState.ACTIVE else job.state
+
+
 def jobs_table(rows: Sequence[JobRow]) -> Table:
-    """One row a job."""
+    """One row a job. Beside its name: its state where it is not active, the revision of its settings above 0."""
     names = (
         "job", "name", "queued", "running", "ended", "failed", "cancelled", "blocks", "bytes", "blocks/s",
         "candidates/block",
@@ -115,7 +169,9 @@ def jobs_table(rows: Sequence[JobRow]) -> Table:
         rate = f"{row.blocks / row.seconds:.1f}" if row.seconds else ""
         sampled = f"{row.candidates_per_block:.1f}" if row.candidates_per_block else ""
         size = bytes_text(row.bytes)
-        table.add_row(str(row.id), Text(harmless(row.name)), *map(str, counts), size, rate, sampled)
+        marks = ", ".join(filter(None, (state_of(row), f"revision {row.revision}" if row.revision else "")))
+        name = cell(row.name) + Text(f" ({marks})", "yellow") if marks else cell(row.name)
+        table.add_row(str(row.id), name, *map(str, counts), size, rate, sampled)
     return table
 
 
@@ -123,7 +179,8 @@ def summary(job: JobRow) -> Text:
     """A job in one line."""
     rate = job.blocks / job.seconds if job.seconds else 0.0
     parts = (
-        f"job {job.id}: {job.traces - job.open} of {job.traces} over",
+        state_of(job),
+        f"{job.traces - job.open} of {job.traces} over",
         f"{job.failed} failed",
         f"{job.blocks} blocks",
         bytes_text(job.bytes),
@@ -132,11 +189,11 @@ def summary(job: JobRow) -> Text:
         f"{rate:.1f} blocks/s",
         f"{job.seconds:.0f} s",
     )
-    return Text(", ".join(parts))
+    return Text(f"job {job.id}: {', '.join(filter(None, parts))}")
 
 
 def watch(conn: sa.Connection, job_id: int, console: Console, interval: float = 0.5) -> list[TraceRow]:
-    """Show a job until all its traces are over; without a terminal, a line whenever something ended."""
+    """Show a job until all its traces are over; without a terminal, a line whenever something changed."""
     job, rows = read(conn, job_id)
     if console.is_terminal:
         with Live(picture(job, rows), console=console, refresh_per_second=4) as live:
@@ -145,11 +202,11 @@ def watch(conn: sa.Connection, job_id: int, console: Console, interval: float = 
                 job, rows = read(conn, job_id)
                 live.update(picture(job, rows))
     else:
-        said, last = -1, 0.0
+        said, last = (-1, ""), 0.0
         while job.open:
-            over = job.traces - job.open
-            if over != said or time.monotonic() - last > 10:
-                said, last = over, time.monotonic()
+            now = (job.open, job.state)
+            if now != said or time.monotonic() - last > 10:
+                said, last = now, time.monotonic()
                 console.print(summary(job))
             time.sleep(interval)
             job, rows = read(conn, job_id)

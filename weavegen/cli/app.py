@@ -66,12 +66,13 @@ def main() -> NoReturn:
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    sys.stderr.write(f"weavegen: {' '.join(message.split())}\n")
+    sys.stderr.write(f"weavegen: {display.harmless(' '.join(message.split()))}\n")
     sys.exit(code)
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    sys.stdout.write(display.harmless_json(text) + "\n")
 
 
 @contextmanager

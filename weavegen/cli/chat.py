@@ -135,6 +135,9 @@ class Talk:
 
     def tell(self, value: Any, text: str) -> None:
         """Print a line of JSON or of text."""
-        line = msgspec.json.encode(value).decode() if self.json else display.harmless(text)
+        if self.json:
+            line = display.harmless_json(msgspec.json.encode(value).decode())
+        else:  # indented below its first line, so that no message can look like two
+            line = display.harmless(text).replace("\n", "\n    ")
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -2,11 +2,14 @@
 
 import csv
 import dataclasses
+import io
+import itertools
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
+import msgspec
 import typer
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -16,10 +19,13 @@ from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.errors import UsageError
 from weavegen.render import parse_trace
 
+TABLE_ROWS = 1_000
+"""Rows of a query that a table shows where nothing else is asked for."""
+
 
 @app.command()
 def status(job: Annotated[int | None, typer.Argument(help="A job's number.")] = None, json: Json = False) -> None:
-    """List the jobs, or one job's traces.
+    """List the jobs, or one job's traces and what `retune` changed of its settings.
 
     Example: weavegen status 3
     """
@@ -32,6 +38,8 @@ def status(job: Annotated[int | None, typer.Argument(help="A job's number.")] = 
         print_json([dataclasses.asdict(row) for row in (rows if rows is not None else jobs)])
     elif rows is not None:
         out.print(display.traces_table(rows))
+        for retune in jobs[0].retunes:
+            out.print(display.retune_line(retune))
         out.print(display.summary(jobs[0]))
     else:
         out.print(display.jobs_table(jobs))
@@ -75,7 +83,7 @@ def show(trace: Annotated[int, typer.Argument(help="A trace's number.")], json: 
             print_json([block for text in texts for block in parse_trace(text)])
             return
         for text in texts:
-            sys.stdout.write(display.harmless(text) if sys.stdout.isatty() else text)
+            display.write(text)
 
 
 @app.command()
@@ -84,7 +92,10 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     json: Json = False,
     timeout: Annotated[float, typer.Option(help="Seconds the query may take.")] = 60.0,
-    limit: Annotated[int | None, typer.Option(help="Rows at most.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"Rows at most; {TABLE_ROWS} where neither --csv nor --json is given."),
+    ] = None,
 ) -> None:
     """Query the corpus under a role that can only read.
 
@@ -94,20 +105,46 @@ def sql(
 
     if query is None and sys.stdin.isatty():
         raise UsageError('give a query: weavegen sql "select count(*) from blocks", or pipe one in')
-    with reading() as conn:
-        columns, rows = reports.select(conn, query if query is not None else sys.stdin.read(), timeout, limit)
-    if json:
-        print_json([dict(zip(columns, map(plain, row), strict=True)) for row in rows])
-    elif as_csv:
-        writer = csv.writer(sys.stdout)
-        writer.writerow(columns)
-        writer.writerows(rows)
-    else:
-        table = Table(*map(escape, columns), box=None)
-        for row in rows:
-            table.add_row(*("" if value is None else Text(display.harmless(str(value))) for value in row))
-        out.print(table)
-        out.print(f"({len(rows)} rows)")
+    with (
+        reading() as conn,
+        reports.answer(conn, query if query is not None else sys.stdin.read(), timeout) as (columns, rows),
+    ):
+        if json:
+            print_rows(columns, itertools.islice(rows, limit))
+        elif as_csv:
+            print_csv(columns, itertools.islice(rows, limit))
+        else:
+            print_table(columns, rows, TABLE_ROWS if limit is None else limit)
+
+
+def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """A JSON list with an object for each row, one a line, as they come."""
+    mark = "[\n"
+    for row in rows:
+        line = msgspec.json.encode(dict(zip(columns, map(plain, row), strict=True))).decode()
+        sys.stdout.write(mark + display.harmless_json(line))
+        mark = ",\n"
+    sys.stdout.write("[]\n" if mark == "[\n" else "\n]\n")
+
+
+def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """CSV with a line of names, as the rows come."""
+    for row in itertools.chain([columns], rows):
+        line = io.StringIO()
+        csv.writer(line).writerow(row)
+        display.write(line.getvalue().replace("\r\n", "\n") if sys.stdout.isatty() else line.getvalue())
+
+
+def print_table(columns: list[str], rows: Iterator[tuple[Any, ...]], limit: int) -> None:
+    """The first rows as a table, which must be known whole before it can be drawn."""
+    table = Table(box=None)
+    for name in columns:
+        table.add_column(display.cell(name))
+    for row in itertools.islice(rows, limit):
+        table.add_row(*("" if value is None else Text(display.harmless(str(value))) for value in row))
+    out.print(table)
+    more = next(rows, None) is not None
+    out.print(f"(the first {limit} rows: --limit for more of them)" if more else f"({table.row_count} rows)")
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 import urllib3
 
+from weavegen.config import NO_KEY
 from weavegen.errors import Busy, ModelError, Refused, TransientError
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ class Http:
 
     def __init__(self, api_key: str, timeout: float) -> None:
         """`timeout`: seconds to wait for an answer."""
+        self._api_key = api_key
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout)
         self._direct = urllib3.PoolManager(num_pools=64, maxsize=CONNECTIONS, block=False)
@@ -75,12 +77,21 @@ class Http:
             raise TransientError(f"the connection to {url} was lost: {error}") from None
         if answer.status == 200:
             return answer.data
-        said = f"{url} answered {answer.status}: {_message(answer.data)}"
+        said = f"{url} answered {answer.status}: {self._message(answer.data)}"
         if answer.status in BUSY:
             raise Busy(said)
         if answer.status >= 500:
             raise TransientError(said)
         raise ModelError(said)
+
+    def _message(self, body: bytes) -> str:
+        """What a server said: vLLM's and OpenAI's form, or the text as it is."""
+        try:
+            said = msgspec.json.decode(body, type=_Refusal).error.message
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            said = body[:20_000].decode(errors="replace")
+        # It is kept with the trace, and some servers repeat what they were sent.
+        return (said if self._api_key == NO_KEY else said.replace(self._api_key, "***"))[:2000]
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         """By HTTP_PROXY, HTTPS_PROXY and NO_PROXY, as other clients do."""
@@ -95,11 +106,3 @@ class _Error(msgspec.Struct):
 
 class _Refusal(msgspec.Struct):
     error: _Error
-
-
-def _message(body: bytes) -> str:
-    """What a server said: vLLM's and OpenAI's form, or the text as it is."""
-    try:
-        return msgspec.json.decode(body, type=_Refusal).error.message[:2000]
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return body[:2000].decode(errors="replace")

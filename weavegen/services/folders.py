@@ -43,7 +43,9 @@ def prepare(config: Config) -> None:
     """Makes the folders that services live in."""
     private(config.home)
     private(config.runtime)
+    private(config.workspaces)
     config.logs.mkdir(mode=0o700, exist_ok=True)
+    config.logs.chmod(0o700)  # made by someone else, with other rights
 
 
 def let_through(path: Path) -> None:

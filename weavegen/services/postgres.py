@@ -17,7 +17,7 @@ import msgspec
 import psutil  # type: ignore[import-untyped]
 import psycopg
 from psycopg import sql
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 NAME = "postgres"
 DATABASE = "weavegen"
 SUPERUSER = "weavegen"
+READER = "weavegen_reader"
+"""The role of `weavegen sql`. What it may read is granted by the first migration."""
 SYSTEM_USER = "weavegen-db"
 """Whom the server runs as where weavegen runs as root, which PostgreSQL refuses."""
 START_TIMEOUT = 120.0
@@ -68,21 +70,45 @@ log_line_prefix = '%m [%p] '
 log_min_duration_statement = 2s
 log_checkpoints = off
 """
+READER_ROLE = f"""
+do $$
+begin
+  if not exists (select from pg_roles where rolname = '{READER}') then create role {READER}; end if;
+end
+$$;
+alter role {READER} login noinherit connection limit 32;
+alter role {READER} set default_transaction_read_only = on;
+alter role {READER} set statement_timeout = '10min';
+-- A superuser's setting, which the role can't undo: what sorts and hashes of one query may put on the disk.
+alter role {READER} set temp_file_limit = '2GB';
+"""
 
 
 def database_url(config: Config) -> str:
     """Where the database is, as SQLAlchemy wants it, for psycopg 3. It need not be running."""
     if config.database_url is None:
         return embedded_url(config, DATABASE)
+    return _read_url("DATABASE_URL", config.database_url).render_as_string(hide_password=False)
+
+
+def reader_url(config: Config, url: URL) -> URL:
+    """Where a user's queries to the database at `url` go, logged in as one who can only read.
+
+    The same `url` where the database is the user's own and WEAVEGEN_READER_URL is not set.
+    """
+    if url.username == SUPERUSER and url.query.get("host") == str(sockets(config)):
+        return url.set(username=READER)
+    return url if config.reader_url is None else _read_url("WEAVEGEN_READER_URL", config.reader_url)
+
+
+def _read_url(variable: str, text: str) -> URL:
     try:
-        url = make_url(config.database_url)
+        url = make_url(text)
     except (ArgumentError, ValueError):
-        raise UsageError("DATABASE_URL can't be read: give postgresql://user:password@host:port/name") from None
+        raise UsageError(f"{variable} can't be read: give postgresql://user:password@host:port/name") from None
     if url.get_backend_name() not in ("postgresql", "postgres"):
-        raise UsageError(
-            f"DATABASE_URL names {url.get_backend_name()}: weavegen needs PostgreSQL, postgresql://..."
-        )
-    return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        raise UsageError(f"{variable} names {url.get_backend_name()}: weavegen needs PostgreSQL, postgresql://...")
+    return url.set(drivername="postgresql+psycopg")
 
 
 def embedded_url(config: Config, database: str) -> str:
@@ -220,6 +246,7 @@ def _start(config: Config, *, temporary: bool) -> None:
     with _connect(config) as connection:
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        connection.execute(READER_ROLE)
 
 
 def _stop(config: Config, service: Service) -> bool:

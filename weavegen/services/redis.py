@@ -12,6 +12,7 @@ from urllib.parse import quote
 import redis
 from kombu.connection import Connection
 from kombu.exceptions import OperationalError
+from kombu.utils.url import maybe_sanitize_url
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -88,8 +89,18 @@ def check(config: Config) -> None:
         # The exception's text may hold the whole URL, password and all.
         if config.broker_url is None:
             raise UsageError("the embedded Redis is not running: start it with `weavegen up`") from None
-        where = _connection(config.broker_url).hostname or "its address"
-        raise UsageError(f"the broker at {where} does not answer: check CELERY_BROKER_URL") from None
+        raise UsageError(
+            f"the broker at {place(config.broker_url)} does not answer: check CELERY_BROKER_URL"
+        ) from None
+
+
+def place(url: str) -> str:
+    """A broker's address without its password."""
+    try:
+        # Of an address of a unix socket, kombu takes the whole of it, password and all, for the host's name.
+        return str(maybe_sanitize_url(url))
+    except ValueError:
+        return "its address"
 
 
 def _connection(url: str) -> Any:

@@ -1,17 +1,33 @@
 """What people ask about jobs and traces, as rows. Read-only."""
 
-from collections.abc import Sequence
+import contextlib
+import datetime
+import itertools
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import sqlalchemy as sa
 
+from weavegen import config
 from weavegen.errors import UsageError
+from weavegen.services.postgres import READER, reader_url
 from weavegen.store import models as m
 
 BLOCKS, TRACES = m.table(m.Block), m.table(m.Trace)
-READER = "weavegen_reader"
+JOBS, JOB_SETTINGS = m.table(m.Job), m.table(m.JobSettings)
+
+
+@dataclass(frozen=True)
+class Retune:
+    """A later revision of a job's settings."""
+
+    revision: int
+    """From 1."""
+    created_at: datetime.datetime
+    changed: dict[str, Any]
+    """What differs from the revision before, with its new value: by KEY, or TYPE.KEY for one block type."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,14 @@ class JobRow:
     """Candidates (in a tree search nodes) sampled, for each block made of one; None before the first."""
     seconds: float
     """From the first trace's start to the last one's end, or to now."""
+    state: str
+    """active, paused or draining."""
+    paused_at: datetime.datetime | None
+    """None: it is not paused."""
+    revision: int
+    """Of its settings; 0: as it was enqueued."""
+    retunes: list[Retune]
+    """The revisions after 0, in order."""
 
     @property
     def traces(self) -> int:
@@ -59,16 +83,20 @@ class TraceRow:
     """Candidates (in a tree search nodes) sampled, for each block made of one; None before the first."""
     result: str | None
     """`result` of what the agent returned, if it is text: for a game, won, drawn or lost."""
+    retry_of: int | None
+    """Id of the trace that it does over."""
+    retried_as: list[int]
+    """Ids of the traces that do it over, in order."""
 
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
     """How many running traces stick to each model server."""
     rows = conn.execute(
-        sa.select(TRACES.c.server, sa.func.count())
+        sa.select(TRACES.c.server, sa.func.count().label("traces"))
         .where(TRACES.c.status == m.TraceStatus.RUNNING, TRACES.c.server.is_not(None))
         .group_by(TRACES.c.server)
     )
-    return dict(rows.tuples().all())
+    return {row.server: row.traces for row in rows}
 
 
 def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> list[JobRow]:
@@ -86,7 +114,8 @@ def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> lis
               round(sum(t.candidates) / nullif(sum(t.written), 0), 2)::double precision candidates_per_block,
               coalesce(extract(epoch from (
                 case when bool_or(t.status in ('queued', 'running')) then now() else max(t.finished_at) end
-              ) - min(t.started_at)), 0)::double precision seconds
+              ) - min(t.started_at)), 0)::double precision seconds,
+              j.state, j.paused_at, j.revision
             from jobs j join traces t on t.job_id = j.id
             where (cast(:job as bigint) is null or j.id = :job)
             group by j.id order by j.id desc limit :limit
@@ -96,7 +125,33 @@ def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> lis
     ).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
-    return [JobRow(*row) for row in rows]
+    tuned = _retunes(conn, [row.id for row in rows])
+    return [JobRow(*row, retunes=tuned[row.id]) for row in rows]
+
+
+def _retunes(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, list[Retune]]:
+    """The revisions of these jobs' settings, in order, by job."""
+    first = sa.select(JOBS.c.id, sa.literal(0).label("revision"), JOBS.c.created_at, JOBS.c.settings)
+    later = sa.select(*JOB_SETTINGS.c["job_id", "revision", "created_at", "settings"])
+    both = sa.union_all(first.where(JOBS.c.id.in_(job_ids)), later.where(JOB_SETTINGS.c.job_id.in_(job_ids)))
+    found: dict[int, list[Retune]] = {job_id: [] for job_id in job_ids}
+    before: dict[str, Any] = {}
+    for job_id, revision, created_at, settings in conn.execute(both.order_by("id", "revision")):
+        after = _flat(settings)
+        if revision:
+            changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
+            found[job_id].append(Retune(revision, created_at, changed))
+        before = after
+    return found
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with KEY of a block type as TYPE.KEY. What another version wrote need not have our shape."""
+    flat = {key: value for key, value in settings.items() if key != "types"}
+    types = settings.get("types")
+    for type, own in types.items() if isinstance(types, dict) else ():
+        flat |= {f"{type}.{key}": value for key, value in own.items()} if isinstance(own, dict) else {type: own}
+    return flat
 
 
 def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[TraceRow]:
@@ -108,8 +163,13 @@ def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[T
               coalesce(t.ended_because, t.failure_kind || ': ' || t.failure),
               t.ticks, t.blocks, t.bytes, t.sampled_tokens,
               round(t.candidates::numeric / nullif(t.written, 0), 2)::double precision,
-              case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end
+              case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end,
+              t.retry_of, coalesce(r.ids, '{}')
             from traces t join bootstraps b on b.id = t.bootstrap_id
+            left join (
+              select retry_of, array_agg(id order by id) ids from traces
+              where job_id = :job and retry_of is not null group by retry_of
+            ) r on r.retry_of = t.id
             where t.job_id = :job order by t.number limit :limit
             """
         ),
@@ -126,21 +186,67 @@ def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarRes
     return conn.execution_options(yield_per=chunk).execute(query).scalars()
 
 
-def select(conn: sa.Connection, query: str, seconds: float, limit: int | None) -> tuple[list[str], Sequence[Any]]:
-    """Columns and rows of a user's query, which can read and nothing else. Raises UsageError."""
+def select(
+    conn: sa.Connection, query: str, seconds: float, limit: int | None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Columns and the first `limit` rows of a user's query, as `answer` gives them. Raises UsageError."""
+    with answer(conn, query, seconds) as (columns, rows):
+        return columns, list(itertools.islice(rows, limit))
+
+
+@contextlib.contextmanager
+def answer(
+    conn: sa.Connection, query: str, seconds: float
+) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
+    """Columns and rows of a user's query to the database of `conn`; the rows come as they are taken.
+
+    It runs in a session and a read-only transaction of its own, logged in as the reader: a session that had only
+    been switched to that role could be switched back from inside a SELECT, by set_config. Raises UsageError, also
+    while rows are taken.
+    """
+    url = reader_url(config.load(), conn.engine.url)
+    reader = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
     try:
-        conn.execute(sa.text(f"set local statement_timeout = {int(seconds * 1000)}"))
-        conn.execute(sa.text(f"set local role {READER}"))
-        conn.execute(sa.text("set transaction read only"))
-        # Prepared, so that it is one statement: nothing can follow that leaves the role or the transaction.
-        driver = conn.connection.driver_connection
-        assert driver is not None
-        with driver.cursor() as cursor:
-            cursor.execute(query.strip().rstrip(";"), prepare=True)
-            if cursor.description is None:
-                return [], []
-            return [column.name for column in cursor.description], (
-                cursor.fetchall() if limit is None else cursor.fetchmany(limit)
-            )
+        with reader.connect() as own:
+            own.execute(sa.text("set transaction read only"))
+            own.execute(sa.text(f"set local statement_timeout = {max(1, int(seconds * 1000))}"))
+            if url == conn.engine.url:
+                _become_reader(own)
+            driver = own.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            query = query.strip().rstrip(";")
+            columns = _columns(driver, query)
+            # Closed first of all: a query whose rows were not all taken is cancelled by that.
+            with contextlib.closing(
+                cast(Generator[tuple[Any, ...], None, None], driver.cursor().stream(query))
+            ) as rows:
+                yield columns, rows
     except (sa.exc.DBAPIError, psycopg.Error) as error:
-        raise UsageError(f"the query failed: {' '.join(str(error).split())}") from None
+        reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        raise UsageError(f"the query failed: {' '.join(str(reason).split())}") from None
+    except RecursionError:
+        raise UsageError("the query failed: a JSON value is nested too deeply, select it as text") from None
+
+
+def _columns(driver: psycopg.Connection[Any], query: str) -> list[str]:
+    """Names of a query's columns. Nothing is executed. Raises psycopg.Error where it is not one statement."""
+    for found in (driver.pgconn.prepare(b"", query.encode()), driver.pgconn.describe_prepared(b"")):
+        if found.status != psycopg.pq.ExecStatus.COMMAND_OK:
+            raise psycopg.errors.error_from_result(found)
+    if found.nfields == 0:
+        raise UsageError("the query would give no rows, and this is read-only: give one SELECT")
+    return [(found.fname(number) or b"").decode() for number in range(found.nfields)]
+
+
+def _become_reader(conn: sa.Connection) -> None:
+    """For a database of the user's own, where nobody has said how to log in as one who can only read.
+
+    A query can leave this role again and be DATABASE_URL's user, in a read-only transaction. Raises UsageError
+    where that is a superuser, who can do everything even there.
+    """
+    if conn.execute(sa.text("select rolsuper from pg_roles where rolname = session_user")).scalar_one():
+        raise UsageError(
+            "DATABASE_URL's user is a superuser, whom nothing holds back: give the role a password (alter role "
+            f"{READER} login password '...') and set WEAVEGEN_READER_URL to the database's URL with that role"
+        )
+    conn.execute(sa.text(f"set local role {READER}"))
