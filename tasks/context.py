@@ -28,6 +28,8 @@ class Piece:
 
     text: str
     tokens: Tokens | None = None
+    stored: bool = False
+    """Whether its tokens are in the database, as far as this process knows."""
 
 
 @dataclass(frozen=True)
@@ -41,45 +43,57 @@ class Read:
     """What was left out for want of room; None: nothing."""
     asking: Tokens | None
     """The part that no block holds: what was retrieved, the instruction, the header."""
-    new: dict[int, Tokens] = field(default_factory=dict)
-    """Tokens of blocks that this process had not met before."""
+    unstored: dict[int, Piece] = field(default_factory=dict)
+    """Its blocks whose tokens this process has not stored yet, by index."""
+
+    @property
+    def new_tokens(self) -> dict[int, Tokens]:
+        """Tokens of these blocks."""
+        return {index: piece.tokens for index, piece in self.unstored.items() if piece.tokens is not None}
+
+    def stored(self) -> None:
+        """They are committed."""
+        for piece in self.unstored.values():
+            piece.stored = True
 
 
 class Context:
     """Keeps the rendered blocks of the traces that this process has met lately, and their tokens.
 
     Each block is tokenised by itself, so a prompt's tokens extend those of the one before whatever follows.
-    A block never changes within one run of a tick, so what was read under a (tick, run) is good for it.
+    A block never changes, unless a tick is started over.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[tuple[int, int], dict[int, Piece]]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[int, dict[int, Piece]]] = OrderedDict()
+        """By trace: how many of its ticks had been started over, and its blocks by index."""
         self._lock = threading.Lock()
 
     def read(self, held: Claimed, prompt: Prompt, fixed: Fixed, client: ModelClient) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         with self._lock:
-            run, kept = self._kept.pop(held.trace_id, ((-1, -1), {}))
-            if run != (held.tick, held.run):
+            restarts, kept = self._kept.pop(held.trace_id, (held.restarts, {}))
+            if restarts != held.restarts:
                 kept = {}
-            self._kept[held.trace_id] = ((held.tick, held.run), kept)
+            self._kept[held.trace_id] = (held.restarts, kept)
             if len(self._kept) > TRACES_KEPT:
                 self._kept.popitem(last=False)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
+        for index in [index for index in list(kept) if PINNED <= index < first]:
+            kept.pop(index, None)
         with single().connect() as conn:
             self._fetch(conn, held.trace_id, kept, 0, min(PINNED, end))
             self._fetch(conn, held.trace_id, kept, first, end)
             recalled = blocks.recalled(conn, prompt.recalled)
         settings = fixed.settings
-        new: dict[int, Tokens] = {}
         parts: list[Text | Tokens] = []
         for index in indexes:
             piece = kept[index]
             text = settings.prompt_open + piece.text if index == 0 else piece.text
             part = piece.tokens or client.piece(text, begins=index == 0)
-            if isinstance(part, Tokens) and piece.tokens is None:
-                piece.tokens = new[index] = part
+            if isinstance(part, Tokens):
+                piece.tokens = part
             parts.append(part)
 
         length = settings.context or client.length
@@ -106,7 +120,7 @@ class Context:
             first_block=min(in_it, default=end),
             cut=cut,
             asking=asking if isinstance(asking, Tokens) else None,
-            new=new,
+            unstored={index: kept[index] for index in indexes if not kept[index].stored},
         )
 
     @staticmethod

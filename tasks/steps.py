@@ -30,7 +30,7 @@ def sample(step_id: int) -> str:
         step = held.step
         assert isinstance(step, Sample)
         with single().connect() as conn:
-            fixed = engine().fixed(conn, held.trace_id)
+            fixed = engine().fixed(conn, held.trace_id, held.revision)
             above, parent = step.prompt.prefix, None
             if step.parent is not None:
                 ordinal, position = step.parent
@@ -72,7 +72,7 @@ def sample(step_id: int) -> str:
             traces.count_sampled(conn, held.trace_id, of_block, sum(one.tokens for one in sampled))
             record(conn, held, fixed, server, read, answer.prompt_tokens, answer.cached_tokens)
 
-        return Done(sampled, save, model_seconds=waited)
+        return Done(sampled, save, model_seconds=waited, stored=read.stored)
 
     return work_on(step_id, work)
 
@@ -97,7 +97,7 @@ def record(
         cached=cached,
         cut=read.cut,
         asking=read.asking if keep else None,
-        blocks=read.new if keep else {},
+        blocks=read.new_tokens if keep else {},
     )
 
 
@@ -134,7 +134,7 @@ def score(step_id: int) -> str:
         sampled: list[list[int] | None] = [None] * len(step.texts)
         ordinal, position = (step.sample, None) if step.candidate is None else step.candidate
         with single().connect() as conn:
-            fixed = engine().fixed(conn, held.trace_id)
+            fixed = engine().fixed(conn, held.trace_id, held.revision)
             if ordinal is not None:
                 rows = candidates.load(conn, held.trace_id, held.tick, held.run, ordinal, tokens=position is None)
                 ids = [row.id for row in rows] if position is None else [rows[position].id]
@@ -162,7 +162,7 @@ def score(step_id: int) -> str:
             candidates.save_scores(conn, held.trace_id, held.id, step, ids, answers)
             record(conn, held, fixed, server, read)
 
-        return Done(answers, save, model_seconds=waited)
+        return Done(answers, save, model_seconds=waited, stored=read.stored)
 
     return work_on(step_id, work)
 

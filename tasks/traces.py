@@ -5,6 +5,7 @@ from typing import Any
 from tasks.app import app
 from tasks.worker import close_environments, engine, follow, send, settings
 from weavegen import enqueueing
+from weavegen.steps import STEP_KINDS
 from weavegen.store import steps, traces
 from weavegen.store.session import engine as database
 
@@ -20,8 +21,10 @@ def sweep() -> str:
     """Send again what was lost, start what may start, close what is over. Runs every second or so."""
     with database().begin() as conn:
         overdue = steps.overdue(conn, 2 * settings().lease)
-        stuck = traces.stuck(conn)
-    send(overdue)
+        stuck = list(traces.stuck(conn))
+        # Steps of a newer version, which no worker would take: an advance starts their tick over.
+        stuck += [steps.trace_of(conn, step.step_id) for step in overdue if step.kind not in STEP_KINDS]
+    send(step for step in overdue if step.kind in STEP_KINDS)
     for trace_id in stuck:
         app.send_task("weavegen.advance", args=[trace_id], queue="control", argsrepr=f"trace {trace_id}")
     started = engine().start_queued()

@@ -13,11 +13,13 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
+from celery.signals import worker_shutting_down
 
 from tasks.app import app
 from weavegen import config
 from weavegen.engine import Engine, Progress
-from weavegen.errors import RolloutError, StepLost, TransientError, Unserved, UsageError
+from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
+from weavegen.services import fleet
 from weavegen.steps import Execute
 from weavegen.store import environments, steps
 from weavegen.store.models import StepStatus
@@ -37,6 +39,8 @@ class Done:
     """Writes the result's parts into their own tables."""
     model_seconds: float | None = None
     environment_seconds: float | None = None
+    stored: Callable[[], None] | None = None
+    """Called once all this is committed."""
 
 
 @cache
@@ -72,9 +76,7 @@ class Leases:
         lease = settings().lease
         while True:
             time.sleep(lease / 3)
-            with self._lock:
-                held = list(self._held)
-            if not held:
+            if not (held := self.held()):
                 continue
             try:
                 with single().connect() as conn:
@@ -82,14 +84,43 @@ class Leases:
             except sa.exc.DBAPIError as error:
                 log.warning("leases not renewed, the database does not answer: %s", error)
 
+    def held(self) -> list[tuple[int, int]]:
+        """(id, claims) of the steps that are being worked on."""
+        with self._lock:
+            return list(self._held)
+
 
 leases = cache(Leases)
 
 
+@worker_shutting_down.connect
+def end_in_time(**_: Any) -> None:
+    """After SIGTERM Celery waits for the steps in flight, however long they take: end after a while."""
+    seconds = fleet.drain_seconds(settings())
+
+    def end() -> None:
+        time.sleep(seconds)
+        if held := leases().held():
+            log.warning("%d steps did not end within %.0f seconds and are given back", len(held), seconds)
+            try:
+                with single().connect() as conn:
+                    steps.give_back_held(conn, held)
+            finally:
+                os._exit(0)  # a thread that works on one can't be ended in another way
+
+    threading.Thread(target=end, name="end", daemon=True).start()
+
+
 def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
     """Do one step, if it is still there to be done. Returns what Flower shows as the result."""
-    with single().connect() as conn:
-        held = steps.claim(conn, step_id, f"{socket.gethostname()}:{os.getpid()}", settings().lease)
+    try:
+        with single().connect() as conn:
+            held = steps.claim(conn, step_id, f"{socket.gethostname()}:{os.getpid()}", settings().lease)
+    except JournalMismatch as error:
+        with single().connect() as conn:
+            trace_id = steps.trace_of(conn, step_id)
+        follow(engine().advance(trace_id), trace_id)  # which starts the tick over
+        return str(error)
     if held is None:
         return "nothing to do"
     with leases().hold(held):
@@ -112,6 +143,7 @@ def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
             held,
             StepStatus.DONE,
             done.save,
+            done.stored,
             result=done.result,
             model_seconds=done.model_seconds,
             environment_seconds=done.environment_seconds,
@@ -119,13 +151,19 @@ def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
 
 
 def settle(
-    held: Claimed, status: StepStatus, save: Callable[[sa.Connection], None] | None = None, **values: Any
+    held: Claimed,
+    status: StepStatus,
+    save: Callable[[sa.Connection], None] | None = None,
+    stored: Callable[[], None] | None = None,
+    **values: Any,
 ) -> str:
     """Store the end of a step and send what follows."""
     try:
         progress = engine().finish(held, status, save, **values)
     except StepLost as error:
         return str(error)
+    if stored is not None:
+        stored()
     follow(progress, held.trace_id)
     return str(status)
 
@@ -136,7 +174,7 @@ def give_back(held: Claimed, error: TransientError) -> str:
     if tried and held.claims >= steps.MOST_CLAIMS:
         reason = f"tried {held.claims} times: {error}"
         return settle(held, StepStatus.FAILED, failure_kind=boundary(held), failure=reason)
-    delay = min(30.0, 0.25 * 2.0**held.claims) * random.uniform(0.5, 1.5)
+    delay = min(steps.LONGEST_DELAY, 0.4 * 2.0**held.claims) * random.uniform(0.3, 1.0)
     with single().connect() as conn:
         steps.release(conn, held, str(error)[:2000], delay, counts=tried)
     return f"again in {delay:.1f} s: {error}"

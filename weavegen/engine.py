@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from weavegen import journal
 from weavegen.agents import AGENTS, Tick
-from weavegen.errors import JournalMismatch
+from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.settings import Settings
 from weavegen.steps import Append, Note, Reward, Work, Worked
 from weavegen.store import blocks, candidates, steps, traces
@@ -25,7 +25,7 @@ from weavegen.store.traces import Locked
 
 log = logging.getLogger(__name__)
 REMEMBERED = 4096
-"""Traces whose unchanging part a process keeps in memory."""
+"""Traces, times revisions of their settings, whose unchanging part a process keeps in memory."""
 MOST_RESTARTS = 3
 """Of one tick, after the software changed under it; one more and the trace fails."""
 
@@ -47,15 +47,22 @@ class Engine:
         self.max_active = max_active
         self.resend = resend
         """Seconds after which a step that nobody took is sent again."""
-        self._fixed: dict[int, traces.Fixed] = {}
+        self._fixed: dict[tuple[int, int], traces.Fixed] = {}
 
-    def fixed(self, conn: sa.Connection, trace_id: int) -> traces.Fixed:
-        """What never changes about a trace; read once per process."""
-        if trace_id not in self._fixed:
+    def fixed(self, conn: sa.Connection, trace_id: int, revision: int) -> traces.Fixed:
+        """What never changes about a trace under one revision of its job's settings; read once per process.
+
+        Raises RolloutError where a newer version of weavegen wrote what this one does not know.
+        """
+        key = trace_id, revision
+        if key not in self._fixed:
+            fixed = traces.fixed(conn, trace_id, revision)
+            if fixed.agent not in AGENTS:
+                raise RolloutError(f"this version of weavegen has no agent {fixed.agent}: upgrade the workers")
             if len(self._fixed) >= REMEMBERED:
                 self._fixed.clear()
-            self._fixed[trace_id] = traces.fixed(conn, trace_id)
-        return self._fixed[trace_id]
+            self._fixed[key] = fixed
+        return self._fixed[key]
 
     def finish(
         self, held: Claimed, status: StepStatus, save: Callable[[sa.Connection], None] | None = None, **values: Any
@@ -77,23 +84,29 @@ class Engine:
         """Start queued traces while there is room for them."""
         messages: list[Message] = []
         with self.db.begin() as conn:
-            for trace_id in traces.to_start(conn, self.max_active):
-                settings = self.fixed(conn, trace_id).settings
-                traces.begin_tick(conn, trace_id, 0, 0, traces.epoch() + 60 * settings.time_budget)
+            for trace_id, terms in traces.to_start(conn, self.max_active):
+                trace = traces.lock(conn, trace_id)
+                try:
+                    settings = self.fixed(conn, trace_id, terms.revision).settings
+                except RolloutError as error:
+                    self._fail(conn, trace, error.kind, str(error), None)
+                    continue
+                traces.begin_tick(conn, trace_id, 0, 0, traces.epoch() + 60 * settings.time_budget, terms)
                 traces.event(
                     conn, trace_id, "started", "on the host's network" if settings.network == "host" else None
                 )
-                messages += self._advance(conn, traces.lock(conn, trace_id)).messages
+                messages += self._advance(conn, trace).messages
         return messages
 
     def _advance(self, conn: sa.Connection, trace: Locked) -> Progress:
         if trace.status != TraceStatus.RUNNING:
             return Progress([])
-        fixed = self.fixed(conn, trace.id)
         while True:
-            here = traces.here(conn, trace, fixed.seed)
+            here = traces.here(conn, trace)
             start = here.start
             try:
+                fixed = self.fixed(conn, trace.id, here.terms.revision)
+                newest = self.fixed(conn, trace.id, here.newest_terms.revision).settings
                 entries, ids = steps.load(conn, trace.id, start.tick, here.run)
                 cursor = journal.Cursor(start)
                 tick = Tick(fixed.settings, cursor, fixed.bootstrap)
@@ -103,6 +116,9 @@ class Engine:
                 if trace.status != TraceStatus.RUNNING:
                     return Progress([], over=True)
                 continue
+            except RolloutError as error:
+                self._fail(conn, trace, error.kind, str(error), None)
+                return Progress([], over=True)
             except Exception as error:
                 # A bug in a program ends its trace, with the evidence, and no other.
                 log.exception("trace %d: its program failed", trace.id)
@@ -110,15 +126,17 @@ class Engine:
                 return Progress([], over=True)
             trace = self._apply(conn, trace, start, advance, ids)
             if advance.steps:
+                # Of a paused job nothing is sent: the sweeper does, as soon as it is resumed.
+                resend = 0.0 if here.paused else self.resend
                 messages = steps.insert_ready(
-                    conn, trace.id, start.tick, here.run, advance.steps, here.host, self.resend
+                    conn, trace.id, start.tick, here.run, advance.steps, here.host, resend
                 )
                 asked = advance.steps[0][1]
                 if not isinstance(asked, Work):
-                    return Progress(messages)
-                deadline = min(start.deadline, cursor.now + 60 * asked.minutes)
+                    return Progress([] if here.paused else messages)
+                deadline = min(start.deadline + here.paused_seconds, cursor.now + 60 * asked.minutes)
                 traces.begin_tick(
-                    conn, trace.id, here.newest + 1, trace.blocks, deadline,
+                    conn, trace.id, here.newest + 1, trace.blocks, deadline, here.newest_terms,
                     subagent=asked.subagent, caller=start.tick,
                 )  # fmt: skip
                 continue
@@ -128,12 +146,17 @@ class Engine:
             if advance.ended.failed is not None:
                 self._fail(conn, trace, advance.ended.failed, advance.ended.reason or "", None)
                 return Progress([], over=True)
-            because = spent_budget(trace, start, fixed.settings, cursor.now)
+            # A tick keeps the settings that it was begun with; whether another follows is up to the newest ones.
+            longer = here.paused_seconds
+            if here.caller is None:
+                longer += 60 * (newest.time_budget - fixed.settings.time_budget)
+            start = replace(start, deadline=start.deadline + longer)
+            because = spent_budget(trace, start, newest, cursor.now)
             if advance.ended.done and (here.caller is None or because in (None, "time")):
                 because = "returned"
             if because is None:
                 traces.begin_tick(
-                    conn, trace.id, here.newest + 1, trace.blocks, start.deadline,
+                    conn, trace.id, here.newest + 1, trace.blocks, start.deadline, here.newest_terms,
                     subagent=start.subagent, caller=here.caller,
                 )  # fmt: skip
             elif here.caller is not None and because in ("returned", "time"):

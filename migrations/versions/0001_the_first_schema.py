@@ -32,6 +32,27 @@ $$
 """
 """The role of `weavegen sql`. Roles belong to the server, so another database may have made it."""
 
+CONFINE = """
+do $$
+declare
+  one regprocedure;
+begin
+  if not (select rolsuper from pg_roles where rolname = current_user) then return; end if;
+  for one in
+    select oid::regprocedure from pg_proc where pronamespace = 'pg_catalog'::regnamespace and (
+      proname like 'pg\\_%advisory%' or proname like 'lo\\_%' or proname in ('lowrite', 'loread')
+      or proname in ('pg_notify', 'pg_logical_emit_message')
+    )
+  loop
+    execute format('revoke execute on routine %s from public', one);
+  end loop;
+  revoke usage on language plpgsql from public;
+  execute format('revoke temporary on database %I from public', current_database());
+end
+$$
+"""
+"""What any role may do, and the reader is not to: hold our locks, make large objects, temporary tables, code."""
+
 
 def upgrade() -> None:
     op.create_table(
@@ -105,8 +126,53 @@ def upgrade() -> None:
             nullable=False,
             comment="When it was enqueued.",
         ),
+        sa.Column(
+            "state", sa.Text(), server_default="active", nullable=False, comment="active, paused or draining."
+        ),
+        sa.Column(
+            "paused_at",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="Since when it is paused; null: it is not.",
+        ),
+        sa.Column(
+            "paused_seconds",
+            sa.Double(),
+            server_default="0",
+            nullable=False,
+            comment="For how long it was paused, in all its pauses.",
+        ),
+        sa.Column(
+            "revision",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Newest revision of its settings; 0: as it was enqueued.",
+        ),
+        sa.CheckConstraint("state in ('active', 'paused', 'draining')", name=op.f("ck_jobs_state")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
         comment="What a user enqueued in one go: traces that share a model and settings.",
+    )
+    op.create_table(
+        "job_settings",
+        sa.Column("job_id", sa.BigInteger(), nullable=False, comment="Its job."),
+        sa.Column("revision", sa.BigInteger(), autoincrement=False, nullable=False, comment="From 1."),
+        sa.Column(
+            "settings",
+            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            nullable=False,
+            comment="All that differ from the defaults, as in jobs.settings.",
+        ),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was given.",
+        ),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_job_settings_job_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("job_id", "revision", name=op.f("pk_job_settings")),
+        comment="What `weavegen retune` made of a job's settings, all revisions but the first.",
     )
     op.create_table(
         "traces",
@@ -203,6 +269,19 @@ def upgrade() -> None:
             nullable=True,
             comment="When it ended, failed or was cancelled.",
         ),
+        sa.Column(
+            "restarts",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Ticks that were started over; blocks change with these alone.",
+        ),
+        sa.Column(
+            "retry_of",
+            sa.BigInteger(),
+            nullable=True,
+            comment="The trace that it does over, which failed or was cancelled.",
+        ),
         sa.CheckConstraint(
             "status in ('queued', 'running', 'ended', 'failed', 'cancelled')", name=op.f("ck_traces_status")
         ),
@@ -210,6 +289,7 @@ def upgrade() -> None:
             ["bootstrap_id"], ["bootstraps.id"], name=op.f("fk_traces_bootstrap_id"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_traces_job_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["retry_of"], ["traces.id"], name=op.f("fk_traces_retry_of"), ondelete="SET NULL"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_traces")),
         sa.UniqueConstraint("job_id", "number", name=op.f("uq_traces_job_id_number")),
         comment="One run of an agent: one long Python file, block by block.",
@@ -217,6 +297,13 @@ def upgrade() -> None:
     op.create_index(op.f("ix_traces_bootstrap_id"), "traces", ["bootstrap_id"], unique=False)
     op.create_index(
         "ix_traces_queued", "traces", ["job_id", "id"], unique=False, postgresql_where=sa.text("status = 'queued'")
+    )
+    op.create_index(
+        "ix_traces_retry_of",
+        "traces",
+        ["retry_of"],
+        unique=False,
+        postgresql_where=sa.text("retry_of is not null"),
     )
     op.create_index(
         "ix_traces_running",
@@ -442,6 +529,20 @@ def upgrade() -> None:
             server_default="0",
             nullable=False,
             comment="How often it was started over, after the software changed under it.",
+        ),
+        sa.Column(
+            "revision",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="Of the job's settings that it was begun with.",
+        ),
+        sa.Column(
+            "paused_seconds",
+            sa.Double(),
+            server_default="0",
+            nullable=False,
+            comment="For how long the job had been paused by then.",
         ),
         sa.Column("first_block", sa.BigInteger(), nullable=False, comment="Index of its first block."),
         sa.Column(
@@ -1045,6 +1146,7 @@ def upgrade() -> None:
         comment="What steps did with channels, and the answers: a step that is done again gets the same ones.",
     )
     op.execute(READER)
+    op.execute(CONFINE)
 
 
 def downgrade() -> None:
@@ -1099,9 +1201,11 @@ def downgrade() -> None:
     op.drop_index("ix_environments_open", table_name="environments", postgresql_where=sa.text("closed_at is null"))
     op.drop_table("environments")
     op.drop_index("ix_traces_running", table_name="traces", postgresql_where=sa.text("status = 'running'"))
+    op.drop_index("ix_traces_retry_of", table_name="traces", postgresql_where=sa.text("retry_of is not null"))
     op.drop_index("ix_traces_queued", table_name="traces", postgresql_where=sa.text("status = 'queued'"))
     op.drop_index(op.f("ix_traces_bootstrap_id"), table_name="traces")
     op.drop_table("traces")
+    op.drop_table("job_settings")
     op.drop_table("jobs")
     op.drop_table("examples")
     op.drop_table("bootstraps")

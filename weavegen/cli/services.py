@@ -29,12 +29,13 @@ def up(
 
     Example: weavegen up
     """
+    from weavegen.environment.sandbox import provider
     from weavegen.services import fleet
     from weavegen.sim.options import split
 
-    parts = fleet.up(
-        configuration.load(), model_threads=threads, sim=sim, sim_port=sim_port, sim_options=split(sim_options)
-    )
+    config = configuration.load()
+    provider(config.sandbox).require()
+    parts = fleet.up(config, model_threads=threads, sim=sim, sim_port=sim_port, sim_options=split(sim_options))
     if json:
         print_json(parts)
         return
@@ -43,7 +44,18 @@ def up(
 
 
 @app.command()
-def down(json: Json = False) -> None:
+def down(
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=86_400,
+            metavar="SECONDS",
+            help="How long steps in flight may take to end, 20 by default (WEAVEGEN_DRAIN).",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
     """End what `up` started, workers first. Traces stay; those that are not over go on after the next `up`.
 
     Their live processes are rebuilt then, by doing again what they had done.
@@ -52,7 +64,7 @@ def down(json: Json = False) -> None:
     """
     from weavegen.services import fleet
 
-    ended = fleet.down(configuration.load())
+    ended = fleet.down(configuration.load(), wait)
     if json:
         print_json([service.name for service in ended])
     else:
@@ -60,13 +72,27 @@ def down(json: Json = False) -> None:
 
 
 @app.command()
-def doctor(json: Json = False) -> None:
-    """Check every part, and say what to do about what is missing.
+def doctor(
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Instead attack the sandbox from inside, and list what came of it.")
+    ] = False,
+    only: Annotated[
+        str, typer.Option(help="Of the attacks, those whose name this regular expression finds.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Check every part, and say what to do about what is missing. Exit code 1 if something is.
 
-    Example: weavegen doctor
+    With --sandbox: environments of their own are attacked by the code that they run, and this host is looked at
+    after each attack. Exit code 1 if one is not contained. Takes a minute or two; the host is not harmed where the
+    sandbox holds.
+
+    Example: weavegen doctor --sandbox
     """
     from weavegen.services import doctor as parts
 
+    if sandbox:
+        raise typer.Exit(attacked(only, json))
     checks = parts.examine(configuration.load())
     if json:
         print_json(checks)
@@ -76,6 +102,24 @@ def doctor(json: Json = False) -> None:
             out.print(f"{mark} {check.name:12}", end=" ")
             out.print(check.detail + ("" if check.ok else f": {check.advice}"), markup=False)
     raise typer.Exit(0 if all(check.ok for check in checks) else 1)
+
+
+def attacked(only: str, json: bool) -> int:
+    """Carry out the attacks whose names `only` finds, and print what came of them. Returns the exit code."""
+    from weavegen.environment.sandbox.selfcheck import check
+
+    findings = []
+    for finding in check(configuration.load(), only):
+        findings.append(finding)
+        if not json:
+            out.print("[green]contained[/]" if finding.contained else "[red]ESCAPED[/]  ", end=" ")
+            out.print(f"{finding.attack}: {' '.join(finding.how.split())}", markup=False, soft_wrap=True)
+    escaped = sum(not finding.contained for finding in findings)
+    if json:
+        print_json(findings)
+    else:
+        out.print(f"{len(findings)} attacks, " + (f"{escaped} not contained" if escaped else "all contained"))
+    return 1 if escaped or not findings else 0
 
 
 @app.command()

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
+import psutil  # type: ignore[import-untyped]
 from celery import Celery
 from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 import weavegen
@@ -73,20 +75,74 @@ def up(
         return parts + _workers(config, commands)
 
 
-def down(config: Config) -> list[Service]:
-    """Ends everything that `up` started, workers first. Returns what was running."""
+def down(config: Config, drain: float | None = None) -> list[Service]:
+    """Ends everything that `up` started. Returns what was running.
+
+    Workers go first, and have `drain` seconds (None: WEAVEGEN_DRAIN) to end what they are at. What they still hold
+    then is given back, so that the next `up` goes on at once.
+    """
     if not config.home.is_dir():
         return []
+    if drain is None:
+        drain = config.drain
     with folders.locked(config.home / "up.lock"):
         services = processes.registered(config)
-        kept = {postgres.NAME, redis.NAME}
-        ended = processes.stop(config, [service for name, service in services.items() if name not in kept])
-        for environment in environments.running(config):  # they outlive workers by design, but not this
+        workers = [services[name] for name in (BEAT, *WORKERS) if name in services]
+        begun = environments.running(config)
+        told = _drain_path(config)
+        told.write_text(str(drain))
+        try:
+            ended = processes.stop(config, workers, grace=drain)
+        finally:
+            told.unlink(missing_ok=True)
+        begun += environments.running(config)
+        for environment in begun:  # they outlive workers by design, but not this
             environment.stop()
+        _give_back(config, [environment.trace_id for environment in begun])
+        kept = {postgres.NAME, redis.NAME} | {service.name for service in workers}
+        ended += processes.stop(config, [service for name, service in services.items() if name not in kept])
         for name, stop in ((redis.NAME, redis.stop), (postgres.NAME, postgres.stop)):
             if stop(config) and name in services:
                 ended.append(services[name])
         return ended
+
+
+def _drain_path(config: Config) -> Path:
+    """A file that is there while `down` waits for the workers: for how many seconds."""
+    return config.home / "drain"
+
+
+def drain_seconds(config: Config) -> float:
+    """What a worker that is told to end has: as long as `down` waits, if it was `down`; else WEAVEGEN_DRAIN."""
+    try:
+        return float(_drain_path(config).read_text())
+    except (OSError, ValueError):
+        return config.drain
+
+
+def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
+    """Says in the database that the workers of this machine, and the environments of these traces, are gone."""
+    if config.database_url is None and postgres.find(config) is None:
+        return
+    engine = create_engine(postgres.database_url(config), poolclass=NullPool, connect_args={"connect_timeout": 5})
+    try:
+        with engine.begin() as conn:
+            gone = [worker for worker in steps.workers(conn) if _gone(worker)]
+            steps.give_back(conn, gone)
+            steps.leave_hosts(conn, trace_ids)
+    except DBAPIError as error:
+        log.warning("the steps in flight go on only when their leases run out: %s", " ".join(str(error).split()))
+
+
+def _gone(worker: str) -> bool:
+    """Whether a worker, as `steps.worker` names it, was a process of this machine that has ended."""
+    host, _, pid = worker.rpartition(":")
+    if host != socket.gethostname():
+        return False
+    try:
+        return bool(psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def model_urls(config: Config) -> list[str]:

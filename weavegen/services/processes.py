@@ -260,6 +260,7 @@ def environment(config: Config) -> dict[str, str]:
         "WEAVEGEN_HOST": config.host,
         "WEAVEGEN_MAX_ACTIVE": str(config.max_active),
         "WEAVEGEN_LEASE": str(config.lease),
+        "WEAVEGEN_DRAIN": str(config.drain),
         "WEAVEGEN_SANDBOX": config.sandbox,
         "WEAVEGEN_DISCORD_TOKEN": config.discord_token,
         "WEAVEGEN_DISCORD_URL": config.discord_url,

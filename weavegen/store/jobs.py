@@ -1,4 +1,4 @@
-"""Jobs in Postgres: thousands of traces enqueued in one transaction."""
+"""Jobs in Postgres: thousands of traces enqueued in one transaction; paused, retuned, tried again."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from weavegen.choose import derive_seed
+from weavegen.errors import UsageError
+from weavegen.settings import settings
 from weavegen.store import models as m
+from weavegen.store.models import JobState, StepStatus, TraceStatus
 
-JOBS, BOOTSTRAPS, TRACES = m.table(m.Job), m.table(m.Bootstrap), m.table(m.Trace)
+JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, STEPS = map(m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Step))
+OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,167 @@ def _bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, in
     conn.execute(insert(BOOTSTRAPS).on_conflict_do_nothing(), rows)
     known = conn.execute(sa.select(BOOTSTRAPS.c.id, BOOTSTRAPS.c.sha256).where(BOOTSTRAPS.c.sha256.in_(hashes)))
     return {hashes[row.sha256]: row.id for row in known}
+
+
+def hold(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> Sequence[Any]:
+    """Jobs, locked against other commands until the transaction ends. Workers go on reading them."""
+    return conn.execute(sa.select(JOBS).where(*where).order_by(JOBS.c.id).with_for_update(key_share=True)).all()
+
+
+def hold_one(conn: sa.Connection, job_id: int) -> Any:
+    """One job, locked likewise. Raises UsageError if there is no such job."""
+    for job in hold(conn, JOBS.c.id == job_id):
+        return job
+    raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
+
+
+def set_state(conn: sa.Connection, state: JobState, job_id: int | None = None) -> list[int]:
+    """Pause, drain or resume a job, or all that it makes a difference to. Returns those that were otherwise.
+
+    The time that a job was paused is added to what its traces have left, when they begin their next tick.
+    """
+    if job_id is not None:
+        jobs = [hold_one(conn, job_id)]
+    elif state == JobState.ACTIVE:
+        jobs = list(hold(conn, JOBS.c.state != state))
+    else:
+        working = sa.exists().where(TRACES.c.job_id == JOBS.c.id, TRACES.c.status.in_(OPEN))
+        jobs = list(hold(conn, working))
+    changed = [job for job in jobs if job.state != state]
+    now = sa.func.clock_timestamp()
+    for job in changed:
+        values: dict[str, Any] = {"state": state, "paused_at": now if state == JobState.PAUSED else None}
+        if job.state == JobState.PAUSED:
+            pause = sa.func.round(sa.func.extract("epoch", now - JOBS.c.paused_at), 3)
+            values["paused_seconds"] = JOBS.c.paused_seconds + pause
+            running = sa.select(TRACES.c.id).where(
+                TRACES.c.job_id == job.id, TRACES.c.status == TraceStatus.RUNNING
+            )
+            conn.execute(  # the sweeper sends them at once
+                sa.update(STEPS)
+                .where(STEPS.c.trace_id.in_(running), STEPS.c.status == StepStatus.READY)
+                .values(send_after=now)
+            )
+        conn.execute(sa.update(JOBS).where(JOBS.c.id == job.id).values(values))
+    return [job.id for job in changed]
+
+
+@dataclass(frozen=True)
+class Retuned:
+    """What a job's settings are now."""
+
+    revision: int
+    settings: dict[str, Any]
+    """All that differ from the defaults."""
+    changed: bool
+    """False: they were so before, and no revision was made."""
+
+
+def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
+    """Give a job other settings: a new revision, for all ticks that begin from now on. Raises UsageError.
+
+    `values` as in `enqueue`; of `types`, only what is named changes.
+    """
+    job = hold_one(conn, job_id)
+    before = current_settings(conn, job_id)
+    types = {**before.get("types", {})}
+    given = values.get("types", {})
+    for type, own in given.items() if isinstance(given, dict) else ():
+        types[type] = {**types.get(type, {}), **own} if isinstance(own, dict) else own
+    after = before | values | ({"types": types} if isinstance(given, dict) and types else {})
+    settings(after)
+    if after == before:
+        return Retuned(job.revision, before, changed=False)
+    revision = job.revision + 1
+    conn.execute(sa.insert(JOB_SETTINGS).values(job_id=job_id, revision=revision, settings=after))
+    conn.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(revision=revision))
+    return Retuned(revision, after, changed=True)
+
+
+def current_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
+    """The newest revision of a job's settings: what differs from the defaults."""
+    newest = sa.and_(JOB_SETTINGS.c.job_id == JOBS.c.id, JOB_SETTINGS.c.revision == JOBS.c.revision)
+    query = sa.select(sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings)).outerjoin(JOB_SETTINGS, newest)
+    return dict(conn.execute(query.where(JOBS.c.id == job_id)).scalar_one())
+
+
+# Of each line of tries the newest that was chosen, where no try of that line is open or has come to its end.
+RETRIABLE = sa.text(
+    """
+    with recursive tries as (
+      select id, id as first, status from traces
+      where retry_of is null and job_id in (select job_id from traces where id = any(:chosen))
+      union all
+      select t.id, tries.first, t.status from traces t join tries on t.retry_of = tries.id
+    )
+    select max(id) filter (where id = any(:chosen)) as id from tries group by first
+    having bool_or(id = any(:chosen)) and not bool_or(status in ('queued', 'running', 'ended'))
+    order by 1
+    """
+)
+
+
+def retry(
+    conn: sa.Connection,
+    chosen: Sequence[int],
+    statuses: Sequence[TraceStatus],
+    *,
+    job_id: int | None = None,
+    new_seed: bool = False,
+    dry_run: bool = False,
+) -> tuple[int, list[int]]:
+    """Queue traces that are over once more, as new traces of their jobs; the old ones stay as they are.
+
+    Of `chosen` only those with one of `statuses` count, and of this job; of these, only those that no other trace
+    does over already are retried. Returns how many of `chosen` count, and the ids that are retried, or would be.
+    """
+    found = [TRACES.c.id == sa.any_(sa.literal(chosen, ARRAY(sa.BigInteger))), TRACES.c.status.in_(statuses)]
+    if job_id is not None:
+        found.append(TRACES.c.job_id == job_id)
+    hold(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*found)))
+    counting = list(conn.execute(sa.select(TRACES.c.id).where(*found)).scalars())
+    ids = list(conn.execute(RETRIABLE, {"chosen": counting}).scalars()) if counting else []
+    if dry_run or not ids:
+        return len(counting), ids
+    retried = sa.select(TRACES).where(TRACES.c.id == sa.any_(sa.literal(ids, ARRAY(sa.BigInteger))))
+    traces = conn.execute(retried.order_by(TRACES.c.id)).all()
+    of_jobs = TRACES.c.job_id.in_({trace.job_id for trace in traces})
+    numbers = (
+        sa.select(TRACES.c.job_id, sa.func.max(TRACES.c.number).label("max"))
+        .where(of_jobs)
+        .group_by(TRACES.c.job_id)
+    )
+    last = {number.job_id: number.max for number in conn.execute(numbers)}
+    copied = ("job_id", "bootstrap_id", "params", "seed")
+    rows = []
+    for trace in traces:
+        number = last[trace.job_id] = last[trace.job_id] + 1
+        row = {name: getattr(trace, name) for name in copied} | {"number": number, "retry_of": trace.id}
+        if new_seed:
+            row["seed"] = derive_seed(trace.seed, "retry", number)
+        rows.append(row)
+    conn.execute(sa.insert(TRACES), rows)
+    return len(counting), ids
+
+
+def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
+    """The states of those traces' jobs that are paused or draining, by job."""
+    these = sa.any_(sa.literal(trace_ids, ARRAY(sa.BigInteger)))
+    rows = conn.execute(
+        sa.select(JOBS.c.id, JOBS.c.state)
+        .where(
+            JOBS.c.state != JobState.ACTIVE, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(TRACES.c.id == these))
+        )
+        .order_by(JOBS.c.id)
+    )
+    return {row.id: row.state for row in rows}
+
+
+def open_traces(conn: sa.Connection, job_id: int) -> dict[str, int]:
+    """How many traces of a job are queued, and how many are running."""
+    rows = conn.execute(
+        sa.select(TRACES.c.status, sa.func.count().label("number"))
+        .where(TRACES.c.job_id == job_id, TRACES.c.status.in_(OPEN))
+        .group_by(TRACES.c.status)
+    )
+    return {row.status: row.number for row in rows}

@@ -2,8 +2,10 @@
 
 import datetime
 import enum
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, REAL
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -29,6 +31,16 @@ class TraceStatus(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
+class JobState(enum.StrEnum):
+    """active ⇄ paused, draining: what people want of a job. Whether its traces are over is another matter."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    """No step of its traces is taken."""
+    DRAINING = "draining"
+    """No further trace of it starts."""
+
+
 class StepStatus(enum.StrEnum):
     """ready → running → done | failed; running → ready when its lease ran out; any → void when it is overtaken."""
 
@@ -37,6 +49,19 @@ class StepStatus(enum.StrEnum):
     DONE = "done"
     FAILED = "failed"
     VOID = "void"
+
+
+class Numbers(sa.types.TypeDecorator[list[Any]]):
+    """A PostgreSQL array of numbers, sent as text: psycopg would look at each of thousands of token ids."""
+
+    impl = ARRAY
+    cache_ok = True
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[list[Any] | None], str | None]:
+        def process(value: list[Any] | None) -> str | None:
+            return None if value is None else f"{{{msgspec.json.encode(value)[1:-1].decode()}}}"
+
+        return process
 
 
 class Base(DeclarativeBase):
@@ -83,7 +108,10 @@ def now(comment: str) -> Any:
 
 class Job(Base):
     __tablename__ = "jobs"
-    __table_args__ = {"comment": "What a user enqueued in one go: traces that share a model and settings."}
+    __table_args__ = (
+        one_of("state", "state", JobState),
+        {"comment": "What a user enqueued in one go: traces that share a model and settings."},
+    )
 
     id: Mapped[int] = key()
     name: Mapped[str] = column("What the user called it; the bootstrap's name by default.")
@@ -93,6 +121,20 @@ class Job(Base):
     settings: Mapped[dict[str, Any]] = json("The numbers of weavegen/settings.py that differ from the defaults.")
     version: Mapped[str] = column("Version of weavegen that enqueued it.")
     created_at: Mapped[datetime.datetime] = now("When it was enqueued.")
+    state: Mapped[str] = column("active, paused or draining.", server_default="active")
+    paused_at: Mapped[datetime.datetime | None] = column("Since when it is paused; null: it is not.")
+    paused_seconds: Mapped[float] = column("For how long it was paused, in all its pauses.", server_default="0")
+    revision: Mapped[int] = column("Newest revision of its settings; 0: as it was enqueued.", server_default="0")
+
+
+class JobSettings(Base):
+    __tablename__ = "job_settings"
+    __table_args__ = {"comment": "What `weavegen retune` made of a job's settings, all revisions but the first."}
+
+    job_id: Mapped[int] = reference("jobs.id", "Its job.", primary_key=True)
+    revision: Mapped[int] = column("From 1.", primary_key=True, autoincrement=False)
+    settings: Mapped[dict[str, Any]] = json("All that differ from the defaults, as in jobs.settings.")
+    created_at: Mapped[datetime.datetime] = now("When it was given.")
 
 
 class Bootstrap(Base):
@@ -113,6 +155,7 @@ class Trace(Base):
         sa.UniqueConstraint("job_id", "number"),
         sa.Index("ix_traces_queued", "job_id", "id", postgresql_where=sa.text("status = 'queued'")),
         sa.Index("ix_traces_running", "id", "job_id", postgresql_where=sa.text("status = 'running'")),
+        sa.Index("ix_traces_retry_of", "retry_of", postgresql_where=sa.text("retry_of is not null")),
         {"comment": "One run of an agent: one long Python file, block by block."},
     )
 
@@ -139,6 +182,14 @@ class Trace(Base):
     created_at: Mapped[datetime.datetime] = now("When it was enqueued.")
     started_at: Mapped[datetime.datetime | None] = column("When its first step was made ready.")
     finished_at: Mapped[datetime.datetime | None] = column("When it ended, failed or was cancelled.")
+    restarts: Mapped[int] = column(
+        "Ticks that were started over; blocks change with these alone.", server_default="0"
+    )
+    retry_of: Mapped[int | None] = mapped_column(
+        sa.BigInteger,
+        sa.ForeignKey("traces.id", ondelete="SET NULL"),
+        comment="The trace that it does over, which failed or was cancelled.",
+    )
 
 
 class Subagent(Base):
@@ -175,6 +226,8 @@ class Tick(Base):
     run: Mapped[int] = column(
         "How often it was started over, after the software changed under it.", server_default="0"
     )
+    revision: Mapped[int] = column("Of the job's settings that it was begun with.", server_default="0")
+    paused_seconds: Mapped[float] = column("For how long the job had been paused by then.", server_default="0")
     first_block: Mapped[int] = column("Index of its first block.")
     repeats: Mapped[int] = column("Ticks in a row before it with equal actions and outcomes.", server_default="0")
     clock: Mapped[float] = column("When it began, seconds since the epoch: the program's clock starts here.")
@@ -279,9 +332,11 @@ class Candidate(Base):
     text: Mapped[str] = column("The body from its beginning: fixed prefix or parent's text, and what was sampled.")
     finish_reason: Mapped[str] = column("stop or length, as the server says.")
     tokens: Mapped[int] = column("Sampled tokens.")
-    token_ids: Mapped[list[int] | None] = column("Ids of the sampled tokens, by setting.", type_=ARRAY(sa.Integer))
+    token_ids: Mapped[list[int] | None] = column(
+        "Ids of the sampled tokens, by setting.", type_=Numbers(sa.Integer)
+    )
     logprobs: Mapped[list[float] | None] = column(
-        "Log-probabilities of the sampled tokens, by setting.", type_=ARRAY(REAL)
+        "Log-probabilities of the sampled tokens, by setting.", type_=Numbers(REAL)
     )
 
 
@@ -302,7 +357,7 @@ class ModelRead(Base):
         "What was left out as the model's length had no room; null: nothing."
     )
     token_ids: Mapped[list[int] | None] = column(
-        "Ids of what no block holds: retrieved blocks, instruction, header; by setting.", type_=ARRAY(sa.Integer)
+        "Ids of what no block holds: retrieved blocks, instruction, header; by setting.", type_=Numbers(sa.Integer)
     )
 
 
@@ -315,7 +370,7 @@ class BlockTokens(Base):
 
     trace_id: Mapped[int] = column("Its trace.", primary_key=True)
     index: Mapped[int] = column("Its index. The first one begins with the template's opening.", primary_key=True)
-    token_ids: Mapped[list[int]] = column("Ids.", type_=ARRAY(sa.Integer))
+    token_ids: Mapped[list[int]] = column("Ids.", type_=Numbers(sa.Integer))
 
 
 class Penalties(Base):

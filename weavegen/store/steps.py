@@ -10,10 +10,12 @@ from weavegen import journal
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
 from weavegen.steps import Execute, Executed, Retrieve, Sample, Score, Step, Work, Worked
 from weavegen.store import models as m
-from weavegen.store.models import StepStatus, TraceStatus
+from weavegen.store.models import JobState, StepStatus, TraceStatus
 
-STEPS, TRACES = m.table(m.Step), m.table(m.Trace)
+STEPS, TRACES, TICKS, JOBS, ENVIRONMENTS = map(m.table, (m.Step, m.Trace, m.Tick, m.Job, m.Environment))
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
+LONGEST_DELAY = 45.0
+"""Seconds before a step that was given back is sent again, at most."""
 MOST_CLAIMS = 30
 """A step that was taken this often without an end fails: something about it kills or blocks its workers."""
 
@@ -41,6 +43,10 @@ class Claimed:
     step: Step
     server: str | None = None
     """Base URL of the model server that its trace sticks to; None: it has none yet."""
+    revision: int = 0
+    """Of the job's settings, that the step's tick was begun with."""
+    restarts: int = 0
+    """Of the trace's ticks, so far."""
 
 
 def label(trace_id: int, tick: int, step: Step) -> str:
@@ -123,6 +129,8 @@ CLAIM = (
     sa.update(STEPS)
     .where(STEPS.c.id == sa.bindparam("step"), STEPS.c.status == StepStatus.READY)
     .where(TRACES.c.id == STEPS.c.trace_id, TRACES.c.status == TraceStatus.RUNNING)
+    .where(JOBS.c.id == TRACES.c.job_id, JOBS.c.state != JobState.PAUSED)
+    .where(TICKS.c.trace_id == STEPS.c.trace_id, TICKS.c.number == STEPS.c.tick)
     .values(
         status=StepStatus.RUNNING,
         claims=STEPS.c.claims + 1,
@@ -133,17 +141,23 @@ CLAIM = (
     .returning(
         *(STEPS.c[name] for name in ("id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request")),
         TRACES.c.server,
+        TICKS.c.revision,
+        TRACES.c.restarts,
     )
 )
 
 
 def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
-    """Take a step, if it is still there to be taken and its trace still runs."""
+    """Take a step, if it is still there to be taken, its trace still runs and its job is not paused.
+
+    Raises JournalMismatch, and has taken it, where this version can't read it.
+    """
     row = conn.execute(CLAIM, {"step": step_id, "by": worker, "lease": lease}).one_or_none()
     if row is None:
         return None
     step = journal.decode_step(row.kind, row.request)
-    return Claimed(row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims, step, row.server)
+    numbers = row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims
+    return Claimed(*numbers, step, row.server, row.revision, row.restarts)
 
 
 def renew(conn: sa.Connection, held: Sequence[tuple[int, int]], lease: float) -> None:
@@ -199,14 +213,24 @@ def release(conn: sa.Connection, held: Claimed, reason: str, delay: float, *, co
 
 
 def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Message]:
-    """Steps to send again: those whose lease ran out, and ready ones that nobody took for `resend` seconds."""
-    now = sa.func.clock_timestamp()
-    expired = (STEPS.c.status == StepStatus.RUNNING) & (STEPS.c.lease_until < now)
-    unsent = (STEPS.c.status == StepStatus.READY) & (STEPS.c.send_after < now)
-    due = sa.select(STEPS.c.id).where(STEPS.c.status.in_(OPEN), expired | unsent).limit(limit)
+    """Steps to send again: those whose lease ran out, and ready ones that nobody took for `resend` seconds.
+
+    So are those that would have to wait for longer than anything does: the database's clock was set back. Those of
+    paused jobs are left as they are until `resume`.
+    """
+    now, never = sa.func.clock_timestamp(), _later(resend + LONGEST_DELAY)
+    expired = (STEPS.c.status == StepStatus.RUNNING) & ~STEPS.c.lease_until.between(now, never)
+    unsent = (STEPS.c.status == StepStatus.READY) & ~STEPS.c.send_after.between(now, never)
+    due = (
+        sa.select(STEPS.c.id)
+        .join(TRACES, TRACES.c.id == STEPS.c.trace_id)
+        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
+        .where(STEPS.c.status.in_(OPEN), expired | unsent, JOBS.c.state != JobState.PAUSED)
+        .limit(limit)
+    )
     rows = conn.execute(
         sa.update(STEPS)
-        .where(STEPS.c.id.in_(due.with_for_update(skip_locked=True)))
+        .where(STEPS.c.id.in_(due.with_for_update(of=STEPS, skip_locked=True)))
         .values(status=StepStatus.READY, lease_until=None, send_after=_later(resend))
         .returning(STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label)
     )
@@ -218,6 +242,53 @@ def broker_is_new(conn: sa.Connection) -> None:
     conn.execute(
         sa.update(STEPS).where(STEPS.c.status == StepStatus.READY).values(send_after=sa.func.clock_timestamp())
     )
+
+
+def workers(conn: sa.Connection) -> Sequence[str]:
+    """Who holds steps: `host:pid` of each worker process."""
+    held = sa.select(STEPS.c.worker).distinct().where(STEPS.c.status == StepStatus.RUNNING)
+    return conn.execute(held.where(STEPS.c.worker.is_not(None))).scalars().all()
+
+
+def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
+    """These worker processes are gone, or all are: the sweeper sends at once what they held. Returns how many."""
+    those = [STEPS.c.status == StepStatus.RUNNING, STEPS.c.kind != "work"]
+    if workers is not None:
+        those.append(STEPS.c.worker.in_(workers))
+    given = conn.execute(
+        sa.update(STEPS)
+        .where(*those)
+        .values(status=StepStatus.READY, lease_until=None, send_after=sa.func.clock_timestamp())
+    )
+    return given.rowcount
+
+
+def give_back_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> None:
+    """The same for steps given as (id, claims)."""
+    conn.execute(
+        sa.update(STEPS)
+        .where(sa.tuple_(STEPS.c.id, STEPS.c.claims).in_(held), STEPS.c.status == StepStatus.RUNNING)
+        .values(status=StepStatus.READY, lease_until=None, send_after=sa.func.clock_timestamp())
+    )
+
+
+def leave_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) -> None:
+    """The environments of these traces, or all, were ended on purpose: any host may rebuild them.
+
+    Their rows go, for those that stay count as deaths.
+    """
+    those = [ENVIRONMENTS.c.closed_at.is_(None)]
+    bound = [STEPS.c.queue.like("execute.%"), STEPS.c.status.in_(OPEN)]
+    if trace_ids is not None:
+        those.append(ENVIRONMENTS.c.trace_id.in_(trace_ids))
+        bound.append(STEPS.c.trace_id.in_(trace_ids))
+    conn.execute(sa.delete(ENVIRONMENTS).where(*those))
+    conn.execute(sa.update(STEPS).where(*bound).values(queue="execute"))
+
+
+def trace_of(conn: sa.Connection, step_id: int) -> int:
+    """The trace of a step that can't be read."""
+    return int(conn.execute(sa.select(STEPS.c.trace_id).where(STEPS.c.id == step_id)).scalar_one())
 
 
 OPEN = (StepStatus.READY, StepStatus.RUNNING)

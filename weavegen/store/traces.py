@@ -7,14 +7,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import __version__
 from weavegen.blocks import BlockType
+from weavegen.errors import RolloutError, UsageError
 from weavegen.journal import Start
 from weavegen.settings import Settings, settings
 from weavegen.store import models as m
 from weavegen.store import reports
-from weavegen.store.models import TraceStatus
+from weavegen.store.models import JobState, TraceStatus
 
-JOBS, BOOTSTRAPS, TRACES, TICKS, EVENTS = map(m.table, (m.Job, m.Bootstrap, m.Trace, m.Tick, m.Event))
+JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, TICKS, EVENTS = map(
+    m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Tick, m.Event)
+)
 OVER = (TraceStatus.ENDED, TraceStatus.FAILED, TraceStatus.CANCELLED)
 START_LOCK = 0x77656176
 """Advisory lock under which queued traces are started, so that no more than allowed do."""
@@ -22,7 +26,7 @@ START_LOCK = 0x77656176
 
 @dataclass(frozen=True)
 class Fixed:
-    """What never changes about a trace, and may be kept in a worker's memory."""
+    """What never changes about a trace under one revision of its job's settings; workers keep it in memory."""
 
     seed: int
     agent: str
@@ -32,17 +36,33 @@ class Fixed:
     bootstrap: str
 
 
-def fixed(conn: sa.Connection, trace_id: int) -> Fixed:
-    """Read a trace's unchanging part."""
+def fixed(conn: sa.Connection, trace_id: int, revision: int) -> Fixed:
+    """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
     row = conn.execute(
         sa.select(
-            TRACES.c.seed, TRACES.c.params, JOBS.c.agent, JOBS.c.model, JOBS.c.settings, BOOTSTRAPS.c.source
+            TRACES.c.seed,
+            TRACES.c.params,
+            TRACES.c.job_id,
+            JOBS.c.agent,
+            JOBS.c.model,
+            sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings).label("settings"),
+            BOOTSTRAPS.c.source,
         )
         .join(JOBS, JOBS.c.id == TRACES.c.job_id)
         .join(BOOTSTRAPS, BOOTSTRAPS.c.id == TRACES.c.bootstrap_id)
+        .outerjoin(
+            JOB_SETTINGS, (JOB_SETTINGS.c.job_id == TRACES.c.job_id) & (JOB_SETTINGS.c.revision == revision)
+        )
         .where(TRACES.c.id == trace_id)
-    ).one()  # fmt: skip
-    return Fixed(row.seed, row.agent, row.model, settings(row.settings), row.params, row.source)
+    ).one()
+    try:
+        numbers = settings(row.settings)
+    except UsageError as error:
+        raise RolloutError(
+            f"job {row.job_id} was not made for this version of weavegen, {__version__} ({error}): "
+            "upgrade the workers, then `weavegen retry`"
+        ) from None
+    return Fixed(row.seed, row.agent, row.model, numbers, row.params, row.source)
 
 
 @dataclass(frozen=True)
@@ -113,31 +133,48 @@ def event(conn: sa.Connection, trace_id: int, kind: str, detail: str | None = No
     conn.execute(sa.insert(EVENTS).values(trace_id=trace_id, kind=kind, detail=detail))
 
 
-def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[int]:
+@dataclass(frozen=True)
+class Terms:
+    """What a job was when a tick began. A tick keeps to it, so that all its replays are the same."""
+
+    revision: int
+    """Of its settings."""
+    paused_seconds: float
+    """For how long it had been paused, in all its pauses."""
+
+
+def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tuple[int, Terms]]:
     """Queued traces that may start now, marked as running; each free place goes to the job with the fewest.
 
-    Costs the same however many are queued: it looks at the first few of each job that has any.
+    Jobs that are paused or draining start none, and a paused job's running traces take no places. Costs the same
+    however many are queued: it looks at the first few of each job that has any.
     """
     if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(START_LOCK))).scalar_one():
         return []
     picked = sa.text(
         """
-        with running as (select job_id, count(*) n from traces where status = 'running' group by job_id),
+        with running as (
+          select t.job_id, count(*) n from traces t join jobs j on j.id = t.job_id
+          where t.status = 'running' and j.state <> 'paused' group by t.job_id
+        ),
         free as (select least(:at_most, :max_active - coalesce((select sum(n) from running), 0)) n),
         first as (
           select t.id, row_number() over (partition by j.id order by t.id) + coalesce(r.n, 0) as turn
           from (select distinct job_id as id from traces where status = 'queued') j
+          join jobs a on a.id = j.id and a.state = 'active'
           left join running r on r.job_id = j.id
           cross join lateral (
             select id from traces where job_id = j.id and status = 'queued' order by id limit :at_most
           ) t
         )
-        update traces set status = 'running', started_at = clock_timestamp()
-        where id in (select id from first order by turn, id limit greatest(0, (select n from free)))
-        returning id
+        update traces t set status = 'running', started_at = clock_timestamp() from jobs j
+        where j.id = t.job_id
+          and t.id in (select id from first order by turn, id limit greatest(0, (select n from free)))
+        returning t.id, j.revision, j.paused_seconds
         """
     )
-    return sorted(conn.execute(picked, {"max_active": max_active, "at_most": at_most}).scalars())
+    rows = conn.execute(picked, {"max_active": max_active, "at_most": at_most})
+    return [(row.id, Terms(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
 def begin_tick(
@@ -146,6 +183,7 @@ def begin_tick(
     number: int,
     first_block: int,
     deadline: float | sa.ColumnElement[float],
+    terms: Terms,
     *,
     subagent: str = "main",
     caller: int | None = None,
@@ -157,6 +195,8 @@ def begin_tick(
         "subagent": subagent,
         "caller": caller,
         "deadline": deadline,
+        "revision": terms.revision,
+        "paused_seconds": terms.paused_seconds,
         "first_block": first_block,
         "repeats": repeats(conn, trace_id, subagent),
     }
@@ -197,6 +237,12 @@ class Here:
     """Of its open tick."""
     run: int
     """Which run of the tick this is."""
+    terms: Terms
+    """Those that the tick was begun with."""
+    newest_terms: Terms
+    """Those that the next one will begin with."""
+    paused: bool
+    """Whether its job is."""
     caller: int | None
     """Number of the tick whose action waits for this tick's subagent."""
     newest: int
@@ -204,24 +250,32 @@ class Here:
     host: str | None
     """Where its environment lives; None before that was started."""
 
+    @property
+    def paused_seconds(self) -> float:
+        """For how long the job was paused since the tick began."""
+        return self.newest_terms.paused_seconds - self.terms.paused_seconds
+
 
 # Not part of LOCK: a statement that waited for the lock would still see these as they were before the wait.
 HERE = sa.text(
     """
-    select k.number, k.run, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats,
+    select k.number, k.run, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats, k.revision,
+      k.paused_seconds, t.seed, j.revision as newest_revision, j.paused_seconds as newest_paused_seconds,
+      j.state = 'paused' as paused,
       (select max(number) from ticks where trace_id = k.trace_id) as newest,
       (select type from blocks where trace_id = k.trace_id and index = k.first_block - 1) as last_type,
       (select host from environments where trace_id = k.trace_id and closed_at is null) as host
-    from ticks k where k.trace_id = :trace and k.finished_at is null order by k.number desc limit 1
+    from ticks k join traces t on t.id = k.trace_id join jobs j on j.id = t.job_id
+    where k.trace_id = :trace and k.finished_at is null order by k.number desc limit 1
     """
 )
 
 
-def here(conn: sa.Connection, trace: Locked, seed: int) -> Here:
+def here(conn: sa.Connection, trace: Locked) -> Here:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     row = conn.execute(HERE, {"trace": trace.id}).one()
     start = Start(
-        trace_seed=seed,
+        trace_seed=row.seed,
         tick=row.number,
         clock=row.clock,
         deadline=row.deadline,
@@ -230,7 +284,16 @@ def here(conn: sa.Connection, trace: Locked, seed: int) -> Here:
         repeats=row.repeats,
         subagent=row.subagent,
     )
-    return Here(start, row.run, row.caller, row.newest, row.host)
+    return Here(
+        start,
+        row.run,
+        Terms(row.revision, row.paused_seconds),
+        Terms(row.newest_revision, row.newest_paused_seconds),
+        row.paused,
+        row.caller,
+        row.newest,
+        row.host,
+    )
 
 
 def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
@@ -242,9 +305,11 @@ def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
 
 
 def restart_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
+    """Begin another run of a tick."""
     conn.execute(
         sa.update(TICKS).where(TICKS.c.trace_id == trace_id, TICKS.c.number == number).values(run=TICKS.c.run + 1)
     )
+    update(conn, trace_id, restarts=TRACES.c.restarts + 1)
 
 
 def reward_tick(conn: sa.Connection, trace_id: int, number: int, reward: float) -> None:
@@ -254,11 +319,16 @@ def reward_tick(conn: sa.Connection, trace_id: int, number: int, reward: float) 
 
 
 def stuck(conn: sa.Connection) -> Sequence[int]:
-    """Running traces that wait for nothing: an advance failed and must be tried again."""
+    """Running traces that wait for nothing: an advance failed and must be tried again. Paused jobs wait."""
     open_step = sa.exists().where(
         m.Step.trace_id == TRACES.c.id, m.Step.status.in_(("ready", "running")), m.Step.kind != "work"
     )
-    return conn.execute(sa.select(TRACES.c.id).where(TRACES.c.status == "running", ~open_step)).scalars().all()
+    waiting = (
+        sa.select(TRACES.c.id)
+        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
+        .where(TRACES.c.status == TraceStatus.RUNNING, JOBS.c.state != JobState.PAUSED, ~open_step)
+    )
+    return conn.execute(waiting).scalars().all()
 
 
 def cancel(conn: sa.Connection, job_id: int) -> int:

@@ -1,0 +1,477 @@
+"""Steering jobs, against a real PostgreSQL: pause, drain, retune, retry; and what a newer version wrote."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from rich.console import Console, RenderableType
+
+from tests.integration.worker import Worker, enqueue
+from weavegen import display
+from weavegen.cli.jobs import by_type, pairs
+from weavegen.errors import JournalMismatch, UsageError
+from weavegen.steps import Execute
+from weavegen.store import environments, jobs, reports, steps, traces
+from weavegen.store.models import JobState, StepStatus, TraceStatus
+from weavegen.store.session import make_engine
+from weavegen.store.steps import Claimed, Message
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[sa.Engine]:
+    engine = make_engine(database)
+    yield engine
+    engine.dispose()
+
+
+def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
+    with db.connect() as conn:
+        return conn.execute(sa.text(query), parameters).scalar_one()
+
+
+def do(db: sa.Engine, query: str, **parameters: Any) -> None:
+    with db.begin() as conn:
+        conn.execute(sa.text(query), parameters)
+
+
+def state(db: sa.Engine, state: JobState, job: int | None = None) -> list[int]:
+    with db.begin() as conn:
+        return jobs.set_state(conn, state, job)
+
+
+def overdue(db: sa.Engine) -> list[Message]:
+    with db.begin() as conn:
+        return steps.overdue(conn, 60)
+
+
+def run_until(worker: Worker, messages: list[Message], query: str) -> list[Message]:
+    """Run steps until the query's answer is true. Returns the messages that are left."""
+    while not scalar(worker.db, query):
+        held = worker.claim(messages.pop(0).step_id)
+        messages += worker.finish(held) if held else []
+    return messages
+
+
+def claimed(worker: Worker, message: Message) -> Claimed:
+    held = worker.claim(message.step_id)
+    assert held is not None
+    return held
+
+
+def test_a_paused_job_takes_no_step_and_goes_on_at_once(db: sa.Engine) -> None:
+    job = enqueue(db, 3, ticks=1)
+    worker = Worker(db, max_active=2)
+    first, second = worker.engine.start_queued()
+    held = claimed(worker, first)
+    assert state(db, JobState.PAUSED, job) == [job]
+    assert state(db, JobState.PAUSED, job) == []
+
+    # The one in flight is stored; what follows it becomes ready and is not sent. The other can't be taken.
+    assert worker.finish(held) == []
+    assert scalar(db, "select status from steps where id = :id", id=held.id) == "done"
+    assert scalar(db, "select count(*) from steps where trace_id = 1 and status = 'ready'") == 1
+    assert worker.claim(second.step_id) is None
+    assert scalar(db, "select claims from steps where id = :id", id=second.step_id) == 0
+
+    # However long it takes, neither the sweeper nor a free place moves anything of it.
+    do(db, "update steps set send_after = now() - interval '1 hour' where status = 'ready'")
+    assert overdue(db) == []
+    assert worker.engine.start_queued() == []
+    do(db, "update steps set status = 'void' where trace_id = 2")
+    with db.connect() as conn:
+        assert traces.stuck(conn) == []
+    do(db, "update steps set status = 'ready', send_after = now() + interval '1 hour' where trace_id = 2")
+
+    assert state(db, JobState.ACTIVE, job) == [job]
+    sent = overdue(db)
+    assert {message.step_id for message in sent} > {second.step_id}
+    assert len(sent) == 2
+    worker.run(sent)
+    worker.run(worker.engine.start_queued())
+    assert scalar(db, "select string_agg(distinct status, ' ') from traces") == "ended"
+    assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 0
+
+
+def test_a_lease_that_runs_out_in_a_pause_is_looked_at_after_it(db: sa.Engine) -> None:
+    enqueue(db, 1)
+    worker = Worker(db)
+    [message] = worker.engine.start_queued()
+    claimed(worker, message)
+    state(db, JobState.PAUSED)
+    do(db, "update steps set lease_until = now() - interval '1 second'")
+    assert overdue(db) == []
+    state(db, JobState.ACTIVE)
+    assert overdue(db) == [message]
+
+
+def test_paused_time_is_not_taken_from_the_time_budget(db: sa.Engine) -> None:
+    job = enqueue(db, 1, ticks=3, time_budget=10.0)
+    worker = Worker(db)
+    messages = run_until(worker, worker.engine.start_queued(), "select count(*) > 9 from steps where tick = 1")
+    for _ in range(2):
+        state(db, JobState.PAUSED, job)
+        do(db, "update jobs set paused_at = paused_at - interval '2 hours'")
+        assert state(db, JobState.DRAINING, job) == [job]
+    state(db, JobState.ACTIVE, job)
+    assert scalar(db, "select round(paused_seconds) from jobs") == 4 * 3600
+    worker.run(messages)
+    # The tick that had begun keeps its deadline, or its prompts would be others when it is replayed.
+    with db.connect() as conn:
+        deadlines = conn.execute(sa.text("select deadline from ticks order by number")).scalars().all()
+    assert [round((deadline - deadlines[0]) / 3600, 2) for deadline in deadlines] == [0, 0, 4, 4]
+    assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 0
+    enqueue(db, 1, ticks=1)
+    worker.run(worker.engine.start_queued())
+    assert scalar(db, "select count(*) from ticks where trace_id = 2 and paused_seconds <> 0") == 0
+
+
+def test_a_paused_job_leaves_its_places_to_others(db: sa.Engine) -> None:
+    patient, urgent = enqueue(db, 2), enqueue(db, 2)
+    worker = Worker(db, max_active=2)
+    running = "select count(*) from traces where status = 'running' and job_id = :job"
+    state(db, JobState.PAUSED, urgent)
+    assert len(worker.engine.start_queued()) == 2
+    assert (scalar(db, running, job=patient), scalar(db, running, job=urgent)) == (2, 0)
+    state(db, JobState.PAUSED, patient)
+    state(db, JobState.ACTIVE, urgent)
+    assert len(worker.engine.start_queued()) == 2
+    assert (scalar(db, running, job=patient), scalar(db, running, job=urgent)) == (2, 2)
+
+
+def test_a_draining_job_ends_what_it_began_and_starts_nothing(db: sa.Engine) -> None:
+    job = enqueue(db, 3, ticks=1)
+    over = enqueue(db, 1)
+    with db.begin() as conn:
+        traces.cancel(conn, over)
+    worker = Worker(db, max_active=2)
+    messages = worker.engine.start_queued()
+    assert state(db, JobState.DRAINING) == [job]  # of all jobs, those that are not over
+    worker.run(messages)
+    assert worker.engine.start_queued() == []
+    counted = "select string_agg(status, ' ' order by number) from traces where job_id = :job"
+    assert scalar(db, counted, job=job) == "ended ended queued"
+    assert state(db, JobState.ACTIVE) == [job]
+    worker.run(worker.engine.start_queued())
+    assert scalar(db, counted, job=job) == "ended ended ended"
+
+
+def test_a_job_that_there_is_not_can_not_be_paused_or_retuned(db: sa.Engine) -> None:
+    with pytest.raises(UsageError, match="there is no job 7"):
+        state(db, JobState.PAUSED, 7)
+    with pytest.raises(UsageError, match="there is no job 7"), db.begin() as conn:
+        jobs.retune(conn, 7, {"ticks": 1})
+    assert state(db, JobState.PAUSED) == []
+
+
+def retune(db: sa.Engine, job: int, **values: Any) -> jobs.Retuned:
+    with db.begin() as conn:
+        return jobs.retune(conn, job, values)
+
+
+def test_a_tick_keeps_the_settings_that_it_was_begun_with(db: sa.Engine) -> None:
+    job = enqueue(db, 1, ticks=3, rounds=[2, 3])
+    worker = Worker(db)
+    messages = run_until(
+        worker, worker.engine.start_queued(), "select count(*) > 4 from steps where tick = 1 and status = 'done'"
+    )
+    tuned = retune(db, job, rounds=[5], types={"action": {"rounds": [7]}})
+    assert (tuned.revision, tuned.changed) == (1, True)
+    retune(db, job, types={"action": {"temperature": 0.5}})
+    # Another process goes on: nothing is in its memory.
+    fresh = Worker(db)
+    fresh.world = worker.world
+    fresh.run(messages)
+    assert scalar(db, "select status from traces") == "ended"
+    assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 0
+    with db.connect() as conn:
+        ticks = conn.execute(sa.text("select number, revision, run from ticks order by number")).all()
+        sizes = conn.execute(
+            sa.text(
+                "select distinct tick, request -> 'prompt' ->> 'type' = 'action', (request -> 'n')::int, "
+                "(request -> 'temperature')::float from steps where kind = 'sample' "
+                "and not (request -> 'prompt') ? 'query' order by 1, 2, 3"
+            )
+        ).all()
+    assert [tuple(row) for row in ticks] == [(0, 0, 0), (1, 0, 0), (2, 2, 0), (3, 2, 0)]
+    by_tick: dict[int, set[tuple[bool, int, float]]] = {}
+    for tick, action, n, temperature in sizes:
+        by_tick.setdefault(tick, set()).add((action, n, temperature))
+    assert {n for _, n, _ in by_tick[1]} <= {2, 3}
+    assert by_tick[2] == by_tick[3] == {(False, 5, 1.0), (True, 7, 0.5)}
+
+
+def test_budgets_are_judged_by_the_newest_settings(db: sa.Engine) -> None:
+    job = enqueue(db, 2, ticks=2)
+    worker = Worker(db)
+    messages = run_until(worker, worker.engine.start_queued(), "select bool_and(ticks = 1) from traces")
+    retune(db, job, ticks=3)
+    messages = run_until(worker, messages, "select bool_and(ticks = 2) from traces")
+    assert scalar(db, "select string_agg(distinct status, ' ') from traces") == "running"
+    retune(db, job, blocks=1)
+    worker.run(messages)
+    assert scalar(db, "select string_agg(distinct ended_because, ' ') from traces") in ("ticks", "blocks")
+    assert scalar(db, "select max(ticks) from traces") == 3
+    retune(db, job, ticks=None, blocks=None)
+    with db.begin() as conn:
+        assert jobs.current_settings(conn, job) == {"ticks": None, "blocks": None}
+    assert worker.engine.start_queued() == []  # what has ended stays so
+    assert scalar(db, "select string_agg(distinct status, ' ') from traces") == "ended"
+
+
+def test_a_longer_time_budget_counts_from_the_start(db: sa.Engine) -> None:
+    job = enqueue(db, 1, time_budget=10.0)
+    worker = Worker(db)
+    messages = run_until(worker, worker.engine.start_queued(), "select count(*) = 2 from ticks")
+    began = scalar(db, "select deadline from ticks where number = 0") - 600
+    retune(db, job, time_budget=60.0)
+    messages = run_until(worker, messages, "select count(*) = 3 from ticks")
+    retune(db, job, time_budget=30.0)
+    run_until(worker, messages, "select count(*) = 4 from ticks")
+    with db.connect() as conn:
+        deadlines = conn.execute(sa.text("select deadline from ticks order by number")).scalars().all()
+    assert [round((deadline - began) / 60, 3) for deadline in deadlines] == [10, 10, 60, 30]
+    retune(db, job, time_budget=0.0)
+    worker.run(worker.engine.advance(1).messages or due(db))
+    assert scalar(db, "select ended_because from traces") == "time"
+
+
+def due(db: sa.Engine) -> list[Message]:
+    do(db, "update steps set send_after = now() where status = 'ready'")
+    return overdue(db)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"ticks": -1},
+        {"ticks": "many"},
+        {"tricks": 1},
+        {"window": 10},
+        {"types": {"genesis": {"temperature": 1.0}}},
+        {"types": {"action": {"ticks": 1}}},
+        {"types": {"action": 5}},
+        {"types": 5},
+    ],
+)
+def test_bad_settings_change_nothing(db: sa.Engine, values: dict[str, Any]) -> None:
+    job = enqueue(db, 1, ticks=2, types={"action": {"temperature": 0.5}})
+    with pytest.raises(UsageError) as complaint:
+        retune(db, job, **values)
+    assert "\n" not in str(complaint.value)
+    assert retune(db, job, ticks=2).changed is False
+    assert scalar(db, "select revision from jobs") == scalar(db, "select count(*) from job_settings") == 0
+
+
+def fail(db: sa.Engine, *ids: int) -> None:
+    do(db, "update traces set status = 'failed', failure_kind = 'model' where id = any(:ids)", ids=list(ids))
+
+
+def retry(db: sa.Engine, *chosen: int, **options: Any) -> tuple[int, list[int]]:
+    with db.begin() as conn:
+        return jobs.retry(conn, chosen, [TraceStatus.FAILED], **options)
+
+
+def test_a_failed_trace_is_queued_once_more_and_kept(db: sa.Engine) -> None:
+    job = enqueue(db, 3, ticks=1)
+    do(db, "update traces set params = '{\"level\": 2}', ticks = 1")
+    fail(db, 1, 3)
+    assert retry(db, 1, 2, 3, dry_run=True) == (2, [1, 3])
+    assert scalar(db, "select count(*) from traces") == 3
+    assert retry(db, 1, 2, 3) == (2, [1, 3])
+    assert retry(db, 1, 2, 3) == (2, [])
+    with db.connect() as conn:
+        rows = conn.execute(sa.text("select * from traces order by id")).all()
+    assert [(row.number, row.retry_of, row.status) for row in rows] == [
+        (1, None, "failed"),
+        (2, None, "queued"),
+        (3, None, "failed"),
+        (4, 1, "queued"),
+        (5, 3, "queued"),
+    ]
+    old, new = rows[0], rows[3]
+    assert (new.job_id, new.bootstrap_id, new.params, new.seed) == (job, old.bootstrap_id, {"level": 2}, old.seed)
+    assert new.ticks == 0
+    worker = Worker(db)
+    worker.run(worker.engine.start_queued())
+    assert scalar(db, "select count(*) from traces where status = 'ended'") == 3
+    assert retry(db, 1, 3) == (2, [])
+
+
+def test_of_a_line_of_tries_the_last_one_is_retried(db: sa.Engine) -> None:
+    enqueue(db, 1)
+    fail(db, 1)
+    retry(db, 1)
+    fail(db, 2)
+    assert retry(db, 1, 2) == (2, [2])
+    fail(db, 3)
+    assert retry(db, 1, new_seed=True) == (1, [1])  # only that one was asked for
+    assert scalar(db, "select count(distinct seed) from traces") == 2
+    assert scalar(db, "select seed <> (select seed from traces where id = 1) from traces where id = 4")
+    do(db, "update traces set status = 'ended' where id = 4")
+    assert retry(db, 1, 2, 3) == (3, [])
+
+
+def test_only_traces_of_the_job_and_status_are_retried(db: sa.Engine) -> None:
+    job, other = enqueue(db, 2), enqueue(db, 2)
+    fail(db, 1, 3)
+    with db.begin() as conn:
+        traces.cancel(conn, other)
+        assert jobs.retry(conn, [1, 2, 3, 4], [TraceStatus.CANCELLED], dry_run=True) == (1, [4])
+        assert jobs.retry(conn, [1, 2, 3, 4], [TraceStatus.FAILED], job_id=job) == (1, [1])
+        jobs.set_state(conn, JobState.PAUSED, job)
+        assert jobs.not_active(conn, [1, 3]) == {job: "paused"}
+        assert jobs.retry(conn, [], [TraceStatus.FAILED]) == (0, [])
+
+
+def shown(*parts: RenderableType) -> str:
+    """What a wide terminal shows, without styles."""
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    return capture.get()
+
+
+def test_status_tells_what_was_done_to_a_job(db: sa.Engine) -> None:
+    job = enqueue(db, 3, ticks=2, types={"action": {"temperature": 0.5}})
+    untouched = enqueue(db, 1)
+    retune(db, job, ticks=40, sampled_tokens=None, types={"action": {"rounds": [7]}})
+    retune(db, job, search="tree", types={"action": {"temperature": 0.9}, "evaluation": {"rounds": [2, 3]}})
+    state(db, JobState.PAUSED, job)
+    fail(db, 1, 2)
+    retry(db, 1)
+    fail(db, 5)
+    retry(db, 5)
+    retry(db, 1, new_seed=True)
+    with db.connect() as conn:
+        rows = reports.jobs(conn)
+        of_job, of_other = reports.traces(conn, job), reports.traces(conn, untouched)
+    other, told = rows
+    assert (other.state, other.paused_at, other.revision, other.retunes) == ("active", None, 0, [])
+    assert (told.state, told.revision) == ("paused", 2)
+    assert told.paused_at == scalar(db, "select paused_at from jobs where id = :job", job=job)
+    assert [tuned.changed for tuned in told.retunes] == [
+        {"ticks": 40, "sampled_tokens": None, "action.rounds": [7]},
+        {"search": "tree", "action.temperature": 0.9, "evaluation.rounds": [2, 3]},
+    ]
+    # What is printed can be given to `retune` again.
+    lines = [shown(display.retune_line(tuned)).rstrip() for tuned in told.retunes]
+    assert [line.partition(", ")[0] for line in lines] == ["revision 1", "revision 2"]
+    assert [by_type(pairs(line.partition(": ")[2].split())) for line in lines] == [
+        {"ticks": 40, "sampled_tokens": None, "types": {"action": {"rounds": [7]}}},
+        {"search": "tree", "types": {"action": {"temperature": 0.9}, "evaluation": {"rounds": [2, 3]}}},
+    ]
+
+    assert "test (paused, revision 2) " in shown(display.jobs_table(rows))
+    assert "(" not in shown(display.jobs_table([other]))
+    assert shown(display.summary(told)).startswith(f"job {job}: paused, 2 of 5 over, ")
+    assert shown(display.summary(other)).startswith(f"job {untouched}: 0 of 1 over, ")
+    state(db, JobState.DRAINING, job)
+    with db.connect() as conn:
+        [told] = reports.jobs(conn, job)
+    assert shown(display.summary(told)).startswith(f"job {job}: draining, ")
+    assert told.paused_at is None
+
+    tries = {row.id: (row.retry_of, row.retried_as) for row in of_job}
+    assert tries == {1: (None, [5, 7]), 2: (None, []), 3: (None, []), 5: (1, [6]), 6: (5, []), 7: (1, [])}
+    table = shown(display.traces_table(of_job)).splitlines()
+    assert [line.partition("0 B")[2].strip() for line in table] == [
+        *("", "retried as trace 5, 7", "", "", "retry of trace 1; retried as trace 6"),
+        *("retry of trace 5", "retry of trace 1"),
+    ]
+    assert "retr" not in shown(display.traces_table(of_other))
+
+
+def test_settings_of_a_newer_version_fail_their_traces_and_no_others(db: sa.Engine) -> None:
+    newer, running, other = enqueue(db, 1), enqueue(db, 1, ticks=1), enqueue(db, 1, ticks=1)
+    do(db, "update jobs set settings = '{\"warp\": 9}' where id = :job", job=newer)
+    worker = Worker(db)
+    messages = worker.engine.start_queued()
+    assert len(messages) == 2
+    do(db, "insert into job_settings (job_id, revision, settings) values (:job, 1, '{\"warp\": 9}')", job=running)
+    do(db, "update jobs set revision = 1 where id = :job", job=running)
+    worker.run(messages)
+    failed = "select failure_kind || ': ' || failure from traces where job_id = :job"
+    for job in (newer, running):
+        reason = scalar(db, failed, job=job)
+        assert reason.startswith(f"bug: job {job} was not made for this version of weavegen")
+        assert "warp" in reason
+        assert "upgrade the workers" in reason
+    assert scalar(db, "select status from traces where job_id = :job", job=other) == "ended"
+    assert scalar(db, "select count(*) from steps where status in ('ready', 'running')") == 0
+
+
+def test_an_agent_of_a_newer_version_fails_its_traces(db: sa.Engine) -> None:
+    job = enqueue(db, 1)
+    do(db, "update jobs set agent = 'loom' where id = :job", job=job)
+    assert Worker(db).engine.start_queued() == []
+    assert scalar(db, "select failure from traces") == (
+        "this version of weavegen has no agent loom: upgrade the workers"
+    )
+
+
+@pytest.mark.parametrize("change", ["kind = 'ponder'", 'request = \'{"type": "sample", "n": "few"}\''])
+def test_a_step_of_a_newer_version_has_its_tick_started_over(db: sa.Engine, change: str) -> None:
+    enqueue(db, 1, ticks=1)
+    worker = Worker(db)
+    messages = run_until(
+        worker,
+        worker.engine.start_queued(),
+        "select exists (select from steps where tick = 1 and kind = 'sample')",
+    )
+    [message] = messages
+    do(db, f"update steps set {change} where id = :id", id=message.step_id)
+    with pytest.raises(JournalMismatch, match="can't read"):
+        worker.claim(message.step_id)
+    with db.connect() as conn:
+        assert steps.trace_of(conn, message.step_id) == 1
+    messages = worker.engine.advance(1).messages
+    assert scalar(db, "select status from steps where id = :id", id=message.step_id) == "void"
+    worker.run(messages)
+    assert scalar(db, "select status from traces") == "ended"
+    assert "can't read" in scalar(db, "select detail from events where kind = 'tick restarted'")
+    assert scalar(db, "select run from ticks where number = 1") == 1
+
+
+def test_what_dead_workers_held_goes_out_at_once(db: sa.Engine) -> None:
+    enqueue(db, 2)
+    worker = Worker(db)
+    first, second = worker.engine.start_queued()
+    held = claimed(worker, first)
+    claimed(worker, second)
+    do(db, "update steps set worker = 'here:1' where id = :id", id=second.step_id)
+    with db.begin() as conn:
+        assert set(steps.workers(conn)) == {"test", "here:1"}
+        assert steps.give_back(conn, ["here:1"]) == 1
+    assert overdue(db) == [second]
+    with db.begin() as conn:
+        steps.give_back_held(conn, [(held.id, held.claims + 1)])
+    assert overdue(db) == []
+    with db.begin() as conn:
+        steps.give_back_held(conn, [(held.id, held.claims)])
+    assert overdue(db) == [first]
+
+
+def test_environments_that_were_ended_on_purpose_are_no_deaths_and_bind_no_steps(db: sa.Engine) -> None:
+    enqueue(db, 2, ticks=1)
+    worker = Worker(db)
+    messages = worker.engine.start_queued()
+    with db.begin() as conn:
+        for trace in (1, 2):
+            environments.opened(conn, trace, "old-host", 1, "none")
+    messages = run_until(
+        worker, messages, "select count(*) = 2 from steps where queue = 'execute.old-host' and status = 'ready'"
+    )
+    with db.begin() as conn:
+        steps.leave_hosts(conn, [1])
+        assert (environments.host(conn, 1), environments.host(conn, 2)) == (None, "old-host")
+        assert environments.deaths(conn, 1) == 0
+    open = "select string_agg(queue, ' ' order by trace_id) from steps where status = 'ready'"
+    assert scalar(db, open) == "execute execute.old-host"
+    with db.begin() as conn:
+        steps.leave_hosts(conn)
+    assert scalar(db, open) == "execute execute"
+    assert [message.queue for message in due(db)] == ["execute", "execute"]
+    assert isinstance(claimed(worker, messages[0]).step, Execute)
+    assert scalar(db, "select status from steps where id = :id", id=messages[1].step_id) == StepStatus.READY
