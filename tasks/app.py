@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 from celery import Celery, Task, bootsteps
+from kombu.transport import TRANSPORT_ALIASES
 from msgspec import Meta
 
 from weavegen import config
@@ -106,6 +107,7 @@ class BrokersPlace(bootsteps.StartStopStep):  # type: ignore[misc]
         return {"broker": told | {"hostname": place(told.get("hostname") or ""), "alternates": []}}
 
 
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "tasks.broker:Transport")
 app = Celery(
     "weavegen",
     broker=broker_url(settings),

@@ -1,0 +1,47 @@
+"""What weavegen mends of Celery's way to Redis."""
+
+import pytest
+from celery import Celery
+from kombu import Connection
+
+from tasks.broker import Channel, Transport
+
+
+def received(connection: Connection) -> Channel:
+    """A channel on which a message has come that is not acknowledged yet."""
+    queue = connection.SimpleQueue("mended")
+    queue.put("a message")
+    message = queue.get(timeout=5)
+    assert isinstance(message.channel, Channel)
+    message.channel.tag = message.delivery_tag
+    return message.channel
+
+
+@pytest.fixture
+def connection(redis_url: str) -> Connection:
+    import tasks.app  # noqa: F401  (which puts the transport in its place)
+
+    return Connection(redis_url)
+
+
+def test_the_app_and_what_speaks_to_it_use_it(redis_url: str, connection: Connection) -> None:
+    assert connection.get_transport_cls() is Transport
+    with Celery(broker=redis_url, set_as_current=False) as app:
+        assert app.connection_for_write().get_transport_cls() is Transport
+
+
+def test_a_message_can_be_acknowledged_after_its_connection_is_gone(connection: Connection) -> None:
+    channel = received(connection)
+    connection.close()
+    channel.basic_ack(channel.tag)
+
+
+def test_acknowledgements_share_a_client_until_redis_is_another_one(connection: Connection) -> None:
+    channel = received(connection)
+    first = channel._create_client()
+    assert channel._create_client() is first
+    channel.basic_ack(channel.tag)
+    assert first.hlen("unacked") == 0
+    channel._disconnect_pools()
+    assert channel._create_client() is not first
+    connection.close()
