@@ -1,21 +1,26 @@
 """The step that runs code in a trace's environment; it must run on the environment's host."""
 
+import contextlib
 import dataclasses
 import logging
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
+from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
 
 from tasks.app import app
 from tasks.model import ask as ask_model
 from tasks.model import model_name
 from tasks.worker import Done, engine, settings, work_on
 from weavegen.channels import Exchange
-from weavegen.environment.client import Ask, BlockBrief, Chat, Environment, remove
-from weavegen.environment.sandbox import Limits
-from weavegen.errors import EnvironmentFailure
+from weavegen.environment.client import Ask, BlockBrief, Chat, Environment, epitaph, remove
+from weavegen.environment.sandbox import Limits, provider
+from weavegen.environment.sandbox.watch import watching
+from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.services.folders import private
 from weavegen.steps import Execute, Executed, Failure
 from weavegen.store import blocks, environments, messages, steps, traces
 from weavegen.store.session import engine as database
@@ -26,6 +31,38 @@ from weavegen.store.traces import Fixed
 log = logging.getLogger(__name__)
 MOST_DEATHS = 6
 """Of a trace's environments; one more and the trace fails. A block that kills its process costs two."""
+
+
+watch = contextlib.ExitStack()
+"""Open while a worker of this host's environments lives."""
+
+
+def runs_environments(worker: Any) -> bool:
+    """Whether a Celery worker takes the steps that run code on this host."""
+    return f"execute.{settings().host}" in worker.app.amqp.queues.consume_from
+
+
+@celeryd_after_setup.connect
+def refuse_without_isolation(instance: Any, **_: object) -> None:
+    """A worker on a host that can't isolate ends at once: else it would fail all traces that it is given."""
+    if runs_environments(instance):
+        try:
+            provider(settings().sandbox).require()
+        except UsageError as error:
+            sys.stderr.write(f"weavegen: {error}\n")
+            raise SystemExit(2) from None
+
+
+@worker_ready.connect
+def begin_watch(sender: Any, **_: object) -> None:
+    """Look after the limits of this host's environments (environment/sandbox/watch.py)."""
+    if runs_environments(sender):
+        watch.enter_context(watching(private(settings().runtime)))
+
+
+@worker_shutdown.connect
+def end_watch(**_: object) -> None:
+    watch.close()
 
 
 @app.task(name="weavegen.execute")
@@ -39,7 +76,7 @@ def in_environment(held: Claimed) -> Done:
     step = held.step
     assert isinstance(step, Execute)
     with single().connect() as conn:
-        fixed = engine().fixed(conn, held.trace_id)
+        fixed = engine().fixed(conn, held.trace_id, held.revision)
     asked = 0.0
 
     def ask(prompts: list[str]) -> list[tuple[float, float]]:
@@ -120,16 +157,16 @@ def environment(held: Claimed, fixed: Fixed, ask: Ask) -> Environment:
     found = Environment.find(config, trace_id)
     with single().connect() as conn:
         host = environments.host(conn, trace_id)
-        if found:
-            if host is None:  # its starter was killed before it could note it
-                environments.opened(conn, trace_id, config.host, found.pid, config.sandbox)
+        if found and host is not None:
             return found
         if host is not None:
             environments.closed(conn, trace_id)
         deaths = environments.deaths(conn, trace_id)
         past = steps.executed(conn, trace_id)
+    why = epitaph(config, trace_id)
     if deaths > MOST_DEATHS:
-        raise EnvironmentFailure(f"the environment process died {deaths} times")
+        raise EnvironmentFailure(f"the environment process died {deaths} times" + (f": {why}" if why else ""))
+    # Also one that lives and is not noted: its starter was killed, perhaps in the middle of rebuilding it.
     remove(config, trace_id)
     budget = fixed.settings.time_budget
     started = Environment.start(
@@ -141,16 +178,19 @@ def environment(held: Claimed, fixed: Fixed, ask: Ask) -> Environment:
         model_name=model_name(held, fixed.model),
         network=fixed.settings.network,
     )
-    rebuild(started, trace_id, fixed, past, ask)
+    rebuild(started, trace_id, fixed, past, ask, why)
     with single().connect() as conn:
         environments.opened(conn, trace_id, config.host, started.pid, config.sandbox)
     return started
 
 
-def rebuild(place: Environment, trace_id: int, fixed: Fixed, past: list[steps.Deed], ask: Ask) -> None:
+def rebuild(
+    place: Environment, trace_id: int, fixed: Fixed, past: list[steps.Deed], ask: Ask, why: str | None
+) -> None:
     """Do again, in an empty workspace, all that the trace's last environment did; say where it came out otherwise.
 
-    Only what killed a process is left out. Equal seeds make equal processes, as far as the trace's code lets them.
+    `why` it was killed, where it was. Only what killed a process is left out. Equal seeds make equal processes, as
+    far as the trace's code lets them.
     """
     otherwise = []
     for deed in past:
@@ -168,6 +208,7 @@ def rebuild(place: Environment, trace_id: int, fixed: Fixed, past: list[steps.De
             otherwise.append(str(deed.id))
     if past:
         came = f"steps {', '.join(otherwise)} came out otherwise" if otherwise else "all came out as before"
+        came += f"; the last one was killed: {why}" if why else ""
         log.warning("trace %d: environment rebuilt, %d steps done again, %s", trace_id, len(past), came)
         with single().connect() as conn:
             traces.event(conn, trace_id, "environment rebuilt", f"{len(past)} steps done again: {came}")

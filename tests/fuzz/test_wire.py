@@ -335,19 +335,7 @@ def test_a_box_outlives_every_message(process: Process) -> None:
         assert process.lives(), case
 
 
-DIES = ("a number without end", "no subagent", "no operation's name", "a subagent that is a list")
-"""What the process does not outlive yet; only a worker that is broken would say it."""
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.xfail(reason="Line checks no operation before it passes it on"))
-        if case in DIES
-        else case
-        for case in BAD_STEPS
-    ],
-)
+@pytest.mark.parametrize("case", BAD_STEPS)
 def test_a_box_outlives_every_step(process: Process, case: str) -> None:
     process.hear(said({"op": BAD_STEPS[case]}))
     assert process.lives()

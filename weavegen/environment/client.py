@@ -33,8 +33,9 @@ from weavegen.environment.conversation import (
     sync,
     undecided,
 )
-from weavegen.environment.sandbox import Box, Handle, Limits, Sandbox, provider
+from weavegen.environment.sandbox import Box, Handle, Limits, Sandbox, groups, provider
 from weavegen.environment.sandbox.children import tail
+from weavegen.environment.sandbox.watch import State, too_much_memory, watching
 from weavegen.errors import EnvironmentFailure
 from weavegen.services.folders import private
 from weavegen.steps import Execute, Executed, Op
@@ -47,6 +48,7 @@ __all__ = [
     "Environment",
     "Limits",
     "dry_run",
+    "epitaph",
     "no_blocks",
     "remove",
     "running",
@@ -88,7 +90,7 @@ class Environment:
         network: str = "none",
         limits: Limits | None = None,
     ) -> "Environment":
-        """Start the trace's environment in its workspace, whose files stay; one that still runs is killed.
+        """Start the trace's environment, with an empty /app; one that still runs is killed.
 
         `network` "host" lets it use the host's. It outlives this process. Raises EnvironmentFailure if it does
         not answer in time.
@@ -102,10 +104,9 @@ class Environment:
             if old := cls.find(config, trace_id):
                 sandbox.kill(old.handle)
             workspace.chmod(0o700)
-            if uid != os.getuid():
-                os.chown(workspace, uid, uid)
             layout, path = sandbox.layout(workspace), socket_path(config, trace_id)
-            path.unlink(missing_ok=True)
+            for leftover in (path, path.with_suffix(".why")):
+                leftover.unlink(missing_ok=True)
             args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
             # The parameters are read from a file that has no name: a command line could be read in the box.
             with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryFile("w+") as file:
@@ -126,7 +127,7 @@ class Environment:
                     network=network,
                 )
                 handle = sandbox.start(box)
-            write_state(path.with_suffix(".json"), handle)
+            State(handle, limits).write(path.with_suffix(".json"))
         self = cls(trace_id, handle, path, workspace, sandbox, limits)
         try:
             self.ping(limits.start)
@@ -140,11 +141,11 @@ class Environment:
     def find(cls, config: Config, trace_id: int, limits: Limits | None = None) -> "Environment | None":
         """The trace's environment, if it lives on this host."""
         path = socket_path(config, trace_id)
-        handle = read_state(path.with_suffix(".json"))
-        if handle is None or not handle.alive():
+        state = State.read(path.with_suffix(".json"))
+        if state is None or not state.handle.alive():
             return None
-        sandbox = provider(config.sandbox)
-        return cls(trace_id, handle, path, config.workspaces / str(trace_id), sandbox, limits or Limits())
+        workspace = config.workspaces / str(trace_id)
+        return cls(trace_id, state.handle, path, workspace, provider(config.sandbox), limits or state.limits)
 
     def execute(
         self,
@@ -176,7 +177,7 @@ class Environment:
                 for message in sync(blocks, talk.hello()):
                     talk.send(message)
                 talk.send({"op": op})
-                return listen(talk, ask, chat or alone())
+                return listen(talk, ask, chat or alone(), step_id, step)
         except Broken as error:
             raise self.dead(error) from error
 
@@ -195,17 +196,24 @@ class Environment:
         """End every process of the environment and remove its socket; the workspace too, unless it is kept."""
         self.sandbox.kill(self.handle)
         with locked(self.workspace):
-            state = self.socket_path.with_suffix(".json")
-            if read_state(state) == self.handle:  # and not that of one that was started since
+            path = self.socket_path.with_suffix(".json")
+            state = State.read(path)
+            if state is not None and state.handle == self.handle:  # and not that of one that was started since
                 self.socket_path.unlink(missing_ok=True)
-                state.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
         if not keep_workspace:
             shutil.rmtree(self.workspace, ignore_errors=True)
 
     def dead(self, error: "Broken") -> EnvironmentFailure:
         """Make sure that it is, and say why."""
-        what = "died" if error.cut or not self.handle.alive() else "was killed"
+        alive = self.handle.alive()
+        what = "died" if error.cut or not alive else "was killed"
+        why = self.socket_path.with_suffix(".why")
+        if what == "died" and groups.killed_for_memory(self.handle.groups) and not why.exists():
+            why.write_text(too_much_memory(self.limits))
         self.stop()
+        if why.exists():
+            return EnvironmentFailure(f"the environment process was killed: {why.read_text()}")
         return EnvironmentFailure(f"the environment process {what}: {error}")
 
 
@@ -226,14 +234,15 @@ def dry_run(
     chat = alone()
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
         config = replace(config, home=Path(home))
-        environment = Environment.start(config, 0, params=params, network=network, limits=limits)
-        try:
-            for number, op in enumerate(ops, 1):
-                done.append(environment.execute(number, Execute(op=op, source=source), chat=chat))
-                if done[-1].error is not None or done[-1].waits_for is not None:
-                    break
-        finally:
-            environment.stop()
+        with watching(private(config.runtime)):
+            environment = Environment.start(config, 0, params=params, network=network, limits=limits)
+            try:
+                for number, op in enumerate(ops, 1):
+                    done.append(environment.execute(number, Execute(op=op, source=source), chat=chat))
+                    if done[-1].error is not None or done[-1].waits_for is not None:
+                        break
+            finally:
+                environment.stop()
     return done
 
 
@@ -253,7 +262,9 @@ def remove(config: Config, trace_id: int) -> None:
     if found := Environment.find(config, trace_id):
         found.stop()
     path = socket_path(config, trace_id)
-    for leftover in (path, path.with_suffix(".json"), log_path(config, trace_id)):
+    if state := State.read(path.with_suffix(".json")):
+        groups.remove(state.handle.groups)
+    for leftover in (path, path.with_suffix(".json"), path.with_suffix(".why"), log_path(config, trace_id)):
         leftover.unlink(missing_ok=True)
     shutil.rmtree(config.workspaces / str(trace_id), ignore_errors=True)
 
@@ -268,19 +279,15 @@ def shown() -> dict[str, Path]:
     return {name: folder for name, folder in folders.items() if folder.is_dir()}
 
 
-def read_state(path: Path) -> Handle | None:
-    """The process that was started last, if it has not been stopped since."""
-    try:
-        state = json.loads(path.read_text())
-        return Handle(int(state["pid"]), float(state["created"]))
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def write_state(path: Path, handle: Handle) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps({"pid": handle.pid, "created": handle.created}))
-    new.rename(path)
+def epitaph(config: Config, trace_id: int) -> str | None:
+    """Why the trace's last environment was killed, where a limit was the reason."""
+    path = socket_path(config, trace_id)
+    with contextlib.suppress(OSError):
+        return path.with_suffix(".why").read_text()
+    state = State.read(path.with_suffix(".json"))
+    if state is not None and groups.killed_for_memory(state.handle.groups):
+        return too_much_memory(state.limits)
+    return None
 
 
 @contextlib.contextmanager

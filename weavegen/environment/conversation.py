@@ -4,23 +4,34 @@ import contextlib
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from weavegen.channels import Chat, Exchange
+from weavegen.environment.answer import Unacceptable, accept, plain_text
 from weavegen.environment.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame
 from weavegen.errors import ModelError, TransientError
-from weavegen.steps import Executed
+from weavegen.steps import Execute, Executed
 
 SYNC = 2**20
 """Bytes of blocks that go into one message."""
 PROMPTS = 4_096
 """Prompts that one operation may have answered."""
+PARTS = 1_000_000
+"""Commas and brackets in one message: a few bytes each, but 60 and more as Python's objects."""
+QUESTIONS = 4_096
+"""Messages with prompts that one operation may send; one may be without any."""
+PROMPT_TEXT = 64 * 2**20
+"""Characters of all prompts of one operation together. A worker holds those of one message, which is 8 MiB."""
 EXCHANGES = 1_000
 """Times that one operation may write into channels or read them."""
+PATIENCE = 1_800.0
+"""Seconds that one operation may wait for people, all its waits together: it holds a worker for so long."""
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class BlockBrief(msgspec.Struct, frozen=True):
@@ -47,11 +58,11 @@ def undecided(prompts: list[str]) -> list[tuple[float, float]]:
 
 
 class Hello(msgspec.Struct, frozen=True):
-    blocks: int
+    blocks: Whole
 
 
 class Question(msgspec.Struct, frozen=True):
-    number: int
+    number: Whole
     prompts: list[str]
 
 
@@ -62,6 +73,8 @@ class Message(msgspec.Struct, frozen=True):
     ask: Question | None = None
     chat: Exchange | None = None
     result: Executed | None = None
+    step_id: int | None = None
+    """Whose result it is."""
     replaced: bool = False
 
 
@@ -82,7 +95,7 @@ class Conversation:
         self.deadline = time.monotonic() + seconds
         self.seconds = seconds
         self.reader = Reader(FROM_BOX)
-        self.payloads: list[bytes] = []
+        self.payloads: deque[bytes] = deque()
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.settimeout(seconds)
         try:
@@ -104,12 +117,22 @@ class Conversation:
     def receive(self) -> Message:
         with self.in_time():
             while not self.payloads:
+                self.check_time()
                 data = self.connection.recv(2**18)
                 if not data:
                     raise Broken("it closed the connection", cut=True)
-                self.payloads += self.reader.feed(data)
-                self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
-            return self.decoder.decode(self.payloads.pop(0))
+                self.payloads.extend(self.reader.feed(data))
+            payload = self.payloads.popleft()
+            if sum(payload.count(sign) for sign in b",[{") > PARTS:
+                raise BrokenFrame(f"a message of more than {PARTS:,} parts")
+            return self.decoder.decode(payload)
+
+    def check_time(self) -> None:
+        """Raise TimeoutError if time is up, also where the box never lets the socket wait."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.connection.settimeout(left)
 
     def hello(self) -> int:
         """How many blocks it knows."""
@@ -121,14 +144,16 @@ class Conversation:
     @contextlib.contextmanager
     def in_time(self) -> Iterator[None]:
         try:
-            self.connection.settimeout(max(self.deadline - time.monotonic(), 0.001))
+            self.check_time()
             yield
         except TimeoutError as error:
             raise Broken(f"no answer within {self.seconds:g} seconds") from error
         except OSError as error:
             raise Broken(str(error), cut=True) from error
-        except (BrokenFrame, msgspec.MsgspecError) as error:
+        except (BrokenFrame, Unacceptable, msgspec.MsgspecError) as error:
             raise Broken(f"it sent what it may not: {error}") from error
+        except (UnicodeError, RecursionError, OverflowError) as error:  # which msgspec lets through
+            raise Broken(f"it sent what it may not: {type(error).__name__}") from None
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -154,28 +179,44 @@ def sync(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
         yield {"blocks": part}
 
 
-def listen(talk: Conversation, ask: Ask, chat: Chat) -> Executed:
-    """Answer the box's questions until it has a result."""
-    prompts = exchanges = 0
+def listen(talk: Conversation, ask: Ask, chat: Chat, step_id: int, step: Execute) -> Executed:
+    """Answer the box's questions until it has a result for the step."""
+    prompts = questions = characters = exchanges = 0
+    waits = 0.0
     while True:
         message = talk.receive()
         if message.result is not None:
-            return message.result
+            with talk.in_time():
+                if message.step_id != step_id:
+                    raise Unacceptable(f"the result of step {message.step_id} instead of that of {step_id}")
+                return accept(message.result, step)
         if message.replaced:
             raise TransientError("another worker waits for this step now")
         if message.chat is not None:
             exchanges += 1
-            if exchanges > EXCHANGES:
-                raise Broken(f"it exchanged messages more than {EXCHANGES:,} times in one operation")
+            waits += message.chat.wait
+            if exchanges > EXCHANGES or waits > PATIENCE:
+                raise Broken(
+                    f"it exchanged messages more than {EXCHANGES:,} times in one operation, "
+                    f"or waited for more than {PATIENCE:,.0f} seconds"
+                )
+            with talk.in_time():
+                plain_text(message.chat.text, len(message.chat.text))
+                plain_text(message.chat.channel, len(message.chat.channel))
             with talk.paused():
                 answers = chat(message.chat)
             talk.send({"answers": {"number": message.chat.number, **answers}})
             continue
         if message.ask is None:
             raise Broken("it said nothing that makes sense")
+        questions += 1
         prompts += len(message.ask.prompts)
-        if prompts > PROMPTS:
-            raise Broken(f"it asked the model more than {PROMPTS:,} times in one operation")
+        characters += sum(map(len, message.ask.prompts))
+        if max(questions / QUESTIONS, prompts / PROMPTS, characters / PROMPT_TEXT) > 1:
+            raise Broken(f"it asked the model more than {PROMPTS:,} times in one operation, or of too much text")
+        with talk.in_time():
+            for prompt in message.ask.prompts:
+                plain_text(prompt, len(prompt))
         with talk.paused():
             try:
                 answers = {"values": ask(message.ask.prompts)}

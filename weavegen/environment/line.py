@@ -63,7 +63,12 @@ class Line:
 
     def finish(self, step_id: int, result: dict[str, Any]) -> None:
         """Remember the step's result and answer whoever waits for it."""
-        data = frame({"result": result}, FROM_BOX)
+        try:
+            data = frame({"step_id": step_id, "result": result}, FROM_BOX)
+        except BrokenFrame as error:  # every part of it is bounded, but there are many parts
+            message = f"all that it brought is too much: {error}"
+            failure = {"type": "ValueError", "message": message, "traceback": message, "stage": "callback"}
+            data = frame({"step_id": step_id, "result": {"error": failure}}, FROM_BOX)
         self._call(lambda: self._finish(step_id, data))
 
     def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
@@ -164,7 +169,10 @@ class Line:
                 self._answers.put((answers["number"], answers))
 
     def _take_op(self, connection: socket.socket, op: dict[str, Any]) -> None:
-        step_id = int(op["step_id"])
+        step_id = op["step_id"]
+        texts = (op["op"], op["subagent"], op["source"])
+        if type(step_id) is not int or not all(isinstance(text, str) for text in texts):
+            raise TypeError("no operation")  # which ends the connection, and not this thread
         if step_id in self._results:
             self._send(connection, self._results[step_id])
         elif step_id in self._waiting:

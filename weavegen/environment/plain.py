@@ -58,9 +58,11 @@ def plain(value: object) -> Any:
         if isinstance(value, str):
             return clean(str.__str__(value))
         if isinstance(value, int):
-            return int.__int__(value) if -(2**63) <= value < 2**63 else show(value)
+            number = int.__int__(value)  # without the methods of a class of the callback's, which may lie
+            return number if -(2**63) <= number < 2**63 else show(number)
         if isinstance(value, float):
-            return float.__float__(value) if math.isfinite(value) else repr(float.__float__(value))
+            real = float.__float__(value)
+            return real if math.isfinite(real) else repr(real)
         if isinstance(value, list | tuple):
             return [walk(item, depth + 1) for item in value]
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):

@@ -15,8 +15,10 @@ from typing import Any
 
 from weavegen.environment import api, grounded, guard, weave
 from weavegen.environment.line import Line
-from weavegen.environment.plain import clean, failure, plain, remember_source
+from weavegen.environment.plain import clean, failure, plain, remember_source, show, size
 
+VALUES = 160_000
+"""Characters in what all evaluations of an operation give; what comes after is shortened."""
 MOST = 64
 """Evaluations, subagents or titles that are reported of one operation."""
 
@@ -183,7 +185,7 @@ class Runner:
         """Start a tick, and show every observation view."""
         self.ticks += 1
         self.current.current_tick = api.Tick(self.ticks)
-        views = list(self.current.observation_views)
+        views = list(self.current.observation_views)[:MOST]
         result["views"] = []
         for number, view in enumerate(views):
             shown: dict[str, Any] = {"title": clean(str(view["title"]), 200)}
@@ -196,7 +198,8 @@ class Runner:
 
     def list_views(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Name the views."""
-        result["views"] = [{"title": clean(str(view["title"]), 200)} for view in self.current.observation_views]
+        views = list(self.current.observation_views)[:MOST]
+        result["views"] = [{"title": clean(str(view["title"]), 200)} for view in views]
 
     def run(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Execute a block; of an action also the callback that it registered."""
@@ -218,10 +221,13 @@ class Runner:
         task, tick = self.current.task.evaluations[:MOST], self.current.current_tick.evaluations[:MOST]
         jobs = [("task", evaluation) for evaluation in task] + [("tick", evaluation) for evaluation in tick]
         result["evaluations"] = []
+        room = VALUES
         for number, (scope, evaluation) in enumerate(jobs):
             done: dict[str, Any] = {"title": clean(str(evaluation["title"]), 200), "scope": scope}
             try:
-                done["value"] = plain(self.within_share(len(jobs) - number, evaluation["callback"]))
+                value = plain(self.within_share(len(jobs) - number, evaluation["callback"]))
+                room -= size(value)
+                done["value"] = value if room > 0 else show(value, 500)
             except BaseException as error:  # noqa: BLE001 - one failure must not stop the others
                 done["error"] = failure(error, "evaluation", self.app)
             result["evaluations"].append(done)

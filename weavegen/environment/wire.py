@@ -12,7 +12,7 @@ A conversation is one operation. The box greets, the worker asks, the box may as
                                                            a message tool; turns count from 1 in each step, so
                                                            that one that is done again is answered as before
     worker   {"answers": {"number": 2, "values": ...}}     what `channels.Exchange` says; or "error" as above
-    box      {"result": {...}}                             a `steps.Executed`
+    box      {"step_id": 7, "result": {...}}               a `steps.Executed`
     box      {"replaced": true}                            instead: another worker has asked for the same step
 """
 

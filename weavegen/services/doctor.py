@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from weavegen.config import Config
+from weavegen.environment.sandbox import groups, provider
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
 from weavegen.pool.served import served
@@ -82,20 +83,12 @@ def _bubblewrap(config: Config) -> Finding:
         return Finding(
             name="bubblewrap", ok=True, detail="not used: WEAVEGEN_SANDBOX=none, traces are not isolated"
         )
-    program = shutil.which("bwrap")
-    if program is None:
-        return Finding(name="bubblewrap", ok=False, detail="not found", advice="install the package bubblewrap")
-    # Root needs no user namespace of its own; anyone else does, and some systems forbid it.
-    user = [] if os.geteuid() == 0 else ["--unshare-user"]
-    box = [*user, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
-    problem = _fails([program, *box, "true"])
-    return Finding(
-        name="bubblewrap",
-        ok=problem is None,
-        detail=problem or program,
-        advice="allow unprivileged user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
-        "kernel.unprivileged_userns_clone=1), or in a container run it with --privileged",
-    )
+    try:
+        provider(config.sandbox).require()
+    except UsageError as error:
+        return Finding(name="bubblewrap", ok=False, detail="no boxes", advice=str(error))
+    made = "limited by control groups" if groups.parents() else "no control groups: limited by the watch alone"
+    return Finding(name="bubblewrap", ok=True, detail=f"{shutil.which('bwrap')}, {made}")
 
 
 def _tmux(config: Config) -> Finding:

@@ -17,7 +17,7 @@ from weavegen.errors import EnvironmentFailure, UsageError
 
 @dataclass(frozen=True)
 class Limits:
-    """What one environment may use."""
+    """What one environment may use: the box as a whole, unless it says otherwise."""
 
     seconds: float = 30.0
     """Wall time of one operation; a callback that takes longer gets an exception."""
@@ -25,16 +25,26 @@ class Limits:
     """After `seconds` and this the whole environment is killed: it no longer reacts to its own clock."""
     start: float = 20.0
     """Seconds within which a new environment must answer."""
-    memory: int = 4 * 2**30
-    """Bytes of address space, of each process."""
+    memory: int = 2**30
+    """Bytes of memory: of all its processes together, and of its files, which lie in memory. Beyond: killed."""
+    address_space: int = 4 * 2**30
+    """Bytes of address space, of each process; what asks for more gets an error."""
     processes: int = 128
-    """Processes and threads together."""
+    """Processes and threads together; what asks for more gets an error."""
+    cpu: float = 900.0
+    """Seconds of processor time that it may use at once; they come back at `cpu_share`. Beyond: killed."""
+    cpu_share: float = 0.5
+    """Processor seconds a second that it may use for ever."""
+    cores: float = 2.0
+    """Processors at a time, where the kernel can be told so (control groups)."""
     file_size: int = 256 * 2**20
     """Bytes of one file."""
     files: int = 512
     """Open files, of each process."""
-    temporary: int = 256 * 2**20
-    """Bytes in /tmp and /dev/shm, each."""
+    disk: int = 256 * 2**20
+    """Bytes in /app, /tmp, /dev/shm and NetHack's folder, each; a full one is an error. All are memory, too."""
+    inodes: int = 100_000
+    """Files and folders there, together. Beyond: killed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Box:
     """What a provider is to start."""
 
     workspace: Path
-    """The one folder that can be written to, on the host; it exists."""
+    """A folder of the host that exists. `none` works in it; a real box has its /app in memory instead."""
     uid: int
     """A user id of its own for this box, for providers that run as root."""
     command: tuple[str, ...]
@@ -81,20 +91,22 @@ def began(pid: int) -> float | None:
             return None
     try:
         # proc(5): the name, in parentheses, may hold anything; the state is field 3, the ticks since boot 22
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] in b"ZX" else float(fields[19])
+    except (OSError, IndexError):  # it ended while it was looked at
         return None
-    return None if fields[0] in "ZX" else float(fields[19])
 
 
 @dataclass(frozen=True)
 class Handle:
-    """A running box. It can be made again, by another process, from its two numbers."""
+    """A running box. It can be made again, by another process, from what it says."""
 
     pid: int
     """The process whose death ends everything in the box."""
     created: float
     """When that process began, so that another one with the same number is not taken for it."""
+    groups: tuple[str, ...] = ()
+    """The control groups that were made for it (see groups.py)."""
 
     @classmethod
     def of(cls, pid: int) -> "Handle":
@@ -114,10 +126,11 @@ class Handle:
         try:
             process = psutil.Process(self.pid)
             members = [process, *(process.children(recursive=True) if family else [])]
-            if family:
-                os.killpg(self.pid, signal.SIGKILL)
-        except (psutil.NoSuchProcess, ProcessLookupError):
+        except psutil.NoSuchProcess:
             return
+        if family:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         for member in members:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
@@ -134,7 +147,7 @@ class Handle:
 
 
 class Sandbox(Protocol):
-    """One way of running a command away from everything else. `check.check` tells whether it keeps its word."""
+    """One way of running a command away from everything else. `attacks` tell whether it keeps its word."""
 
     name: str
 
@@ -144,6 +157,10 @@ class Sandbox(Protocol):
 
     def start(self, box: Box) -> Handle:
         """Start the command so that it outlives the caller. Raises EnvironmentFailure."""
+        ...
+
+    def require(self) -> None:
+        """Raise UsageError, in a line that says what to do, where this host can't run such boxes. Cheap."""
         ...
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:

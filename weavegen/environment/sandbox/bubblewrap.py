@@ -3,15 +3,18 @@
 import contextlib
 import json
 import os
+import platform
 import select
 import shutil
 import subprocess
 import sys
 import time
 import zlib
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from weavegen.environment.sandbox import Box, Handle, Layout
+from weavegen.environment.sandbox import Box, Handle, Layout, groups
 from weavegen.environment.sandbox.children import adopt, tail
 from weavegen.environment.sandbox.seccomp import program
 from weavegen.errors import EnvironmentFailure, UsageError
@@ -29,6 +32,14 @@ SETTINGS = ("/etc/emacs", "/etc/nethack")
 """What Emacs and NetHack ask for when they start."""
 NETHACK = "/var/games/nethack"
 """Its playground, which no environment variable moves."""
+WRITABLE = ("/app", "/tmp", "/dev/shm", NETHACK)
+"""What can be written to in a box. All of it lies in memory and is gone with the box."""
+NICE = 5
+"""Boxes give way to workers and database."""
+FIRST_TO_GO = 800
+"""oom_score_adj: where the host's memory runs out, boxes go first."""
+TRIAL = 20.0
+"""Seconds for the trial run of `possible`."""
 
 
 class Bubblewrap:
@@ -49,41 +60,60 @@ class Bubblewrap:
         installation = zlib.crc32(os.fsencode(workspaces)) % 2_000
         return FIRST_UID + installation * 100_000 + trace_id % 100_000
 
+    def require(self) -> None:
+        possible()
+
     def start(self, box: Box) -> Handle:
-        tools = ["bwrap", "prlimit", *(["setpriv"] if os.getuid() == 0 else [])]
-        if missing := [tool for tool in tools if shutil.which(tool) is None]:
-            raise UsageError(
-                f"{' and '.join(missing)} not found: install bubblewrap and util-linux, or give up isolation with "
-                "WEAVEGEN_SANDBOX=none"
-            )
+        possible()
+        for folder in (*map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")), PREFIX):
+            if box.workspace.resolve().is_relative_to(folder.resolve()):
+                raise UsageError(
+                    f"WEAVEGEN_HOME lies in {folder}, which boxes can read: set it to a folder elsewhere"
+                )
+        name = f"weavegen-{zlib.crc32(os.fsencode(box.workspace.parent)):08x}-{box.workspace.name}"
+        made = groups.create(name, box.limits)
+        try:
+            return self.start_in(box, made)
+        except BaseException:
+            groups.remove(made)
+            raise
+
+    def start_in(self, box: Box, made: tuple[str, ...]) -> Handle:
+        """Start the box; the command begins when its process is in its groups."""
         with contextlib.ExitStack() as stack:
             info, info_end = os.pipe()
             stack.callback(os.close, info)
+            gate_end, gate = os.pipe()
+            stack.callback(os.close, gate)
             # Programs look their user up: NetHack crashes where there is none.
             passwd = f"weaver:x:{box.uid}:{box.uid}::/app:/bin/sh\n".encode()
             files = {"/etc/hosts": readable(HOSTS, stack), "/etc/passwd": readable(passwd, stack)}
-            seccomp = readable(filter_, stack) if (filter_ := program()) else None
-            inherited = (info_end, *files.values(), seccomp, *box.descriptors)
+            seccomp = readable(program() or b"", stack)
+            inherited = (info_end, gate_end, *files.values(), seccomp, *box.descriptors)
             try:
                 with box.log.open("ab") as log:
                     process = subprocess.Popen(
-                        [*self.arguments(box, info_end, files, seccomp), *box.command],
+                        [*self.arguments(box, info_end, gate_end, files, seccomp), *box.command],
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        pass_fds=[fd for fd in inherited if fd is not None],
+                        pass_fds=inherited,
                         start_new_session=True,
                         cwd="/",
                         env={"PATH": os.environ.get("PATH", os.defpath)},
                     )
             finally:
                 os.close(info_end)
+                os.close(gate_end)
             try:
                 handle = self.read_info(info, box)
             except EnvironmentFailure:
                 process.kill()
                 process.wait()
                 raise
+            handle = hold_back(handle, made)
+            with contextlib.suppress(BrokenPipeError):  # it has died since: whoever calls it will see
+                os.write(gate, b"!")
             adopt(handle.pid, process)
             return handle
 
@@ -103,18 +133,20 @@ class Bubblewrap:
         """Process 1 takes everything in its process namespace with it."""
         handle.kill()
         handle.wait(wait)
+        groups.remove(handle.groups)
 
-    def arguments(self, box: Box, info: int, files: dict[str, int], seccomp: int | None) -> list[str]:
-        """The whole command line before the command; `files` are descriptors with the contents of files."""
+    def arguments(self, box: Box, info: int, gate: int, files: dict[str, int], seccomp: int) -> list[str]:
+        """The whole command line before the command; `files` are descriptors with the contents of files.
+
+        bubblewrap tells `info` about its process 1, and runs the command when something can be read from `gate`.
+        """
         code = Path(__file__).resolve().parent.parent
         limits = box.limits
         arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if box.network == "none":
             arguments.append("--unshare-net")
-        arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--info-fd", str(info)]
-        arguments += ["--hostname", "localhost"]
-        if seccomp is not None:
-            arguments += ["--seccomp", str(seccomp)]
+        arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--hostname", "localhost"]
+        arguments += ["--info-fd", str(info), "--block-fd", str(gate), "--seccomp", str(seccomp)]
         if os.getuid() == 0:
             for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
                 arguments += ["--cap-add", capability]
@@ -127,14 +159,13 @@ class Bubblewrap:
             arguments += ["--perms", "0444", "--ro-bind-data", str(descriptor), name]
         for name in (*SETTINGS, *(NAMES if box.network == "host" else ())):
             arguments += ["--ro-bind-try", name, name]
-        for folder in ("/tmp", "/dev/shm", NETHACK):
-            arguments += ["--size", str(limits.temporary), "--perms", "1777", "--tmpfs", folder]
+        for folder in WRITABLE:
+            arguments += ["--size", str(limits.disk), "--perms", "1777", "--tmpfs", folder]
         inside = "/opt/weave/weavegen/environment"
         for folder in ("/opt", "/opt/weave", "/opt/weave/weavegen", inside):
             arguments += ["--perms", "0755", "--dir", folder]
         for module in IN_BOX:
             arguments += ["--ro-bind", str(code / f"{module}.py"), f"{inside}/{module}.py"]
-        arguments += ["--bind", str(box.workspace), "/app"]
         for name, source in box.folders.items():
             arguments += ["--ro-bind", str(source), f"/app/{name}"]
         arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
@@ -152,8 +183,75 @@ class Bubblewrap:
                 "--no-new-privs",
             ]
             arguments += ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
-        arguments += ["prlimit", f"--nproc={limits.processes}", f"--as={limits.memory}"]
-        return [*arguments, f"--fsize={limits.file_size}", f"--nofile={limits.files}", "--core=0", "--"]
+        arguments += ["prlimit", f"--nproc={limits.processes}", f"--as={limits.address_space}"]
+        arguments += [
+            f"--fsize={limits.file_size}",
+            f"--nofile={limits.files}",
+            "--sigpending=512",
+            "--msgqueue=0",
+        ]
+        # 1 byte: no core file, and none through a pipe to a program of the host's either, as 0 would allow
+        return [*arguments, "--memlock=65536", "--core=1", "--"]
+
+
+@cache  # what is raised is not remembered
+def possible() -> None:
+    """Raise UsageError, in one line that says what to do, where no box can be made.
+
+    The first time a box is made to see whether it can be: about 20 ms.
+    """
+    otherwise = "or give up isolation with WEAVEGEN_SANDBOX=none"
+    if sys.platform != "linux":
+        raise UsageError(f"bubblewrap needs Linux: use one, {otherwise}")
+    tools = ["bwrap", "prlimit", *(["setpriv"] if os.getuid() == 0 else [])]
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
+        raise UsageError(f"{' and '.join(missing)} not found: install bubblewrap and util-linux, {otherwise}")
+    if (filter_ := program()) is None:
+        raise UsageError(
+            f"there is no filter of system calls for {platform.machine()}: use x86_64 or aarch64, {otherwise}"
+        )
+    with contextlib.ExitStack() as stack:
+        seccomp = readable(filter_, stack)
+        command = ["bwrap", *([] if os.getuid() == 0 else ["--unshare-user"])]
+        command += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--as-pid-1"]
+        command += [
+            "--cap-drop",
+            "ALL",
+            "--seccomp",
+            str(seccomp),
+            *system(),
+            "--size",
+            "65536",
+            "--tmpfs",
+            "/tmp",
+        ]
+        try:
+            done = subprocess.run(
+                [*command, "--", "true"], capture_output=True, text=True, timeout=TRIAL, pass_fds=[seccomp]
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UsageError(f"bubblewrap can't be run ({error}): install it anew, {otherwise}") from None
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise UsageError(
+            f"bubblewrap can't make a box here ({said}): allow unprivileged user namespaces "
+            "(sysctl kernel.apparmor_restrict_unprivileged_userns=0, kernel.unprivileged_userns_clone=1), in a "
+            f"container run it with --privileged, {otherwise}"
+        )
+
+
+def hold_back(handle: Handle, made: tuple[str, ...]) -> Handle:
+    """Before the command begins: into its groups, behind workers and database, first to go for want of memory.
+
+    Gives the handle back with the groups that it is in.
+    """
+    joined = groups.join(made, handle.pid)
+    groups.remove(tuple(group for group in made if group not in joined))
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, handle.pid, NICE)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{handle.pid}/oom_score_adj").write_text(str(FIRST_TO_GO))
+    return replace(handle, groups=joined)
 
 
 def readable(data: bytes, stack: contextlib.ExitStack) -> int:

@@ -24,6 +24,9 @@ class NoSandbox:
     def uid(self, trace_id: int, workspaces: Path) -> int:
         return os.getuid()
 
+    def require(self) -> None:
+        """It takes what there is."""
+
     def start(self, box: Box) -> Handle:
         for name, folder in box.folders.items():
             link = box.workspace / name
@@ -32,7 +35,7 @@ class NoSandbox:
         limits, command = box.limits, list(box.command)
         if shutil.which("prlimit"):  # no --nproc: it would count all processes of the user
             numbers = (
-                f"--as={limits.memory}",
+                f"--as={limits.address_space}",
                 f"--fsize={limits.file_size}",
                 f"--nofile={limits.files}",
                 "--core=0",

@@ -1,0 +1,238 @@
+"""The self-check by attack (weavegen doctor --sandbox), an attack a test; limits; what a host must have."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from weavegen import config as configuration
+from weavegen.cli.app import app
+from weavegen.config import Config
+from weavegen.environment.answer import Unacceptable, accept
+from weavegen.environment.client import Environment, epitaph, remove
+from weavegen.environment.sandbox import Limits, bubblewrap, groups, provider, seccomp, selfcheck
+from weavegen.environment.sandbox.arena import Arena, arena
+from weavegen.environment.sandbox.attacks import ATTACKS
+from weavegen.environment.sandbox.attacks.attack import Attack
+from weavegen.environment.sandbox.watch import State, Watch, watching
+from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.services.folders import private
+from weavegen.steps import Execute, Executed
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Arena]:
+    with arena(configuration.load({})) as place:
+        yield place
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_contained(place: Arena, attack: Attack) -> None:
+    finding = selfcheck.run(attack, place)
+    assert finding.contained, finding.how
+
+
+def test_there_are_enough() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) > 60
+
+
+def test_without_isolation_attacks_are_seen_to_succeed() -> None:
+    findings = list(selfcheck.check(configuration.load({"WEAVEGEN_SANDBOX": "none"})))
+    assert len(findings) == 5
+    assert not any(finding.contained for finding in findings), findings
+    with arena(configuration.load({"WEAVEGEN_SANDBOX": "none"})) as place, pytest.raises(UsageError, match="harm"):
+        selfcheck.run(next(attack for attack in ATTACKS if not attack.harmless), place)
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+@pytest.fixture
+def config() -> Iterator[Config]:
+    with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
+        Path(home).chmod(0o711)
+        yield configuration.load({"WEAVEGEN_HOME": home})
+
+
+@pytest.fixture
+def watch(config: Config) -> Watch:
+    """Nobody else watches: a test looks when it wants to."""
+    return Watch(private(config.runtime))
+
+
+SMALL = Limits(seconds=10, memory=128 * 2**20, disk=32 * 2**20, inodes=1_000, cpu=0.5, cpu_share=0.0)
+OVER = {
+    "processes": (
+        "import os, time\nfor _ in range(30):\n    if os.fork() == 0: time.sleep(60)",
+        "processes and threads",
+    ),
+    "memory": (
+        "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        kept = os.urandom(2**20) * 40\n"
+        "        time.sleep(60)\ntime.sleep(1)",
+        "128 MiB of memory",
+    ),
+    "files in memory": (
+        "data = bytes(2**20)\nfor folder in ('/app', '/tmp', '/dev/shm', '/var/games/nethack'):\n"
+        "    with open(folder + '/big', 'wb') as file:\n        for _ in range(31): file.write(data)\n"
+        "kept = bytearray(b'x') * (30 * 2**20)",
+        "128 MiB of memory",
+    ),
+    "inodes": ("import os\nfor n in range(2000): os.mkdir(f'/app/{n}')", "files and folders, 1,000 are allowed"),
+    "processor time": (
+        "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass",
+        "processor",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OVER)
+def test_what_the_kernel_does_not_limit_the_watch_ends(
+    config: Config, watch: Watch, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "parents", lambda: ())  # a host without control groups
+    body, reason = OVER[kind]
+    environment = Environment.start(config, 1, limits=SMALL)
+    assert environment.handle.groups == ()
+    assert watch.look() == []
+    if kind == "processes":  # as if the kernel had not held it back
+        state_path = environment.socket_path.with_suffix(".json")
+        State(environment.handle, replace(SMALL, processes=8)).write(state_path)
+    source = f"def f(self):\n    {body.replace(chr(10), chr(10) + '    ')}\nself.add_action('f', f)\n"
+    assert environment.execute(1, Execute(op="bootstrap", source=source)).error is None
+    assert watch.look() == [environment.socket_path.with_suffix(".json")]
+    environment.handle.wait(5)
+    assert reason in str(epitaph(config, 1))
+    with pytest.raises(EnvironmentFailure, match=f"was killed: .*{reason}"):
+        environment.execute(2, Execute(op="begin"))
+    remove(config, 1)
+    assert epitaph(config, 1) is None
+
+
+def test_shared_pages_count_once(config: Config, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "parents", lambda: ())
+    environment = Environment.start(config, 1, limits=SMALL)
+    source = (
+        "import os, time\ndef f(self):\n    self.update_cache('kept', os.urandom(2**20) * 40)\n"
+        "    for _ in range(6):\n        if os.fork() == 0: time.sleep(60)\nself.add_action('f', f)\n"
+    )
+    assert environment.execute(1, Execute(op="bootstrap", source=source)).error is None
+    assert watch.look() == []
+    environment.stop()
+
+
+@pytest.mark.skipif(not groups.parents(), reason="no control groups can be made here")
+def test_groups_limit_a_box_and_are_removed(config: Config) -> None:
+    environment = Environment.start(config, 1, limits=SMALL)
+    made = environment.handle.groups
+    assert made
+    assert all(str(environment.pid) in Path(group, "cgroup.procs").read_text().split() for group in made)
+    source = "def f(self):\n    kept = [bytearray(2**20) for _ in range(1000)]\nself.add_action('f', f)\n"
+    with pytest.raises(EnvironmentFailure, match=r"was killed: it used more than 128 MiB of memory"):
+        environment.execute(1, Execute(op="bootstrap", source=source))
+    assert not any(Path(group).exists() for group in made)
+
+
+def test_of_version_2_only_what_systemd_has_delegated_is_used(tmp_path: Path) -> None:
+    own = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope"
+    group = tmp_path / own[1:]
+    group.mkdir(parents=True)
+    assert groups.ours(tmp_path, own) == [group]
+    os.setxattr(group.parent.parent, "user.delegate", b"1")
+    assert groups.ours(tmp_path, own) == [group, group.parent, group.parent.parent]
+    assert groups.ours(tmp_path, "/") == [tmp_path]
+
+
+def test_one_watch_of_an_installation_is_enough(config: Config) -> None:
+    folder = private(config.runtime)
+    with watching(folder) as first, watching(folder) as second:
+        environment = Environment.start(config, 1)
+        deadline = time.monotonic() + 10
+        while not (first.accounts or second.accounts):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert not (first.accounts and second.accounts)
+        environment.stop()
+
+
+# ------------------------------------------------------------------------------------------ what it takes
+
+
+def test_a_host_that_lacks_something_is_told_what(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bubblewrap.possible.cache_clear()
+    changes: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
+        (lambda patch: patch.setenv("PATH", str(tmp_path)), "bwrap and prlimit"),
+        (lambda patch: patch.setattr(bubblewrap, "program", lambda: None), "no filter of system calls"),
+        (lambda patch: patch.setattr(sys, "platform", "darwin"), "needs Linux"),
+    )
+    for change, words in changes:
+        with monkeypatch.context() as patch:
+            change(patch)
+            with pytest.raises(UsageError, match=words) as raised:
+                provider("bubblewrap").require()
+            assert "WEAVEGEN_SANDBOX=none" in str(raised.value)
+            assert "\n" not in str(raised.value)
+    provider("bubblewrap").require()
+    provider("none").require()
+
+
+def test_a_home_that_boxes_could_see_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "PREFIX", config.home.parent)
+    with pytest.raises(UsageError, match=r"WEAVEGEN_HOME lies in .*, which boxes can read"):
+        Environment.start(config, 1)
+
+
+def test_up_refuses_such_a_host(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    bubblewrap.possible.cache_clear()
+    monkeypatch.setattr(bubblewrap, "program", lambda: None)
+    refused = CliRunner(env={"WEAVEGEN_HOME": str(config.home)}).invoke(app, ["up"]).exception
+    assert isinstance(refused, UsageError)  # which cli.main makes exit code 2
+    assert list(config.home.iterdir()) == []
+
+
+def test_doctor_lists_the_attacks_on_request() -> None:
+    doctor = ["doctor", "--sandbox", "--only"]
+    done = CliRunner().invoke(app, [*doctor, "vsock|clock", "--json"])
+    assert done.exit_code == 0
+    findings = json.loads(done.stdout)
+    assert [finding["contained"] for finding in findings] == [True] * 3
+    assert set(findings[0]) == {"attack", "contained", "how", "seconds"}
+    done = CliRunner(env={"WEAVEGEN_SANDBOX": "none"}).invoke(app, [*doctor, "database"])
+    assert done.exit_code == 1
+    assert "ESCAPED" in done.stdout
+    assert "1 attacks, 1 not contained" in done.stdout
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_is_a_program_that_ends(machine: str) -> None:
+    filter_ = seccomp.program(machine)
+    assert filter_ is not None
+    rows = [filter_[at : at + 8] for at in range(0, len(filter_), 8)]
+    for place, row in enumerate(rows):
+        jumps = (row[2], row[3]) if row[0] & 0x07 == 0x05 else (0,)
+        ends = row[0] == seccomp.RETURN
+        assert ends or all(place + 1 + jump < len(rows) for jump in jumps)
+    assert seccomp.program("riscv64") is None
+
+
+@pytest.mark.parametrize(
+    "executed",
+    [
+        Executed(value="a\x00b"),
+        Executed(value={"a": [2**64]}),
+        Executed(value=[[]] * 5_000),
+        Executed(output="x" * 200_000),
+        Executed(registered=("x",) * 65),
+        Executed(waits_for="main"),
+    ],
+    ids=str,
+)
+def test_an_answer_that_no_runner_gives(executed: Executed) -> None:
+    with pytest.raises(Unacceptable):
+        accept(executed, Execute(op="run"))
