@@ -1,0 +1,583 @@
+"""The auditor against traces that real workers wrote: clean as they are, and each kind of damage found by name."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.acceptance.conftest import TICTACTOE, Installation, installed
+from weavegen.audit import SHOWN, Report, Scope, audit
+from weavegen.audit.checks import CHECKS, prove
+from weavegen.audit.host import look
+from weavegen.config import Config
+from weavegen.environment.client import Environment, remove
+from weavegen.errors import UsageError
+from weavegen.services import fleet, postgres, processes
+from weavegen.store.session import make_engine
+
+CALLING = """
+def be_brief(self):
+    if not self.completed and not self.get_cache("returning"):
+        self.update_cache("returning", True)
+        self.return_to_caller({"done": True})
+    return True
+
+def action_start(self):
+    agent.subagent("main", None, "Have others work", {}, 60)
+    brief = agent.subagent("brief", "main", "Be done at once", {"done": "boolean", "be_brief": "boolean"}, 60)
+    brief.task.add_evaluation("Is it brief?", be_brief)
+    agent.subagent("long", "main", "Never be done", {}, 60)
+    given = agent.run("brief")
+    assert given["done"], "Was it done?"
+    return agent.run("long") if args.params["long"] else given
+
+self.add_action("Start", action_start)
+"""
+
+
+@dataclass
+class Corpus:
+    """What the workers of an installation have written, and the installation without its workers."""
+
+    installation: Installation
+    db: sa.Engine
+    reports: list[Report]
+    """Of audits made while the workers worked."""
+    running: list[int]
+    """How many traces ran during each of them."""
+    game: int
+    """A trace that ended: tic-tac-toe."""
+    call: int
+    """A trace that ended, with a subagent's ticks in it."""
+    open: int
+    """A trace whose workers were killed while its bootstrap's action waited for a subagent."""
+
+    @property
+    def config(self) -> Config:
+        return self.installation.config
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Iterator[Corpus]:
+    for installation in installed():
+        config = installation.config
+        db = make_engine(postgres.database_url(config))
+        file = installation.home / "calling.py"
+        file.write_text(CALLING)
+        rows = installation.home / "jobs.jsonl"
+        short = {"bootstrap": str(file), "params": {"long": False}, "seed": 3}
+        rows.write_text("\n".join(map(json.dumps, (short, {"bootstrap": str(TICTACTOE), "seed": 3, "n": 2}))))
+        endless = int(installation.json("enqueue", file, "-p", "long=true", "--seed", "3")["job"])
+        small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval has something to find
+        installation.json("enqueue", "--from", rows, "--ticks", "3", *small)
+        reports: list[Report] = []
+        running: list[int] = []
+        waiting = """
+            select count(*) filter (where t.status = 'running') as running, count(*) filter (where
+              t.status in ('queued', 'running') and t.job_id <> :endless
+              or e.id is not null and t.status <> 'running'
+              or t.job_id = :endless and not exists (
+                select from ticks k where k.trace_id = t.id and k.subagent = 'long' and k.number > 2)) as unready
+            from traces t left join environments e on e.trace_id = t.id and e.closed_at is null
+        """
+        deadline = time.monotonic() + 120
+        while (state := one_row(db, waiting, endless=endless)).unready or not reports:
+            assert time.monotonic() < deadline, installation.logs()
+            running.append(state.running)
+            with db.connect() as conn:
+                reports.append(audit(conn, Scope(), 30, config))
+        services = processes.registered(config)
+        ended = [services[name] for name in (*fleet.WORKERS, fleet.BEAT)]
+        processes.stop(config, ended, ask=signal.SIGKILL)
+        ids = one_row(db, "select array_agg(id order by id) as all from traces").all
+        yield Corpus(installation, db, reports, running, game=ids[2], call=ids[1], open=ids[0])
+        db.dispose()
+
+
+def one_row(db: sa.Engine, query: str, **values: Any) -> Any:
+    with db.connect() as conn:
+        return conn.execute(sa.text(query), values).one()
+
+
+def found(report: Report) -> dict[str, int]:
+    """How much each check has found that is no remark."""
+    return {one.name: one.found for one in report.outcomes if one.found and not one.remark}
+
+
+def test_traces_that_are_being_written_are_clean(corpus: Corpus) -> None:
+    assert min(corpus.running) >= 1
+    for report in corpus.reports:
+        assert found(report) == {}, [one.findings for one in report.outcomes if one.found]
+        assert not report.paused
+
+
+def test_what_was_written_is_clean_and_every_check_has_looked_at_something(corpus: Corpus) -> None:
+    with corpus.db.connect() as conn:
+        report = audit(conn, Scope(), 3600, corpus.config)
+    assert found(report) == {}, [one.findings for one in report.outcomes if one.found]
+    assert report.paused
+    assert [one.name for one in report.outcomes] == [check.name for check in CHECKS]
+    seldom = {"messages", "host-workers", "host-processes"}  # the last died with their workers
+    assert {one.name for one in report.outcomes if not one.looked_at} <= seldom
+    assert any(one.looked_at for seen in corpus.reports for one in seen.outcomes if one.name == "host-processes")
+
+
+def test_the_audit_reads_and_nothing_else(corpus: Corpus) -> None:
+    with corpus.db.connect() as conn:
+        seen = []
+
+        @sa.event.listens_for(conn, "begin")
+        def begun(conn: sa.Connection) -> None:
+            seen.append(conn.execute(sa.text("show transaction_read_only")).scalar_one())
+            seen.append(conn.execute(sa.text("show transaction_isolation")).scalar_one())
+
+        audit(conn, Scope(trace=corpus.game), 60)
+    assert seen == ["on", "repeatable read"]
+
+
+# Damage of every kind. {g}, {c}, {r}: the game, the trace with a call, and the one that still runs.
+
+ADD_UP = """
+update traces t set (blocks, bytes, written) = (
+  select count(*), sum(octet_length(rendered)), count(candidate_id) from blocks where trace_id = t.id)
+"""
+"""After damage whose traces in the sums are not the point."""
+STEP = "trace_id, tick, run, ordinal, kind, label, status, request, result, queue, claims, finished_at"
+BEGIN = "(select max(id) from steps where trace_id = {g} and request ->> 'op' = 'begin')"
+LOSER = """(select max(c.id) from candidates c where c.trace_id = {g} and c.type = 'orientation'
+  and c.id not in (select candidate_id from blocks where candidate_id is not null))"""
+BLOCK = "(select max(id) from blocks where trace_id = {g} and type = '%s')"
+OBSERVATION, ORIENTATION, EXPECTATION = (BLOCK % name for name in ("observation", "orientation", "expectation"))
+EVALUATION, OPTION = BLOCK % "evaluation", BLOCK % "option"
+ACTION = "(select max(id) from blocks where trace_id = {g} and type = 'action' and ran)"
+LINTED = "(select max(id) from steps where trace_id = {g} and kind = 'lint')"
+LONG_AGO = "now() - interval '1 day'"
+
+DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "a block is lost": ("block-indexes", (f"delete from blocks where id = {OBSERVATION}", ADD_UP)),
+    "a block is doubled": (
+        "block-indexes",
+        (
+            "alter table blocks drop constraint uq_blocks_trace_id_index cascade",
+            "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, "
+            "time_remaining, title, compiles, tags) select trace_id, index, tick, subagent, type, body, rendered, "
+            f"timestamp, time_remaining, title, compiles, tags from blocks where id = {OBSERVATION}",
+            ADD_UP,
+        ),
+    ),
+    "the bytes are wrong": ("trace-counters", ("update traces set bytes = bytes + 1 where id = {g}",)),
+    "the ticks are wrong": ("trace-counters", ("update traces set ticks = ticks + 1 where id = {g}",)),
+    "the tokens are wrong": (
+        "sampled-counters",
+        ("update traces set sampled_tokens = sampled_tokens - 1 where id = {g}",),
+    ),
+    "a block is of a type that may not stand there": (
+        "successors",
+        (
+            "update blocks set type = 'observation', rendered = replace(rendered, 'type: option', "
+            f"'type: observation') where id = {OPTION}",
+            ADD_UP,
+        ),
+    ),
+    "a block stands in another tick": ("turns", (f"update blocks set tick = tick - 1 where id = {OBSERVATION}",)),
+    "a subagent has more time than its caller": (
+        "ticks",
+        ("update ticks set deadline = deadline + 1e6 where trace_id = {c} and caller is not null",),
+    ),
+    "a tick begins elsewhere": (
+        "tick-blocks",
+        ("update ticks set first_block = first_block + 1 where trace_id = {g} and number = 2",),
+    ),
+    "a step has no tick": (
+        "homeless",
+        (
+            f"insert into steps ({STEP}) select trace_id, 99, 0, 0, kind, label, status, request, result, queue, "
+            f"claims, finished_at from steps where id = {BEGIN}",
+        ),
+    ),
+    "an action waits no longer for its subagent": (
+        "open-ticks",
+        ("delete from steps where trace_id = {r} and kind = 'work' and status = 'running'",),
+    ),
+    "a step is done twice": (
+        "steps-once",
+        (
+            "alter table steps drop constraint uq_steps_trace_id_tick_run_ordinal",
+            f"insert into steps ({STEP}) select {STEP} from steps where id = {BEGIN}",
+        ),
+    ),
+    "a step is lost": ("step-ordinals", (f"delete from steps where id = {BEGIN}",)),
+    "a step has no end": ("step-states", (f"update steps set finished_at = null where id = {LINTED}",)),
+    "a step is void that nothing has overtaken": (
+        "step-states",
+        ("update steps set status = 'void' where trace_id = {r} and kind = 'work' and status = 'done'",),
+    ),
+    "a result is lost": ("step-results", (f"update steps set result = null where id = {BEGIN}",)),
+    "a result came after its tick's end": (
+        "step-results",
+        (f"update steps set result = '[]' where id = {LINTED}",),
+    ),
+    "a step is open in a trace that is over": (
+        "open-steps",
+        (f"update steps set status = 'ready', result = null, finished_at = null where id = {BEGIN}",),
+    ),
+    "a lease ran out and nobody noticed": (
+        "leases",
+        (
+            f"update steps set status = 'running', lease_until = {LONG_AGO}, claims = 1, worker = 'a:1', "
+            f"claimed_at = {LONG_AGO} where trace_id = {{r}} and status in ('ready', 'running') "
+            "and kind <> 'work'",
+        ),
+    ),
+    "a ready step is never sent": (
+        "leases",
+        (
+            f"update steps set status = 'ready', lease_until = null, send_after = {LONG_AGO} "
+            "where trace_id = {r} and status in ('ready', 'running') and kind <> 'work'",
+        ),
+    ),
+    "an evaluation is kept otherwise": (
+        "evaluations",
+        ("update evaluations set title = title || '!' where trace_id = {g} and tick = 1",),
+    ),
+    "a grounded label is lost": (
+        "evaluations",
+        ("delete from grounded_labels where id = (select max(id) from grounded_labels where trace_id = {c})",),
+    ),
+    "a block tells of an exception that was not": (
+        "executions",
+        (f"update blocks set exception = 'ValueError' where id = {ACTION}",),
+    ),
+    "an execution stands on no block": (
+        "executed-once",
+        (
+            f"insert into steps ({STEP}) select trace_id, tick, run, (select max(o.ordinal) + 1 from steps o "
+            "where o.trace_id = s.trace_id and o.tick = s.tick), kind, label, status, request, "
+            "result - 'assertions', queue, claims, finished_at from steps s where id = "
+            f"(select executed_by from blocks where id = {ACTION})",
+        ),
+    ),
+    "an evaluation block was not executed": (
+        "unexecuted executed-once",
+        (
+            "update blocks set executed_by = null, ran = null, rendered = replace(rendered, "
+            f"E'#q: Does this block run without errors? Yes.\\n', '') where id = {EVALUATION}",
+            ADD_UP,
+        ),
+    ),
+    "a block names no candidate": (
+        "block-candidates",
+        (f"update blocks set candidate_id = null where id = {EXPECTATION}", ADD_UP),
+    ),
+    "a block was made of another's candidate": (
+        "block-candidates",
+        (
+            "update candidates set block_index = block_index + 1 where id = "
+            f"(select candidate_id from blocks where id = {EXPECTATION})",
+        ),
+    ),
+    "a candidate is lost": (
+        "candidates scores",
+        (
+            "update traces set candidates = candidates - 1, sampled_tokens = sampled_tokens - "
+            f"(select tokens from candidates where id = {LOSER}) where id = {{g}}",
+            f"delete from candidates where id = {LOSER}",
+        ),
+    ),
+    "a verdict is lost": ("verdicts", (f"delete from penalties where candidate_id = {LOSER}",)),
+    "an answer is lost": ("scores", (f"delete from scores where candidate_id = {LOSER}",)),
+    "a score is wrong": ("block-scores", (f"update blocks set score = score + 1 where id = {EXPECTATION}",)),
+    "what the model read is lost": (
+        "prompts",
+        ("delete from prompts where step_id = (select max(step_id) from prompts where trace_id = {g})",),
+    ),
+    "the model read blocks that there are not": (
+        "prompts",
+        ("update prompts set first_block = 9999 where trace_id = {g}",),
+    ),
+    "a block's tokens are lost": (
+        "block-tokens",
+        ("delete from block_tokens where trace_id = {g} and index = 4",),
+    ),
+    "what a query found is lost": (
+        "retrievals",
+        ("delete from retrievals where id = (select max(id) from retrievals where trace_id = {g})",),
+    ),
+    "a subagent is lost": ("subagents", ("delete from subagents where trace_id = {c} and name = 'brief'",)),
+    "a call's end is elsewhere": (
+        "calls",
+        (
+            "update steps set result = jsonb_set(result, '{{index}}', to_jsonb((result ->> 'index')::int - 1)) "
+            "where trace_id = {c} and kind = 'work'",
+        ),
+    ),
+    "a trace does not say why it ended": (
+        "trace-states",
+        ("update traces set ended_because = null where id = {g}",),
+    ),
+    "a trace failed for no reason": (
+        "trace-states events",
+        ("update traces set status = 'failed', ended_because = null where id = {g}",),
+    ),
+    "a trace runs and nothing is to be done": (
+        "advancing",
+        (
+            "delete from steps where trace_id = {r} and status in ('ready', 'running') and kind <> 'work'",
+            # That may have been its tick's first step, and no run is without steps.
+            f"insert into steps ({STEP}) select k.trace_id, k.number, k.run, 0, kind, label, status, request, "
+            "result, queue, claims, s.finished_at from ticks k, steps s where k.trace_id = {r} and k.number = "
+            f"(select max(number) from ticks where trace_id = {{r}}) and s.id = {BEGIN} "
+            "on conflict (trace_id, tick, run, ordinal) do update set queue = excluded.queue",
+            f"update steps set finished_at = {LONG_AGO} where trace_id = {{r}} and finished_at is not null",
+            f"update traces set started_at = {LONG_AGO} where id = {{r}}",
+            f"update environments set started_at = {LONG_AGO} - interval '1 day' where trace_id = {{r}}",
+        ),
+    ),
+    "a trace started twice": (
+        "events",
+        ("insert into events (trace_id, kind) values ({g}, 'started')",),
+    ),
+    "a message is lost": (
+        "messages",
+        (
+            "insert into channels (trace_id, name, messages) values ({g}, 'test', 3)",
+            "insert into messages (channel_id, number, kind, author, own, text) "
+            "select id, n, 'message', 'agent', true, 'x' from channels, unnest(array[1, 3]) n where name = 'test'",
+        ),
+    ),
+    "an environment was never closed": (
+        "environments",
+        (
+            "update environments set closed_at = null where trace_id = {g}",
+            f"update traces set started_at = {LONG_AGO}, finished_at = {LONG_AGO} where id = {{g}}",
+        ),
+    ),
+    "an environment was never rebuilt": (
+        "rebuilds",
+        (
+            "insert into environments (trace_id, host, pid, sandbox, closed_at) "
+            "values ({g}, 'here', 1, 'bubblewrap', now())",
+        ),
+    ),
+    "a text is not what its block renders to": (
+        "rendered",
+        (
+            "update blocks set rendered = overlay(rendered placing '!' from length(rendered) - 20) "
+            f"where id = {OPTION}",
+        ),
+    ),
+    "a text does not parse back": (
+        "parsed",
+        (
+            "update blocks set title = E'a\\n#title b', rendered = "
+            f"replace(rendered, '#title ' || title, E'#title a\\n#title b') where id = {OBSERVATION}",
+            ADD_UP,
+        ),
+    ),
+    "a block is no Python": (
+        "compiled",
+        (
+            "update penalties set rewritten = '(' where candidate_id = "
+            f"(select candidate_id from blocks where id = {EVALUATION})",
+            'update steps set request = request || \'{{"source": "("}}\' where id = '
+            f"(select executed_by from blocks where id = {EVALUATION})",
+            # So that its score is that of a rewritten text.
+            "update scores set stage = 'raw' where candidate_id = "
+            f"(select candidate_id from blocks where id = {EVALUATION})",
+            f"update blocks set rendered = replace(rendered, body, '('), body = '(' where id = {EVALUATION}",
+            ADD_UP,
+        ),
+    ),
+    "a block has another owner": (
+        "owners",
+        (
+            "update blocks set subagent = 'nobody', rendered = replace(rendered, '#subagent main', "
+            f"'#subagent nobody') where id = {ORIENTATION}",
+            ADD_UP,
+        ),
+    ),
+    "a block is not its candidate's text": (
+        "candidate-texts",
+        (
+            'update penalties set rewritten = \'"""Other."""\' where candidate_id = '
+            f"(select candidate_id from blocks where id = {EXPECTATION})",
+            "update scores set stage = 'raw' where candidate_id = "
+            f"(select candidate_id from blocks where id = {EXPECTATION})",
+        ),
+    ),
+    "something else was executed": (
+        "executed-sources",
+        (
+            'update steps set request = request || \'{{"source": "pass"}}\' where id = '
+            f"(select executed_by from blocks where id = {ACTION})",
+        ),
+    ),
+    "a label was drawn otherwise": (
+        "labels",
+        (
+            "update blocks set answer = not answer, rendered = regexp_replace(rendered, '(Yes|No)(?=\\. \\()', "
+            f"case when answer then 'No' else 'Yes' end) where id = {EXPECTATION}",
+            ADD_UP,
+        ),
+    ),
+    "a tick has another reward": (
+        "tick-rewards",
+        ("update ticks set reward = reward + 0.1 where trace_id = {g} and number = 1",),
+    ),
+    "an evaluation came out otherwise": (
+        "evaluations tick-rewards block-rewards",
+        (
+            "update evaluations set value = to_jsonb(value <> 'true'), error = null "
+            "where trace_id = {g} and tick = 2",
+        ),
+    ),
+    "a block has another part of the reward": (
+        "block-rewards",
+        (f"update blocks set reward = 0.123 where id = {ORIENTATION}",),
+    ),
+    "a block has another preference": (
+        "block-rewards",
+        (f"update blocks set preference = 0.5 where id = {ORIENTATION}",),
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_found_by_name(corpus: Corpus, damage: str) -> None:
+    checks, statements = DAMAGE[damage]
+    with corpus.db.connect() as conn, conn.begin() as planting:
+        for statement in statements:
+            text = statement.format(g=corpus.game, c=corpus.call, r=corpus.open)
+            assert conn.execute(sa.text(text)).rowcount != 0, text
+        report = prove(conn, Scope(), 3600, None)
+        planting.rollback()
+    assert set(found(report)) == set(checks.split()), [one.findings for one in report.outcomes if one.found]
+
+
+def test_every_check_of_the_database_has_its_damage() -> None:
+    planted = {name for checks, _ in DAMAGE.values() for name in checks.split()}
+    assert planted == {check.name for check in CHECKS if check.subject != "host" and not check.remark}
+
+
+def test_remarks_are_no_damage(corpus: Corpus) -> None:
+    with corpus.db.connect() as conn, conn.begin() as planting:
+        conn.execute(sa.text("update environments set sandbox = 'none'"))
+        detail = "3 steps done again: steps 7 came out otherwise"
+        conn.execute(
+            sa.text("insert into events (trace_id, kind, detail) values (:g, 'environment rebuilt', :detail)"),
+            {"g": corpus.game, "detail": detail},
+        )
+        report = prove(conn, Scope(), 3600, None)
+        planting.rollback()
+    assert report.damage == 0
+    remarks = {one.name: one.findings for one in report.outcomes if one.found}
+    assert set(remarks) == {"isolation", "rebuilt"}
+    assert remarks["rebuilt"][0].problem == detail
+
+
+def test_only_the_first_findings_are_kept_and_all_are_counted(corpus: Corpus) -> None:
+    with corpus.db.connect() as conn, conn.begin() as planting:
+        conn.execute(sa.text("update blocks set rendered = 'x'"))
+        report = prove(conn, Scope(), 3600, None)
+        planting.rollback()
+    [rendered] = [one for one in report.outcomes if one.name == "rendered"]
+    assert rendered.found == rendered.looked_at > len(rendered.findings) == SHOWN
+
+
+def test_what_waits_is_damage_only_where_somebody_could_see_to_it(corpus: Corpus) -> None:
+    with corpus.db.connect() as conn, conn.begin() as planting:
+        for statement in DAMAGE["a lease ran out and nobody noticed"][1]:
+            conn.execute(sa.text(statement.format(r=corpus.open)))
+        host = look(corpus.config)
+        assert host.paused
+        report = prove(conn, Scope(), 60, host)
+        planting.rollback()
+    assert report.damage == 0
+    assert [one.found for one in report.outcomes if one.name == "leases"] == [1]
+
+
+def test_what_is_left_on_this_host_is_found(corpus: Corpus) -> None:
+    config, unknown = corpus.config, 99_999
+    Environment.start(config, unknown)
+    left = config.workspaces / str(corpus.game)
+    left.mkdir()
+    log = config.logs / f"environment-{corpus.call}.log"
+    log.touch()
+    try:
+        with corpus.db.connect() as conn:
+            finished = "update traces set started_at = {0}, finished_at = {0} where status = 'ended'"
+            conn.execute(sa.text(finished.format(LONG_AGO)))
+            # A process of this host that died with a lease for a day.
+            dead = f"{os.uname().nodename}:999999999"
+            conn.execute(
+                sa.text(
+                    "update steps set status = 'running', claims = 1, worker = :dead, claimed_at = now(), "
+                    "lease_until = now() + interval '1 day' "
+                    "where trace_id = :r and status in ('ready', 'running') and kind <> 'work'"
+                ),
+                {"dead": dead, "r": corpus.open},
+            )
+            report = prove(conn, Scope(), 60, look(config))
+            narrow = prove(conn, Scope(trace=corpus.call), 60, look(config))
+            conn.rollback()
+    finally:
+        remove(config, unknown)
+        shutil.rmtree(left)
+        log.unlink()
+    by_check = {one.name: one.findings for one in report.outcomes}
+    assert {finding.trace for finding in by_check["host-processes"]} == {unknown}
+    assert {finding.problem for finding in by_check["host-processes"]} == {"it runs, and there is no such trace"}
+    files = {finding.place: finding.problem for finding in by_check["host-files"]}
+    assert files[str(left)] == files[str(log)] == "its trace is ended"
+    assert {os.path.basename(path) for path in files} == {
+        f"env-{unknown}.json", f"env-{unknown}.sock", str(unknown), left.name, log.name
+    }  # fmt: skip
+    assert dead in by_check["host-workers"][0].problem
+    places = [finding.place for one in narrow.outcomes if one.name == "host-files" for finding in one.findings]
+    assert places == [str(log)]
+    with corpus.db.connect() as conn:
+        assert found(audit(conn, Scope(), 3600, config)) == {}
+
+
+def test_the_command(corpus: Corpus) -> None:
+    installation = corpus.installation
+    clean = installation.cli("audit", "--grace", "3600", "--json")
+    assert clean.returncode == 0, clean.stderr
+    report = json.loads(clean.stdout)
+    assert (report["damage"], report["paused"]) == (0, True)
+    assert [check["name"] for check in report["checks"]] == [check.name for check in CHECKS]
+    short = installation.cli("audit", "--grace", "3600", "--trace", str(corpus.game)).stdout.splitlines()
+    assert short[-1] == "no damage, 0 remarks"
+    assert short[-2].startswith(f"checks: {len(CHECKS)}; traces: 1; ticks: ")
+    assert short[-2].endswith("; this host")
+    assert len(short) == 3, short
+    bytes_are = "update traces set bytes = bytes + :n where id = :g"
+    with corpus.db.begin() as conn:
+        conn.execute(sa.text(bytes_are), {"n": 1, "g": corpus.game})
+    try:
+        damaged = installation.cli("audit", "--all", "--no-host", "--grace", "3600", "--trace", str(corpus.game))
+    finally:
+        with corpus.db.begin() as conn:
+            conn.execute(sa.text(bytes_are), {"n": -1, "g": corpus.game})
+    assert damaged.returncode == 1, damaged.stderr
+    assert "damage: trace-counters" in damaged.stdout
+    assert f"trace {corpus.game}, its row: bytes is" in damaged.stdout
+    listed = {line.split()[0] for line in damaged.stdout.split("\n\n")[0].splitlines()[1:]}
+    assert listed == {check.name for check in CHECKS if check.subject != "host"}
+
+
+def test_wrong_use_is_one_line(corpus: Corpus) -> None:
+    done = corpus.installation.cli("audit", "--job", "1", "--trace", "1")
+    assert (done.returncode, done.stderr) == (2, "weavegen: give --job or --trace, not both\n")
+    with corpus.db.connect() as conn:
+        with pytest.raises(UsageError, match="there is no trace 4242"):
+            audit(conn, Scope(trace=4242), 60)
+        with pytest.raises(UsageError, match="there is no job 4242"):
+            audit(conn, Scope(job=4242), 60)

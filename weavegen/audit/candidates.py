@@ -1,0 +1,213 @@
+"""Checks of what was asked of the model: every candidate, verdict, answer, prompt and query is kept."""
+
+from weavegen.audit.check import Check
+
+CHECKS = (
+    Check(
+        "block-candidates",
+        "every block that the model wrote names its candidate: one of its tick, for its index and type, and once",
+        "blocks",
+        sql="""
+        select trace, 'block ' || index, problem from (
+          select b.trace_id as trace, b.index, case
+            when b.candidate_id is null and (b.block_size is not null or b.type = any(:written))
+              then 'the model wrote it, and its candidate is not named'
+            when b.candidate_id is null then null
+            when c.id is null then format('its candidate %s is missing', b.candidate_id)
+            when b.block_size is null or not (b.type = any(:writable))
+              then format('the model does not write it, and it names candidate %s', c.id)
+            when (c.trace_id, s.tick) <> (b.trace_id, b.tick) or s.run is distinct from k.run
+              then format('its candidate %s is of another tick', c.id)
+            when c.block_index <> b.index or c.type <> b.type
+              then format('its candidate %s was sampled for block %s, %s', c.id, c.block_index, c.type)
+            when p.compiles <> b.compiles then format('it says that it %s, and linting found the opposite',
+              case when b.compiles then 'compiles' else 'does not compile' end)
+            when count(*) over (partition by b.candidate_id) > 1
+              then format('another block was made of candidate %s, too', c.id)
+          end as problem
+          from blocks b join traces t on t.id = b.trace_id
+          left join ticks k on k.trace_id = b.trace_id and k.number = b.tick
+          left join candidates c on c.id = b.candidate_id
+          left join steps s on s.id = c.step_id
+          left join penalties p on p.candidate_id = c.id
+          where {scope}
+        ) x where problem is not null order by trace, index
+        """,
+    ),
+    Check(
+        "candidates",
+        "a sample that is done has all the candidates it asked for, another has none; a tree's go on from parents",
+        "samples",
+        sql="""
+        with {sampled}
+        select s.trace_id, 'step ' || s.id, format('this %s is %s and asked for %s candidates; %s are kept, the '
+            || 'last in position %s', s.kind, s.status, coalesce(s.request ->> 'n', '0'), coalesce(c.n, 0), c.last)
+        from steps s join traces t on t.id = s.trace_id
+        left join sampled c on c.step_id = s.id and c.trace_id = s.trace_id
+        where {scope} and (s.kind = 'sample' or c.n is not null) and (c.last <> c.n - 1 or coalesce(c.n, 0)
+          <> case when s.kind = 'sample' and s.status = 'done' then (s.request ->> 'n')::int else 0 end)
+        union all
+        select c.trace_id, 'candidate ' || c.id, format('it does not go on from its parent, candidate %s', p.id)
+        from candidates c join traces t on t.id = c.trace_id join candidates p on p.id = c.parent_id
+        where {scope} and (p.trace_id <> c.trace_id or p.depth is distinct from c.depth - 1
+          or not starts_with(c.text, p.text))
+        order by 1
+        """,
+    ),
+    Check(
+        "verdicts",
+        "linting found something out about every candidate of a lint that is done, and about no other",
+        "samples",
+        sql="""
+        with {sampled}, lints as materialized (
+          select l.trace_id, l.tick, l.run, l.status, (l.request ->> 'sample')::bigint as ordinal
+          from steps l join traces t on t.id = l.trace_id where {scope} and l.kind = 'lint'
+        )
+        select s.trace_id, 'step ' || s.id, format('of its %s candidates %s are linted, and its lint is %s',
+            c.n, c.linted, coalesce(l.status, 'missing'))
+        from steps s join traces t on t.id = s.trace_id
+        join sampled c on c.step_id = s.id and c.trace_id = s.trace_id
+        left join lints l
+          on (l.trace_id, l.tick, l.run, l.ordinal) = (s.trace_id, s.tick, s.run, s.ordinal)
+        where {scope} and s.kind = 'sample' and c.linted <> case when l.status = 'done' then c.n else 0 end
+        order by 1, s.id
+        """,
+    ),
+    Check(
+        "scores",
+        "a scoring that is done has an answer to each question about each text, and another none",
+        "scorings",
+        sql="""
+        select s.trace_id, 'step ' || s.id, format('it is %s and put %s questions; %s answers are kept, %s of '
+            || 'them about its candidates', s.status, s.expected, coalesce(a.n, 0), coalesce(a.own, 0))
+        from (
+          select s.id, s.trace_id, s.status, f.id as sample_id, case
+            when s.kind <> 'score' or s.status <> 'done' then 0
+            else jsonb_array_length(s.request -> 'questions') * case when s.request ->> 'sample' is null
+              then jsonb_array_length(s.request -> 'texts') else (f.request ->> 'n')::int end
+          end as expected
+          from steps s join traces t on t.id = s.trace_id
+          left join steps f on f.trace_id = s.trace_id and f.tick = s.tick and f.run = s.run and f.kind = 'sample'
+            and f.ordinal = coalesce(s.request ->> 'sample', s.request -> 'candidate' ->> 0)::bigint
+          where {scope} and s.kind = 'score'
+        ) s left join (
+          select a.step_id, a.trace_id, c.step_id as sample_id, count(*) as n, count(a.candidate_id) as own
+          from scores a join traces t on t.id = a.trace_id left join candidates c on c.id = a.candidate_id
+          where {scope} group by 1, 2, 3
+        ) a on a.step_id = s.id and a.trace_id = s.trace_id and a.sample_id is not distinct from s.sample_id
+        where s.expected is distinct from coalesce(a.n, 0)
+          or coalesce(a.own, 0) <> case when s.sample_id is null then 0 else s.expected end
+        union all
+        select a.trace_id, 'score ' || a.id, format('its step %s put no questions', s.id)
+        from scores a join traces t on t.id = a.trace_id join steps s on s.id = a.step_id
+        where {scope} and (s.kind <> 'score' or s.trace_id <> a.trace_id)
+        order by 1
+        """,
+    ),
+    Check(
+        "block-scores",
+        "a block's score is the mean of the answers about its text, less 2 where it does not compile",
+        "blocks",
+        sql="""
+        select b.trace_id, 'block ' || b.index, case
+            when a.raw = 0 and p.compiles and coalesce(p.rewritten, c.text) <> trim(both E'\\n' from c.text)
+              then 'it was rewritten, and its new text was never scored'
+            else format('its score is %s, and the answers say %s', coalesce(b.score::text, 'missing'), a.mean)
+          end
+        from blocks b join traces t on t.id = b.trace_id
+        join candidates c on c.id = b.candidate_id join penalties p on p.candidate_id = c.id
+        cross join lateral (
+          select count(*) filter (where a.stage = 'raw') as raw, coalesce(
+            case when bool_or(a.stage = 'raw') then avg(a.score) filter (where a.stage = 'raw')
+              else avg(a.score) filter (where a.stage = 'selection') end, 0)
+            - case when p.compiles then 0 else 2 end as mean
+          from scores a where a.candidate_id = c.id
+        ) a
+        where {scope} and (b.score is null or abs(b.score - a.mean) > 1e-6
+          or a.raw = 0 and p.compiles and coalesce(p.rewritten, c.text) <> trim(both E'\\n' from c.text))
+        order by 1, b.index
+        """,
+    ),
+    Check(
+        "prompts",
+        "of every sample and scoring that is done it is kept what the model read: blocks that there are",
+        "steps",
+        sql="""
+        with {live}
+        select s.trace_id, 'step ' || s.id, case
+            when p.step_id is null then format('this %s is done, and what the model read is lost', s.kind)
+            when s.kind not in ('sample', 'score') or s.status <> 'done'
+              then format('this %s is %s, and what the model read in it is kept', s.kind, s.status)
+            when p.trace_id <> s.trace_id then format('what it read is kept for trace %s', p.trace_id)
+            else format('it read blocks %s to %s of %s', p.first_block,
+              (s.request #>> '{prompt,window,1}')::bigint - 1, t.blocks)
+          end
+        from steps s join traces t on t.id = s.trace_id
+        left join prompts p on p.step_id = s.id
+        left join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+        where {scope} and case
+          when p.step_id is null then s.status = 'done' and s.kind in ('sample', 'score')
+          else s.status <> 'done' or s.kind not in ('sample', 'score') or p.trace_id <> s.trace_id
+            or k.id is not null and (p.first_block < 0
+              or p.first_block > (s.request #>> '{prompt,window,1}')::bigint
+              or (s.request #>> '{prompt,window,1}')::bigint > greatest(t.blocks, 2))
+        end
+        order by 1, s.id
+        """,
+    ),
+    Check(
+        "block-tokens",
+        "of every block that the model read as tokens these are kept, and of no block that there is not",
+        "blocks",
+        sql="""
+        with {live}, read as (
+          select p.trace_id, (s.request #>> '{prompt,window,1}')::bigint as until,
+            min((s.request #>> '{prompt,window,0}')::bigint) as first
+          from prompts p join traces t on t.id = p.trace_id join steps s on s.id = p.step_id
+          join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+          where {scope} and p.token_ids is not null group by 1, 2
+        ), part as (  -- a window never goes back: what the next longer one leaves out, no later one reads
+          select *, lag(until, 1, 0::bigint) over (partition by trace_id order by until) as since from read
+        )
+        select b.trace_id, 'block ' || b.index, 'the model read it, and its tokens are lost'
+        from part join blocks b on b.trace_id = part.trace_id and b.index >= part.since and b.index < part.until
+        left join block_tokens o on o.trace_id = b.trace_id and o.index = b.index
+        where (b.index >= part.first or b.index < :pinned) and o.trace_id is null
+        union all
+        select o.trace_id, 'block ' || o.index, 'its tokens are kept, and the block is missing'
+        from block_tokens o join traces t on t.id = o.trace_id
+        left join blocks b on b.trace_id = o.trace_id and b.index = o.index
+        where {scope} and b.id is null
+        order by 1
+        """,
+    ),
+    Check(
+        "retrievals",
+        "of every query it is kept what it found: blocks of its own trace that had left the window, or examples",
+        "retrievals",
+        sql="""
+        with {live}
+        select s.trace_id, 'step ' || s.id, case
+            when (r.id is null) = (s.status = 'done')
+              then format('this query is %s, and what it found is %s', s.status,
+                case when r.id is null then 'lost' else 'kept' end)
+            when h.wrong > 0 then format('it found %s blocks that it could not see', h.wrong)
+            else format('it put %s texts into the prompt, and %s are kept', jsonb_array_length(s.result), h.used)
+          end
+        from steps s join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
+        left join retrievals r on r.step_id = s.id
+        left join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+        left join job_settings o on o.job_id = j.id and o.revision = k.revision
+        cross join lateral (
+          select count(*) filter (where h.used) as used, count(*) filter (
+            where h.block_id is not null
+              and (b.trace_id is distinct from s.trace_id or b.index >= r.before)) as wrong
+          from retrieval_hits h left join blocks b on b.id = h.block_id where h.retrieval_id = r.id
+        ) h
+        where {scope} and s.kind = 'retrieve' and ((r.id is null) = (s.status = 'done') or k.id is not null
+          and not jsonb_path_exists(coalesce(o.settings, j.settings), '$.**.memory')
+          and (h.wrong > 0 or h.used <> coalesce(jsonb_array_length(s.result), 0)))
+        order by 1, s.id
+        """,
+    ),
+)

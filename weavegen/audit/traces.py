@@ -1,0 +1,198 @@
+"""Checks of whole traces: their state and history, subagents and calls, messages, environments."""
+
+from weavegen.audit.check import Check
+
+CHECKS = (
+    # ---- subagents
+    Check(
+        "subagents",
+        "whoever has a tick is on the problem map, and so is its parent",
+        "subagents",
+        sql="""
+        select t.id, 'tick ' || k.number, format('its subagent %s is not on the problem map', k.subagent)
+        from ticks k join traces t on t.id = k.trace_id
+        left join subagents a on a.trace_id = k.trace_id and a.name = k.subagent
+        where {scope} and t.status <> 'failed' and a.id is null and exists (
+          select from steps s where s.trace_id = t.id and s.tick = k.number and s.run = k.run
+            and s.kind = 'execute' and s.status = 'done')
+        union all
+        select t.id, 'subagent ' || a.name, format('its parent %s is missing', a.parent)
+        from subagents a join traces t on t.id = a.trace_id
+        left join subagents p on p.trace_id = a.trace_id and p.name = a.parent
+        where {scope} and a.parent is not null and p.id is null
+        order by 1
+        """,
+    ),
+    Check(
+        "calls",
+        "a call that is over had ticks of its subagent, and its return stands right behind them",
+        "calls",
+        sql="""
+        with {live}
+        select s.trace_id, 'step ' || s.id, case
+            when not exists (select from ticks i where i.trace_id = s.trace_id and i.caller = s.tick
+              and i.subagent = s.request ->> 'subagent')
+              then format('it called %s, which had no tick', s.request ->> 'subagent')
+            when l.id is null or l.type <> s.result ->> 'last_type'
+              then format('before block %s it saw one of type %s, and there is %s', s.result ->> 'index',
+                s.result ->> 'last_type', coalesce('one of type ' || l.type, 'none'))
+            else format('the return of %s should be block %s, which is of type %s, tick %s',
+              s.request ->> 'subagent', b.index, b.type, b.tick)
+          end
+        from live k join steps s on s.trace_id = k.trace_id and s.tick = k.number and s.run = k.run
+        left join blocks b on b.trace_id = s.trace_id and b.index = (s.result ->> 'index')::bigint
+        left join blocks l on l.trace_id = s.trace_id and l.index = (s.result ->> 'index')::bigint - 1
+        where s.kind = 'work' and s.status in ('running', 'done') and (
+          not exists (select from ticks i where i.trace_id = s.trace_id and i.caller = s.tick
+            and i.subagent = s.request ->> 'subagent')
+          or s.status = 'done' and (l.id is null or l.type <> s.result ->> 'last_type'
+            or b.type <> 'return' or b.tick <> s.tick))
+        order by 1, s.id
+        """,
+    ),
+    # ---- traces
+    Check(
+        "trace-states",
+        "a trace ended, failed with a reason, was cancelled, waits, or runs; its columns fit that",
+        "traces",
+        sql="""
+        select t.id, 'its row', format('it is %s, and %s', t.status, case
+            when t.status = 'queued' then 'something has begun'
+            when (t.finished_at is null) <> (t.status = 'running') then 'its end is '
+              || case when t.finished_at is null then 'missing' else 'set' end
+            when t.status <> 'cancelled' and t.started_at is null then 'it never started'
+            when t.finished_at < t.started_at then 'it ended before it started'
+            when t.status = 'ended' and t.ended_because is null then 'does not say why'
+            when t.status = 'failed' and (t.failure is null or t.failure_kind is null) then 'does not say why'
+            when t.status <> 'ended' and t.ended_because is not null then 'says why it ended'
+            else 'says why it failed'
+          end)
+        from traces t
+        where {scope} and case t.status
+          when 'queued' then t.started_at is not null or t.finished_at is not null or t.failure is not null
+            or t.ended_because is not null or exists (select from ticks k where k.trace_id = t.id)
+            or exists (select from steps s where s.trace_id = t.id)
+            or exists (select from blocks b where b.trace_id = t.id)
+          when 'running' then t.started_at is null or t.finished_at is not null or t.failure is not null
+            or t.ended_because is not null
+          when 'ended' then t.started_at is null or t.finished_at is null or t.finished_at < t.started_at
+            or t.ended_because is null or t.failure is not null or t.failure_kind is not null
+          when 'failed' then t.started_at is null or t.finished_at is null or t.finished_at < t.started_at
+            or t.failure is null or t.failure_kind is null or t.ended_because is not null
+          else t.finished_at is null or t.ended_because is not null or t.failure is not null
+        end
+        order by 1
+        """,
+    ),
+    Check(
+        "advancing",
+        "a running trace has a step that is ready or at work",
+        "running traces",
+        sql="""
+        select t.id, 'its row', format('it runs, and for %s s has had no open step',
+            round(extract(epoch from now() - s.last)))
+        from traces t cross join lateral (
+          select greatest(max(s.finished_at), t.started_at) as last from steps s where s.trace_id = t.id
+        ) s
+        where {scope} and t.status = 'running' and s.last < now() - make_interval(secs => :grace) and not exists (
+          select from steps o where o.trace_id = t.id and o.status in ('ready', 'running') and o.kind <> 'work')
+        order by 1
+        """,
+    ),
+    Check(
+        "events",
+        "a trace's history has its start, its end and each tick that was started over, once",
+        "events",
+        sql="""
+        select t.id, 'its history', format('of a trace that is %s it tells of %s starts, %s ends, %s failures, '
+            || 'and %s restarts of %s', t.status, e.started, e.ended, e.failed, e.restarted, k.runs)
+        from traces t left join lateral (
+          select count(*) filter (where e.kind = 'started') as started,
+            count(*) filter (where e.kind = 'ended') as ended, count(*) filter (where e.kind = 'failed') as failed,
+            count(*) filter (where e.kind = 'tick restarted') as restarted
+          from events e where e.trace_id = t.id
+        ) e on true left join lateral (
+          select count(*) as n, coalesce(sum(k.run), 0) as runs from ticks k where k.trace_id = t.id
+        ) k on true
+        where {scope} and (e.started, e.ended, e.failed, e.restarted) <> ((k.n > 0)::int,
+          (t.status = 'ended')::int, (t.status = 'failed')::int, k.runs)
+        order by 1
+        """,
+    ),
+    Check(
+        "messages",
+        "a channel's messages are numbered from 1 without gaps, as many as it counts",
+        "channels",
+        sql="""
+        select c.trace_id, 'channel ' || c.name, format('it counts %s messages; there are %s, numbered %s to %s',
+            c.messages, m.n, m.first, m.last)
+        from channels c join traces t on t.id = c.trace_id cross join lateral (
+          select count(distinct m.number) as n, coalesce(min(m.number), 1) as first,
+            coalesce(max(m.number), 0) as last
+          from messages m where m.channel_id = c.id
+        ) m
+        where {scope} and (m.n, m.first, m.last) <> (c.messages, 1::bigint, c.messages)
+        order by 1
+        """,
+    ),
+    Check(
+        "environments",
+        "no environment is open of a trace that is over, or has not begun",
+        "environments",
+        waits=True,
+        sql="""
+        select t.id, 'environment ' || e.id, format('it is open on %s, and its trace is %s', e.host, t.status)
+        from environments e join traces t on t.id = e.trace_id
+        where {scope} and e.closed_at is null and t.status <> 'running'
+          and coalesce(t.finished_at < now() - make_interval(secs => :grace), true)
+        order by 1
+        """,
+    ),
+    Check(
+        "rebuilds",
+        "an environment that was started after steps had been done did them again before any other",
+        "environments",
+        sql="""
+        select e.trace_id, 'environment ' || e.id, format('it was started after %s steps had been done, and there '
+            || 'is no word of its doing them again', e.done)
+        from (
+          select e.id, e.trace_id, s.done, row_number() over (partition by e.trace_id order by e.id) as number
+          from environments e join traces t on t.id = e.trace_id
+          cross join lateral (
+            select count(*) as done from steps s where s.trace_id = e.trace_id and s.kind = 'execute'
+              and s.status = 'done' and s.finished_at < e.started_at
+          ) s
+          where {scope} and s.done > 0
+        ) e
+        where e.number > (
+          select count(*) from events v where v.trace_id = e.trace_id and v.kind = 'environment rebuilt')
+        order by 1, e.id
+        """,
+    ),
+)
+
+REMARKS = (
+    Check(
+        "rebuilt",
+        "environments that were rebuilt, and in which steps came out otherwise than before",
+        "events",
+        remark=True,
+        sql="""
+        select t.id, 'event ' || e.id, e.detail from events e join traces t on t.id = e.trace_id
+        where {scope} and e.kind = 'environment rebuilt' and e.detail like '%came out otherwise%'
+        order by 1, e.id
+        """,
+    ),
+    Check(
+        "isolation",
+        "environments that ran without isolation (WEAVEGEN_SANDBOX=none)",
+        "environments",
+        remark=True,
+        sql="""
+        select t.id, 'environment ' || e.id, format('it ran on %s without isolation', e.host)
+        from environments e join traces t on t.id = e.trace_id where {scope} and e.sandbox = 'none'
+        order by 1, e.id
+        """,
+    ),
+)
+"""No damage, but worth knowing."""
