@@ -1,0 +1,19 @@
+"""`python -m tests.chaos`: traces are written while everything breaks; an auditor then looks for what was lost."""
+
+import argparse
+import sys
+
+from tests.chaos.run import chaos
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="of the schedule of faults, and of the job")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are injected")
+    parser.add_argument("--traces", type=int, default=64)
+    options = parser.parse_args()
+    return chaos(options.seed, options.minutes, options.traces)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

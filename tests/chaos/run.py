@@ -1,0 +1,248 @@
+"""One run of the chaos suite: start traces, break things by a seeded schedule, see the traces end, audit."""
+
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.acceptance.conftest import ROOT, Installation, installed
+from tests.chaos.faults import ALONE, FAULTS, SKEW, World
+from tests.chaos.model import Relay
+from weavegen.services import fleet, postgres, processes, redis
+from weavegen.sim.process import Process
+
+BOOTSTRAPS = ROOT / "tests" / "bootstraps" / "chaos"
+LEASE = 4.0
+"""Seconds: short, so that ten minutes hold many recoveries."""
+PAUSE = 4.0
+"""Seconds between two faults, on average."""
+PATIENCE = 120.0
+"""Seconds in which every trace must go on after a fault."""
+ENDING = 240.0
+"""Seconds in which all traces must end once everything works again."""
+
+
+@dataclass
+class Injected:
+    """A fault, and how long the traces took to go on after it was over."""
+
+    name: str
+    lasted: float = 0.0
+    recovered: float | None = None
+
+
+@dataclass
+class Report:
+    """What a run was like."""
+
+    faults: list[Injected] = field(default_factory=list)
+    traces: list[tuple[str, str, int]] = field(default_factory=list)
+    """(bootstrap, how it went, how many)."""
+    figures: list[str] = field(default_factory=list)
+    audit: str = ""
+    broken: list[str] = field(default_factory=list)
+    """What must not be."""
+
+
+def chaos(seed: int, minutes: float, traces: int) -> int:
+    """Run it. Prints a report; returns the exit code."""
+    report = Report()
+    with relayed() as relays:
+        environ = {
+            "OPENAI_BASE_URL": ",".join(relay.url for relay in relays),
+            "WEAVEGEN_LEASE": str(LEASE),
+            "WEAVEGEN_MAX_ACTIVE": str(traces),
+        }
+        with contextmanager(installed)(**environ) as place:
+            world = World(place, relays, random.Random(seed))
+            world.sql(SKEW)
+            job = enqueue(place, seed, traces)
+            torment(world, report, 60 * minutes)
+            finish(world, report, job)
+            judge(world, report)
+            audit(place, report)
+    show(report, seed, minutes)
+    return 1 if report.broken else 0
+
+
+@contextmanager
+def relayed() -> Iterator[list[Relay]]:
+    """A pool of two servers: one and the same, reached by two ways that can fail by themselves.
+
+    It is the SIMULATED one, and answers in no time: the machine's processors go to what is tested.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        server = Process(Path(folder), "model")
+        relays = [Relay(server.url) for _ in range(2)]
+        try:
+            yield relays
+        finally:
+            for relay in relays:
+                relay.close()
+            server.kill()
+
+
+def enqueue(place: Installation, seed: int, traces: int) -> int:
+    """As many traces of each kind as of every other; only a game ends by itself."""
+    rows = place.home / "rows.jsonl"
+    files = [ROOT / "bootstraps" / "tictactoe.py", *sorted(BOOTSTRAPS.glob("*.py"))]
+    share = [traces // len(files) + (number < traces % len(files)) for number in range(len(files))]
+    rows.write_text(
+        "".join(
+            json.dumps({"bootstrap": str(file), "n": n}) + "\n" for file, n in zip(files, share, strict=True) if n
+        )
+    )
+    # A small window, so that blocks leave it and retrieval has something to find.
+    small = ("--set", "window=16", "--set", "window_kept=8", "--set", "time_budget=100000")
+    return int(place.json("enqueue", "--from", rows, "--seed", str(seed), *small)["job"])
+
+
+def torment(world: World, report: Report, seconds: float) -> None:
+    """Inject faults, now and then two at once, each kind as often as every other; time how the traces go on."""
+    deadline = time.monotonic() + seconds
+    bag: list[str] = []
+    while time.monotonic() < deadline and not report.broken:
+        time.sleep(world.random.expovariate(1 / PAUSE))
+        if len(bag) < 2:
+            bag += world.random.sample(list(FAULTS), len(FAULTS))
+        together = [Injected(bag.pop(0))]
+        if together[0].name not in ALONE and bag[0] not in ALONE and world.random.random() < 0.3:
+            together.append(Injected(bag.pop(0)))
+        report.faults += together
+        began = time.monotonic()
+        for name in inject(world, [fault.name for fault in together]):
+            next(fault for fault in together if fault.name == name).lasted = time.monotonic() - began
+        bring_up(world, report)
+        over = time.monotonic()
+        if not all_go_on(world):
+            names = " and ".join(fault.name for fault in together)
+            report.broken.append(f"after {names}: not every trace went on within {PATIENCE:.0f} s")
+            return
+        for fault in together:
+            fault.recovered = time.monotonic() - over
+
+
+def inject(world: World, names: list[str]) -> Iterator[str]:
+    """Do all the harm at once, and take each back when its time is over; yields the name then."""
+    faults = [FAULTS[name](world) for name in names]
+    ends = sorted((next(fault), number) for number, fault in enumerate(faults))
+    began = time.monotonic()
+    for seconds, number in ends:
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        next(faults[number], None)
+        yield names[number]
+
+
+def bring_up(world: World, report: Report) -> None:
+    """Start again what was killed, as whatever watches over a host's processes would."""
+    config = world.installation.config
+    if all(processes.find(config, name) for name in (postgres.NAME, redis.NAME, fleet.BEAT, *fleet.WORKERS)):
+        return
+    done = world.installation.cli("up")
+    if done.returncode != 0:
+        report.broken.append(f"`weavegen up` failed: {done.stderr.strip()}")
+
+
+def all_go_on(world: World) -> bool:
+    """Wait until every trace that still runs has had a step done."""
+    before, deadline = steps_done(world), time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        now = steps_done(world)
+        if all(now[trace] > before.get(trace, 0) for trace in now):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def steps_done(world: World) -> dict[int, int]:
+    """Steps done of each running trace."""
+    rows = world.sql(
+        "select t.id, count(s.id) from traces t left join steps s on s.trace_id = t.id and s.status = 'done' "
+        "where t.status = 'running' group by t.id"
+    )
+    return {int(trace): int(done) for trace, done in rows}
+
+
+def finish(world: World, report: Report, job: int) -> None:
+    """Let every trace end with the tick that it is in, and see it do so."""
+    done = world.installation.cli("retune", str(job), "ticks=1")
+    if done.returncode != 0:
+        report.broken.append(f"`weavegen retune` failed: {done.stderr.strip()}")
+    deadline = time.monotonic() + ENDING
+    while steps_done(world) and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+TRACES = """
+select b.name, t.status || ': ' || coalesce(t.ended_because, t.failure_kind || ', ' || t.failure, ''), count(*)
+from traces t join bootstraps b on b.id = t.bootstrap_id group by 1, 2 order by 1, 2
+"""
+FIGURES = """
+select count(*) || ' blocks' from blocks union all
+select count(*) || ' steps done' from steps where status = 'done' union all
+select count(*) || ' steps taken more than once' from steps where claims > 1 union all
+select count(*) || ' ticks restarted' from events where kind = 'tick restarted' union all
+select count(*) || ' environments rebuilt' from events where kind = 'environment rebuilt' union all
+select count(*) || ' of them otherwise than before, of ' || b.name from events e
+join traces t on t.id = e.trace_id join bootstraps b on b.id = t.bootstrap_id
+where e.kind = 'environment rebuilt' and e.detail not like '%all came out as before%' group by b.name
+"""
+LEDGERS = """
+select t.id, e.tick, e.title, coalesce(e.error, e.value::text) from evaluations e
+join traces t on t.id = e.trace_id join bootstraps b on b.id = t.bootstrap_id
+where b.name = 'ledger.py' and e.scope = 'task' and e.value is distinct from 'true' order by 1, 2
+"""
+
+
+def judge(world: World, report: Report) -> None:
+    """What can be said besides the audit: how the traces ended, and what those say that keep books themselves."""
+    report.traces = [(str(name), str(how), int(n)) for name, how, n in world.sql(TRACES)]
+    failed = [one for one in report.traces if not one[1].startswith("ended:")]
+    report.broken += [f"{n} traces of {name} {how}" for name, how, n in failed]
+    report.broken += [f"trace {id}, tick {tick}: {title} {value}" for id, tick, title, value in world.sql(LEDGERS)]
+    report.figures = [str(line) for [line] in world.sql(FIGURES)]
+
+
+def audit(place: Installation, report: Report) -> None:
+    """What `weavegen audit` has to say."""
+    done = place.cli("audit", "--grace", "5")
+    report.audit = done.stdout.strip()
+    if done.returncode != 0:
+        report.broken.append(f"`weavegen audit` exited with {done.returncode}: {done.stderr.strip()}")
+
+
+def show(report: Report, seed: int, minutes: float) -> None:
+    console = Console(highlight=False, width=120)
+    table = Table(
+        title=f"Seed {seed}, {minutes:g} minutes: faults, and seconds until every trace went on", box=None
+    )
+    for name in ("fault", "times", "lasted, mean", "went on after, median", "at worst"):
+        table.add_column(name, justify="left" if name == "fault" else "right")
+    for name in FAULTS:
+        those = [fault for fault in report.faults if fault.name == name]
+        if those:
+            after = [fault.recovered for fault in those if fault.recovered is not None]
+            table.add_row(
+                name,
+                str(len(those)),
+                f"{statistics.fmean(fault.lasted for fault in those):.1f}",
+                f"{statistics.median(after):.1f}" if after else "never",
+                f"{max(after):.1f}" if len(after) == len(those) else "never",
+            )
+    console.print(table)
+    console.print(f"{len(report.faults)} faults; {', '.join(report.figures)}")
+    for name, how, n in report.traces:
+        console.print(f"{n:4} {name:14} {how}", markup=False)
+    console.print(report.audit, markup=False)
+    for line in report.broken:
+        console.print(f"BROKEN: {line}", style="bold red", markup=False)
+    if not report.broken:
+        console.print("nothing was lost")
