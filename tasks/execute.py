@@ -181,6 +181,8 @@ def environment(held: Claimed, fixed: Fixed, ask: Ask) -> Environment:
     rebuild(started, trace_id, fixed, past, ask, why)
     with single().connect() as conn:
         environments.opened(conn, trace_id, config.host, started.pid, config.sandbox)
+        if config.sandbox == "none":
+            traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
     return started
 
 

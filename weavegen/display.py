@@ -107,17 +107,17 @@ def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int]) -> Table:
 
 
 def traces_table(rows: Sequence[TraceRow]) -> Table:
-    """One row a trace; a column about retries where there are any."""
-    retries = any(row.retry_of or row.retried_as for row in rows)
+    """One row a trace; a column for remarks where there are any."""
+    remarks = [remarks_text(row) for row in rows]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("trace", "bootstrap", "status", "because"):
         table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=60)
     for column in ("ticks", "blocks", "bytes"):
         table.add_column(column, justify="right")
     table.add_column("result")
-    if retries:
-        table.add_column("retries")
-    for row in rows:
+    if any(remarks):
+        table.add_column("remarks")
+    for row, remark in zip(rows, remarks, strict=True):
         table.add_row(
             str(row.id),
             cell(row.bootstrap),
@@ -127,14 +127,15 @@ def traces_table(rows: Sequence[TraceRow]) -> Table:
             str(row.blocks),
             bytes_text(row.bytes),
             cell(row.result, RESULTS.get(row.result or "", "")),
-            *([retries_text(row)] if retries else []),
+            *([remark] if any(remarks) else []),
         )
     return table
 
 
-def retries_text(row: TraceRow) -> str:
-    """Which trace it does over, and which ones do it over; empty for most traces."""
-    parts = [f"retry of trace {row.retry_of}"] if row.retry_of is not None else []
+def remarks_text(row: TraceRow) -> str:
+    """Which trace it does over, which ones do it over, whether it was isolated; empty for most traces."""
+    parts = [] if row.isolated else ["not isolated"]
+    parts += [f"retry of trace {row.retry_of}"] if row.retry_of is not None else []
     if row.retried_as:
         parts.append(f"retried as trace {', '.join(map(str, row.retried_as))}")
     return "; ".join(parts)
@@ -156,7 +157,7 @@ def state_of(job: JobRow) -> str:
 
 
 def jobs_table(rows: Sequence[JobRow]) -> Table:
-    """One row a job. Beside its name: its state where it is not active, the revision of its settings above 0."""
+    """One row a job; below its name its state where it is not active, the revision of its settings above 0."""
     names = (
         "job", "name", "queued", "running", "ended", "failed", "cancelled", "blocks", "bytes", "blocks/s",
         "candidates/block",
@@ -169,9 +170,10 @@ def jobs_table(rows: Sequence[JobRow]) -> Table:
         rate = f"{row.blocks / row.seconds:.1f}" if row.seconds else ""
         sampled = f"{row.candidates_per_block:.1f}" if row.candidates_per_block else ""
         size = bytes_text(row.bytes)
-        marks = ", ".join(filter(None, (state_of(row), f"revision {row.revision}" if row.revision else "")))
-        name = cell(row.name) + Text(f" ({marks})", "yellow") if marks else cell(row.name)
-        table.add_row(str(row.id), name, *map(str, counts), size, rate, sampled)
+        table.add_row(str(row.id), cell(row.name), *map(str, counts), size, rate, sampled)
+        marks = [state_of(row), f"revision {row.revision}" if row.revision else ""]
+        if any(marks):
+            table.add_row("", Text(f"  {', '.join(filter(None, marks))}", "yellow"))
     return table
 
 

@@ -162,6 +162,21 @@ def test_a_trace_that_keeps_killing_its_process_ends_with_the_reason(alone: Inst
     )
 
 
+def test_a_trace_that_ran_without_isolation_says_so(alone: Installation) -> None:
+    alone.environ["WEAVEGEN_SANDBOX"] = "none"
+    try:
+        worker = alone.worker("open", queues(alone), concurrency=4)
+        try:
+            job = int(alone.json("enqueue", TICTACTOE, "--ticks", "1", "--seed", "1")["job"])
+            alone.wait(job)
+        finally:
+            kill(worker)
+    finally:
+        del alone.environ["WEAVEGEN_SANDBOX"]
+    assert [row["isolated"] for row in alone.json("status", job)] == [False]
+    assert "not isolated" in alone.cli("status", job).stdout
+
+
 CALLING = """
 import time
 

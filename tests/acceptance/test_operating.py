@@ -201,21 +201,24 @@ def test_what_failed_is_retried_once_it_can_succeed(up: Installation, capsys: py
 
 
 def stop_workers(installation: Installation) -> None:
-    """End the fleet's own, so that one that is started by hand has all steps."""
+    """End the fleet's own, so that one that is started in another way has all steps."""
     registered = processes.registered(installation.config)
     workers = [registered[name] for name in fleet.WORKERS if name in registered]
-    processes.stop(installation.config, workers, grace=fleet.DRAIN)
+    processes.stop(installation.config, workers, grace=installation.config.drain)
 
 
-def by_hand(installation: Installation, module: str, source: str) -> "subprocess.Popen[bytes]":
+def by_hand(
+    installation: Installation, module: str, source: str = "from tasks import app", **environ: str
+) -> "subprocess.Popen[bytes]":
     """A worker for all steps whose Celery app comes from a module of this text."""
     (installation.home / f"{module}.py").write_text(source)
+    environ = {"PYTHONPATH": f"{installation.home}:{ROOT}", "WEAVEGEN_LEASE": "300"} | environ
     queues = f"control,sample,score,lint,execute,execute.{installation.config.host}"
     options = ["worker", "-Q", queues, "-P", "threads", "-c", "4", "-n", f"{module}@test", "-l", "WARNING"]
     with (installation.config.logs / f"{module}.log").open("ab") as log:
         return subprocess.Popen(
             [Path(sys.executable).parent / "celery", "-A", module, *options],
-            env=installation.environ | {"PYTHONPATH": f"{installation.home}:{ROOT}", "WEAVEGEN_LEASE": "300"},
+            env=installation.environ | environ,
             cwd=installation.home,
             stdout=log,
             stderr=log,
@@ -284,11 +287,6 @@ def test_an_upgrade_starts_ticks_over_and_no_traces(up: Installation, undisturbe
     assert [row for row in up.bodies(job) if row[1] < end] == [row for row in undisturbed if row[1] < end]
 
 
-HASTY = """
-from tasks import app, worker
-
-worker.DRAIN = 0.5
-"""
 SLEEPY = """
 import time
 
@@ -302,7 +300,7 @@ self.add_action("Sleep", action_sleep)
 
 def test_a_worker_that_is_told_to_end_gives_back_what_takes_too_long(own_installation: Installation) -> None:
     stop_workers(own_installation)
-    worker = by_hand(own_installation, "hasty", HASTY)
+    worker = by_hand(own_installation, "hasty", WEAVEGEN_DRAIN="0.5")
     try:
         job = enqueued(own_installation, SLEEPY, 1, ticks=1)
         until(own_installation, f"select count(*) = 1 from ({STEPS}) s where status = 'running'", job=job)
@@ -316,9 +314,11 @@ def test_a_worker_that_is_told_to_end_gives_back_what_takes_too_long(own_install
 
 
 def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed: list[tuple[Any, ...]]) -> None:
-    # Slowly, so that samples are in flight; and one step that takes longer than `down` waits.
+    # Slowly, so that samples are in flight; and one step that takes longer than `down` waits. How long it waits is
+    # what the command says, not what the workers were started with.
+    stop_workers(up)
     processes.stop(up.config, [processes.registered(up.config)[fleet.SIM]])
-    done = up.cli("up", "--sim-options", "--inter-token 10")
+    done = up.cli("up", "--sim-options", "--inter-token 10", WEAVEGEN_DRAIN="0.1")
     assert done.returncode == 0, done.stderr
     job = play(up)
     sleepy = enqueued(up, SLEEPY, 1, ticks=1)
@@ -327,7 +327,8 @@ def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed:
     sampling = f"select s.id from ({STEPS}) s where status = 'running' and kind = 'sample'"
     until(up, f"select exists ({sampling})", job=job)
     in_flight = [id for [id] in up.sql(sampling, job=job)]
-    fleet.down(up.config, drain=6.0)
+    done = up.cli("down", "--wait", "6")
+    assert done.returncode == 0, done.stderr
     steps = up.json("sql", "select id, trace_id, status, claims from steps")
     assert {step["status"] for step in steps if step["id"] in in_flight} <= {"done"}
     assert all(step["status"] != "running" for step in steps)

@@ -468,11 +468,13 @@ def test_every_check_of_the_database_has_its_damage() -> None:
 
 def test_remarks_are_no_damage(corpus: Corpus) -> None:
     with corpus.db.connect() as conn, conn.begin() as planting:
-        conn.execute(sa.text("update environments set sandbox = 'none'"))
         detail = "3 steps done again: steps 7 came out otherwise"
         conn.execute(
-            sa.text("insert into events (trace_id, kind, detail) values (:g, 'environment rebuilt', :detail)"),
-            {"g": corpus.game, "detail": detail},
+            sa.text("insert into events (trace_id, kind, detail) values (:trace, :kind, :detail)"),
+            [
+                {"trace": corpus.game, "kind": "not isolated", "detail": "by the user's wish"},
+                {"trace": corpus.game, "kind": "environment rebuilt", "detail": detail},
+            ],
         )
         report = prove(conn, Scope(), 3600, None)
         planting.rollback()

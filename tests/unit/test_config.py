@@ -32,6 +32,8 @@ def test_reads_every_variable() -> None:
             "WEAVEGEN_SANDBOX": "none",
             "WEAVEGEN_DISCORD_TOKEN": "hush",
             "WEAVEGEN_DISCORD_URL": "http://discord/api",
+            "WEAVEGEN_READER_URL": "postgresql://reader@db/traces",
+            "WEAVEGEN_DRAIN": "3.5",
         }
     )
     assert "hush" not in repr(found)
@@ -47,6 +49,8 @@ def test_reads_every_variable() -> None:
         sandbox="none",
         discord_token="hush",
         discord_url="http://discord/api",
+        reader_url="postgresql://reader@db/traces",
+        drain=3.5,
     )
 
 

@@ -185,13 +185,12 @@ REMARKS = (
     ),
     Check(
         "isolation",
-        "environments that ran without isolation (WEAVEGEN_SANDBOX=none)",
-        "environments",
+        "traces whose code ran without isolation (WEAVEGEN_SANDBOX=none)",
+        "events",
         remark=True,
         sql="""
-        select t.id, 'environment ' || e.id, format('it ran on %s without isolation', e.host)
-        from environments e join traces t on t.id = e.trace_id where {scope} and e.sandbox = 'none'
-        order by 1, e.id
+        select t.id, 'event ' || e.id, 'not isolated: ' || e.detail from events e join traces t on t.id = e.trace_id
+        where {scope} and e.kind = 'not isolated' order by 1, e.id
         """,
     ),
 )

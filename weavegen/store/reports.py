@@ -87,6 +87,8 @@ class TraceRow:
     """Id of the trace that it does over."""
     retried_as: list[int]
     """Ids of the traces that do it over, in order."""
+    isolated: bool
+    """False: some of its code ran outside a sandbox."""
 
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
@@ -110,7 +112,8 @@ def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> lis
               count(*) filter (where t.status = 'ended') ended,
               count(*) filter (where t.status = 'failed') failed,
               count(*) filter (where t.status = 'cancelled') cancelled,
-              sum(t.blocks)::bigint blocks, sum(t.bytes)::bigint bytes, sum(t.sampled_tokens)::bigint tokens,
+              sum(t.blocks)::bigint blocks, sum(t.bytes)::bigint bytes,
+              sum(t.sampled_tokens)::bigint sampled_tokens,
               round(sum(t.candidates) / nullif(sum(t.written), 0), 2)::double precision candidates_per_block,
               coalesce(extract(epoch from (
                 case when bool_or(t.status in ('queued', 'running')) then now() else max(t.finished_at) end
@@ -126,7 +129,7 @@ def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> lis
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
     tuned = _retunes(conn, [row.id for row in rows])
-    return [JobRow(*row, retunes=tuned[row.id]) for row in rows]
+    return [JobRow(**row._mapping, retunes=tuned[row.id]) for row in rows]
 
 
 def _retunes(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, list[Retune]]:
@@ -164,7 +167,8 @@ def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[T
               t.ticks, t.blocks, t.bytes, t.sampled_tokens,
               round(t.candidates::numeric / nullif(t.written, 0), 2)::double precision,
               case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end,
-              t.retry_of, coalesce(r.ids, '{}')
+              t.retry_of, coalesce(r.ids, '{}'),
+              not exists (select from events e where e.trace_id = t.id and e.kind = 'not isolated')
             from traces t join bootstraps b on b.id = t.bootstrap_id
             left join (
               select retry_of, array_agg(id order by id) ids from traces

@@ -258,7 +258,8 @@ def watching(folder: Path) -> Iterator[Watch]:
 
 def keep_watch(watch: Watch, over: threading.Event, every: float = EVERY) -> None:
     """Look until it is over."""
-    with open(watch.folder / "watch.lock", "w") as lock:
+    # Nobody else may hold it: `open` would let other users read it.
+    with open(os.open(watch.folder / "watch.lock", os.O_CREAT | os.O_WRONLY, 0o600), "w") as lock:
         pause = every
         while not over.wait(pause):
             try:
