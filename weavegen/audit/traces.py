@@ -189,7 +189,8 @@ REMARKS = (
         "events",
         remark=True,
         sql="""
-        select t.id, 'event ' || e.id, 'not isolated: ' || e.detail from events e join traces t on t.id = e.trace_id
+        select t.id, 'event ' || e.id, 'not isolated: ' || e.detail
+        from events e join traces t on t.id = e.trace_id
         where {scope} and e.kind = 'not isolated' order by 1, e.id
         """,
     ),
