@@ -44,9 +44,10 @@ class Relay:
         self._run(self._change(mode))
 
     def close(self) -> None:
-        self._run(self._shut())
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -61,6 +62,13 @@ class Relay:
             self._listener = None
         for writer in list(self._open):
             reset(writer)
+
+    async def _end(self) -> None:
+        await self._shut()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _change(self, mode: Mode) -> None:
         before, self._mode = self._mode, mode
@@ -83,8 +91,8 @@ class Relay:
             finally:
                 self._open.discard(upstream)
                 upstream.close()
-        except OSError:
-            pass  # one of the two sides went away: so does the other
+        except (OSError, asyncio.CancelledError):
+            pass  # one of the two sides went away, or all is over: so does the other
         finally:
             self._open.discard(writer)
             writer.close()
