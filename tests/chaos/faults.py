@@ -19,7 +19,7 @@ from celery import Celery
 
 from tests.acceptance.conftest import Installation
 from tests.chaos.model import Mode, Relay
-from weavegen.services import postgres, processes
+from weavegen.services import fleet, postgres, processes
 from weavegen.services import redis as broker
 from weavegen.store.session import make_engine
 
@@ -55,6 +55,15 @@ class World:
         ):
             yield it
 
+    def bring_up(self) -> None:
+        """Start again what is gone, as whatever watches over a host's processes would."""
+        config = self.installation.config
+        if all(processes.find(config, name) for name in (postgres.NAME, broker.NAME, fleet.BEAT, *fleet.WORKERS)):
+            return
+        done = self.installation.cli("up")
+        if done.returncode != 0:
+            raise RuntimeError(f"`weavegen up` failed: {done.stderr.strip()}")
+
     def sql(self, query: str) -> list[Any]:
         """Rows of a query, or of a statement that returns some; committed. Waits for a database that is away."""
         deadline = time.monotonic() + PATIENCE
@@ -68,6 +77,7 @@ class World:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
+                self.bring_up()
             finally:
                 engine.dispose()
 

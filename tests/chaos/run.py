@@ -16,7 +16,6 @@ from rich.table import Table
 from tests.acceptance.conftest import ROOT, Installation, installed
 from tests.chaos.faults import ALONE, FAULTS, SKEW, World
 from tests.chaos.model import Relay
-from weavegen.services import fleet, postgres, processes, redis
 from weavegen.sim.process import Process
 
 BOOTSTRAPS = ROOT / "tests" / "bootstraps" / "chaos"
@@ -120,7 +119,7 @@ def torment(world: World, report: Report, seconds: float) -> None:
         began = time.monotonic()
         for name in inject(world, [fault.name for fault in together]):
             next(fault for fault in together if fault.name == name).lasted = time.monotonic() - began
-        bring_up(world, report)
+        world.bring_up()
         over = time.monotonic()
         if not all_go_on(world):
             names = " and ".join(fault.name for fault in together)
@@ -141,20 +140,11 @@ def inject(world: World, names: list[str]) -> Iterator[str]:
         yield names[number]
 
 
-def bring_up(world: World, report: Report) -> None:
-    """Start again what was killed, as whatever watches over a host's processes would."""
-    config = world.installation.config
-    if all(processes.find(config, name) for name in (postgres.NAME, redis.NAME, fleet.BEAT, *fleet.WORKERS)):
-        return
-    done = world.installation.cli("up")
-    if done.returncode != 0:
-        report.broken.append(f"`weavegen up` failed: {done.stderr.strip()}")
-
-
 def all_go_on(world: World) -> bool:
     """Wait until every trace that still runs has had a step done."""
     before, deadline = steps_done(world), time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
+        world.bring_up()  # what was hurt may die later
         now = steps_done(world)
         if all(now[trace] > before.get(trace, 0) for trace in now):
             return True
