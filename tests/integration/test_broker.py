@@ -36,6 +36,14 @@ def test_a_message_can_be_acknowledged_after_its_connection_is_gone(connection: 
     channel.basic_ack(channel.tag)
 
 
+def test_a_connection_that_is_gone_is_a_connection_error(connection: Connection) -> None:
+    channel = received(connection)
+    connection.close()
+    channel._disconnect_pools()
+    with pytest.raises(connection.connection_errors):
+        channel._create_client()
+
+
 def test_acknowledgements_share_a_client_until_redis_is_another_one(connection: Connection) -> None:
     channel = received(connection)
     first = channel._create_client()
