@@ -61,7 +61,6 @@ CHECKS = (
             when (t.finished_at is null) <> (t.status = 'running') then 'its end is '
               || case when t.finished_at is null then 'missing' else 'set' end
             when t.status <> 'cancelled' and t.started_at is null then 'it never started'
-            when t.finished_at < t.started_at then 'it ended before it started'
             when t.status = 'ended' and t.ended_because is null then 'does not say why'
             when t.status = 'failed' and (t.failure is null or t.failure_kind is null) then 'does not say why'
             when t.status <> 'ended' and t.ended_because is not null then 'says why it ended'
@@ -75,9 +74,9 @@ CHECKS = (
             or exists (select from blocks b where b.trace_id = t.id)
           when 'running' then t.started_at is null or t.finished_at is not null or t.failure is not null
             or t.ended_because is not null
-          when 'ended' then t.started_at is null or t.finished_at is null or t.finished_at < t.started_at
+          when 'ended' then t.started_at is null or t.finished_at is null
             or t.ended_because is null or t.failure is not null or t.failure_kind is not null
-          when 'failed' then t.started_at is null or t.finished_at is null or t.finished_at < t.started_at
+          when 'failed' then t.started_at is null or t.finished_at is null
             or t.failure is null or t.failure_kind is null or t.ended_because is not null
           else t.finished_at is null or t.ended_because is not null or t.failure is not null
         end
