@@ -499,7 +499,7 @@ def test_what_waits_is_damage_only_where_somebody_could_see_to_it(corpus: Corpus
             conn.execute(sa.text(statement.format(r=corpus.open)))
         host = look(corpus.config)
         assert host.paused
-        report = prove(conn, Scope(), 60, host)
+        report = prove(conn, Scope(), 3600, host)
         planting.rollback()
     assert report.damage == 0
     assert [one.found for one in report.outcomes if one.name == "leases"] == [1]
