@@ -8,11 +8,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from psycopg import sql
 
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.services import postgres, redis, schema
+from weavegen.store.session import make_engine
 
 TEMPLATE = "weavegen_template"
 SETTINGS = (
@@ -86,6 +88,14 @@ def database(config: Config, template: str) -> Iterator[str]:
     yield postgres.embedded_url(config, name)
     with administration(config) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[sa.Engine]:
+    """It, as the store speaks to it."""
+    engine = make_engine(database)
+    yield engine
+    engine.dispose()
 
 
 def administration(config: Config) -> psycopg.Connection[tuple[object, ...]]:

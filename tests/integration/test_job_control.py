@@ -1,33 +1,19 @@
 """Steering jobs, against a real PostgreSQL: pause, drain, retune, retry; and what a newer version wrote."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from rich.console import Console, RenderableType
 
-from tests.integration.worker import Worker, enqueue
+from tests.integration.worker import Worker, enqueue, scalar
 from weavegen import display
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import JournalMismatch, UsageError
 from weavegen.steps import Execute
 from weavegen.store import environments, jobs, reports, steps, traces
 from weavegen.store.models import JobState, StepStatus, TraceStatus
-from weavegen.store.session import make_engine
 from weavegen.store.steps import Claimed, Message
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[sa.Engine]:
-    engine = make_engine(database)
-    yield engine
-    engine.dispose()
-
-
-def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
-    with db.connect() as conn:
-        return conn.execute(sa.text(query), parameters).scalar_one()
 
 
 def do(db: sa.Engine, query: str, **parameters: Any) -> None:

@@ -18,17 +18,9 @@ from weavegen.discord import Discord
 from weavegen.errors import UsageError
 from weavegen.store import jobs, messages
 from weavegen.store.jobs import Order
-from weavegen.store.session import make_engine
 
 LOBBY = "lobby"
 DISCORD = "123456789012345678"
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[sa.Engine]:
-    engine = make_engine(database)
-    yield engine
-    engine.dispose()
 
 
 class Trace:

@@ -3,7 +3,6 @@
 import itertools
 import random
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from tests.integration.worker import Worker, enqueue
+from tests.integration.worker import Worker, enqueue, scalar
 from tests.unit.world import GOOD, World
 from weavegen.blocks import SUCCESSORS, BlockType
 from weavegen.errors import StepLost, UsageError
@@ -33,19 +32,6 @@ from weavegen.steps import (
 )
 from weavegen.store import blocks, reports, steps, traces
 from weavegen.store.models import Base, StepStatus
-from weavegen.store.session import make_engine
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[sa.Engine]:
-    engine = make_engine(database)
-    yield engine
-    engine.dispose()
-
-
-def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
-    with db.connect() as conn:
-        return conn.execute(sa.text(query), parameters).scalar_one()
 
 
 def test_migration_and_models_agree(db: sa.Engine) -> None:

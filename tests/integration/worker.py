@@ -28,6 +28,12 @@ def enqueue(db: sa.Engine, n: int = 1, seed: int = 1, **settings: Any) -> int:
         )
 
 
+def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
+    """The only value that a query gives."""
+    with db.connect() as conn:
+        return conn.execute(sa.text(query), parameters).scalar_one()
+
+
 class Worker:
     """Runs steps as the tasks do, with the answers of the unit tests' world."""
 

@@ -1,6 +1,5 @@
 """WEAVE section 9, fact by fact: a tick's reward, what goes to which block, preferences, grounded labels."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from weavegen.blocks import Block, BlockType
 from weavegen.environment.client import Environment
 from weavegen.settings import Settings
 from weavegen.steps import Append, Evaluated, Executed
-from weavegen.store.session import make_engine
 
 TRUE = Evaluated(title="Is it?", scope="task", value=True)
 FALSE = Evaluated(title="Is it?", scope="tick", value=False)
@@ -177,13 +175,6 @@ def test_whether_a_block_ran_is_a_grounded_label(fails: bool) -> None:
 
 
 # ----------------------------------------------------- what the abilities are trained from, in Postgres
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[sa.Engine]:
-    engine = make_engine(database)
-    yield engine
-    engine.dispose()
 
 
 ABILITIES = {

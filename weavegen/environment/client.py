@@ -35,7 +35,7 @@ from weavegen.environment.conversation import (
 )
 from weavegen.environment.sandbox import Box, Handle, Limits, Sandbox, groups, provider
 from weavegen.environment.sandbox.children import tail
-from weavegen.environment.sandbox.watch import State, too_much_memory, watching
+from weavegen.environment.sandbox.watch import State, note_memory, watching
 from weavegen.errors import EnvironmentFailure
 from weavegen.services.folders import private
 from weavegen.steps import Execute, Executed, Op
@@ -209,8 +209,8 @@ class Environment:
         alive = self.handle.alive()
         what = "died" if error.cut or not alive else "was killed"
         why = self.socket_path.with_suffix(".why")
-        if what == "died" and groups.killed_for_memory(self.handle.groups) and not why.exists():
-            why.write_text(too_much_memory(self.limits))
+        if what == "died":
+            note_memory(why, self.handle, self.limits)
         self.stop()
         if why.exists():
             return EnvironmentFailure(f"the environment process was killed: {why.read_text()}")
@@ -282,12 +282,10 @@ def shown() -> dict[str, Path]:
 def epitaph(config: Config, trace_id: int) -> str | None:
     """Why the trace's last environment was killed, where a limit was the reason."""
     path = socket_path(config, trace_id)
-    with contextlib.suppress(OSError):
-        return path.with_suffix(".why").read_text()
-    state = State.read(path.with_suffix(".json"))
-    if state is not None and groups.killed_for_memory(state.handle.groups):
-        return too_much_memory(state.limits)
-    return None
+    why = path.with_suffix(".why")
+    if state := State.read(path.with_suffix(".json")):
+        note_memory(why, state.handle, state.limits)
+    return why.read_text() if why.exists() else None
 
 
 @contextlib.contextmanager

@@ -252,24 +252,21 @@ def workers(conn: sa.Connection) -> Sequence[str]:
 
 def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
     """These worker processes are gone, or all are: the sweeper sends at once what they held. Returns how many."""
-    those = [STEPS.c.status == StepStatus.RUNNING, STEPS.c.kind != "work"]
-    if workers is not None:
-        those.append(STEPS.c.worker.in_(workers))
-    given = conn.execute(
-        sa.update(STEPS)
-        .where(*those)
-        .values(status=StepStatus.READY, lease_until=None, send_after=sa.func.clock_timestamp())
-    )
-    return given.rowcount
+    return _give_back(conn, STEPS.c.kind != "work", sa.true() if workers is None else STEPS.c.worker.in_(workers))
 
 
 def give_back_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> None:
     """The same for steps given as (id, claims)."""
-    conn.execute(
+    _give_back(conn, sa.tuple_(STEPS.c.id, STEPS.c.claims).in_(held))
+
+
+def _give_back(conn: sa.Connection, *those: sa.ColumnElement[bool]) -> int:
+    given = conn.execute(
         sa.update(STEPS)
-        .where(sa.tuple_(STEPS.c.id, STEPS.c.claims).in_(held), STEPS.c.status == StepStatus.RUNNING)
+        .where(STEPS.c.status == StepStatus.RUNNING, *those)
         .values(status=StepStatus.READY, lease_until=None, send_after=sa.func.clock_timestamp())
     )
+    return given.rowcount
 
 
 def leave_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) -> None:

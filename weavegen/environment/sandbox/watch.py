@@ -139,11 +139,15 @@ def too_much_memory(limits: Limits) -> str:
     return f"it used more than {limits.memory / 2**20:,.0f} MiB of memory, files included"
 
 
+def note_memory(why: Path, handle: Handle, limits: Limits) -> None:
+    """Of a box that has ended: write down that the kernel did it for want of memory, where no reason is known."""
+    if not why.exists() and groups.killed_for_memory(handle.groups):
+        why.write_text(too_much_memory(limits))
+
+
 def note_death(path: Path, state: State) -> None:
-    """Of a box that has ended: write down whether the kernel did it for want of memory; remove its groups."""
-    why = path.with_suffix(".why")
-    if groups.killed_for_memory(state.handle.groups) and not why.exists():
-        why.write_text(too_much_memory(state.limits))
+    """Of a box that has ended: write down why, if that is known; remove its groups."""
+    note_memory(path.with_suffix(".why"), state.handle, state.limits)
     groups.remove(state.handle.groups, wait=0.0)
 
 
