@@ -6,6 +6,7 @@ from sqlalchemy.pool import NullPool
 
 from weavegen import config
 from weavegen.services import postgres
+from weavegen.store import views
 from weavegen.store.models import Base
 
 LOCK_TIMEOUT = "5s"
@@ -27,7 +28,15 @@ def migrate(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
         connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
+        if not at_head():
+            views.drop(connection)
         context.run_migrations()
+        if at_head():
+            views.install(connection)
+
+
+def at_head() -> bool:
+    return context.get_context().get_current_revision() == context.get_head_revision()
 
 
 if context.is_offline_mode():

@@ -185,7 +185,7 @@ def restore(file: File, json: Json = False) -> None:
     Example: WEAVEGEN_HOME=/new/home weavegen restore corpus.dump
     """
     from weavegen.services import postgres, schema
-    from weavegen.store import steps
+    from weavegen.store import steps, views
     from weavegen.store.session import make_engine
 
     if not file.is_file():
@@ -207,6 +207,7 @@ def restore(file: File, json: Json = False) -> None:
                     f"there are {found} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
                     "without any"
                 )
+            views.drop(conn)
             Base.metadata.drop_all(conn)
             conn.execute(sa.text("drop table alembic_version"))
         client(

@@ -1,0 +1,74 @@
+"""How tables are declared: what all of them share."""
+
+import datetime
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.orm import DeclarativeBase, mapped_column
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Numbers(sa.types.TypeDecorator[list[Any]]):
+    """A PostgreSQL array of numbers, sent as text: psycopg would look at each of thousands of token ids."""
+
+    impl = ARRAY
+    cache_ok = True
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[list[Any] | None], str | None]:
+        def process(value: list[Any] | None) -> str | None:
+            return None if value is None else f"{{{msgspec.json.encode(value)[1:-1].decode()}}}"
+
+        return process
+
+
+class Base(DeclarativeBase):
+    metadata = sa.MetaData(naming_convention=NAMING)
+    type_annotation_map = {
+        str: sa.Text,
+        int: sa.BigInteger,
+        float: sa.Double,
+        datetime.datetime: sa.DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+    }
+
+
+def table(model: type[Base]) -> sa.Table:
+    """The table of a model, for statements that need no objects."""
+    assert isinstance(model.__table__, sa.Table)
+    return model.__table__
+
+
+def column(comment: str, **kw: Any) -> Any:
+    return mapped_column(comment=comment, **kw)
+
+
+def key(comment: str = "Identity.") -> Any:
+    return mapped_column(sa.BigInteger, sa.Identity(), primary_key=True, comment=comment)
+
+
+def reference(target: str, comment: str, **kw: Any) -> Any:
+    return mapped_column(sa.BigInteger, sa.ForeignKey(target, ondelete="CASCADE"), comment=comment, **kw)
+
+
+def one_of(name: str, column: str, values: type[enum.StrEnum]) -> sa.CheckConstraint:
+    return sa.CheckConstraint(f"{column} in ({', '.join(repr(str(value)) for value in values)})", name=name)
+
+
+def json(comment: str, **kw: Any) -> Any:
+    """A JSON column in which Python's None is SQL's null: a null is not a JSON null."""
+    return mapped_column(JSONB(none_as_null=True), comment=comment, **kw)
+
+
+def now(comment: str) -> Any:
+    return mapped_column(comment=comment, server_default=sa.func.now())
