@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from kombu import Connection
 from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.exc import OperationalError
 
 from weavegen import config as configuration
 from weavegen.config import Config
@@ -124,6 +125,47 @@ def test_a_stale_lock_file_of_postgres_does_not_stop_it(own: Config) -> None:
     lock.write_text("\n".join([str(os.getpid()), *lines[1:]]))
     assert postgres.start(own) is True
     assert query(own, "SELECT 1") == 1
+
+
+def test_a_killed_postgres_that_nobody_waits_for_does_not_stop_the_next(own: Config) -> None:
+    # It never waits for its children.
+    code = START.format("postgres").replace("sys.exit(", "print(") + "sys.stdout.flush()\ninput()"
+    environ = os.environ | {"WEAVEGEN_HOME": str(own.home)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdin=-1, stdout=-1, text=True) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "False\n"
+        server = psutil.Process(processes.registered(own)["postgres"].pid)
+        server.kill()
+        until(lambda: server.status() == psutil.STATUS_ZOMBIE)
+        assert postgres.start(own) is True
+        assert server.status() == psutil.STATUS_ZOMBIE
+        assert query(own, "SELECT 1") == 1
+        starter.kill()
+
+
+def test_a_query_that_outlived_its_postgres_does_not_stop_the_next(own: Config) -> None:
+    postgres.start(own)
+    server = psutil.Process(processes.registered(own)["postgres"].pid)
+    busy = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i FROM n) SELECT count(*) FROM n"  # never ends
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(query, own, busy)
+        until(lambda: query(own, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'WITH%'") == 1)
+        backends = server.children()
+        server.kill()
+        until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+        time.sleep(0.5)  # those that are idle notice it
+        assert [backend for backend in backends if backend.is_running()] != []
+        assert postgres.start(own) is True
+        with pytest.raises(OperationalError):
+            asked.result()
+    assert query(own, "SELECT 1") == 1
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_postgres_is_found_though_the_register_is_lost(own: Config) -> None:

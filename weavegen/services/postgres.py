@@ -156,13 +156,18 @@ def start(config: Config) -> bool:
     folders.prepare(config)
     with folders.locked(config.home / "postgres.lock"):
         service = find(config)
-        if service is None:
-            _start(config, temporary=False)
-            return True
-        if service.temporary:
-            processes.record(config, msgspec.structs.replace(service, temporary=False))
-        processes.wait_until(service, lambda: _answers(config), START_TIMEOUT)
-        return False
+        if service is not None:
+            if service.temporary:
+                processes.record(config, msgspec.structs.replace(service, temporary=False))
+            try:
+                processes.wait_until(service, lambda: _answers(config), START_TIMEOUT)
+                return False
+            except UsageError:
+                if processes.alive(service):
+                    raise
+                # It was killed a moment ago, and had not yet ended as we looked.
+        _start(config, temporary=False)
+        return True
 
 
 def stop(config: Config) -> bool:
@@ -233,7 +238,8 @@ def _start(config: Config, *, temporary: bool) -> None:
     account = _account()
     _make_cluster(config, account)
     _configure(config, account)
-    _drop_stale_lock(config)
+    _end_orphans(config)
+    _drop_stale_locks(config)
     processes.start(
         *(config, NAME, _command(config)),
         url=embedded_url(config, DATABASE),
@@ -350,23 +356,53 @@ def _configure(config: Config, account: Account | None) -> None:
 
 def _postmaster(config: Config) -> int | None:
     """The pid of a live server on our data, by PostgreSQL's own lock file."""
-    try:
-        pid = int((data(config) / "postmaster.pid").read_text().split("\n", 1)[0])
-        process = psutil.Process(pid)
-        # The file outlives a crash, and its pid may long be another program's: where does that one work?
-        ours = process.name() == "postgres" and Path(process.cwd()) == data(config).resolve()
-    except (OSError, ValueError, psutil.Error):
-        return None
-    return pid if ours and process.status() != psutil.STATUS_ZOMBIE else None
+    # The file outlives a crash, and its pid may long be another program's.
+    process = _holder(_locks(config)[0])
+    return process.pid if process is not None and _on_our_data(config, process) else None
 
 
-def _drop_stale_lock(config: Config) -> None:
-    """Removes a lock file whose pid is now another program's, over which PostgreSQL would not start."""
-    path = data(config) / "postmaster.pid"
+def _locks(config: Config) -> tuple[Path, Path]:
+    """The server's lock files, each with its pid in the first line: of the data, and of the socket."""
+    return data(config) / "postmaster.pid", sockets(config) / ".s.PGSQL.5432.lock"
+
+
+def _holder(lock: Path) -> psutil.Process | None:
+    """The process that a lock file names, if there is one, dead or alive."""
     with contextlib.suppress(OSError, ValueError, psutil.NoSuchProcess):
-        # A pid that is free, or another PostgreSQL's, is left for the server itself to judge.
-        if psutil.Process(int(path.read_text().split("\n", 1)[0])).name() != "postgres":
-            path.unlink()
+        return psutil.Process(int(lock.read_text().split("\n", 1)[0]))
+    return None
+
+
+def _on_our_data(config: Config, process: psutil.Process) -> bool:
+    """Whether it is a live process of a server on our data, by the folder that it works in."""
+    try:
+        ours = process.name() == "postgres" and Path(process.cwd()) == data(config).resolve()
+        return ours and process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, psutil.Error):
+        return False
+
+
+def _end_orphans(config: Config) -> None:
+    """Ends what a killed server has left behind: a query under way outlives it, and no other starts beside it."""
+    orphans = [process for process in psutil.process_iter() if _on_our_data(config, process)]
+    for process in orphans:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    processes.wait(orphans, STOP_TIMEOUT)
+
+
+def _drop_stale_locks(config: Config) -> None:
+    """Removes lock files over which PostgreSQL would not start: their pid is a corpse's, or another program's.
+
+    A killed server stays a zombie where the container's first process waits for nobody. What else keeps two
+    servers from one folder, their shared memory, does not depend on these files.
+    """
+    for lock in _locks(config):
+        process = _holder(lock)
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            # Another PostgreSQL's pid is left for the server itself to judge.
+            if process and (process.name() != "postgres" or process.status() == psutil.STATUS_ZOMBIE):
+                lock.unlink()
 
 
 def _connect(config: Config) -> psycopg.Connection[tuple[object, ...]]:

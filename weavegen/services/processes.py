@@ -195,13 +195,13 @@ def stop(
     for parent in parents.values():
         with contextlib.suppress(psutil.NoSuchProcess):
             parent.send_signal(ask)
-    deaf = _wait(parents.values(), grace)
+    deaf = wait(parents.values(), grace)
     # Born since the first look; a process that has ended takes no signal, even if its pid has a new owner.
     families += [process for parent in deaf for process in _family(parent)]
     for process in families:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    _wait(families, GRACE)
+    wait(families, GRACE)
     for service in services:
         forget(config, service)
     for name in parents:
@@ -216,7 +216,7 @@ def _family(parent: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def _wait(running: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
+def wait(running: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
     """Waits for their end. Returns those that still run."""
     running = list(running)
     deadline = time.monotonic() + timeout
