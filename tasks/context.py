@@ -42,7 +42,7 @@ class Read:
     cut: dict[str, Any] | None
     """What was left out for want of room; None: nothing."""
     asking: Tokens | None
-    """The part that no block holds: what was retrieved, the instruction, the header."""
+    """The part that no block holds: what was retrieved, the instruction, the header, the body's fixed prefix."""
     unstored: dict[int, Piece] = field(default_factory=dict)
     """Its blocks whose tokens this process has not stored yet, by index."""
 
@@ -114,12 +114,13 @@ class Context:
             tokens = {"model_length": length, "room": room, "tokens": sum(sizes) + asking.count}
             lost = context.left_out(indexes, sizes, amounts)
             cut = {**tokens, **lost, "retrieved_left_out": len(recalled) - used}
+        own = joined([asking, client.piece(prompt.prefix)] if prompt.prefix else [asking])
         in_it = [index for index, amount in zip(indexes, amounts, strict=True) if amount and index >= PINNED]
         return Read(
             prompt=joined([*(part.first(n) for part, n in zip(parts, amounts, strict=True)), asking]),
             first_block=min(in_it, default=end),
             cut=cut,
-            asking=asking if isinstance(asking, Tokens) else None,
+            asking=own if isinstance(own, Tokens) else None,
             unstored={index: kept[index] for index in indexes if not kept[index].stored},
         )
 

@@ -831,7 +831,7 @@ def upgrade() -> None:
             "token_ids",
             postgresql.ARRAY(sa.Integer()),
             nullable=True,
-            comment="Ids of what no block holds: retrieved blocks, instruction, header; by setting.",
+            comment="Ids of what no block holds: what was retrieved and asked, header, the body's fixed beginning; by setting.",
         ),
         sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_prompts_step_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_prompts_trace_id"), ondelete="CASCADE"),

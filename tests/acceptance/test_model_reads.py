@@ -16,7 +16,7 @@ def play(installation: Installation, *options: str) -> int:
 
 
 def prompts(installation: Installation, job: int) -> list[Any]:
-    """(kind, label, first block, block to write, tokens, cut, own ids, ids of the blocks, their texts) of each."""
+    """(kind, label, first block, block to write, tokens, cut, own ids, ids of the blocks, their texts, prefix)."""
     return installation.sql(
         """
         select s.kind, s.label, p.first_block, (s.request->'prompt'->'window'->>1)::int, p.tokens, p.cut,
@@ -24,7 +24,8 @@ def prompts(installation: Installation, job: int) -> list[Any]:
           array(select k.token_ids::text from block_tokens k where k.trace_id = p.trace_id and (index < 2
             or index between p.first_block and (s.request->'prompt'->'window'->>1)::int - 1) order by index),
           array(select b.rendered from blocks b where b.trace_id = p.trace_id and (index < 2
-            or index between p.first_block and (s.request->'prompt'->'window'->>1)::int - 1) order by index)
+            or index between p.first_block and (s.request->'prompt'->'window'->>1)::int - 1) order by index),
+          coalesce(s.request->'prompt'->>'prefix', '')
         from prompts p join steps s on s.id = p.step_id join traces t on t.id = p.trace_id
         where t.job_id = :job order by s.id
         """,
@@ -39,12 +40,15 @@ def numbers(array: str) -> list[int]:
 def test_every_prompt_can_be_put_together_again(installation: Installation) -> None:
     rows = prompts(installation, play(installation))
     assert {row[0] for row in rows} == {"sample", "score"}
-    for _, label, _, _, tokens, cut, own, blocks, texts in rows:
+    assert {row[9] for row in rows} > {"", "def action_"}
+    for _, label, _, _, tokens, cut, own, blocks, texts, prefix in rows:
         assert cut is None
         ids = [number for block in blocks for number in numbers(block)]
-        assert tokens == len(ids) + len(own)
+        asked = len(own) - len(tokenizer.encode(prefix))
+        assert tokenizer.decode(own[asked:]) == prefix
+        assert tokens == len(ids) + asked
         assert tokenizer.decode(ids) == "<s> [INST] " + "".join(texts)
-        asking = tokenizer.decode(own)
+        asking = tokenizer.decode(own[:asked])
         type = label.split()[4]
         assert "[/INST]\n" in asking
         assert f"#startblock type: {type}" in asking
@@ -85,7 +89,7 @@ def test_a_context_too_long_for_the_model_is_cut_and_that_is_recorded(installati
     rows = prompts(installation, play(installation, "--set", f"context={room}"))
     cuts = [row for row in rows if row[5] is not None]
     assert cuts
-    for _, _, first, end, tokens, cut, _, _, _ in rows:
+    for _, _, first, end, tokens, cut, *_ in rows:
         assert tokens + 768 <= room
         if cut is not None:
             assert cut["model_length"] == room
