@@ -26,7 +26,8 @@ class ModelRead(Base):
         "What was left out as the model's length had no room; null: nothing."
     )
     token_ids: Mapped[list[int] | None] = column(
-        "Ids of what no block holds: what was retrieved and asked, header, the body's fixed beginning; by setting.",
+        "Ids of what no block holds: what was retrieved and asked, header, the body's fixed beginning; "
+        "by setting.",
         type_=Numbers(sa.Integer),
     )
 
