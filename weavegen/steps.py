@@ -96,7 +96,7 @@ class Score(Value, frozen=True, kw_only=True, tag="score", tag_field="kind"):
 
 
 class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind"):
-    """BM25 over what the trace has left behind, and the examples. Result: `list[Hit]`, best first."""
+    """BM25 over what the trace has left behind and the examples. Result: `list[Hit]`, best first."""
 
     query: str
     """In the syntax of query.py."""
@@ -108,7 +108,9 @@ class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind
     limit: int
     """Of the hits, those that are given back."""
     memory: float | None = None
-    """Raw score from which on blocks of the job's other traces are looked through, too; None: never."""
+    """Raw score from which on blocks of other traces are looked through, too; None: never."""
+    memory_scope: Literal["job", "all"] = "job"
+    """Other traces of its job, or of all jobs."""
 
 
 Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate"]

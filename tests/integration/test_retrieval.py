@@ -12,6 +12,7 @@ from weavegen import retrieval
 from weavegen.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.query import parse, words
+from weavegen.retrieval import trace_index
 from weavegen.steps import Execute, Hit, Retrieve
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
@@ -64,28 +65,6 @@ def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: sa.Connec
     assert types(conn, search(conn, "lantern -dragon")) == ["action"]  # observations are not recalled
     assert search(conn, "lantern", before=2) == []
     assert search(conn, "zeppelin") == []
-
-
-def test_good_blocks_of_the_jobs_other_traces_are_found_if_the_job_wants_that(conn: sa.Connection) -> None:
-    def found(memory: float | None) -> list[int]:
-        step = Retrieve(query="lantern light", before=99, considered=25, least_score=1.0, limit=3, memory=memory)
-        ids = [hit.id for hit in retrieval.search(conn, 1, step)]
-        return list(
-            conn.execute(sa.text("select trace_id from blocks where id = any(:ids)"), {"ids": ids}).scalars()
-        )
-
-    conn.execute(sa.text("update blocks set score = 2.5 where trace_id = 2"))
-    assert set(found(None)) == {1}
-    assert sorted(set(found(2.5))) == [1, 2]
-    assert set(found(2.6)) == {1}
-    conn.execute(sa.text("update blocks set ran = false where trace_id = 2"))
-    assert set(found(2.5)) == {1}
-    conn.execute(
-        sa.text("insert into jobs (name, agent, seed, settings, version) values ('u', 'weave', 1, '{}', '0')")
-    )
-    conn.execute(sa.text("update blocks set ran = true where trace_id = 2"))
-    conn.execute(sa.text("update traces set job_id = (select max(id) from jobs) where id = 2"))
-    assert set(found(2.5)) == {1}
 
 
 def test_the_projects_examples_are_good_blocks_and_are_found(conn: sa.Connection) -> None:
@@ -204,8 +183,8 @@ QUERIES = [
 def test_what_is_indexed_scores_as_rank_bm25_scores_it(long: sa.Connection, query: str, before: int) -> None:
     unindexed = of_long(long, query, before)
     for cutoff in range(100, 1000, 60):
-        retrieval.seal(long, 2, cutoff)
-    assert long.execute(sa.text("select count(*) from segments")).scalar_one() == 720 // retrieval.SEGMENT
+        trace_index.seal(long, 2, cutoff)
+    assert long.execute(sa.text("select count(*) from segments")).scalar_one() == 720 // trace_index.SEGMENT
     found, expected = of_long(long, query, before), exhaustive(long, query, before)
     assert found == pytest.approx(unindexed)
     plain = "+" not in query
@@ -223,8 +202,8 @@ def test_what_a_query_could_see_is_indexed_when_it_is_kept(long: sa.Connection) 
     [message] = steps.insert_ready(long, 2, 1, 0, [(0, Execute(op="begin"))], None, 60)
     step = Retrieve(query="wordaa", before=600, considered=25, least_score=1.0, limit=3)
     retrieval.save(long, 2, message.step_id, step, [])
-    past = retrieval.sealed(long, 2, 600)
-    assert past.segments == 401 // retrieval.SEGMENT
+    past = trace_index.sealed(long, 2, 600)
+    assert past.segments == 401 // trace_index.SEGMENT
     assert past.end <= 600
     seen = "select count(*) from blocks where trace_id = 2 and index < :end and type <> 'observation'"
     assert long.execute(sa.text(seen), {"end": past.end}).scalar_one() == len(past.documents)
@@ -232,7 +211,7 @@ def test_what_a_query_could_see_is_indexed_when_it_is_kept(long: sa.Connection) 
 
 def test_words_of_any_length_are_indexed(long: sa.Connection) -> None:
     long.execute(sa.text("update blocks set body = repeat('x', 9000) where trace_id = 2 and index = 105"))
-    retrieval.seal(long, 2, 1000)
+    trace_index.seal(long, 2, 1000)
     [(_, id)] = of_long(long, "x" * 3000, 1000)
     assert long.execute(sa.text("select index from blocks where id = :id"), {"id": id}).scalar_one() == 105
 
@@ -240,16 +219,16 @@ def test_words_of_any_length_are_indexed(long: sa.Connection) -> None:
 def test_a_query_excludes_and_restricts_what_is_indexed(long: sa.Connection) -> None:
     queries = ["wordaa -wordab", "+wordac +wordad wordaa", "type:'error' wordaa", "type:'expectation' note wordaa"]
     before = [of_long(long, query, 1000) for query in queries]
-    retrieval.seal(long, 2, 1000)
+    trace_index.seal(long, 2, 1000)
     for query, found in zip(queries, before, strict=True):
         assert of_long(long, query, 1000) == pytest.approx(found)
 
 
 def test_the_index_forgets_the_blocks_of_a_tick_that_starts_over(long: sa.Connection) -> None:
-    retrieval.seal(long, 2, 1000)
+    trace_index.seal(long, 2, 1000)
     blocks.drop_from(long, 2, 500)
     held = long.execute(sa.text('select count(*), max("end") from segments')).one()
-    assert 0 < held.count < 720 // retrieval.SEGMENT
+    assert 0 < held.count < 720 // trace_index.SEGMENT
     assert held.max <= 500
     assert long.execute(sa.text("select max(segment) + 1 from postings")).scalar_one() == held.count
     query = "always wordaa wordbb"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from weavegen.blocks import BlockType
 from weavegen.query import Query, parse, restricted, words
-from weavegen.retrieval import allowed, rank
+from weavegen.retrieval.trace_index import allowed, rank
 from weavegen.steps import Retrieve
 
 Row = namedtuple("Row", "id body example type", defaults=["action"])

@@ -12,7 +12,7 @@ from weavegen.context import LINE_STOP, compose, window
 from weavegen.enqueueing import BOOTSTRAPS
 from weavegen.query import Query, parse
 from weavegen.render import render_block
-from weavegen.retrieval import rank
+from weavegen.retrieval.trace_index import rank
 from weavegen.settings import Settings
 from weavegen.steps import Execute, Hit, Prompt, Retrieve, Sample
 from weavegen.store import examples, jobs

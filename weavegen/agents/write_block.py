@@ -164,6 +164,7 @@ def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]
         least_score=s.least_score,
         limit=s.recalled,
         memory=s.memory,
+        memory_scope=s.memory_scope,
     )
     draft = msgspec.structs.replace(draft, bm25_query=query)
     return draft, msgspec.structs.replace(prompt, header=header(t, draft), recalled=tuple(hits))

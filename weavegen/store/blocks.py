@@ -81,14 +81,18 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
 
 
 def recalled(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
-    """Type and text of what was retrieved, in the order of `hits`."""
+    """Type and text of what was retrieved, in the order of `hits`.
+
+    Other traces' blocks that have been dropped since, because their tick was started over, are left out.
+    """
     if not hits:
         return []
     ids = [hit.id for hit in hits if not hit.example]
     query = sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.rendered).where(BLOCKS.c.id.in_(ids))
     found = {row.id: (BlockType(row.type), str(row.rendered)) for row in conn.execute(query)}
     seeded = examples.texts(conn, [hit.id for hit in hits if hit.example])
-    return [seeded[hit.id] if hit.example else found[hit.id] for hit in hits]
+    texts = (seeded.get(hit.id) if hit.example else found.get(hit.id) for hit in hits)
+    return [text for text in texts if text is not None]
 
 
 def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) -> Sequence[Any]:
@@ -102,9 +106,10 @@ def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) ->
 
 
 def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:
-    """Remove the blocks of a tick that starts over, and every segment of retrieval's index that holds one of them.
+    """Remove the blocks of a tick that starts over, and every segment of the trace's index that holds one of them.
 
-    Returns what is left: bytes, and blocks made of candidates.
+    The corpus index keeps them, but looks up which of its blocks there are before it answers. Returns what is
+    left: bytes, and blocks made of candidates.
     """
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
     dropped = (

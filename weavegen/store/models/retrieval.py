@@ -60,7 +60,9 @@ class RetrievalHit(Base):
 
 class Segment(Base):
     __tablename__ = "segments"
-    __table_args__ = {"comment": "The index of what traces left behind, in parts of equal size; see retrieval.py."}
+    __table_args__ = {
+        "comment": "The index of what traces left behind, in parts of equal size; see retrieval/trace_index.py."
+    }
 
     trace_id: Mapped[int] = reference("traces.id", "Its trace.", primary_key=True)
     number: Mapped[int] = column("Position in the trace's index, from 0.", primary_key=True, autoincrement=False)
@@ -78,3 +80,66 @@ class Posting(Base):
     segment: Mapped[int] = column("Number of its segment.", primary_key=True, autoincrement=False)
     documents: Mapped[int] = column("Indexed blocks of the trace with the word, up to the segment's end.")
     blocks: Mapped[bytes] = column("Positions in the index and times, in pairs.")
+
+
+class CorpusQueue(Base):
+    __tablename__ = "corpus_queue"
+    __table_args__ = {"comment": "Blocks that can be recalled and are in no segment of the corpus index yet."}
+
+    block_id: Mapped[int] = reference("blocks.id", "The block.", primary_key=True)
+
+
+class CorpusSegment(Base):
+    __tablename__ = "corpus_segments"
+    __table_args__ = (
+        sa.Index("ix_corpus_segments_live", "level", "id", postgresql_where=sa.text("retired_at is null")),
+        {"comment": "The index of all traces' blocks in parts that never change; see retrieval/corpus_index.py."},
+    )
+
+    id: Mapped[int] = key()
+    level: Mapped[int] = column("0: made of the queue; each level higher holds eight of the one below.")
+    documents: Mapped[int] = column("Blocks in it.")
+    words: Mapped[int] = column("Words that these have, all together.")
+    created_at: Mapped[datetime.datetime] = now("When it was made.")
+    retired_at: Mapped[datetime.datetime | None] = column(
+        "When a larger one took its place; it is deleted once no query reads it any more."
+    )
+    # Arrays with a place for each block, little-endian.
+    ids: Mapped[bytes] = column("Ids of the blocks, int64 each.")
+    traces: Mapped[bytes] = column("Their traces, int64.")
+    jobs: Mapped[bytes] = column("Their jobs, int64.")
+    indexes: Mapped[bytes] = column("Their indexes in the trace, int32.")
+    lengths: Mapped[bytes] = column("Their lengths in words, uint32.")
+    types: Mapped[bytes] = column("Their types, uint8; see retrieval/documents.py.")
+    goods: Mapped[bytes] = column("Their raw scores, float64; NaN where none, or not legal Python, or it failed.")
+    recorded: Mapped[bytes] = column("When they were recorded, seconds since the epoch, float64.")
+
+
+class CorpusPosting(Base):
+    __tablename__ = "corpus_postings"
+    __table_args__ = {
+        "comment": "Where in a segment of the corpus index a word stands. There are many: so no foreign key."
+    }
+
+    segment: Mapped[int] = column("corpus_segments.id.", primary_key=True, autoincrement=False)
+    word: Mapped[str] = column("The word, in lower case.", primary_key=True)
+    documents: Mapped[int] = column("Blocks of the segment with the word.", type_=sa.Integer)
+    data: Mapped[bytes] = column("Which, and how often; see retrieval/postings.py.")
+
+
+class CorpusWord(Base):
+    __tablename__ = "corpus_words"
+    __table_args__ = {"comment": "The words of the corpus index."}
+
+    word: Mapped[str] = column("The word, in lower case.", primary_key=True)
+    documents: Mapped[int] = column("Indexed blocks with the word, those dropped since among them.")
+
+
+class CorpusStatistics(Base):
+    __tablename__ = "corpus_statistics"
+    __table_args__ = {"comment": "What BM25 asks about all words of the corpus index. One row."}
+
+    id: Mapped[int] = column("1.", primary_key=True, autoincrement=False)
+    documents: Mapped[int] = column("Indexed blocks, those dropped since among them.")
+    spread: Mapped[bytes] = column("How many words stand in so many blocks: pairs (blocks, words) of uint32.")
+    average_rarity: Mapped[float] = column("Inverse document frequency, the mean over all words.")

@@ -1,4 +1,4 @@
-"""BM25 over what a trace has left behind and the examples, with rank-bm25's formula (WEAVE section 7).
+"""BM25 over what one trace has left behind and the examples (WEAVE section 7).
 
 A trace may leave ten thousand blocks and more behind. Reading them all for every query would make each tick dearer
 than the one before, so they are indexed, in segments of `SEGMENT` blocks: a row of `postings` says for one word in
@@ -6,10 +6,10 @@ which blocks of one segment it stands. A query reads the rows of its own words, 
 segment yet: of less than one segment, and of the examples.
 
 Segments are made when a query is saved, under its trace's lock, of blocks that have left the window. So recording
-a block costs nothing more; and as segments depend on the trace's blocks alone, they can be made again at any time.
+a block costs nothing more; as segments depend on the trace's blocks alone, they can be made again at any time; and
+equal traces give equal scores, whatever else is being written (the corpus index can't say that of itself).
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -19,23 +19,16 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from weavegen.blocks import BlockType
-from weavegen.query import Query, parse, words
+from weavegen.query import Query
+from weavegen.retrieval import bm25
+from weavegen.retrieval.bm25 import K1, PICKED, Spread, counted
+from weavegen.retrieval.documents import RECALLABLE
 from weavegen.steps import Hit, Retrieve
 from weavegen.store import models as m
 
-BLOCKS, EXAMPLES, RETRIEVALS, HITS, TRACES, SEGMENTS, POSTINGS = map(
-    m.table, (m.Block, m.Example, m.Retrieval, m.RetrievalHit, m.Trace, m.Segment, m.Posting)
-)
-RECALLABLE = (BlockType.ORIENTATION, BlockType.ACTION, BlockType.EVALUATION, BlockType.DEBUG, BlockType.ERROR)
-"""Blocks worth recalling: what the model wrote, and what went wrong. Segments hold their places in this order."""
-REMEMBERED = 500
-"""Blocks of other traces that are looked through, those with the best scores."""
+BLOCKS, EXAMPLES, SEGMENTS, POSTINGS = map(m.table, (m.Block, m.Example, m.Segment, m.Posting))
 SEGMENT = 128
 """Blocks of a segment. With fewer, a common word has more rows to be read; with more, more text is read."""
-K1, B, EPSILON = 1.5, 0.75, 0.25
-"""BM25's numbers, as rank-bm25 has them: how soon a word that is repeated counts no more, how much a text's length
-counts, and what part of the average a word is worth that most texts have."""
 
 DOCUMENT = np.dtype([("id", "<i8"), ("length", "<u4"), ("type", "u1")])
 """A block in `segments.documents`: its id, its words, its type's place in RECALLABLE."""
@@ -70,7 +63,7 @@ class Sealed:
         """In how many blocks each word stands, of those that there are."""
         return {row.word: row.documents for row in self.rows(HOLDING, words)}
 
-    def spread(self) -> Counter[int]:
+    def spread(self) -> Spread:
         """How many words stand in so many blocks."""
         counted = [np.frombuffer(row.spread, PAIR).reshape(-1, 2).tolist() for row in self.rows(SPREAD)]
         return Counter({holding: number for pairs in counted for holding, number in pairs})
@@ -101,16 +94,12 @@ def sealed(conn: sa.Connection, trace_id: int, before: int) -> Sealed:
     return Sealed(conn, trace_id, row.segments, row.end, np.frombuffer(row.documents, DOCUMENT))
 
 
-def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
+def search(conn: sa.Connection, trace_id: int, query: Query, step: Retrieve) -> list[Hit]:
     """What a query finds, best first: `step.considered` hits at most, none below `step.least_score`."""
-    query = parse(step.query)
-    if query is None:
-        return []
     past = sealed(conn, trace_id, step.before)
     own = unsealed(trace_id, past.end, step.before).add_columns(sa.false().label("example"))
-    sources = [own] if step.memory is None else [own, others(trace_id, step.memory)]
     examples = sa.select(EXAMPLES.c.id, EXAMPLES.c.type, EXAMPLES.c.body, sa.true().label("example"))
-    return rank(conn.execute(sa.union_all(*sources, examples)).all(), query, step, past)
+    return rank(conn.execute(sa.union_all(own, examples)).all(), query, step, past)
 
 
 def unsealed(trace_id: int, first: int, before: int) -> sa.Select[Any]:
@@ -123,54 +112,32 @@ def unsealed(trace_id: int, first: int, before: int) -> sa.Select[Any]:
     )
 
 
-def others(trace_id: int, score: float) -> sa.Select[Any]:
-    """Blocks of the job's other traces with this raw score at least, but for those that failed."""
-    job = sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id).scalar_subquery()
-    traces = sa.select(TRACES.c.id).where(TRACES.c.job_id == job, TRACES.c.id != trace_id)
-    best = (
-        sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.body)
-        .where(
-            BLOCKS.c.trace_id.in_(traces),
-            BLOCKS.c.type.in_(RECALLABLE),
-            BLOCKS.c.score >= score,
-            BLOCKS.c.compiles,
-            BLOCKS.c.ran.is_not(False),
-        )
-        .order_by(BLOCKS.c.score.desc(), BLOCKS.c.id)
-        .limit(REMEMBERED)
-        .subquery()
-    )
-    return sa.select(best.c.id, best.c.type, best.c.body, sa.false().label("example"))
-
-
 def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None = None) -> list[Hit]:
     """Score rows (id, type, body, example) and what is indexed, and keep what the query allows.
 
     How rare a word is, is counted over all of them: a type restriction narrows what is found, not what is known.
     """
     past = past or Sealed()
-    read = [Counter(words(row.body) or [""]) for row in rows]
+    read = [counted(row.body) for row in rows]
     indexed, size = len(past.documents), len(past.documents) + len(rows)
     if not size:
         return []
     postings = past.postings({*query.words, *query.unwanted})
     times = {}  # how often each word of the query stands in each text; what is indexed comes first
     for word in {*query.words, *query.unwanted}:
-        times[word] = np.zeros(size)
+        times[word] = np.zeros(size, int)
         if word in postings:
             times[word][postings[word][:, 0]] = postings[word][:, 1]
         times[word][indexed:] = [found[word] for found in read]
 
-    lengths = np.concatenate([past.documents["length"], [found.total() for found in read]])
-    damping = K1 * (1 - B + B * lengths / (lengths.sum() / size))
-    worth = {word: rarity(int(np.count_nonzero(times[word])), size) for word in query.words}
-    if min(worth.values()) < 0:
-        floor = EPSILON * average_rarity(read, past, size)
-        worth = {word: value if value >= 0 else floor for word, value in worth.items()}
+    lengths = np.concatenate([past.documents["length"], [found.total() for found in read]]).astype(int)
+    average_length = int(lengths.sum()) / size
+    damping = bm25.damping(lengths.astype(float), average_length)
+    holding = {word: int(np.count_nonzero(times[word])) for word in query.words}
+    worth = bm25.worth(sorted(holding), holding, size, lambda: average_rarity(read, past, size))
     scores = np.zeros(size)
-    for word in query.words:
-        if times[word].any():
-            scores += worth[word] * (times[word] * (K1 + 1) / (times[word] + damping))
+    for word, asked in Counter(query.words).items():
+        scores += asked * worth[word] * (times[word] * (K1 + 1) / (times[word] + damping))
 
     fits = np.ones(indexed, bool)  # what `allowed` says of the texts that are read
     if query.type is not None:
@@ -181,15 +148,21 @@ def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None 
         fits &= np.any([times[word][:indexed] > 0 for word in query.wanted], axis=0)
     fits = np.concatenate(
         [fits, [allowed(query, row.type, set(found)) for row, found in zip(rows, read, strict=True)]]
-    )
-    fits = fits.astype(bool) & (scores >= step.least_score)
+    ).astype(bool)
 
     # Among equals the newest block first, and blocks before examples.
     ids = np.concatenate([past.documents["id"], [row.id for row in rows]]).astype(int)
     example = np.concatenate([np.zeros(indexed, bool), [row.example for row in rows]]).astype(bool)
-    best = np.lexsort((-ids[fits], example[fits], -scores[fits]))[: step.considered]
-    places = np.flatnonzero(fits)[best]
-    return [Hit(id=int(ids[n]), example=bool(example[n]), score=float(scores[n])) for n in places]
+    order = np.lexsort((-ids[fits], example[fits], -scores[fits]))
+    picked = np.flatnonzero(fits)[order[: max(PICKED, 2 * step.considered)]].tolist()
+    counts = [{word: int(times[word][n]) for word in worth} for n in picked]
+    exact = bm25.scored(query.words, counts, lengths[picked], average_length, worth).tolist()
+    hits = [
+        Hit(id=int(ids[n]), example=bool(example[n]), score=score)
+        for n, score in zip(picked, exact, strict=True)
+        if score >= step.least_score
+    ]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.example, -hit.id))[: step.considered]
 
 
 def allowed(query: Query, type: str, found: set[str]) -> bool:
@@ -199,20 +172,13 @@ def allowed(query: Query, type: str, found: set[str]) -> bool:
     return found.isdisjoint(query.unwanted) and (not query.wanted or not found.isdisjoint(query.wanted))
 
 
-def rarity(holding: int, size: int) -> float:
-    """Inverse document frequency of a word that stands in `holding` of `size` texts; below 0 if in most."""
-    return math.log(size - holding + 0.5) - math.log(holding + 0.5)
-
-
 def average_rarity(read: Sequence[Counter[str]], past: Sealed, size: int) -> float:
     """Over all words of the texts that were read and of what is indexed."""
     new = Counter(word for found in read for word in found)
-    spread = spread_with(past.spread(), past.holding(new), new)
-    # fsum does not depend on the order of its terms, so scores do not depend on how much is indexed.
-    return math.fsum(n * rarity(holding, size) for holding, n in spread.items()) / spread.total()
+    return bm25.average_rarity(spread_with(past.spread(), past.holding(new), new), size)
 
 
-def spread_with(spread: Counter[int], held: dict[str, int], new: Counter[str]) -> Counter[int]:
+def spread_with(spread: Spread, held: dict[str, int], new: Counter[str]) -> Spread:
     """How many words stand in so many texts, once the words of `new` stand in so many more than `held` says."""
     for word, texts in new.items():
         before = held.get(word, 0)
@@ -238,7 +204,7 @@ def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
         if (index := conn.execute(last).scalar_one_or_none()) is None:
             return
         rows = conn.execute(waiting.limit(SEGMENT)).all()
-        read = [Counter(words(row.body) or [""]) for row in rows]
+        read = [counted(row.body) for row in rows]
         found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for position, counts in enumerate(read, past.segments * SEGMENT):
             for word, times in counts.items():
@@ -267,24 +233,3 @@ def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
                 "blocks": [np.array(found[word], PAIR).tobytes() for word in listed],
             },
         )
-
-
-def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, found: Sequence[Hit]) -> None:
-    """Keep the query, what it could see and what it found; index what it could see. The trace must be locked."""
-    values = {"trace_id": trace_id, "step_id": step_id, "query": step.query, "before": step.before}
-    values["least_score"] = step.least_score
-    id = conn.execute(sa.insert(RETRIEVALS).values(values).returning(RETRIEVALS.c.id)).scalar_one()
-    rows = [
-        {
-            "retrieval_id": id,
-            "rank": rank,
-            "block_id": None if hit.example else hit.id,
-            "example_id": hit.id if hit.example else None,
-            "score": hit.score,
-            "used": rank <= step.limit,
-        }
-        for rank, hit in enumerate(found, 1)
-    ]
-    if rows:
-        conn.execute(sa.insert(HITS), rows)
-    seal(conn, trace_id, step.before)

@@ -1,0 +1,531 @@
+"""The index of the whole corpus against a real PostgreSQL: what is found in it, and how it is made meanwhile."""
+
+import datetime
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from rank_bm25 import BM25Okapi
+from typer.testing import CliRunner
+
+import tasks.index
+from weavegen import retrieval
+from weavegen.cli.app import app
+from weavegen.enqueueing import BOOTSTRAPS
+from weavegen.errors import UsageError
+from weavegen.query import parse, words
+from weavegen.retrieval import corpus_search, indexing
+from weavegen.retrieval.indexing import PAIR
+from weavegen.retrieval.lookup import lookup
+from weavegen.retrieval.scope import Memory, Scope
+from weavegen.steps import Execute, Retrieve
+from weavegen.store import blocks, examples, jobs, steps
+from weavegen.store.jobs import Order
+from weavegen.store.session import make_engine
+
+VOCABULARY = [f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
+TYPES = ["action", "orientation", "error", "observation", "evaluation"]
+DAY = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
+INSERT = sa.text(
+    "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
+    " compiles, ran, score, tags, created_at) values (:trace, :index, 1, 'main', :type, :body, :body, 0, 0,"
+    " :compiles, :ran, :score, '{}', :at)"
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of 8, 64 and 512 blocks, so that a thousand blocks go through all levels."""
+    monkeypatch.setattr(indexing, "SIZES", (8, 64, 512))
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[sa.Engine]:
+    """Two jobs with two traces each, without blocks."""
+    engine = make_engine(database)
+    with engine.begin() as conn:
+        for name in ("t", "u"):
+            orders = [Order("a.py", "x = 1")] * 2
+            jobs.enqueue(conn, orders, name=name, agent="weave", model=None, seed=1, settings={}, version="0")
+    yield engine
+    engine.dispose()
+
+
+def write(db: sa.Engine, first: int, end: int, step: int = 20) -> None:
+    """Blocks [first, end) of each of the four traces, `step` at a time; no word stands in half of them."""
+    dice = random.Random(first)
+    weights = [1 / (n + 12) for n in range(len(VOCABULARY))]
+    for start in range(first, end, step):
+        rows = []
+        for index in range(start, min(start + step, end)):
+            for trace in (1, 2, 3, 4):
+                body = " ".join(dice.choices(VOCABULARY, weights, k=dice.randrange(0, 40))) or "..."
+                rows.append(
+                    {
+                        "trace": trace,
+                        "index": index,
+                        "type": TYPES[index % 5],
+                        "body": body,
+                        "compiles": index % 7 > 0,
+                        "ran": [True, False, None][index % 3],
+                        "score": None if index % 11 == 0 else index % 10 - 5,
+                        "at": DAY + datetime.timedelta(hours=index),
+                    }
+                )
+        with db.begin() as conn:
+            conn.execute(INSERT, rows)
+
+
+def one(db: sa.Engine, body: str, trace: int = 1, index: int = 9000, **values: object) -> int:
+    """One more block. Returns its id."""
+    given = {"type": "action", "compiles": True, "ran": True, "score": 1.0, "at": DAY}
+    with db.begin() as conn:
+        conn.execute(INSERT, {"trace": trace, "index": index, "body": body, **given, **values})
+        newest = sa.text("select max(id) from blocks where trace_id = :trace and index = :index")
+        return int(conn.execute(newest, {"trace": trace, "index": index}).scalar_one())
+
+
+def index_all(db: sa.Engine) -> None:
+    while work(db):
+        pass
+
+
+def work(db: sa.Engine) -> bool:
+    with db.begin() as conn:
+        return indexing.work(conn)
+
+
+def found(
+    db: sa.Engine, query: str, scope: Scope | None = None, least: float = 0.01, most: int = 5000
+) -> dict[int, float]:
+    """Scores by block id, best first; those of examples by -id."""
+    parsed = parse(query)
+    assert parsed is not None
+    with db.connect() as conn:
+        hits = corpus_search.search(conn, parsed, scope or Scope(), least_score=least, most=most)
+    return {-hit.id if hit.example else hit.id: hit.score for hit in hits}
+
+
+def exhaustive(db: sa.Engine, query: str, where: str = "true") -> dict[int, float]:
+    """What rank-bm25 gives each block that a condition names, those without any of the words left out."""
+    parsed = parse(query)
+    assert parsed is not None
+    recallable = "type in ('orientation', 'action', 'evaluation', 'debug', 'error')"
+    with db.connect() as conn:
+        rows = conn.execute(
+            sa.text(
+                f"select b.id, body from blocks b join traces t on t.id = trace_id where {recallable} and {where}"
+            )
+        ).all()
+    scores = BM25Okapi([words(row.body) or [""] for row in rows]).get_scores(parsed.words)
+    return {row.id: score for row, score in zip(rows, scores, strict=True) if score >= 0.01}
+
+
+def segments(db: sa.Engine) -> Counter[int]:
+    """How many segments there are by level."""
+    with db.connect() as conn:
+        rows = conn.execute(sa.text("select level from corpus_segments where retired_at is null"))
+        return Counter(rows.scalars())
+
+
+def held(db: sa.Engine) -> list[int]:
+    """Ids of all blocks that the index has, in segments or in the queue."""
+    with db.connect() as conn:
+        rows = conn.execute(sa.text("select ids from corpus_segments where retired_at is null")).scalars()
+        ids = [id for data in rows for id in np.frombuffer(data, "<i8").tolist()]
+        return sorted([*ids, *conn.execute(sa.text("select block_id from corpus_queue")).scalars()])
+
+
+def recallable(db: sa.Engine) -> list[int]:
+    with db.connect() as conn:
+        query = sa.text("select id from blocks where type <> 'observation' order by id")
+        return list(conn.execute(query).scalars())
+
+
+QUERIES = ["wordaa wordbb wordhr", "+wordaz wordac +wordbq", "wordgg wordgg nosuchword", "wordae -wordaa wordad"]
+
+
+@pytest.mark.parametrize("query", QUERIES[:3])
+def test_every_block_scores_as_rank_bm25_scores_it(db: sa.Engine, query: str) -> None:
+    write(db, 0, 300)
+    expected = exhaustive(db, query)
+    parsed = parse(query)
+    assert parsed is not None
+    if parsed.wanted:
+        with_any = exhaustive(db, " ".join(parsed.wanted))
+        expected = {id: score for id, score in expected.items() if id in with_any}
+    assert found(db, query) == expected  # all of it in the queue
+    levels = []
+    while work(db):
+        levels.append(segments(db))
+        if len(levels) % 5 == 0:
+            assert found(db, query) == expected
+    assert segments(db) == Counter({2: 1, 1: 7})  # 960 blocks
+    assert found(db, query) == expected
+    assert held(db) == recallable(db)
+    best = sorted(expected, key=lambda id: (-expected[id], -id))
+    assert list(found(db, query, most=25)) == best[:25]
+
+
+def test_segments_are_merged_by_eight(db: sa.Engine) -> None:
+    for start in range(0, 200, 2):  # 8 blocks in each of which 4 in 5 can be recalled
+        write(db, start, start + 2)
+        work(db)
+    index_all(db)
+    assert recallable(db) == held(db)
+    assert segments(db) == Counter({2: 1, 1: 2})  # 640 = 512 + 2 * 64
+    with db.connect() as conn:
+        sizes = conn.execute(
+            sa.text("select level, documents, words, lengths from corpus_segments where retired_at is null")
+        ).all()
+    assert sorted(row.documents for row in sizes) == [64, 64, 512]
+    assert all(row.words == np.frombuffer(row.lengths, "<u4").sum() for row in sizes)
+    for query in QUERIES[:1]:
+        assert found(db, query) == exhaustive(db, query)
+
+
+def test_scopes_have_their_own_statistics(db: sa.Engine) -> None:
+    write(db, 0, 120)
+    index_all(db)
+    write(db, 120, 123)
+    query = "wordac wordbb wordcz"
+    assert found(db, query, Scope(job_id=2)) == exhaustive(db, query, "t.job_id = 2")
+    assert found(db, query, Scope(trace_id=3)) == exhaustive(db, query, "trace_id = 3")
+    assert found(db, query, Scope(trace_id=99)) == {}
+
+
+def test_a_word_that_most_texts_have_is_worth_what_rank_bm25_says(db: sa.Engine) -> None:
+    write(db, 0, 160)
+    with db.begin() as conn:
+        conn.execute(sa.text("update blocks set body = 'always ' || body where index % 4 > 0"))
+    query = "always wordbb"
+    expected = exhaustive(db, query)
+    assert found(db, query) == pytest.approx(expected, rel=1e-9)
+    index_all(db)
+    assert held(db) == recallable(db)
+    with db.begin() as conn:  # what waits in the queue is not in the mean of all words
+        conn.execute(sa.text("delete from blocks where id in (select block_id from corpus_queue)"))
+    assert found(db, query) == pytest.approx(exhaustive(db, query), rel=1e-9)
+    of_job = exhaustive(db, query, "t.job_id = 1")
+    near = found(db, query, Scope(job_id=1))
+    assert near.keys() == of_job.keys()
+    assert list(near)[:3] == sorted(of_job, key=lambda id: (-of_job[id], -id))[:3]
+
+
+def test_a_scope_that_waits_in_the_queue_has_the_mean_rarity_of_its_own_words(db: sa.Engine) -> None:
+    write(db, 0, 60)
+    index_all(db)
+    with db.begin() as conn:
+        jobs.enqueue(
+            conn, [Order("b.py", "")], name="v", agent="weave", model=None, seed=1, settings={}, version="0"
+        )
+    for index, word in enumerate(("wordaa", "wordab", "wordac")):
+        one(db, f"always {word}", trace=5, index=index)
+    query = "always wordab"
+    assert found(db, query, Scope(job_id=3)) == pytest.approx(exhaustive(db, query, "t.job_id = 3"), rel=1e-9)
+
+
+def test_filters_lose_no_hits(db: sa.Engine) -> None:
+    write(db, 0, 200)
+    index_all(db)
+    write(db, 200, 202)
+    everything = found(db, "wordaa wordab wordac")
+    with db.connect() as conn:
+        rows = {
+            row.id: row
+            for row in conn.execute(
+                sa.text(
+                    "select id, trace_id, index as place, type, body, score, compiles, ran, created_at from blocks"
+                )
+            )
+        }
+
+    def those(keep: Callable[[sa.Row[tuple[object, ...]]], bool], most: int = 5000) -> dict[int, float]:
+        return dict([(id, score) for id, score in everything.items() if keep(rows[id])][:most])
+
+    assert found(db, "wordaa type:'error' wordab wordac", most=10) == those(lambda row: row.type == "error", 10)
+    assert found(db, "wordaa wordab wordac -wordad -wordbb", most=10) == those(
+        lambda row: not {"wordad", "wordbb"} & set(row.body.split()), 10
+    )
+    assert found(db, "wordaa wordab wordac", least=2.0) == {id: s for id, s in everything.items() if s >= 2.0}
+    until = DAY + datetime.timedelta(hours=50)
+    assert found(db, "wordaa wordab wordac", Scope(until=until)) == those(lambda row: row.created_at < until)
+    memory = Memory(trace_id=1, before=60, score=2.0)
+    assert found(db, "wordaa wordab wordac", Scope(memory=memory)) == those(
+        lambda row: (
+            row.place < 60
+            if row.trace_id == 1
+            else row.score is not None and row.score >= 2.0 and row.compiles and row.ran is not False
+        )
+    )
+    assert {rows[id].trace_id for id in found(db, "wordaa", Scope(job_id=1, memory=memory))} == {1, 2}
+
+
+def test_examples_are_found_with_and_without_blocks(db: sa.Engine) -> None:
+    with db.begin() as conn:
+        examples.load(conn, examples.read(BOOTSTRAPS / "examples"))
+    write(db, 0, 20)
+    index_all(db)
+    query = "traceback KeyError header column wordaa"
+    assert min(found(db, query)) < 0 < max(found(db, query))
+    assert max(found(db, query, Scope(blocks=False))) < 0
+    assert min(found(db, query, Scope(examples=False))) > 0
+    assert (
+        found(db, "type:'observation-inference' view", Scope(blocks=False)).keys()
+        <= found(db, "view", Scope(blocks=False)).keys()
+    )
+
+
+def test_transactions_that_commit_out_of_order_lose_no_block(db: sa.Engine) -> None:
+    write(db, 0, 10)
+    index_all(db)
+    slow = db.connect()
+    transaction = slow.begin()
+    slow.execute(
+        INSERT,
+        {
+            "trace": 1,
+            "index": 500,
+            "type": "action",
+            "body": "zeppelin",
+            "compiles": True,
+            "ran": True,
+            "score": 1.0,
+            "at": DAY,
+        },
+    )
+    write(db, 20, 60)
+    index_all(db)
+    assert found(db, "zeppelin") == {}
+    transaction.commit()
+    slow.close()
+    assert len(found(db, "zeppelin")) == 1
+    write(db, 60, 80)
+    index_all(db)
+    assert len(found(db, "zeppelin")) == 1
+    assert held(db) == recallable(db)
+
+
+def test_a_dropped_block_is_no_hit(db: sa.Engine) -> None:
+    write(db, 0, 50)
+    sealed = one(db, "zeppelin sealed", index=50)
+    write(db, 51, 60)
+    index_all(db)
+    queued = one(db, "zeppelin queued", index=60)
+    kept = one(db, "zeppelin kept", trace=2, index=60)
+    assert found(db, "zeppelin").keys() == {sealed, queued, kept}
+    with db.begin() as conn:
+        blocks.drop_from(conn, 1, 50)
+    assert found(db, "zeppelin").keys() == {kept}
+    write(db, 100, 120)
+    index_all(db)
+    assert found(db, "zeppelin").keys() == {kept}
+    with db.begin() as conn:
+        indexing.rebuild(conn)
+    assert held(db) == recallable(db)
+    assert found(db, "zeppelin") == exhaustive(db, "zeppelin")
+
+
+def test_queries_see_the_same_while_segments_are_made_and_merged(db: sa.Engine) -> None:
+    write(db, 0, 260)
+    query = "wordaa wordbb wordhr wordcc"
+    expected = exhaustive(db, query)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(index_all, db)
+        queries = 0
+        while not done.done() or queries == 0:
+            assert found(db, query) == expected
+            queries += 1
+        done.result()
+    assert found(db, query) == expected
+    assert held(db) == recallable(db)
+
+
+def test_two_indexers_at_once_index_everything_once(db: sa.Engine) -> None:
+    together = threading.Barrier(3)
+
+    def indexer() -> None:
+        together.wait()
+        for _ in range(40):
+            work(db)
+
+    def writer() -> None:
+        together.wait()
+        write(db, 0, 160, step=4)
+
+    with ThreadPoolExecutor(3) as pool:
+        for task in [pool.submit(indexer), pool.submit(indexer), pool.submit(writer)]:
+            task.result()
+    index_all(db)
+    assert held(db) == recallable(db)
+    assert found(db, QUERIES[0]) == exhaustive(db, QUERIES[0])
+    check_statistics(db)
+
+
+def check_statistics(db: sa.Engine) -> None:
+    """They are those of the blocks that are in segments."""
+    with db.connect() as conn:
+        bodies = conn.execute(
+            sa.text(
+                "select body from blocks b where type <> 'observation' "
+                "and not exists (select from corpus_queue q where q.block_id = b.id)"
+            )
+        ).scalars()
+        counts = Counter(word for body in bodies for word in set(words(body) or [""]))
+        rows = conn.execute(sa.text("select word, documents from corpus_words")).all()
+        assert {row.word: row.documents for row in rows} == counts
+        row = conn.execute(sa.text("select documents, spread, average_rarity from corpus_statistics")).one()
+    assert dict(np.frombuffer(row.spread, PAIR).reshape(-1, 2).tolist()) == Counter(counts.values())
+
+
+def test_the_index_made_anew_is_the_same(db: sa.Engine) -> None:
+    for start in range(0, 120, 10):
+        write(db, start, start + 10)
+        work(db)
+    before = {query: found(db, query) for query in QUERIES}
+    check_statistics(db)
+    told: list[tuple[int, int]] = []
+    with db.begin() as conn:
+        assert indexing.rebuild(conn, lambda done, of: told.append((done, of))) == len(recallable(db))
+        with db.connect() as other:  # queries go on with the old one
+            assert other.execute(
+                sa.text("select count(*) from corpus_segments where retired_at is null")
+            ).scalar_one()
+    assert told == sorted(told)
+    assert held(db) == recallable(db)
+    assert {query: found(db, query) for query in QUERIES} == before
+    check_statistics(db)
+
+
+def test_merged_segments_are_deleted_after_a_while(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for start in range(0, 40, 2):
+        write(db, start, start + 2)
+        work(db)
+    index_all(db)
+    left = "select count(*) from corpus_segments where retired_at is not null"
+    without = "select count(*) from corpus_postings where segment not in (select id from corpus_segments)"
+    with db.connect() as conn:
+        assert conn.execute(sa.text(left)).scalar_one() > 0
+    monkeypatch.setattr(indexing, "KEPT", 0.0)
+    work(db)
+    with db.connect() as conn:
+        assert conn.execute(sa.text(left)).scalar_one() == 0
+        assert conn.execute(sa.text(without)).scalar_one() == 0
+    assert found(db, QUERIES[0]) == exhaustive(db, QUERIES[0])
+
+
+def test_words_and_counts_of_any_size_are_indexed(db: sa.Engine) -> None:
+    long = one(db, "x" * 9000, index=1)
+    often = one(db, "many " * 3000, index=2)
+    write(db, 10, 30)
+    index_all(db)
+    assert found(db, "x" * 3000).keys() == {long}
+    assert found(db, "many").keys() == {often}
+
+
+def test_the_task_indexes_what_waits(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.index, "database", lambda: db)
+    write(db, 0, 100)
+    while tasks.index.index() != "0 segments made":
+        pass
+    assert sum(segments(db).values()) > 0
+    assert held(db) == recallable(db)
+
+
+# ------------------------------------------------------------------------------------------- an agent's memory
+
+
+def test_an_agents_memory_is_its_jobs_or_everybodys(db: sa.Engine) -> None:
+    write(db, 0, 40)
+    own, late, mate, stranger = (
+        one(db, "zeppelin", trace=1, index=50),
+        one(db, "zeppelin", trace=1, index=90),
+        one(db, "zeppelin", trace=2, index=50),
+        one(db, "zeppelin", trace=3, index=50),
+    )
+    one(db, "zeppelin", trace=2, index=51, score=0.4)
+    one(db, "zeppelin", trace=2, index=52, ran=False)
+    index_all(db)
+
+    def recalled(**values: object) -> set[int]:
+        step = Retrieve(query="zeppelin", before=60, considered=25, least_score=1.0, limit=3, **values)  # type: ignore[arg-type]
+        with db.connect() as conn:
+            return {hit.id for hit in retrieval.search(conn, 1, step)}
+
+    assert recalled() == {own}
+    assert recalled(memory=0.5) == {own, mate}
+    assert recalled(memory=0.5, memory_scope="all") == {own, mate, stranger}
+    assert late not in recalled(memory=0.5, memory_scope="all")
+
+
+def test_a_recalled_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
+    write(db, 0, 40)
+    kept, gone = one(db, "zeppelin kept", trace=1, index=50), one(db, "zeppelin gone", trace=2, index=50)
+    step = Retrieve(query="zeppelin", before=60, considered=25, least_score=1.0, limit=3, memory=0.5)
+    with db.begin() as conn:
+        conn.execute(
+            sa.text(
+                "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
+                "values (1, 1, 'main', 0, 9, 0)"
+            )
+        )
+        [message] = steps.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
+        hits = retrieval.search(conn, 1, step)
+    assert {hit.id for hit in hits} == {kept, gone}
+    with db.begin() as conn:
+        blocks.drop_from(conn, 2, 50)
+    with db.begin() as conn:
+        retrieval.save(conn, 1, message.step_id, step, hits)
+        assert list(conn.execute(sa.text("select block_id from retrieval_hits")).scalars()) == [kept]
+        assert [text for _, text in blocks.recalled(conn, hits)] == ["zeppelin kept"]
+
+
+# ------------------------------------------------------------------------------------------- people
+
+
+def test_people_find_blocks_with_where_they_stand(db: sa.Engine) -> None:
+    write(db, 0, 30)
+    wanted = one(db, "zeppelin over the bridge", trace=3, index=77)
+    with db.connect() as conn:
+        [hit] = lookup(conn, "zeppelin", Scope())
+        assert (hit.block, hit.trace, hit.index, hit.job, hit.type) == (wanted, 3, 77, 2, "action")
+        assert lookup(conn, "zeppelin", Scope(), type="error") == []
+        assert lookup(conn, "zeppelin", Scope(job_id=1)) == []
+        for scope, complaint in ((Scope(trace_id=99), "no trace 99"), (Scope(job_id=99), "no job 99")):
+            with pytest.raises(UsageError, match=complaint):
+                lookup(conn, "zeppelin", scope)
+        for query, type, complaint in (
+            ("-x", None, "no query"),
+            ("x", "poem", "poem"),
+            ("x", "outcome", "not indexed"),
+        ):
+            with pytest.raises(UsageError, match=complaint):
+                lookup(conn, query, Scope(), type=type)
+
+
+def test_the_commands(db: sa.Engine, database: str, tmp_path: Path) -> None:
+    write(db, 0, 30)
+    one(db, "zeppelin one\ntwo\nthree\n\x1b[31mfour", trace=3, index=77)
+    run = CliRunner(env={"DATABASE_URL": database})
+    done = run.invoke(app, ["search", "zeppelin"])
+    assert done.exit_code == 0, done.exception
+    assert "3:77" in done.output
+    assert "three" in done.output
+    assert "four" not in done.output
+    assert "(1 found" in done.output
+    done = run.invoke(app, ["search", "zeppelin", "--json", "--before", "2026-02-01"])
+    assert done.output.strip() == "[]"
+    assert '"blocks": ' in run.invoke(app, ["reindex", "--json"]).output
+    for arguments, complaint in (
+        (["--trace", "1", "--job", "1"], "give one of"),
+        (["--before", "yesterday"], "no time"),
+    ):
+        refused = run.invoke(app, ["search", "zeppelin", *arguments])
+        assert isinstance(refused.exception, UsageError)
+        assert complaint in str(refused.exception)

@@ -1,0 +1,116 @@
+"""BM25's scores are rank-bm25's own, and postings come out as they went in."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
+
+from weavegen.query import words
+from weavegen.retrieval import bm25
+from weavegen.retrieval.cache import EACH, Cache
+from weavegen.retrieval.postings import MOST_TEXTS, Posting, is_dense, joined, pack, unpack
+
+held = st.dictionaries(st.integers(0, 299), st.integers(1, 255), min_size=1)
+"""Where a word stands among 300 texts, and how often."""
+
+
+def packed(found: dict[int, int], size: int) -> Posting:
+    positions = sorted(found)
+    data = pack(np.array(positions), np.array([found[position] for position in positions]), size)
+    return unpack(data, len(positions), size)
+
+
+def as_dict(posting: Posting, size: int) -> dict[int, int]:
+    times = posting.at(np.arange(size)).tolist()
+    return {position: number for position, number in enumerate(times) if number}
+
+
+@given(held, st.integers(300, 400))
+def test_a_posting_comes_out_as_it_went_in(found: dict[int, int], size: int) -> None:
+    posting = packed(found, size)
+    assert (posting.positions is None) == is_dense(len(found), size)
+    assert as_dict(posting, size) == found
+    assert posting.holding() == len(found)
+    marks = np.zeros(size, bool)
+    posting.mark(marks)
+    assert set(np.flatnonzero(marks).tolist()) == set(found)
+    even = np.arange(size) % 2 == 0
+    assert posting.holding(even) == sum(position % 2 == 0 for position in found)
+
+
+@pytest.mark.parametrize("holding", [1, 2, 3, 4, 8, 9])
+def test_postings_at_the_border_of_both_forms(holding: int) -> None:
+    found = dict.fromkeys(range(holding), 7)
+    assert as_dict(packed(found, 9), 9) == found
+
+
+def test_the_last_text_of_the_largest_segment_has_a_position() -> None:
+    found = {0: 1, MOST_TEXTS - 1: 255}
+    assert as_dict(packed(found, MOST_TEXTS), MOST_TEXTS) == found
+
+
+@given(held, held, held)
+def test_postings_of_segments_become_one(
+    first: dict[int, int], second: dict[int, int], third: dict[int, int]
+) -> None:
+    parts = [(offset, packed(found, 300)) for offset, found in ((0, first), (300, second), (900, third))]
+    expected = {
+        offset + at: times
+        for offset, found in ((0, first), (300, second), (900, third))
+        for at, times in found.items()
+    }
+    holding, data = joined(parts, 1200)
+    assert holding == len(expected)
+    assert as_dict(unpack(data, holding, 1200), 1200) == expected
+
+
+def texts(n: int, seed: int) -> list[str]:
+    """Texts of words as uneven in their use as those of a language; one word stands in most of them."""
+    dice = random.Random(seed)
+    vocabulary = [f"word{number}" for number in range(300)]
+    weights = [1 / (number + 1) for number in range(300)]
+    often = [["always"] if dice.random() < 0.8 else [] for _ in range(n)]
+    return [" ".join(some + dice.choices(vocabulary, weights, k=dice.randrange(60))) or "..." for some in often]
+
+
+@pytest.mark.parametrize(
+    "query", ["word3 word77 word250", "always word9", "always", "word5 word5 nosuch", "nosuch"]
+)
+@pytest.mark.parametrize("n", [3, 40, 500])
+def test_some_texts_score_as_rank_bm25_scores_them_among_all(query: str, n: int) -> None:
+    counts = [bm25.counted(text) for text in texts(n, seed=n)]
+    lengths = [found.total() for found in counts]
+    theirs = BM25Okapi([words(text) or [""] for text in texts(n, seed=n)])
+    asked = words(query)
+    holding = Counter({word: sum(word in found for found in counts) for word in asked})
+    spread = bm25.spread_of(counts)
+    worth = bm25.worth(asked, holding, n, lambda: bm25.average_rarity(spread, n))
+    some = list(range(0, n, 3))
+    ours = bm25.scored(asked, [counts[at] for at in some], [lengths[at] for at in some], sum(lengths) / n, worth)
+    expected = [float(theirs.get_scores(asked)[at]) for at in some]
+    if any(2 * holding[word] > n for word in asked):  # worth the mean of all words', which they add up otherwise
+        assert ours.tolist() == pytest.approx(expected, rel=1e-12)
+    else:
+        assert ours.tolist() == expected
+
+
+def test_nothing_to_score() -> None:
+    assert bm25.scored(["word"], [], [], 1.0, {"word": 1.0}).tolist() == []
+    assert bm25.average_rarity(Counter(), 10) == 0.0
+
+
+def test_a_cache_drops_what_was_used_least_recently() -> None:
+    cache = Cache(room=3 * (EACH + 10))
+    for key in "abc":
+        cache.put(key, key.upper(), 10)
+    assert cache.get("ax") == {"a": "A"}
+    cache.put("d", "D", 10)
+    assert cache.get("abcd") == {"a": "A", "c": "C", "d": "D"}
+    cache.put("d", "E", 10)  # in its own place
+    assert cache.get("acd") == {"a": "A", "c": "C", "d": "E"}
+    cache.put("big", "B", 10_000)  # more than there is room for
+    assert cache.get(["a", "big"]) == {}
