@@ -28,11 +28,17 @@ def migrate(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
         connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
-        if not at_head():
-            views.drop(connection)
+        if not at_head() or leaving():
+            views.drop(connection)  # they read what may change
         context.run_migrations()
         if at_head():
             views.install(connection)
+
+
+def leaving() -> bool:
+    """Whether the head is not where this ends."""
+    wanted = context.get_context().opts.get("destination_rev")
+    return wanted not in (None, "head", "heads", context.get_head_revision())
 
 
 def at_head() -> bool:

@@ -107,7 +107,10 @@ def sql(
         raise UsageError('give a query: weavegen sql "select count(*) from blocks", or pipe one in')
     with (
         reading() as conn,
-        reports.answer(conn, query if query is not None else sys.stdin.read(), timeout) as (columns, rows),
+        reports.answer(conn, query := query if query is not None else sys.stdin.read(), timeout) as (
+            columns,
+            rows,
+        ),
     ):
         if json:
             print_rows(columns, itertools.islice(rows, limit))
@@ -115,6 +118,8 @@ def sql(
             print_csv(columns, itertools.islice(rows, limit))
         else:
             print_table(columns, rows, TABLE_ROWS if limit is None else limit)
+            for name, age in reports.materialised(conn, query).items():
+                out.print(f"({name} is as of {age:,.0f} seconds ago: `weavegen refresh`)", markup=False)
 
 
 def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:

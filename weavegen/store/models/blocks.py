@@ -16,6 +16,7 @@ class Block(Base):
     __table_args__ = (
         one_of("type", "type", BlockType),
         sa.UniqueConstraint("trace_id", "index"),
+        sa.Index("ix_blocks_type_score", "type", "score", postgresql_where=sa.text("score is not null")),
         {"comment": "The blocks of the traces, as recorded."},
     )
 

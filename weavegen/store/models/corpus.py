@@ -1,8 +1,10 @@
 """What is made of the corpus."""
 
+import datetime
+
 from sqlalchemy.orm import Mapped
 
-from weavegen.store.models.base import Base, column
+from weavegen.store.models.base import Base, column, now
 
 
 class View(Base):
@@ -12,3 +14,7 @@ class View(Base):
     name: Mapped[str] = column("Its name.", primary_key=True)
     position: Mapped[int] = column("They are made in this order.")
     sha256: Mapped[str] = column("Hash of the text that it was made of, hexadecimal.")
+    as_of: Mapped[datetime.datetime] = now(
+        "When it was made; of a materialised view, as of when its rows are (weavegen refresh)."
+    )
+    seconds: Mapped[float] = column("Of a materialised view: what its last refresh took.", server_default="0")

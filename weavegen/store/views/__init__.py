@@ -10,7 +10,15 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-ORDER = ("corpus",)
+ORDER = (
+    "corpus", "text_examples", "corpus_candidates", "campaign_answers",
+    "calibration_pairs", "block_stats", "tick_stats", "trace_stats",
+    "yield_by_job", "learning_curves", "step_times", "candidate_stats",
+    "penalty_stats", "errors_by_stage", "evaluator_calibration", "question_stats",
+    "retrieval_outcomes", "freshness", "candidate_values", "sft_examples",
+    "preference_pairs", "kto_examples", "grpo_prompts", "stepwise_examples",
+    "verifier_labels", "sampled_groups", "retrieval_examples",
+)  # fmt: skip
 """The views, each after those that it reads."""
 
 INSTALLED = "select name, sha256 from views order by position"

@@ -19,7 +19,7 @@ comment on column corpus.index is 'Position in the trace, from 0, without gaps.'
 comment on column corpus.job_id is 'Its job.';
 comment on column corpus.job is 'Name of the job.';
 comment on column corpus.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column corpus.model is 'Model that the job asked for; null: the only one that the server had.';
+comment on column corpus.model is 'The model that writes the job''s traces; null: none was asked yet.';
 comment on column corpus.bootstrap is 'File name of the bootstrap.';
 comment on column corpus.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column corpus.tick is 'Number of its tick; 0 is the bootstrap''s own.';

@@ -1,0 +1,229 @@
+"""The views for people: on traces of the real engine, under the role that can only read, and refreshed."""
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from tests.integration.worker import Worker, enqueue, scalar
+from weavegen.cli.app import app
+from weavegen.config import Config
+from weavegen.errors import UsageError
+from weavegen.store import reports, views
+from weavegen.store.models import StepStatus
+from weavegen.store.views.refresh import LEAST, REST, refresh_next
+from weavegen.store.views.refresh import refresh as refresh_views
+
+MATERIALISED = {
+    *("block_stats", "tick_stats", "step_times", "candidate_stats", "errors_by_stage"),
+    *("evaluator_calibration", "question_stats", "retrieval_outcomes"),
+}
+COMMENTS = """
+select c.relname || coalesce('.' || a.attname, '') from pg_class c
+left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+where c.relname = any(:names) and (
+  obj_description(c.oid) is null or a.attnum is not null and col_description(c.oid, a.attnum) is null
+)
+"""
+FORK = (
+    "insert into traces (job_id, number, bootstrap_id, params, seed, status, fork_of, fork_at, blocks, bytes,"
+    " shared_bytes) select job_id, 99, bootstrap_id, params, 7, 'running', id, 6, 6, 100, 100"
+    " from traces where id = 1",
+    "insert into ticks (trace_id, number, subagent, deadline, first_block, clock, reward, finished_at)"
+    " select 99, number, subagent, deadline, first_block, clock, reward, finished_at"
+    " from ticks where trace_id = 1 and first_block < 6",
+    "insert into steps (trace_id, tick, run, ordinal, kind, label, status, request, queue, copy_of)"
+    " select 99, tick, run, ordinal, kind, label, status, request, queue, id"
+    " from steps where trace_id = 1 and tick = 0",
+    "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
+    " compiles, question, answer, probability, ran, exception, tags, score)"
+    " select 99, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
+    " compiles, question, answer, probability, ran, exception, tags, score"
+    " from blocks where trace_id = 1 and index < 6",
+)
+
+
+@pytest.fixture
+def written(db: sa.Engine) -> sa.Engine:
+    """A database with five traces that the engine wrote, one of them failed, and another one queued."""
+    enqueue(db, 4, seed=3, ticks=4)
+    worker = Worker(db, seed=3)
+    worker.run(worker.engine.start_queued())
+    enqueue(db, 1, seed=4, ticks=2)
+    messages = worker.engine.start_queued()
+    held = worker.claim(messages[0].step_id)
+    assert held is not None
+    worker.engine.finish(held, StepStatus.FAILED, failure_kind="environment", failure="it died")
+    enqueue(db, 1)
+    with db.connect() as conn:
+        list(refresh_views(conn))
+    return db
+
+
+def rows(db: sa.Engine, query: str) -> list[dict[str, Any]]:
+    with db.connect() as conn:
+        columns, found = reports.select(conn, query, 10, None)
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
+def test_every_view_is_read_by_the_reader_and_has_its_comments(written: sa.Engine) -> None:
+    for name in views.ORDER:
+        assert rows(written, f'select count(*) as n from "{name}"')[0]["n"] >= 0
+    with written.connect() as conn:
+        assert conn.execute(sa.text(COMMENTS), {"names": list(views.ORDER)}).scalars().all() == []
+
+
+def test_views_agree_with_what_the_engine_counted(written: sa.Engine) -> None:
+    for row in rows(written, "select * from trace_stats where trace_status = 'ended'"):
+        [ticks] = rows(
+            written,
+            "select sum(blocks) as blocks, sum(bytes) as bytes, sum(written) as written,"
+            " sum(candidates) as candidates, sum(sampled_tokens) as sampled from tick_stats"
+            f" where trace_id = {row['trace_id']}",
+        )
+        [sampled] = rows(
+            written,
+            "select count(*) as candidates, sum(c.tokens) as sampled,"
+            " sum(c.tokens) filter (where exists (select from blocks b where b.candidate_id = c.id)) as kept"
+            f" from candidates c where c.trace_id = {row['trace_id']}",
+        )
+        assert (row["written"], row["blocks"], row["bytes"]) == (ticks["written"], ticks["blocks"], ticks["bytes"])
+        assert (sampled["candidates"], sampled["sampled"]) == (ticks["candidates"], ticks["sampled"])
+        assert 0 < row["kept_tokens"] == sampled["kept"]
+        assert row["kept_share"] == pytest.approx(float(sampled["kept"] / sampled["sampled"]), abs=1e-4)
+        assert float(row["reward"]) == pytest.approx(row["total_reward"] / row["rewarded_ticks"])
+        assert (row["own_blocks"], row["own_bytes"]) == (row["blocks"], row["bytes"])
+    blocks = scalar(written, "select count(*) from blocks")
+    assert scalar(written, "select sum(blocks) from block_stats") == blocks
+    assert scalar(written, "select sum(blocks) from yield_by_job") == blocks
+    candidates = scalar(written, "select count(*) from candidates")
+    assert scalar(written, "select sum(candidates) from candidate_stats") == candidates
+    assert scalar(written, "select sum(chosen) from candidate_stats") == scalar(
+        written, "select sum(written) from traces"
+    )
+    assert scalar(written, "select sum(steps) from step_times") == scalar(
+        written, "select count(*) from steps where kind <> 'work'"
+    )
+    assert scalar(written, "select sum(asked) from question_stats") == scalar(
+        written, "select count(*) from scores"
+    )
+    assert scalar(written, "select sum(labels) from evaluator_calibration") == scalar(
+        written, "select count(*) from blocks where ran is not null and probability is not null"
+    )
+    assert scalar(written, "select sum(traces) from learning_curves") == scalar(
+        written, "select count(*) from ticks where number > 0 and reward is not null"
+    )
+
+
+def test_traces_without_a_tick_have_their_row(written: sa.Engine) -> None:
+    [job] = rows(written, "select * from yield_by_job where failed = 1")
+    assert (job["kept_megabytes"], job["tokens_per_kept_megabyte"], job["reward"]) == (0.0, None, None)
+    [queued] = rows(written, "select * from trace_stats where trace_status = 'queued'")
+    assert (queued["blocks"], queued["kept_share"], queued["loops"], queued["seconds"]) == (0, None, 0, None)
+    stages = rows(written, "select stage, error from errors_by_stage where error = 'environment' order by 1")
+    assert stages == [{"stage": "step", "error": "environment"}, {"stage": "trace", "error": "environment"}]
+
+
+def test_errors_are_counted_where_they_come_up(written: sa.Engine) -> None:
+    ran = "select count(*) from blocks where ran = false or not compiles"
+    counted = "select coalesce(sum(errors), 0) from errors_by_stage where stage in ('run', 'compile')"
+    assert scalar(written, counted) == scalar(written, ran) > 0
+    raised = "select count(*) from evaluations where error is not null"
+    assert scalar(
+        written, "select coalesce(sum(errors), 0) from errors_by_stage where stage = 'evaluate'"
+    ) == scalar(written, raised)
+
+
+def test_copies_in_forks_count_once(written: sa.Engine) -> None:
+    counted = (
+        "select sum(blocks) from block_stats",
+        "select count(*) from tick_stats",
+        "select sum(steps) from step_times",
+        "select sum(errors) from errors_by_stage",
+        "select coalesce(sum(labels), 0) from evaluator_calibration",
+        "select sum(blocks) from yield_by_job",
+        "select sum(bytes) from yield_by_job",
+    )
+    before = [scalar(written, query) for query in counted]
+    with written.begin() as conn:
+        conn.execute(sa.text("alter table traces alter id restart with 99"))
+        for statement in FORK:
+            conn.execute(sa.text(statement))
+    with written.connect() as conn:
+        list(refresh_views(conn))
+    assert scalar(written, "select count(*) from blocks where trace_id = 99") == 6
+    after = [scalar(written, query) for query in counted]
+    # Of the tick in which it was forked off nothing is its own yet.
+    assert after == before
+
+
+def test_a_refresh_shows_what_is_new_and_readers_do_not_wait(written: sa.Engine) -> None:
+    assert {row["name"] for row in rows(written, "select name from freshness")} >= MATERIALISED
+    old = rows(written, "select * from freshness where name = 'block_stats'")[0]
+    before = scalar(written, "select sum(blocks) from block_stats")
+    with written.begin() as conn:
+        conn.execute(sa.text("delete from blocks where trace_id = 1"))
+    assert scalar(written, "select sum(blocks) from block_stats") == before
+    with written.connect() as reader, written.connect() as conn:
+        reader.execute(sa.text("select count(*) from block_stats"))  # and its transaction stays open
+        conn.execute(sa.text("set lock_timeout = '5s'"))
+        [done] = refresh_views(conn, ["block_stats"])
+    assert done.view == "block_stats"
+    assert done.rows == scalar(written, "select count(*) from block_stats")
+    assert scalar(written, "select sum(blocks) from block_stats") < before
+    new = rows(written, "select * from freshness where name = 'block_stats'")[0]
+    assert new["as_of"] > old["as_of"]
+    assert rows(written, "select name from freshness where as_of < '2020-01-01'") == []
+
+
+def test_views_are_refreshed_by_themselves_when_they_are_due(written: sa.Engine) -> None:
+    def due() -> list[str]:
+        found = []
+        with written.connect() as conn:
+            while (one := refresh_next(conn)) is not None:
+                found.append(one.view)
+        return found
+
+    def age(seconds: float, took: float = 0.0) -> None:
+        with written.begin() as conn:
+            values = {"age": seconds, "took": took}
+            conn.execute(
+                sa.text("update views set as_of = now() - make_interval(secs => :age), seconds = :took"), values
+            )
+
+    assert due() == []
+    with written.begin() as conn:
+        conn.execute(sa.text("update traces set status = 'running' where id = 1"))
+    age(LEAST - 5)
+    assert due() == []
+    age(LEAST + 5)
+    with written.connect() as conn:  # somebody is at one of them
+        conn.execute(sa.text("select from views where name = 'tick_stats' for update"))
+        assert set(due()) == MATERIALISED - {"tick_stats"}
+    assert due() == ["tick_stats"]
+    age(LEAST + 5, took=LEAST / REST + 1)
+    assert due() == []
+    age(LEAST + REST + 5, took=LEAST / REST + 1)
+    assert set(due()) == MATERIALISED
+    with written.begin() as conn:
+        conn.execute(sa.text("update traces set status = 'ended', finished_at = now() - interval '2 days'"))
+        conn.execute(sa.text("update traces set created_at = now() - interval '3 days'"))
+    age(80_000)
+    assert due() == []
+    age(200_000)
+    assert set(due()) == MATERIALISED
+
+
+def test_only_materialised_views_are_refreshed(db: sa.Engine) -> None:
+    with db.connect() as conn, pytest.raises(UsageError, match="no materialised view corpus, nonsense: choose of"):
+        list(refresh_views(conn, ["corpus", "nonsense"]))
+
+
+def test_the_command_says_what_it_did(config: Config, database: str) -> None:
+    environ = {"DATABASE_URL": database}
+    said = CliRunner(env=environ).invoke(app, ["refresh"], catch_exceptions=False).stdout
+    assert all(f"{name}: 0 rows in " in said for name in MATERIALISED)
+    said = CliRunner(env=environ).invoke(app, ["refresh", "step_times", "--json"], catch_exceptions=False).stdout
+    assert '"view": "step_times"' in said
+    assert '"rows": 0' in said

@@ -1,0 +1,70 @@
+create view calibration_pairs as
+with asked as (
+  -- What the ticks asked about a block before it was executed: as it was rewritten, else as it was sampled.
+  select null::text as campaign, b.id as block_id, s.rubric, s.question, s.yes, s.no, s.score,
+    case
+      when s.question in (
+        'Does this block run without errors?', 'Will this action run without raising an error?') then 'ran'
+      when s.question = 'Will this evaluation come out true?' then 'evaluation'
+    end as truth
+  from blocks b
+  join scores s on s.candidate_id = b.candidate_id
+  where b.ran is not null and (s.stage = 'raw' or s.stage = 'selection' and not exists (
+    select from scores r where r.candidate_id = b.candidate_id and r.stage = 'raw'))
+  union all
+  select m.name, b.id, m.rubric_version, a.question, a.yes, a.no, a.score, a.truth
+  from answers a
+  join campaign_items i on i.id = a.item_id
+  join campaign_batches g on g.id = i.batch_id
+  join campaigns m on m.id = g.campaign_id
+  join blocks b on case when i.block_id is not null then b.id = i.block_id
+    else b.candidate_id = i.candidate_id and b.trace_id = g.trace_id end
+),
+evaluated as (
+  -- The evaluation that a block registered, where it is the only one of its tick.
+  select trace_id, tick, min(title) as title, bool_and(error is null and value = 'true') as answer
+  from evaluations where scope = 'tick' group by trace_id, tick having count(*) = 1
+),
+paired as (
+  select a.*, a.truth is not distinct from 'ran' as exact, 'ran' as by, b.ran as answer
+  from asked a join blocks b on b.id = a.block_id
+  where b.ran is not null and (a.truth is null or a.truth = 'ran')
+  union all
+  select a.*, true, 'evaluation', e.answer
+  from asked a join blocks b on b.id = a.block_id
+  join evaluated e on e.trace_id = b.trace_id and e.tick = b.tick
+  where a.truth = 'evaluation' and b.type = 'evaluation' and b.ran
+  union all
+  select a.*, true, 'assertion', l.answer
+  from asked a join blocks b on b.id = a.block_id
+  join grounded_labels l on l.step_id = b.executed_by and l.question = a.question
+  where a.truth = 'assertion'
+)
+select
+  p.campaign, p.rubric, p.question, p.by as truth, p.exact, p.yes / nullif(p.yes + p.no, 0) as probability, p.score,
+  p.answer, p.block_id, b.trace_id, b.index, b.tick, t.job_id, j.name as job, j.model, f.name as bootstrap, b.type
+from paired p
+join blocks b on b.id = p.block_id
+join traces t on t.id = b.trace_id
+join jobs j on j.id = t.job_id
+join bootstraps f on f.id = t.bootstrap_id
+where t.fork_at is null or b.index >= t.fork_at;
+
+comment on view calibration_pairs is 'What the model said a question''s answer is, and what it really was. Blocks that a fork shares count once.';
+comment on column calibration_pairs.campaign is 'Campaign that asked; null: the tick that wrote the block.';
+comment on column calibration_pairs.rubric is 'Version of the rubric.';
+comment on column calibration_pairs.question is 'The question.';
+comment on column calibration_pairs.truth is 'What told the answer: ran, evaluation or assertion.';
+comment on column calibration_pairs.exact is 'Whether that is what the question asks; false: it only bears on it.';
+comment on column calibration_pairs.probability is 'Of yes, as the model gave it; null where neither side had any mass.';
+comment on column calibration_pairs.score is 'Log odds of yes, as the model gave them; null likewise.';
+comment on column calibration_pairs.answer is 'How it really was.';
+comment on column calibration_pairs.block_id is 'The block asked about.';
+comment on column calibration_pairs.trace_id is 'Its trace.';
+comment on column calibration_pairs.index is 'Its index.';
+comment on column calibration_pairs.tick is 'Its tick.';
+comment on column calibration_pairs.job_id is 'Its job.';
+comment on column calibration_pairs.job is 'Name of the job.';
+comment on column calibration_pairs.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column calibration_pairs.bootstrap is 'File name of the bootstrap.';
+comment on column calibration_pairs.type is 'Type of the block.';

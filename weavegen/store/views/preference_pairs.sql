@@ -1,0 +1,93 @@
+-- Two texts for one prompt, of which one is better.
+-- candidates: sampled for the same block after the same prompt. Pair 1 is the most valued against the least valued,
+--   pair 2 the second against the last but one, and so on: no text is in two pairs of a block.
+-- correction: a callback block that failed, or was no legal Python, against the next attempt, which ran. The prompt
+--   is that of the failed one: what should have been written there. The two were scored after different prompts, so
+--   there is no margin between them.
+create view preference_pairs as
+with pairs as (
+  select
+    'candidates' as kind, g.trace_id, g.index, u.pair::bigint, g.step_id, u.chosen_id, u.rejected_id,
+    u.chosen_value, u.rejected_value, u.chosen_value - u.rejected_value as margin
+  from (
+    select
+      d.trace_id, d.index, d.header, min(d.step_id) as step_id,
+      -- What failed, or is no legal Python, is nobody's example.
+      array_agg(d.candidate_id order by d.value desc, d.candidate_id) filter (where d.compiles and not d.failed)
+        as best,
+      array_agg(d.value order by d.value desc, d.candidate_id) filter (where d.compiles and not d.failed)
+        as best_values,
+      array_agg(d.candidate_id order by d.value, d.candidate_id desc) as worst,
+      array_agg(d.value order by d.value, d.candidate_id desc) as worst_values
+    from (
+      -- Equal texts count once: as the one that became the block, of which more is known.
+      select distinct on (v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text)
+        v.trace_id, v.index, s.request -> 'prompt' ->> 'header' as header, v.step_id, v.candidate_id, v.value,
+        v.compiles, v.failed
+      from candidate_values v join steps s on s.id = v.step_id
+      where v.value is not null and (v.depth is null or v.finish_reason = 'stop')
+      order by v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text, v.block_id is null, v.candidate_id
+    ) d
+    group by d.trace_id, d.index, d.header
+  ) g
+  cross join lateral unnest(g.best, g.worst, g.best_values, g.worst_values) with ordinality
+    as u (chosen_id, rejected_id, chosen_value, rejected_value, pair)
+  where u.chosen_value > u.rejected_value
+  union all
+  select
+    'correction', b.trace_id, b.index, 1, c.step_id, n.candidate_id, b.candidate_id, null, null, null
+  from blocks b
+  join candidates c on c.id = b.candidate_id and c.trace_id = b.trace_id
+  join lateral (
+    select a.candidate_id, a.body, a.ran, a.index from blocks a
+    where a.trace_id = b.trace_id and a.tick = b.tick and a.type = b.type and a.index > b.index
+    order by a.index limit 1
+  ) n on n.ran and n.candidate_id is not null and n.body <> b.body
+  where b.type in ('action', 'evaluation', 'observation-inference') and (b.ran is false or not b.compiles)
+    and exists (
+      select from blocks e where e.trace_id = b.trace_id and e.index > b.index and e.index < n.index
+        and e.type = 'debug'
+    )
+)
+select
+  p.kind, p.trace_id, p.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
+  t.status as trace_status, s.tick, c.type, p.pair, p.margin, p.chosen_value, p.rejected_value, p.chosen_id,
+  p.rejected_id, c.text as chosen, r.text as rejected, b.id is not null as chosen_kept, x.ran as rejected_ran,
+  k.reward as tick_reward, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, p.step_id
+from pairs p
+join candidates c on c.id = p.chosen_id
+join candidates r on r.id = p.rejected_id
+join steps s on s.id = p.step_id
+join prompts q on q.step_id = p.step_id
+join traces t on t.id = p.trace_id
+join jobs j on j.id = t.job_id
+join bootstraps f on f.id = t.bootstrap_id
+left join ticks k on k.trace_id = p.trace_id and k.number = s.tick
+left join blocks b on b.candidate_id = p.chosen_id and b.trace_id = p.trace_id
+left join blocks x on x.candidate_id = p.rejected_id and x.trace_id = p.trace_id;
+
+comment on view preference_pairs is 'Two texts for one prompt, of which one is better: by value among the candidates of a block, or an attempt that failed and the next, which ran.';
+comment on column preference_pairs.kind is 'candidates: two of one block; correction: a failed attempt and the next one, which ran.';
+comment on column preference_pairs.trace_id is 'Its trace.';
+comment on column preference_pairs.index is 'Index of the block that the prompt asked for.';
+comment on column preference_pairs.job_id is 'Its job.';
+comment on column preference_pairs.job is 'Name of the job.';
+comment on column preference_pairs.agent is 'The program that wrote the trace: weave, planning, ...';
+comment on column preference_pairs.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column preference_pairs.bootstrap is 'File name of the bootstrap.';
+comment on column preference_pairs.trace_status is 'queued, running, ended, failed or cancelled.';
+comment on column preference_pairs.tick is 'Number of its tick.';
+comment on column preference_pairs.type is 'Type of the block.';
+comment on column preference_pairs.pair is 'Among the pairs of one prompt, from 1, the widest margin first.';
+comment on column preference_pairs.margin is 'chosen_value less rejected_value, above 0; null: the two were scored after different prompts.';
+comment on column preference_pairs.chosen_value is 'Value of the better one, see candidate_values; null in a correction.';
+comment on column preference_pairs.rejected_value is 'Value of the worse one; null in a correction.';
+comment on column preference_pairs.chosen_id is 'candidates.id of the better one.';
+comment on column preference_pairs.rejected_id is 'candidates.id of the worse one.';
+comment on column preference_pairs.chosen is 'The better body, as sampled.';
+comment on column preference_pairs.rejected is 'The worse body, as sampled.';
+comment on column preference_pairs.chosen_kept is 'Whether the better one became a block.';
+comment on column preference_pairs.rejected_ran is 'Whether the worse one ran; null: it was not executed.';
+comment on column preference_pairs.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column preference_pairs.exact_prompt is 'Whether what the model read can be told to the letter.';
+comment on column preference_pairs.step_id is 'A step whose prompt is the pair''s.';

@@ -1,0 +1,47 @@
+create materialized view retrieval_outcomes as
+select
+  h.id as hit_id, r.trace_id, s.tick, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, h.rank,
+  h.score, h.block_id, h.example_id, coalesce(b.type, x.type) as recalled_type, b.trace_id as from_trace_id,
+  b.ran as recalled_ran, k.reward as tick_reward, a.ran as action_ran
+from retrieval_hits h
+join retrievals r on r.id = h.retrieval_id
+join steps s on s.id = r.step_id
+join traces t on t.id = r.trace_id
+join jobs j on j.id = t.job_id
+join bootstraps f on f.id = t.bootstrap_id
+left join ticks k on k.trace_id = r.trace_id and k.number = s.tick
+left join blocks b on b.id = h.block_id
+left join examples x on x.id = h.example_id
+left join (
+  select trace_id, tick, bool_or(ran) as ran from blocks where type = 'action' group by trace_id, tick
+) a on a.trace_id = r.trace_id and a.tick = s.tick
+where h.used;
+
+create unique index uq_retrieval_outcomes on retrieval_outcomes (hit_id);
+-- What is asked about recalled blocks is read from here: a third of the time.
+create index ix_retrieval_outcomes_block_id on retrieval_outcomes (block_id)
+include (tick_reward, action_ran, recalled_type, from_trace_id, recalled_ran);
+
+comment on materialized view retrieval_outcomes is
+  'A row for each text that was recalled into a prompt: what it was, and how the tick went. As of the last '
+  'refresh.';
+comment on column retrieval_outcomes.hit_id is 'retrieval_hits.id.';
+comment on column retrieval_outcomes.trace_id is 'The trace that recalled it.';
+comment on column retrieval_outcomes.tick is 'Number of the tick in which.';
+comment on column retrieval_outcomes.job_id is 'Job of that trace.';
+comment on column retrieval_outcomes.job is 'Its name.';
+comment on column retrieval_outcomes.agent is 'The program that wrote the traces: weave, planning, ...';
+comment on column retrieval_outcomes.model is
+  'The model that writes the job''s traces; null: none was asked yet.';
+comment on column retrieval_outcomes.bootstrap is 'File name of the bootstrap.';
+comment on column retrieval_outcomes.rank is 'Place among the hits, from 1, the best.';
+comment on column retrieval_outcomes.score is 'BM25.';
+comment on column retrieval_outcomes.block_id is 'The block recalled; null: an example was.';
+comment on column retrieval_outcomes.example_id is 'The example recalled; null: a block was.';
+comment on column retrieval_outcomes.recalled_type is 'Its type.';
+comment on column retrieval_outcomes.from_trace_id is 'Trace of the recalled block: with `memory`, another one.';
+comment on column retrieval_outcomes.recalled_ran is
+  'Whether the recalled block had run without errors; null: it was not executed, or is an example.';
+comment on column retrieval_outcomes.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column retrieval_outcomes.action_ran is
+  'Whether an action of the tick ran without errors; null: none was executed.';

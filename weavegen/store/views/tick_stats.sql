@@ -1,0 +1,93 @@
+create materialized view tick_stats as
+with
+  recorded as (
+    select
+      b.trace_id, b.tick, count(*) as blocks, sum(octet_length(rendered))::bigint as bytes,
+      count(candidate_id) as written,
+      count(*) filter (where type = 'action') as actions,
+      count(*) filter (where type = 'error') as errors,
+      count(*) filter (where type = 'debug') as debugs,
+      count(*) filter (where type = 'backtrack') as backtracks,
+      count(*) filter (where not compiles) as illegal,
+      bool_or(ran) filter (where type = 'action') as action_ran,
+      avg(score) filter (where type = 'action') as action_score
+    from blocks b
+    join traces t on t.id = b.trace_id
+    where b.index >= coalesce(t.fork_at, 0)
+    group by b.trace_id, b.tick
+  ),
+  done as (
+    select
+      trace_id, tick, count(*) as steps,
+      coalesce(sum(model_seconds), 0) as model_seconds,
+      coalesce(sum(environment_seconds), 0) as environment_seconds,
+      coalesce(sum(working_seconds - coalesce(model_seconds, 0) - coalesce(environment_seconds, 0)), 0)
+        as own_seconds,
+      coalesce(sum(extract(epoch from claimed_at - ready_at)::double precision), 0) as waiting_seconds
+    from steps where kind <> 'work' and copy_of is null group by trace_id, tick
+  ),
+  sampled as (
+    select
+      s.trace_id, s.tick, count(*) as candidates, sum(c.tokens)::bigint as sampled_tokens,
+      coalesce(sum(c.tokens) filter (where b.id is not null), 0)::bigint as kept_tokens
+    from candidates c
+    join steps s on s.id = c.step_id
+    left join blocks b on b.candidate_id = c.id and b.trace_id = c.trace_id
+    group by s.trace_id, s.tick
+  )
+select
+  k.trace_id, k.number as tick, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, k.subagent,
+  k.reward as tick_reward, k.repeats, k.run as restarts, coalesce(r.blocks, 0) as blocks,
+  coalesce(r.bytes, 0) as bytes, coalesce(r.written, 0) as written, coalesce(r.actions, 0) as actions,
+  coalesce(r.errors, 0) as errors, coalesce(r.debugs, 0) as debugs, coalesce(r.backtracks, 0) as backtracks,
+  coalesce(r.illegal, 0) as illegal, r.action_ran, r.action_score, coalesce(c.candidates, 0) as candidates,
+  coalesce(c.sampled_tokens, 0) as sampled_tokens, coalesce(c.kept_tokens, 0) as kept_tokens,
+  coalesce(d.steps, 0) as steps, coalesce(d.model_seconds, 0) as model_seconds,
+  coalesce(d.environment_seconds, 0) as environment_seconds, coalesce(d.own_seconds, 0) as own_seconds,
+  coalesce(d.waiting_seconds, 0) as waiting_seconds,
+  extract(epoch from k.finished_at)::double precision - k.clock - t.lag as seconds
+from ticks k
+join traces t on t.id = k.trace_id
+join jobs j on j.id = t.job_id
+join bootstraps f on f.id = t.bootstrap_id
+left join recorded r on r.trace_id = k.trace_id and r.tick = k.number
+left join done d on d.trace_id = k.trace_id and d.tick = k.number
+left join sampled c on c.trace_id = k.trace_id and c.tick = k.number
+where t.fork_at is null or k.first_block >= t.fork_at or r.blocks is not null;
+
+create unique index uq_tick_stats on tick_stats (trace_id, tick);
+
+comment on materialized view tick_stats is
+  'A row a tick: what it recorded, sampled and was rewarded with, and where its time went. Of a fork its own '
+  'alone. As of the last refresh.';
+comment on column tick_stats.trace_id is 'Its trace.';
+comment on column tick_stats.tick is 'Its number in the trace; 0 is the bootstrap''s own.';
+comment on column tick_stats.job_id is 'Its job.';
+comment on column tick_stats.job is 'Name of the job.';
+comment on column tick_stats.agent is 'The program that wrote the trace: weave, planning, ...';
+comment on column tick_stats.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column tick_stats.bootstrap is 'File name of the bootstrap.';
+comment on column tick_stats.subagent is 'Whose tick it is.';
+comment on column tick_stats.tick_reward is '0 to 0.5; null: it was not over.';
+comment on column tick_stats.repeats is 'Ticks in a row before it with equal actions and outcomes.';
+comment on column tick_stats.restarts is 'How often it was started over.';
+comment on column tick_stats.blocks is 'Blocks recorded.';
+comment on column tick_stats.bytes is 'Bytes of their rendered text.';
+comment on column tick_stats.written is 'Blocks that were made of a candidate.';
+comment on column tick_stats.actions is 'Action blocks: attempts.';
+comment on column tick_stats.errors is 'Error blocks.';
+comment on column tick_stats.debugs is 'Debug blocks.';
+comment on column tick_stats.backtracks is 'Backtrack blocks.';
+comment on column tick_stats.illegal is 'Blocks that are no legal Python.';
+comment on column tick_stats.action_ran is
+  'Whether one of its actions ran without errors; null: none was executed.';
+comment on column tick_stats.action_score is 'Mean raw score of its actions, log odds.';
+comment on column tick_stats.candidates is 'Candidates sampled, losers, queries and restarted runs included.';
+comment on column tick_stats.sampled_tokens is 'Tokens of these.';
+comment on column tick_stats.kept_tokens is 'Tokens of the candidates that became blocks.';
+comment on column tick_stats.steps is 'Steps of the journal, restarted runs included.';
+comment on column tick_stats.model_seconds is 'Seconds that its steps waited for the model server.';
+comment on column tick_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
+comment on column tick_stats.own_seconds is 'Seconds of its steps besides these two: weavegen''s own work.';
+comment on column tick_stats.waiting_seconds is 'Seconds from a step''s being ready to its being taken.';
+comment on column tick_stats.seconds is 'From its beginning to its end; null: it was not over.';

@@ -1,0 +1,86 @@
+create view trace_stats as
+select
+  t.id as trace_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.number,
+  t.status as trace_status, t.ended_because, t.failure_kind, t.failure, t.ticks, t.blocks, t.bytes,
+  greatest(0, t.blocks - coalesce(t.fork_at, 0)) as own_blocks, t.bytes - t.shared_bytes as own_bytes, t.sampled_tokens,
+  k.kept_tokens, round(k.kept_tokens::numeric / nullif(k.sampled_tokens, 0), 4)::double precision as kept_share,
+  t.candidates, t.written,
+  round(t.candidates::numeric / nullif(t.written, 0), 4)::double precision as candidates_per_block,
+  k.reward, k.rewarded_ticks, k.total_reward, k.actions, k.errors, k.debugs, k.backtracks, k.illegal, k.ran_share,
+  coalesce(k.loops, 0) as loops, coalesce(k.longest_loop, 0) as longest_loop, k.steps, k.model_seconds,
+  k.environment_seconds, k.own_seconds, k.waiting_seconds,
+  extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::double precision as seconds, t.restarts,
+  t.retry_of, t.fork_of, t.fork_at,
+  case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end as result, t.server,
+  t.started_at, t.finished_at
+from traces t
+join jobs j on j.id = t.job_id
+join bootstraps f on f.id = t.bootstrap_id
+left join (
+  select
+    trace_id, sum(kept_tokens)::bigint as kept_tokens, sum(sampled_tokens)::bigint as sampled_tokens,
+    avg(tick_reward) filter (where tick > 0) as reward,
+    count(tick_reward) filter (where tick > 0) as rewarded_ticks,
+    sum(tick_reward) filter (where tick > 0) as total_reward,
+    sum(actions)::bigint as actions, sum(errors)::bigint as errors, sum(debugs)::bigint as debugs,
+    sum(backtracks)::bigint as backtracks, sum(illegal)::bigint as illegal,
+    avg(action_ran::integer)::double precision as ran_share,
+    count(*) filter (where repeats = 1) as loops, max(repeats) as longest_loop, sum(steps)::bigint as steps,
+    sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
+    sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds
+  from tick_stats group by trace_id
+) k on k.trace_id = t.id;
+
+comment on view trace_stats is
+  'A row a trace: sizes, rewards, tokens, errors, loops, time. Counts from ticks are as of the last refresh.';
+comment on column trace_stats.trace_id is 'traces.id.';
+comment on column trace_stats.job_id is 'Its job.';
+comment on column trace_stats.job is 'Name of the job.';
+comment on column trace_stats.agent is 'The program that wrote the trace: weave, planning, ...';
+comment on column trace_stats.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column trace_stats.bootstrap is 'File name of the bootstrap.';
+comment on column trace_stats.number is 'Position in its job, from 1.';
+comment on column trace_stats.trace_status is 'queued, running, ended, failed or cancelled.';
+comment on column trace_stats.ended_because is 'returned, or the budget that was spent.';
+comment on column trace_stats.failure_kind is 'model, environment, bootstrap or bug, where it failed.';
+comment on column trace_stats.failure is 'Why it failed, in one line.';
+comment on column trace_stats.ticks is 'Ticks finished, the bootstrap''s not counted.';
+comment on column trace_stats.blocks is 'Blocks recorded, copies included.';
+comment on column trace_stats.bytes is 'Bytes of rendered trace, copies included.';
+comment on column trace_stats.own_blocks is
+  'Of the blocks, those that are no copies: of a fork those from fork_at on.';
+comment on column trace_stats.own_bytes is 'Bytes of these.';
+comment on column trace_stats.sampled_tokens is 'Tokens sampled from the model, losers included.';
+comment on column trace_stats.kept_tokens is 'Tokens of the candidates that became blocks.';
+comment on column trace_stats.kept_share is 'The share that these are of the tokens of all candidates.';
+comment on column trace_stats.candidates is 'Candidates sampled for blocks, losers included.';
+comment on column trace_stats.written is 'Blocks that were made of a candidate.';
+comment on column trace_stats.candidates_per_block is 'Candidates for each of these.';
+comment on column trace_stats.reward is 'Mean reward of its ticks, the bootstrap''s not counted.';
+comment on column trace_stats.rewarded_ticks is
+  'Ticks of which that is the mean; of a fork its own alone, as in all that follows.';
+comment on column trace_stats.total_reward is 'Sum of these rewards.';
+comment on column trace_stats.actions is 'Action blocks.';
+comment on column trace_stats.errors is 'Error blocks.';
+comment on column trace_stats.debugs is 'Debug blocks.';
+comment on column trace_stats.backtracks is 'Backtrack blocks.';
+comment on column trace_stats.illegal is 'Blocks that are no legal Python.';
+comment on column trace_stats.ran_share is
+  'Share of ticks with an executed action in which one ran without errors.';
+comment on column trace_stats.loops is 'How often it began to repeat itself: a tick equal to the one before.';
+comment on column trace_stats.longest_loop is
+  'Most ticks in a row with equal actions and outcomes, the first not counted.';
+comment on column trace_stats.steps is 'Steps of the journal.';
+comment on column trace_stats.model_seconds is 'Seconds that its steps waited for the model server.';
+comment on column trace_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
+comment on column trace_stats.own_seconds is 'Seconds of its steps besides these two: weavegen''s own work.';
+comment on column trace_stats.waiting_seconds is 'Seconds from a step''s being ready to its being taken.';
+comment on column trace_stats.seconds is 'From its start to its end, or to now.';
+comment on column trace_stats.restarts is 'Ticks that were started over.';
+comment on column trace_stats.retry_of is 'The trace that it does over.';
+comment on column trace_stats.fork_of is 'The trace whose first blocks it shares; null: no fork.';
+comment on column trace_stats.fork_at is 'Of a fork: its blocks below this index are copies.';
+comment on column trace_stats.result is '`result` of what the agent returned: for a game, won, drawn or lost.';
+comment on column trace_stats.server is 'Base URL of the model server that it sticks to.';
+comment on column trace_stats.started_at is 'When its first step was made ready.';
+comment on column trace_stats.finished_at is 'When it ended, failed or was cancelled.';

@@ -1,0 +1,53 @@
+create view yield_by_job as
+select
+  job_id, job, agent, model, count(*) as traces,
+  count(*) filter (where trace_status = 'queued') as queued,
+  count(*) filter (where trace_status = 'running') as running,
+  count(*) filter (where trace_status = 'ended') as ended,
+  count(*) filter (where trace_status = 'failed') as failed,
+  count(*) filter (where trace_status = 'cancelled') as cancelled,
+  sum(own_blocks)::bigint as blocks, sum(own_bytes)::bigint as bytes,
+  (coalesce(sum(own_bytes) filter (where trace_status = 'ended'), 0) / 1e6)::double precision as kept_megabytes,
+  sum(sampled_tokens)::bigint as sampled_tokens, sum(kept_tokens)::bigint as kept_tokens,
+  round(sum(kept_tokens) / nullif(sum(sampled_tokens), 0), 4)::double precision as kept_share,
+  (sum(sampled_tokens) / nullif(sum(own_bytes) filter (where trace_status = 'ended') / 1e6, 0))::double precision
+    as tokens_per_kept_megabyte,
+  (sum(reward * rewarded_ticks) / nullif(sum(rewarded_ticks), 0))::double precision as reward,
+  sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
+  sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds,
+  extract(epoch from max(coalesce(finished_at, case when started_at is not null then now() end)) - min(started_at))
+    ::double precision as seconds,
+  count(distinct server) as servers
+from trace_stats
+group by job_id, job, agent, model;
+
+comment on view yield_by_job is
+  'A row a job: what it made and what that took. Kept: of traces that ended. Counts from ticks: as of the '
+  'last refresh.';
+comment on column yield_by_job.job_id is 'jobs.id.';
+comment on column yield_by_job.job is 'Its name.';
+comment on column yield_by_job.agent is 'The program that wrote the traces: weave, planning, ...';
+comment on column yield_by_job.model is 'Model that it asked for; null: the only one that the server had.';
+comment on column yield_by_job.traces is 'Its traces.';
+comment on column yield_by_job.queued is 'Of these, the queued ones.';
+comment on column yield_by_job.running is 'Those that run.';
+comment on column yield_by_job.ended is 'Those that ended.';
+comment on column yield_by_job.failed is 'Those that failed.';
+comment on column yield_by_job.cancelled is 'Those that were cancelled.';
+comment on column yield_by_job.blocks is
+  'Blocks recorded, of all its traces; copies in forks do not count, nor below.';
+comment on column yield_by_job.bytes is 'Bytes of rendered trace, of all its traces.';
+comment on column yield_by_job.kept_megabytes is 'Millions of bytes of rendered trace, of those that ended.';
+comment on column yield_by_job.sampled_tokens is
+  'Tokens sampled from the model, losers included, for all its traces.';
+comment on column yield_by_job.kept_tokens is 'Tokens of the candidates that became blocks, of all its traces.';
+comment on column yield_by_job.kept_share is 'The share that these are of the sampled tokens.';
+comment on column yield_by_job.tokens_per_kept_megabyte is 'Sampled tokens for each kept megabyte.';
+comment on column yield_by_job.reward is 'Mean reward of its ticks, the bootstraps'' not counted.';
+comment on column yield_by_job.model_seconds is 'Seconds that steps waited for model servers; many at a time.';
+comment on column yield_by_job.environment_seconds is
+  'Seconds that steps waited for environments; many at a time.';
+comment on column yield_by_job.own_seconds is 'Seconds of steps besides these two; many at a time.';
+comment on column yield_by_job.waiting_seconds is 'Seconds from steps'' being ready to their being taken.';
+comment on column yield_by_job.seconds is 'From its first trace''s start to its last one''s end, or to now.';
+comment on column yield_by_job.servers is 'Model servers that its traces used.';
