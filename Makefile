@@ -4,7 +4,7 @@ BIN := .venv/bin
 TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check chaos bench lock clean
+.PHONY: help setup demo test test-vllm test-trl check chaos bench bench-corpus lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -23,6 +23,10 @@ test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.
 	@bash scripts/vllm.sh install
 	@$(BIN)/python -m pytest tests/vllm
 
+test-trl: setup ## exports in the hands of TRL's trainers on the CPU; installs 1.7 GB
+	@bash scripts/trl.sh install
+	@$(BIN)/python -m pytest tests/trl
+
 # Away from the network nothing is known of dependencies, which is said, and nothing fails.
 check: setup ## lint, format, types, and known vulnerabilities of what requirements.lock names
 	@$(BIN)/ruff check .
@@ -36,12 +40,15 @@ chaos: setup ## ten minutes of faults while traces are written, three times; an 
 bench: setup ## how much it does, and how fast
 	@$(BIN)/python -m bench
 
+bench-corpus: setup ## of these: SQL, search and exports, on up to a million blocks; half an hour, 10 GB
+	@$(BIN)/python -m bench corpus_sql retrieval exports
+
 lock: ## requirements.lock anew from pyproject.toml; needs uv
 	@echo 'setuptools>=77' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 		--upgrade --quiet --output-file requirements.lock >/dev/null
 	@! grep -inE '://|^torch==' requirements.lock
 
-clean: ## remove .venv, .venv-vllm and caches; traces in .weavegen stay
-	@rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info
+clean: ## remove .venv, .venv-vllm, .venv-trl and caches; traces in .weavegen stay
+	@rm -rf .venv .venv-vllm .venv-trl .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,581 @@
+"""What `weavegen export` writes, of traces that real workers wrote with the simulated model, against SQL."""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.acceptance.conftest import TICTACTOE, Installation, installed
+from weavegen import exports
+from weavegen.choose import mean_score, penalised
+from weavegen.errors import UsageError, WeavegenError
+from weavegen.exports import selection, write
+from weavegen.exports.completions import END
+from weavegen.exports.format import RowFormat
+from weavegen.services import postgres
+from weavegen.sim import tokenizer
+from weavegen.steps import Penalties, YesNo
+from weavegen.store.session import make_engine
+
+TESTED = "test-exports"
+"""The name of our connections in the database."""
+OURS = ("text", "sft", "dpo", "kto", "grpo", "stepwise", "verifier")
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Iterator[Installation]:
+    """Traces whose tokens were all kept, and one whose prompts had no room for all."""
+    for one in installed():
+        whole = one.json("enqueue", TICTACTOE, "-n", "4", "--ticks", "6", "--seed", "3", "--set", "tokens=all")
+        cut = one.json("enqueue", TICTACTOE, "-n", "1", "--ticks", "4", "--seed", "4", "--set", "context=4500")
+        for job in (whole, cut):
+            one.wait(int(job["job"]))
+        assert one.sql("select distinct status from traces") == [("ended",)]
+        yield one
+
+
+@pytest.fixture
+def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Connection]:
+    """A connection whose changes are taken back, in a process that belongs to the installation."""
+    monkeypatch.setenv("WEAVEGEN_HOME", str(corpus.home))
+    for name in ("DATABASE_URL", "WEAVEGEN_READER_URL"):
+        monkeypatch.delenv(name, raising=False)
+    engine = make_engine(postgres.database_url(corpus.config), connect_args={"application_name": TESTED})
+    with engine.connect() as connection:
+        yield connection
+        connection.rollback()
+    engine.dispose()
+
+
+def exported(corpus: Installation, out: Path, *arguments: str) -> Any:
+    """What the command says of an export that succeeds."""
+    return corpus.json("export", "--out", out, *arguments)
+
+
+def load(folder: Path, cache: Path) -> dict[str, list[Row]]:
+    """An export as `datasets.load_dataset` opens it, by split."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the library's own imports
+        import datasets
+
+        datasets.disable_progress_bars()
+        opened = datasets.load_dataset(str(folder), cache_dir=str(cache))
+    return {name: list(split) for name, split in opened.items()}
+
+
+def rows(corpus: Installation, tmp_path: Path, *arguments: str) -> list[Row]:
+    """All rows of an export with one split."""
+    exported(corpus, tmp_path / "out", *arguments)
+    return load(tmp_path / "out", tmp_path / "cache")["train"]
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """Hash of each file in a folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+# ------------------------------------------------------------------------------------------------ formats
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_format_is_opened_by_load_dataset_and_has_the_rows_of_its_view(
+    corpus: Installation, tmp_path: Path, name: str
+) -> None:
+    format = exports.find(name)
+    assert isinstance(format, RowFormat)
+    said = exported(corpus, tmp_path / "out", "--format", name, "--split", "train=0.6,test=0.4")
+    found = load(tmp_path / "out", tmp_path / "cache")
+    assert {split: len(rows) for split, rows in found.items()} == said["rows"]
+    assert min(said["rows"].values()) > 0
+    [(expected,)] = corpus.sql(f"select count(*) from {format.view} where {format.narrow(exports.Options())}")
+    assert sum(said["rows"].values()) == expected
+    assert (said["left_out"], said["simulated"]) == ({}, True)
+    for row in itertools.chain(*found.values()):
+        assert list(row) == format.schema.names
+    traces = [{row["trace_id"] for row in rows} for rows in found.values()]
+    assert traces[0].isdisjoint(traces[1])
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "SIMULATED MODEL DATA" in card
+    assert all(f"| `{column}` |" in card for column in format.schema.names)
+
+
+def test_every_column_of_every_format_and_view_is_described(corpus: Installation) -> None:
+    listed = corpus.json("export", "--list")
+    assert set(OURS) | {"py", "json"} <= {one["format"] for one in listed}
+    for one in listed:
+        assert all(one["columns"].values()), one
+        silent = corpus.sql(
+            "select attname from pg_attribute where attrelid = cast(:view as regclass) and attnum > 0 "
+            "and col_description(attrelid, attnum) is null",
+            view=one["view"],
+        )
+        assert silent == [], one["view"]
+    assert "--where may use" in corpus.cli("export", "--list", "--format", "dpo").stdout
+
+
+def test_a_prompt_is_what_the_model_read_token_by_token(corpus: Installation, tmp_path: Path) -> None:
+    found = rows(corpus, tmp_path, "--format", "sft")
+    read = {
+        (trace, index): (blocks, asking, body, prefix)
+        for trace, index, blocks, asking, body, prefix in corpus.sql(
+            """
+            select v.trace_id, v.index,
+              array(select k.token_ids::text from block_tokens k where k.trace_id = p.trace_id and (k.index < 2
+                or k.index between p.first_block and v.index - 1) order by k.index),
+              p.token_ids, v.body, coalesce(s.request -> 'prompt' ->> 'prefix', '')
+            from sft_examples v join prompts p on p.step_id = v.step_id join steps s on s.id = v.step_id
+            """
+        )
+    }
+    assert len(found) == len(read)
+    assert {row["exact_prompt"] for row in found} == {True, False}
+    for row in found:
+        blocks, asking, body, prefix = read[row["trace_id"], row["index"]]
+        assert body == prefix + row["completion"].removesuffix(END)
+        assert f"#startblock type: {row['type']}\n#index {row['index']}\n" in row["prompt"]
+        assert row["prompt"].endswith(prefix)
+        if row["exact_prompt"]:
+            ids = [number for block in blocks for number in json.loads(f"[{block[1:-1]}]")]
+            assert row["prompt"] == tokenizer.decode(ids) + tokenizer.decode(asking)
+
+
+def test_pairs_are_ordered_by_score_penalties_and_what_came_of_them(corpus: Installation, tmp_path: Path) -> None:
+    found = rows(corpus, tmp_path, "--format", "dpo", "--per-block", "3")
+    penalties = Penalties.__struct_fields__
+    worth: dict[tuple[int, int, str], set[float]] = {}
+    for trace, index, text, preference, yes, no, *lost in corpus.sql(
+        f"""
+        select c.trace_id, c.block_index, c.text, b.preference, array_agg(a.yes), array_agg(a.no),
+          {", ".join(f"n.{name}" for name in penalties)}
+        from candidates c join scores a on a.candidate_id = c.id and a.stage = 'selection'
+        join penalties n on n.candidate_id = c.id left join blocks b on b.candidate_id = c.id
+        group by c.id, b.id, n.candidate_id
+        """
+    ):
+        score = mean_score([YesNo(yes=one, no=other) for one, other in zip(yes, no, strict=True)])
+        value = penalised(score, Penalties(**dict(zip(penalties, lost, strict=True)))) + (preference or 0)
+        worth.setdefault((trace, index, text.rstrip("\n")), set()).add(round(value, 9))
+    kinds = {row["kind"] for row in found}
+    assert kinds == {"candidates", "correction"}
+    for row in found:
+        begin = next(
+            prefix for prefix in ("def action_", "def eval_", '"""', "") if row["prompt"].endswith(prefix)
+        )
+        assert row["chosen"] != row["rejected"]
+        if row["kind"] == "correction":
+            assert row["margin"] is None
+            continue
+        assert row["margin"] == pytest.approx(row["chosen_value"] - row["rejected_value"])
+        assert row["margin"] > 0
+        if row["type"] in ("action", "evaluation"):
+            for side in ("chosen", "rejected"):
+                key = (row["trace_id"], row["index"], begin + row[side].removesuffix(END))
+                assert round(row[f"{side}_value"], 9) in worth[key]
+
+
+def test_what_failed_is_never_chosen_and_what_was_never_scored_is_in_no_pair(conn: sa.Connection) -> None:
+    query = sa.text("select chosen_id, rejected_id, kind from preference_pairs where kind = 'candidates'")
+    before = conn.execute(query).all()
+    kept = conn.execute(
+        sa.text("select p.chosen_id from preference_pairs p where p.chosen_kept and p.kind = 'candidates' limit 1")
+    ).scalar_one()
+    conn.execute(
+        sa.text("update blocks set ran = false, preference = -0.5 where candidate_id = :id"), {"id": kept}
+    )
+    assert kept not in [row.chosen_id for row in conn.execute(query)]
+    unscored = before[0].rejected_id
+    conn.execute(sa.text("update scores set score = null where candidate_id = :id"), {"id": unscored})
+    assert unscored not in {one for row in conn.execute(query) for one in row[:2]}
+    values = conn.execute(
+        sa.text("select score, value from candidate_values where candidate_id = :id"), {"id": unscored}
+    ).one()
+    assert tuple(values) == (None, None)
+
+
+def test_a_correction_is_a_failed_attempt_and_the_next_one_which_ran(corpus: Installation) -> None:
+    found = corpus.sql(
+        """
+        select b.ran, b.compiles, a.ran, b.tick = a.tick, b.type = a.type, a.index > b.index,
+          (select count(*) from blocks m where m.trace_id = b.trace_id and m.type = b.type
+            and m.index > b.index and m.index < a.index),
+          exists (select from blocks d where d.trace_id = b.trace_id and d.type = 'debug'
+            and d.index > b.index and d.index < a.index)
+        from preference_pairs p join blocks a on a.candidate_id = p.chosen_id
+        join blocks b on b.candidate_id = p.rejected_id where p.kind = 'correction'
+        """
+    )
+    assert found
+    for ran, compiles, then, *rest in found:
+        assert (ran is False or not compiles, then) == (True, True)
+        assert rest == [True, True, True, 0, True]
+
+
+def test_labels_of_single_candidates(corpus: Installation, tmp_path: Path) -> None:
+    found = rows(corpus, tmp_path, "--format", "kto", "--per-block", "4")
+    assert {row["because"] for row in found} >= {"ran", "failed", "valued"}
+    for row in found:
+        if row["because"] in ("ran", "valued"):
+            assert row["because"] == "ran" or (row["label"] and row["value"] >= 1) or row["value"] < 0
+        else:
+            assert row["label"] is False
+    most = max(
+        sum(1 for _ in group)
+        for _, group in itertools.groupby(sorted((row["trace_id"], row["index"], row["label"]) for row in found))
+    )
+    assert most == 4
+
+
+def test_a_reward_function_gets_what_was_sampled_and_how_it_did(corpus: Installation, tmp_path: Path) -> None:
+    found = rows(corpus, tmp_path, "--format", "grpo")
+    bodies = {
+        (trace, index): (text, tokens)
+        for trace, index, text, tokens in corpus.sql(
+            "select b.trace_id, b.index, c.text, b.block_size "
+            "from blocks b join candidates c on c.id = b.candidate_id"
+        )
+    }
+    assert len(found) == len(bodies)
+    for row in found:
+        text, tokens = bodies[row["trace_id"], row["index"]]
+        assert row["prefix"] + row["samples"][row["kept"]].removesuffix(END) == text.rstrip("\n")
+        assert row["block_size"] == tokens
+        assert len(row["samples"]) == len(row["sample_values"]) == len(row["sample_scores"]) >= 4
+        assert not {"prompts", "completions", "completion"} & set(row)  # TRL's own arguments
+
+
+def test_steps_are_right_or_wrong_and_do_not_say_so(corpus: Installation, tmp_path: Path) -> None:
+    found = rows(corpus, tmp_path, "--format", "stepwise")
+    blocks = {
+        (trace, index): (type, body, ran, preference, compiles)
+        for trace, index, type, body, ran, preference, compiles in corpus.sql(
+            "select trace_id, index, type, body, ran, preference, compiles from blocks"
+        )
+    }
+    assert {label for row in found for label in row["labels"]} == {True, False}
+    for row in found:
+        assert len(row["completions"]) == len(row["labels"]) == len(row["indexes"])
+        for index, type, label, text in zip(
+            row["indexes"], row["types"], row["labels"], row["completions"], strict=True
+        ):
+            known, body, ran, preference, compiles = blocks[row["trace_id"], index]
+            assert type == known
+            assert label is (compiles and (ran if ran is not None else preference >= 0))
+            assert text.rstrip("\n").endswith(body.rpartition("\n")[2] + END.rstrip("\n"))
+            assert not re.search(r"^#q: ", text, re.MULTILINE)
+
+
+def test_drawn_and_known_labels_are_told_apart(corpus: Installation, tmp_path: Path) -> None:
+    found = rows(corpus, tmp_path, "--format", "verifier")
+    by_source = {name: [row for row in found if row["source"] == name] for name in ("drawn", "ran", "asserted")}
+    assert sum(map(len, by_source.values())) == len(found)
+    assert all(by_source.values())
+    blocks = {
+        (trace, index): (body, question, answer, probability, ran)
+        for trace, index, body, question, answer, probability, ran in corpus.sql(
+            "select trace_id, index, body, question, answer, probability, ran from blocks"
+        )
+    }
+    for row in found:
+        body, question, answer, probability, ran = blocks[row["trace_id"], row["index"]]
+        assert row["context"].endswith(body + "\n")
+        if row["source"] == "drawn":
+            assert (row["question"], row["label"]) == (question, answer)
+            assert row["predicted"] == pytest.approx(probability if answer else 1 - probability)
+        elif row["source"] == "ran":
+            assert row["label"] is ran
+    asserted = corpus.sql(
+        "select count(*) from grounded_labels g join blocks b on b.executed_by = g.step_id "
+        "where b.candidate_id is not null"
+    )
+    assert asserted == [(len(by_source["asserted"]),)]
+
+
+def test_texts_are_whole_traces_or_pieces_cut_between_blocks(corpus: Installation, tmp_path: Path) -> None:
+    whole = {row["trace_id"]: row for row in rows(corpus, tmp_path, "--format", "text")}
+    for trace, row in whole.items():
+        assert row["text"] == corpus.cli("show", str(trace)).stdout
+    for number, (option, most) in enumerate((("--context", 2000), ("--context-bytes", 6000))):
+        folder = tmp_path / f"pieces-{number}"
+        folder.mkdir()
+        found = rows(corpus, folder, "--format", "text", option, str(most))
+        assert len(found) > len(whole)
+        for trace, pieces in itertools.groupby(found, lambda row: row["trace_id"]):
+            texts = []
+            for position, piece in enumerate(pieces):
+                assert piece["piece"] == position
+                assert piece["text"].startswith("#subagent ")
+                size = piece["tokens"] if option == "--context" else len(piece["text"].encode())
+                assert size <= most or piece["blocks"] == 1
+                texts.append(piece["text"])
+            assert "".join(texts) == whole[trace]["text"]
+    counted = [row for row in found if row["tokens_counted"]]
+    assert counted
+    sizes = {
+        (trace, index): count
+        for trace, index, count in corpus.sql(
+            "select trace_id, index, array_length(token_ids, 1) from block_tokens"
+        )
+    }
+    for row in counted:
+        indexes = range(row["first_block"], row["first_block"] + row["blocks"])
+        assert row["tokens"] == sum(sizes[row["trace_id"], index] for index in indexes)
+
+
+@pytest.mark.parametrize(("name", "options"), [("py", ()), ("json", ("--json",))])
+def test_files_are_what_show_prints(
+    corpus: Installation, tmp_path: Path, name: str, options: tuple[str, ...]
+) -> None:
+    exported(corpus, tmp_path / "out", "--format", name)
+    traces = [trace for (trace,) in corpus.sql("select id from traces order by id")]
+    files = sorted((tmp_path / "out" / "train").iterdir())
+    assert [file.name for file in files] == [f"trace-{trace}.{name}" for trace in traces]
+    for trace, file in zip(traces, files, strict=True):
+        shown = corpus.cli("show", str(trace), *options).stdout
+        assert json.loads(file.read_text()) == json.loads(shown) if options else file.read_text() == shown
+
+
+# ------------------------------------------------------------------------------------------------ splits
+
+
+def test_equal_rows_give_equal_bytes_and_the_same_splits(corpus: Installation, tmp_path: Path) -> None:
+    arguments = ("--format", "dpo", "--split", "train=3,validation=1,test=1", "--shard-size", "20k")
+    first = exported(corpus, tmp_path / "one", *arguments)
+    exported(corpus, tmp_path / "two", *arguments)
+    assert sums(tmp_path / "one") == sums(tmp_path / "two")
+    assert first["rows"].keys() == {"train", "validation", "test"}
+    assert 0 in first["rows"].values()  # nothing fell into it: there is no file, and the others are opened
+    splits = {
+        row["trace_id"]: name
+        for name, found in load(tmp_path / "one", tmp_path / "cache").items()
+        for row in found
+    }
+    exported(corpus, tmp_path / "few", *arguments, "--where", "type = 'action'")
+    for name, found in load(tmp_path / "few", tmp_path / "cache").items():
+        assert {splits[row["trace_id"]] for row in found} <= {name}
+
+
+def test_another_export_to_a_folder_of_that_name_is_not_taken_for_the_first(
+    corpus: Installation, tmp_path: Path
+) -> None:
+    for name in ("sft", "dpo"):
+        exported(corpus, tmp_path / "out", "--format", name)
+        [row, *_] = load(tmp_path / "out", tmp_path / "cache")["train"]
+        assert list(row) == exports.find(name).schema.names  # type: ignore[attr-defined]
+        shutil.rmtree(tmp_path / "out")
+
+
+def test_a_trace_that_does_another_over_goes_where_that_one_goes(conn: sa.Connection) -> None:
+    shares = {"train": 0.5, "test": 0.5}
+    ids = conn.execute(sa.text("select id from traces order by id")).scalars().all()
+    first = {trace: selection.split_of(conn, trace, shares) for trace in ids}
+    assert set(first.values()) == {"train", "test"}
+    away = next(trace for trace in ids[1:] if first[trace] != first[ids[0]])
+    conn.execute(sa.text("update traces set retry_of = :root where id = :id"), {"root": ids[0], "id": away})
+    assert selection.split_of(conn, away, shares) == first[ids[0]]
+
+
+@pytest.mark.parametrize("text", ["", "train", "train=0", "train=-1", "train=x", "a=1,a=1", "a b=1", "train=nan"])
+def test_splits_that_can_not_be_read(text: str) -> None:
+    with pytest.raises(UsageError, match="--split"):
+        selection.read_splits(text)
+
+
+def test_shares_are_of_one(tmp_path: Path) -> None:
+    assert selection.read_splits("train=19, test=1") == {"train": 0.95, "test": 0.05}
+    keys = [(trace, 7) for trace in range(20_000)]
+    chosen = selection.Selection(keys, 2, tmp_path)
+    assert list(chosen) == keys
+    assert list(tmp_path.iterdir()) == []  # it has no name, so a crash leaves nothing
+    chosen.close()
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def refused(corpus: Installation, out: Path, *arguments: str, code: int = 2) -> str:
+    """The one line that a command fails with; no folder is left."""
+    done = corpus.cli("export", "--out", out, *arguments)
+    assert done.returncode == code, done.stderr + done.stdout
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not out.exists()
+    assert not out.with_name(out.name + ".part").exists()
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("reward >", "syntax error"),
+        ("no_such_column > 1", "no_such_column"),
+        ("(delete from blocks returning true)", "syntax error"),
+        ("nextval('blocks_id_seq') > 0", "(read-only|permission denied)"),
+        ("set_config('role', 'weavegen', false) = 'x'", "permission denied|denied"),
+        ("true) union select null, null, null from blocks where (true", "no condition"),
+        ("(select count(*) from generate_series(1, 1e12)) > 0", "--seconds"),
+        ("false", "nothing to export"),
+    ],
+)
+def test_a_condition_that_is_none(corpus: Installation, tmp_path: Path, where: str, said: str) -> None:
+    before = corpus.sql("select count(*) from blocks")
+    line = refused(corpus, tmp_path / "out", "--format", "sft", "--where", where, "--seconds", "1")
+    assert re.search(said, line), line
+    assert corpus.sql("select count(*) from blocks") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--format", "pdf"), "choose of text, sft"),
+        ((), "--format"),
+        (("--format", "sft", "--context", "100"), "--context says nothing about the format sft"),
+        (("--format", "text", "--per-block", "2"), "--per-block says nothing"),
+        (("--format", "sft", "--split", "train"), "--split"),
+        (("--format", "sft", "--shard-size", "lots"), "--shard-size"),
+    ],
+)
+def test_options_that_say_nothing(
+    corpus: Installation, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(corpus, tmp_path / "out", *arguments)
+
+
+def test_a_comment_at_the_end_of_a_condition_hides_nothing(corpus: Installation, tmp_path: Path) -> None:
+    said = exported(
+        corpus, tmp_path / "out", "--format", "text", "--where", "ticks > 1 -- as said", "--limit", "2"
+    )
+    assert said["rows"] == {"train": 2}
+
+
+def test_a_folder_that_is_there_is_left_as_it_is(corpus: Installation, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine").touch()
+    done = corpus.cli("export", "--format", "text", "--out", out)
+    assert (done.returncode, "is there already" in done.stderr) == (2, True)
+    assert [path.name for path in out.iterdir()] == ["mine"]
+    part = tmp_path / "other.part"
+    part.mkdir()
+    (part / "mine").touch()
+    done = corpus.cli("export", "--format", "text", "--out", tmp_path / "other")
+    assert (done.returncode, "not made by an export" in done.stderr) == (2, True)
+    assert [path.name for path in part.iterdir()] == ["mine"]
+
+
+def test_a_dry_run_writes_nothing(corpus: Installation, tmp_path: Path) -> None:
+    said = corpus.json("export", "--format", "dpo", "--dry-run", "--split", "train=0.6,test=0.4")
+    done = exported(corpus, tmp_path / "out", "--format", "dpo", "--split", "train=0.6,test=0.4")
+    assert (said["rows"], said["traces"]) == (done["rows"], done["traces"])
+
+
+# ------------------------------------------------------------------------------------------------ whole or not
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root mounts file systems")
+def test_a_disk_that_fills_in_the_middle(corpus: Installation, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr}")
+    try:
+        line = refused(corpus, small / "out", "--format", "py", code=1)
+        assert "No space left on device" in line
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_file_that_may_not_grow(corpus: Installation, tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).parent / "weavegen"), "export", "--format", "sft", "--out", "out"]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 8; exec "$@"', "bash", *command],
+        env=corpus.environ, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_while_it_selects(corpus: Installation, tmp_path: Path) -> None:
+    slow = "(select count(*) from generate_series(1, 1e12)) > 0"
+    process = subprocess.Popen(
+        [Path(sys.executable).parent / "weavegen", "export", "-f", "sft", "-o", "out", "--where", slow],
+        env=corpus.environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not (tmp_path / "out.part").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "weavegen: stopped\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def wanted(out: Path) -> write.Export:
+    return write.Export(format=exports.find("sft"), out=out)
+
+
+def test_interrupted_while_it_writes(conn: sa.Connection, tmp_path: Path) -> None:
+    def interrupt(done: int, count: int) -> None:
+        if done == count // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write.export(conn, wanted(tmp_path / "out"), progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_goes_away_in_the_middle(
+    conn: sa.Connection, corpus: Installation, tmp_path: Path
+) -> None:
+    def cut(done: int, count: int) -> None:
+        if done == 1:
+            corpus.sql(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = :name",
+                name=TESTED,
+            )
+
+    with pytest.raises(WeavegenError, match="the database failed") as caught:
+        write.export(conn, wanted(tmp_path / "out"), progress=cut)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_export_left_is_not_taken_for_a_whole_one(conn: sa.Connection, tmp_path: Path) -> None:
+    part = tmp_path / "out.part"
+    (part / "data").mkdir(parents=True)
+    (part / write.MARK).touch()
+    (part / "data" / "train-00000.draft").write_bytes(b"half of it")
+    write.export(conn, wanted(tmp_path / "out"))
+    assert not part.exists()
+    names = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*"))
+    assert names == ["README.md", "data", "data/train-00000-of-00001.parquet"]
+
+
+def test_two_exports_do_not_write_to_one_folder(conn: sa.Connection, tmp_path: Path) -> None:
+    with write.folder(tmp_path / "out"), pytest.raises(UsageError, match="another export"):
+        write.export(conn, wanted(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()
+    shutil.rmtree(tmp_path / "out")

@@ -1,0 +1,63 @@
+"""TRL's loaders and trainers take what the command wrote, as it is."""
+
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import ROOT, Installation
+from tests.trl.conftest import PYTHON, Train
+from weavegen import exports
+from weavegen.exports.format import RowFormat
+
+README = ROOT / "README.md"
+HEADING = "## From traces to a trainer"
+
+
+@pytest.mark.parametrize("name", ["sft", "dpo", "kto", "text"])
+def test_a_step_of_a_trainer(corpus: Installation, tmp_path: Path, train: Train, name: str) -> None:
+    format = exports.find(name)
+    assert isinstance(format, RowFormat)
+    options = ["--context-bytes", "6000"] if name == "text" else []
+    said = corpus.json("export", "--format", name, "--out", tmp_path / "out", *options)
+    told = train(name, tmp_path / "out")
+    assert told["rows"] == said["rows"]["train"] > 0
+    assert told["columns"] == format.schema.names
+    assert math.isfinite(told["loss"])
+    assert told["changed"]
+
+
+def test_the_lines_of_the_readme(
+    corpus: Installation, tmp_path: Path, model: Path, environ: dict[str, str]
+) -> None:
+    """As a new user types them, but for the installation, which is there, and the model, which is not fetched."""
+    section = README.read_text().partition(f"{HEADING}\n")[2].partition("\n## ")[0]
+    assert section, f"README.md has no section {HEADING!r}"
+    shell = re.findall(r"^    (.*weavegen export .*)$", section, re.MULTILINE)
+    [python] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(shell) == 1
+    assert len(section.strip().splitlines()) < 20
+    assert len([line for line in python.splitlines() if line]) + len(shell) < 10
+    command = shell[0].replace(".venv/bin/weavegen", str(Path(sys.executable).parent / "weavegen"))
+    done = subprocess.run(
+        ["bash", "-c", command], env=corpus.environ, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # What a name on the hub would give is a folder here; a step or two say as much as an epoch.
+    [named] = re.findall(r'model="([^"]+)"', python)
+    shutil.copytree(model, tmp_path / named)
+    (tmp_path / "train.py").write_text(
+        python.replace("DPOConfig(", "DPOConfig(max_steps=1, use_cpu=True, bf16=False, ")
+    )
+    done = subprocess.run(
+        [str(PYTHON), "train.py"],
+        env=environ | {"OMP_NUM_THREADS": str(os.cpu_count())},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "train_loss" in done.stdout

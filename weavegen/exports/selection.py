@@ -1,0 +1,123 @@
+"""Which rows an export takes: a user's condition becomes keys, and keys are only ever looked up again."""
+
+import hashlib
+import itertools
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from weavegen.errors import UsageError
+from weavegen.exports.format import Format, Key, Options
+from weavegen.store import reports
+
+PAGE = 4096
+"""Keys read from the disk at a time."""
+
+ROOT = """
+with recursive up as (
+  select id, retry_of, fork_of, job_id, number from traces where id = :trace
+  union
+  select t.id, t.retry_of, t.fork_of, t.job_id, t.number from traces t join up on t.id in (up.retry_of, up.fork_of)
+)
+select job_id, number from up order by id limit 1
+"""
+
+
+class Selection:
+    """Keys in order, kept on the disk: any number of them at constant memory."""
+
+    def __init__(self, keys: Iterable[Key], width: int, folder: Path | None = None) -> None:
+        """Take all of `keys`, whole numbers, `width` of them each. What it writes to `folder` has no name."""
+        self.count = 0
+        self._struct = struct.Struct(f"<{width}q")
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as this object)
+        try:
+            for key in keys:
+                self._file.write(self._struct.pack(*key))
+                self.count += 1
+            self._file.flush()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __iter__(self) -> Iterator[Key]:
+        self._file.seek(0)
+        while page := self._file.read(PAGE * self._struct.size):
+            yield from self._struct.iter_unpack(page)
+
+    def traces(self) -> Iterator[tuple[int, Iterator[Key]]]:
+        """Each trace with its keys."""
+        return itertools.groupby(self, lambda key: key[0])
+
+    def close(self) -> None:
+        """Give the disk's room back."""
+        self._file.close()
+
+
+def select(
+    conn: sa.Connection,
+    format: Format,
+    where: str | None,
+    options: Options,
+    *,
+    limit: int | None = None,
+    seconds: float,
+    folder: Path | None = None,
+) -> Selection:
+    """The rows of a format's view that a user's condition holds for. Raises UsageError where it can't be told.
+
+    The condition runs as the role that only reads, for `seconds` at most.
+    """
+    format.check(options)
+    keys = ", ".join(format.key)
+    # The condition stands on lines of its own, so that a comment at its end comments out nothing of ours.
+    query = (
+        f"select {keys} from {format.view} where {format.narrow(options)} and (\n{where or 'true'}\n)\n"
+        f"order by {keys}" + (f" limit {limit:d}" if limit is not None else "")
+    )
+    try:
+        with reports.answer(conn, query, seconds) as (_, rows):
+            return Selection(rows, len(format.key), folder)
+    except struct.error:
+        raise UsageError("--where: it is no condition: give one over the columns of the view") from None
+    except UsageError as error:
+        if where is None:
+            raise
+        hint = "give it more time with --seconds" if "statement timeout" in str(error) else "see export --list"
+        raise UsageError(f"--where, over the view {format.view}: {error} ({hint})") from None
+
+
+def read_splits(text: str) -> dict[str, float]:
+    """`train=0.95,test=0.05` as shares that sum to 1. Raises UsageError."""
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.strip().partition("=")
+        try:
+            share = float(number)
+        except ValueError:
+            share = -1.0
+        if not (name.isidentifier() and 0 < share < 1e9) or name in shares:
+            raise UsageError(f"--split {text!r} can't be read: give it like train=0.95,test=0.05")
+        shares[name] = share
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()}
+
+
+def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> str:
+    """The split of a whole trace, by a hash of its job and number: the same in every export.
+
+    A trace that does another one over, or is a fork of it, goes where that one goes: the two may say the same.
+    """
+    names = list(splits)
+    if len(names) == 1:
+        return names[0]
+    job, number = conn.execute(sa.text(ROOT), {"trace": trace_id}).one()
+    at = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
+    for name in names[:-1]:
+        at -= splits[name]
+        if at < 0:
+            return name
+    return names[-1]
