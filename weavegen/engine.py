@@ -13,12 +13,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen import journal
+from weavegen import forking, journal
 from weavegen.agents import AGENTS, Tick
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.settings import Settings
 from weavegen.steps import Append, Note, Reward, Work, Worked
-from weavegen.store import blocks, candidates, steps, traces
+from weavegen.store import blocks, candidates, forks, steps, traces
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 from weavegen.store.traces import Locked
@@ -88,13 +88,16 @@ class Engine:
                 trace = traces.lock(conn, trace_id)
                 try:
                     settings = self.fixed(conn, trace_id, terms.revision).settings
+                    fork = forking.begin(conn, trace_id, terms)
                 except RolloutError as error:
                     self._fail(conn, trace, error.kind, str(error), None)
                     continue
-                traces.begin_tick(conn, trace_id, 0, 0, traces.epoch() + 60 * settings.time_budget, terms)
-                traces.event(
-                    conn, trace_id, "started", "on the host's network" if settings.network == "host" else None
-                )
+                if fork is None:
+                    traces.begin_tick(conn, trace_id, 0, 0, traces.epoch() + 60 * settings.time_budget, terms)
+                else:
+                    trace = traces.lock(conn, trace_id)
+                host = "on the host's network" if settings.network == "host" else None
+                traces.event(conn, trace_id, "started", ", ".join(filter(None, (fork, host))) or None)
                 messages += self._advance(conn, trace).messages
         return messages
 
@@ -109,7 +112,8 @@ class Engine:
                 newest = self.fixed(conn, trace.id, here.newest_terms.revision).settings
                 entries, ids = steps.load(conn, trace.id, start.tick, here.run)
                 cursor = journal.Cursor(start)
-                tick = Tick(fixed.settings, cursor, fixed.bootstrap)
+                inherited = tuple(self.fixed(conn, trace.id, terms.revision).settings for terms in start.inherited)
+                tick = Tick(fixed.settings, cursor, fixed.bootstrap, inherited)
                 advance = journal.replay(AGENTS[fixed.agent](tick), cursor, entries)
             except JournalMismatch as error:
                 trace = self._restart(conn, trace, start, here.run, str(error))
@@ -149,7 +153,8 @@ class Engine:
             # A tick keeps the settings that it was begun with; whether another follows is up to the newest ones.
             longer = here.paused_seconds
             if here.caller is None:
-                longer += 60 * (newest.time_budget - fixed.settings.time_budget)
+                begun_under = inherited[0] if inherited else fixed.settings
+                longer += 60 * (newest.time_budget - begun_under.time_budget)
             start = replace(start, deadline=start.deadline + longer)
             because = spent_budget(trace, start, newest, cursor.now)
             if advance.ended.done and (here.caller is None or because in (None, "time")):
@@ -186,7 +191,12 @@ class Engine:
         ids: dict[int, int],
     ) -> Locked:
         """Apply the new effects. Returns the trace's row as it is now."""
-        drafts = [(effect, block) for effect, block in advance.effects if isinstance(effect, Append) and block]
+        # A fork begins with the blocks that its last step brought; its first advance meets them once more.
+        drafts = [
+            (effect, block)
+            for effect, block in advance.effects
+            if isinstance(effect, Append) and block and block.index >= trace.blocks
+        ]
         if drafts:
             size = blocks.append(conn, trace.id, start.tick, drafts, ids)
             written = trace.written + sum(draft.candidate is not None for draft, _ in drafts)
@@ -208,6 +218,7 @@ class Engine:
         steps.void(conn, trace.id, start.tick)
         traces.restart_tick(conn, trace.id, start.tick)
         size, written = blocks.drop_from(conn, trace.id, start.blocks)
+        forks.retreat(conn, trace.id, start.blocks)
         traces.update(conn, trace.id, blocks=start.blocks, bytes=size, written=written)
         traces.event(conn, trace.id, "tick restarted", reason)
         return traces.lock(conn, trace.id)

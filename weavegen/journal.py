@@ -35,11 +35,30 @@ class Entry:
     """Seconds since the epoch when the result was stored: the program's clock."""
 
 
+class Terms(msgspec.Struct, frozen=True):
+    """Under which terms others wrote the first blocks of a tick in which a trace was forked off."""
+
+    until: int
+    """Index of the block behind them."""
+    seed: int
+    """Of the trace that wrote them."""
+    lag: float
+    """Seconds that its clock was behind."""
+    revision: int
+    """Of the settings that they were written under; the fork's job has these, too."""
+
+
 @dataclass(frozen=True)
 class Start:
-    """Where a tick starts from; the same at every replay of it."""
+    """Where a tick starts from; the same at every replay of it.
+
+    In a fork, whose first blocks others wrote, a replay asks for these as they were asked for there. Which terms
+    hold follows from the index of the block alone that is being written: those of the first of `inherited` that
+    ends behind it, else the trace's own.
+    """
 
     trace_seed: int
+    """The trace's own; see `seed_of`."""
     tick: int
     clock: float
     """Seconds since the epoch."""
@@ -51,6 +70,23 @@ class Start:
     repeats: int = 0
     """Ticks in a row before this one whose actions and outcomes were all the same."""
     subagent: str = "main"
+    lag: float = 0.0
+    """Seconds that the trace's clock is behind."""
+    inherited: tuple[Terms, ...] = ()
+
+    def inherited_by(self, index: int) -> Terms | None:
+        """The terms of others that a block was written under; None: the trace's own."""
+        return next((terms for terms in self.inherited if index < terms.until), None)
+
+    def seed_of(self, index: int) -> int:
+        """The seed from which all that is random in a block derives."""
+        terms = self.inherited_by(index)
+        return self.trace_seed if terms is None else terms.seed
+
+    def lag_of(self, index: int) -> float:
+        """Seconds that the clock was behind which a block was written by."""
+        terms = self.inherited_by(index)
+        return self.lag if terms is None else terms.lag
 
 
 @dataclass
@@ -119,9 +155,12 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
             used = cursor.ordinal = used + len(steps)
             if not all(entry.done for entry in recorded):
                 return advance
-            cursor.now = max(cursor.now, *(entry.at for entry in recorded))
+            writing = cursor.index
             if isinstance(recorded[0].result, Worked):  # a subagent's blocks came in between
                 cursor.index, cursor.last_type = recorded[0].result.index, recorded[0].result.last_type
+                writing = cursor.index - 1
+            lag = cursor.start.lag_of(writing)
+            cursor.now = max(cursor.now, *(round(entry.at - lag, 6) if lag else entry.at for entry in recorded))
             failure = next((entry.failure for entry in recorded if entry.failure is not None), None)
             if failure is not None:
                 request = program.throw(failure)
@@ -162,7 +201,7 @@ def record(draft: Append, cursor: Cursor) -> Block:
         tick_start=draft.tick_start,
         working_directory=None if draft.working_directory is None else one_line(draft.working_directory),
         compiles=draft.compiles,
-        label=draw_label(draft.question, draft.yes, derive_seed(start.trace_seed, "label", index)),
+        label=draw_label(draft.question, draft.yes, derive_seed(start.seed_of(index), "label", index)),
         ran=draft.ran,
         tags=draft.tags,
     )

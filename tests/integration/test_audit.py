@@ -186,6 +186,10 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
             ADD_UP,
         ),
     ),
+    "a fork's first blocks are others'": (
+        "forks",
+        ("update traces set fork_of = {c}, fork_at = 2 where id = {g}",),
+    ),
     "a block stands in another tick": ("turns", (f"update blocks set tick = tick - 1 where id = {OBSERVATION}",)),
     "a subagent has more time than its caller": (
         "ticks",

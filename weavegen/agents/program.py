@@ -19,15 +19,25 @@ Part: TypeAlias = Generator[Step | tuple[Step, ...] | Effect, Any, R]
 class Tick:
     """One tick of one agent. All of it is the same at every replay; the cursor says how far the replay is."""
 
-    settings: Settings
+    newest: Settings
+    """Those that the tick is written under; of a fork's inherited blocks see `settings`."""
     cursor: Cursor
     bootstrap: str = ""
     """Source of the bootstrap file, in tick 0, which writes it into the trace."""
 
+    inherited: tuple[Settings, ...] = ()
+    """Those that others wrote its first blocks under: of each of `Start.inherited`."""
     dreams: bool = False
     """Nothing is executed: see dream.py."""
     block_size: int = FULL_BLOCK
     """Tokens that the subagent may write in a block."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those under which the block is written that the cursor is at."""
+        start, index = self.cursor.start, self.cursor.index
+        either = zip(start.inherited, self.inherited, strict=True)
+        return next((settings for terms, settings in either if index < terms.until), self.newest)
 
     @property
     def number(self) -> int:
@@ -45,7 +55,8 @@ class Tick:
 
     def seed(self, purpose: str) -> int:
         """A seed that depends on the trace's seed, the tick, and how many steps the program has taken."""
-        return derive_seed(self.cursor.start.trace_seed, self.number, self.cursor.ordinal, purpose)
+        seed = self.cursor.start.seed_of(self.cursor.index)
+        return derive_seed(seed, self.number, self.cursor.ordinal, purpose)
 
 
 Agent: TypeAlias = Callable[[Tick], Program]

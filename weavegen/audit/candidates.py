@@ -5,11 +5,14 @@ from weavegen.audit.check import Check
 CHECKS = (
     Check(
         "block-candidates",
-        "every block that the model wrote names its candidate: one of its tick, for its index and type, and once",
+        "every block that the model wrote names its candidate: one of its tick, for its index and type, and once; "
+        "of a fork's shared blocks they stay with the other trace",
         "blocks",
         sql="""
         select trace, 'block ' || index, problem from (
           select b.trace_id as trace, b.index, case
+            when b.index < t.fork_at and b.candidate_id is null then null
+            when b.index < t.fork_at then 'it is shared, and names a candidate'
             when b.candidate_id is null and (b.block_size is not null or b.type = any(:written))
               then 'the model wrote it, and its candidate is not named'
             when b.candidate_id is null then null
@@ -44,7 +47,8 @@ CHECKS = (
             || 'last in position %s', s.kind, s.status, coalesce(s.request ->> 'n', '0'), coalesce(c.n, 0), c.last)
         from steps s join traces t on t.id = s.trace_id
         left join sampled c on c.step_id = s.id and c.trace_id = s.trace_id
-        where {scope} and (s.kind = 'sample' or c.n is not null) and (c.last <> c.n - 1 or coalesce(c.n, 0)
+        where {scope} and s.copy_of is null and (s.kind = 'sample' or c.n is not null) and (
+          c.last <> c.n - 1 or coalesce(c.n, 0)
           <> case when s.kind = 'sample' and s.status = 'done' then (s.request ->> 'n')::int else 0 end)
         union all
         select c.trace_id, 'candidate ' || c.id, format('it does not go on from its parent, candidate %s', p.id)
@@ -82,7 +86,7 @@ CHECKS = (
             || 'them about its candidates', s.status, s.expected, coalesce(a.n, 0), coalesce(a.own, 0))
         from (
           select s.id, s.trace_id, s.status, f.id as sample_id, case
-            when s.kind <> 'score' or s.status <> 'done' then 0
+            when s.kind <> 'score' or s.status <> 'done' or s.copy_of is not null then 0
             else jsonb_array_length(s.request -> 'questions') * case when s.request ->> 'sample' is null
               then jsonb_array_length(s.request -> 'texts') else (f.request ->> 'n')::int end
           end as expected
@@ -146,7 +150,8 @@ CHECKS = (
         left join prompts p on p.step_id = s.id
         left join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
         where {scope} and case
-          when p.step_id is null then s.status = 'done' and s.kind in ('sample', 'score')
+          when p.step_id is null
+            then s.status = 'done' and s.kind in ('sample', 'score') and s.copy_of is null
           else s.status <> 'done' or s.kind not in ('sample', 'score') or p.trace_id <> s.trace_id
             or k.id is not null and (p.first_block < 0
               or p.first_block > (s.request #>> '{prompt,window,1}')::bigint
@@ -183,7 +188,7 @@ CHECKS = (
     ),
     Check(
         "retrievals",
-        "of every query it is kept what it found: blocks of its own trace that had left the window, or examples",
+        "of every query it is kept what it found: blocks that had left the window, examples, others' if asked",
         "retrievals",
         sql="""
         with {live}
@@ -194,19 +199,25 @@ CHECKS = (
             when h.wrong > 0 then format('it found %s blocks that it could not see', h.wrong)
             else format('it put %s texts into the prompt, and %s are kept', jsonb_array_length(s.result), h.used)
           end
-        from steps s join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
+        from steps s join traces t on t.id = s.trace_id
         left join retrievals r on r.step_id = s.id
         left join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
-        left join job_settings o on o.job_id = j.id and o.revision = k.revision
         cross join lateral (
           select count(*) filter (where h.used) as used, count(*) filter (
-            where h.block_id is not null
-              and (b.trace_id is distinct from s.trace_id or b.index >= r.before)) as wrong
-          from retrieval_hits h left join blocks b on b.id = h.block_id where h.retrieval_id = r.id
+            where h.block_id is not null and case
+              when b.trace_id = s.trace_id then b.index >= r.before
+              -- Of others, what the query asked for; without a memory it has none to ask for.
+              else (b.score >= (s.request ->> 'memory')::double precision and b.compiles and b.ran is not false
+                and (s.request ->> 'memory_scope' = 'all' or o.job_id = t.job_id)) is not true
+            end) as wrong
+          from retrieval_hits h left join blocks b on b.id = h.block_id left join traces o on o.id = b.trace_id
+          where h.retrieval_id = r.id
         ) h
-        where {scope} and s.kind = 'retrieve' and ((r.id is null) = (s.status = 'done') or k.id is not null
-          and not jsonb_path_exists(coalesce(o.settings, j.settings), '$.**.memory')
-          and (h.wrong > 0 or h.used <> coalesce(jsonb_array_length(s.result), 0)))
+        where {scope} and s.kind = 'retrieve' and s.copy_of is null and (
+          (r.id is null) = (s.status = 'done') or k.id is not null
+          and (h.wrong > 0 or h.used > coalesce(jsonb_array_length(s.result), 0)
+            -- Another trace's block, and with it the hit, goes where its tick is started over.
+            or h.used < coalesce(jsonb_array_length(s.result), 0) and s.request ->> 'memory' is null))
         order by 1, s.id
         """,
     ),

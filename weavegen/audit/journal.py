@@ -22,10 +22,10 @@ CHECKS = (
         sql="""
         select trace_id, 'step ' || id, format('%s steps before it are missing', step - 1)
         from (
-          select s.trace_id, s.id, s.ordinal - lag(s.ordinal, 1, -1::bigint) over w as step
+          select s.trace_id, s.id, s.copy_of, s.ordinal - lag(s.ordinal, 1, -1::bigint) over w as step
           from steps s join traces t on t.id = s.trace_id where {scope}
           window w as (partition by s.trace_id, s.tick, s.run order by s.ordinal)
-        ) x where step > 1
+        ) x where step > 1 and copy_of is null  -- of finished ticks a fork has only what was executed
         union all
         select t.id, 'tick ' || k.number, format('run %s has no steps', r.run)
         from ticks k join traces t on t.id = k.trace_id cross join lateral generate_series(0, k.run) as r(run)

@@ -28,7 +28,11 @@ CHECKS = (
     Check("owners", "a block's subagent is that of its tick", "blocks"),
     Check("candidate-texts", "a block's body is its candidate's text, cut to its legal structure", "blocks"),
     Check("executed-sources", "what was executed is the block's body; a bootstrap's is its file", "blocks"),
-    Check("labels", "a label is drawn with the answer's probability and the trace's seed", "blocks"),
+    Check(
+        "labels",
+        "a label is drawn with the answer's probability and the trace's seed, a fork's shared ones elsewhere",
+        "blocks",
+    ),
     Check(
         "tick-rewards", "a tick's reward follows from its blocks and evaluations, by the agent's own rule", "ticks"
     ),
@@ -36,7 +40,7 @@ CHECKS = (
 )
 
 TRACES = """
-select t.id, t.seed, t.blocks, f.source from traces t join bootstraps f on f.id = t.bootstrap_id
+select t.id, t.seed, t.fork_at, t.blocks, f.source from traces t join bootstraps f on f.id = t.bootstrap_id
 where {scope} and t.status <> 'queued' order by t.id
 """
 TICKS = """
@@ -124,7 +128,8 @@ def read_block(
     source = trace.source if block.type is BlockType.BOOTSTRAP else row.source if row.op == "run" else None
     if source is not None and block.body != normalise_body(block.type, source):
         audit.found("executed-sources", trace.id, place, "what was executed is another text than its body")
-    if row.candidate_id is not None or block.type is BlockType.OPTION:
+    shared = trace.fork_at is not None and block.index < trace.fork_at
+    if row.candidate_id is not None or (block.type is BlockType.OPTION and not shared):
         answer = YesNo(yes=row.yes, no=row.no) if row.yes is not None else options.get((row.tick, row.question))
         if answer is None or block.label is None:
             audit.found("labels", trace.id, place, "it has no label, or its question was never asked")

@@ -52,6 +52,24 @@ CHECKS = (
     ),
     # ---- traces
     Check(
+        "forks",
+        "a fork's shared blocks are those of the other trace, unless that has started a tick over since",
+        "blocks",
+        sql="""
+        select t.id, 'block ' || b.index, case
+            when o.id is null then format('trace %s has no such block', t.fork_of)
+            else format('it is another one in trace %s', t.fork_of)
+          end
+        from traces t join blocks b on b.trace_id = t.id and b.index < t.fork_at
+        left join blocks o on o.trace_id = t.fork_of and o.index = b.index
+        where {scope} and t.fork_of is not null and (o.id is null
+            or (o.rendered, o.tick, o.created_at) <> (b.rendered, b.tick, b.created_at))
+          and not exists (select from events e where e.trace_id = t.fork_of
+            and e.kind = 'tick restarted' and e.at > t.started_at)
+        order by 1, b.index
+        """,
+    ),
+    Check(
         "trace-states",
         "a trace ended, failed with a reason, was cancelled, waits, or runs; its columns fit that",
         "traces",

@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from weavegen import __version__
 from weavegen.blocks import BlockType
 from weavegen.errors import RolloutError, UsageError
 from weavegen.journal import Start
+from weavegen.journal import Terms as Inherited
 from weavegen.settings import Settings, settings
 from weavegen.store import models as m
 from weavegen.store import reports
@@ -29,6 +31,7 @@ class Fixed:
     """What never changes about a trace under one revision of its job's settings; workers keep it in memory."""
 
     seed: int
+    """Its environment's: a fork's begins with that of the trace which its line of forks began with."""
     agent: str
     model: str | None
     settings: Settings
@@ -36,15 +39,26 @@ class Fixed:
     bootstrap: str
 
 
+FIRST_SEED = """
+with recursive line as (
+  select seed, fork_of from traces where id = :trace
+  union all
+  select t.seed, t.fork_of from traces t join line on line.fork_of = t.id
+)
+select seed from line where fork_of is null
+"""
+
+
 def fixed(conn: sa.Connection, trace_id: int, revision: int) -> Fixed:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
     row = conn.execute(
         sa.select(
             TRACES.c.seed,
+            TRACES.c.fork_of,
             TRACES.c.params,
             TRACES.c.job_id,
             JOBS.c.agent,
-            JOBS.c.model,
+            JOBS.c.asked_model.label("model"),
             sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings).label("settings"),
             BOOTSTRAPS.c.source,
         )
@@ -62,7 +76,10 @@ def fixed(conn: sa.Connection, trace_id: int, revision: int) -> Fixed:
             f"job {row.job_id} was not made for this version of weavegen, {__version__} ({error}): "
             "upgrade the workers, then `weavegen retry`"
         ) from None
-    return Fixed(row.seed, row.agent, row.model, numbers, row.params, row.source)
+    seed = row.seed
+    if row.fork_of is not None:
+        seed = conn.execute(sa.text(FIRST_SEED), {"trace": trace_id}).scalar_one()
+    return Fixed(seed, row.agent, row.model, numbers, row.params, row.source)
 
 
 @dataclass(frozen=True)
@@ -188,7 +205,7 @@ def begin_tick(
     subagent: str = "main",
     caller: int | None = None,
 ) -> None:
-    """Open the next tick; its clock starts now."""
+    """Open the next tick; its clock starts now, less what the trace's clock is behind."""
     values = {
         "trace_id": trace_id,
         "number": number,
@@ -200,7 +217,8 @@ def begin_tick(
         "first_block": first_block,
         "repeats": repeats(conn, trace_id, subagent),
     }
-    conn.execute(sa.insert(TICKS).values(values | {"clock": epoch()}))
+    lag = sa.select(TRACES.c.lag).where(TRACES.c.id == trace_id).scalar_subquery()
+    conn.execute(sa.insert(TICKS).values(values | {"clock": epoch() - lag}))
 
 
 MOST_REPEATS = 16
@@ -260,7 +278,8 @@ class Here:
 HERE = sa.text(
     """
     select k.number, k.run, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats, k.revision,
-      k.paused_seconds, t.seed, j.revision as newest_revision, j.paused_seconds as newest_paused_seconds,
+      k.paused_seconds, k.inherited, t.seed, t.lag, j.revision as newest_revision,
+      j.paused_seconds as newest_paused_seconds,
       j.state = 'paused' as paused,
       (select max(number) from ticks where trace_id = k.trace_id) as newest,
       (select type from blocks where trace_id = k.trace_id and index = k.first_block - 1) as last_type,
@@ -283,6 +302,8 @@ def here(conn: sa.Connection, trace: Locked) -> Here:
         last_type=BlockType(row.last_type) if row.last_type else None,
         repeats=row.repeats,
         subagent=row.subagent,
+        lag=row.lag,
+        inherited=inherited(row.inherited),
     )
     return Here(
         start,
@@ -294,6 +315,11 @@ def here(conn: sa.Connection, trace: Locked) -> Here:
         row.newest,
         row.host,
     )
+
+
+def inherited(value: Any) -> tuple[Inherited, ...]:
+    """The column `ticks.inherited`."""
+    return () if value is None else msgspec.convert(value, tuple[Inherited, ...])
 
 
 def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:

@@ -5,7 +5,7 @@ import enum
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Mapped
+from sqlalchemy.orm import Mapped, mapped_column
 
 from weavegen.store.models.base import Base, column, json, key, now, one_of, reference
 
@@ -26,6 +26,7 @@ class Step(Base):
         one_of("status", "status", StepStatus),
         sa.UniqueConstraint("trace_id", "tick", "run", "ordinal"),
         sa.Index("ix_steps_open", "trace_id", postgresql_where=sa.text("status in ('ready', 'running')")),
+        sa.Index("ix_steps_copy_of", "copy_of", postgresql_where=sa.text("copy_of is not null")),
         {"comment": "The journal: everything an agent asked for, in order, and what came of it."},
     )
 
@@ -56,6 +57,12 @@ class Step(Base):
     model_seconds: Mapped[float | None] = column("Time spent waiting for the model server.")
     environment_seconds: Mapped[float | None] = column("Time spent waiting for the environment.")
     working_seconds: Mapped[float | None] = column("Time from claim to commit, model and environment included.")
+    copy_of: Mapped[int | None] = mapped_column(
+        sa.BigInteger,
+        sa.ForeignKey("steps.id", ondelete="SET NULL"),
+        comment="In a fork: the step of another trace that this is a copy of, for replay; what it cost and what "
+        "the model was asked in it is kept there alone. Null: its trace's own.",
+    )
 
 
 class Environment(Base):

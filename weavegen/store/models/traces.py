@@ -28,6 +28,8 @@ class Trace(Base):
         sa.Index("ix_traces_queued", "job_id", "id", postgresql_where=sa.text("status = 'queued'")),
         sa.Index("ix_traces_running", "id", "job_id", postgresql_where=sa.text("status = 'running'")),
         sa.Index("ix_traces_retry_of", "retry_of", postgresql_where=sa.text("retry_of is not null")),
+        sa.Index("ix_traces_fork_of", "fork_of", postgresql_where=sa.text("fork_of is not null")),
+        sa.CheckConstraint("(fork_of is null) = (fork_at is null)", name="fork"),
         {"comment": "One run of an agent: one long Python file, block by block."},
     )
 
@@ -61,6 +63,20 @@ class Trace(Base):
         sa.BigInteger,
         sa.ForeignKey("traces.id", ondelete="SET NULL"),
         comment="The trace that it does over, which failed or was cancelled.",
+    )
+    # Without "on delete": a trace whose forks are still there can't be deleted.
+    fork_of: Mapped[int | None] = mapped_column(
+        sa.BigInteger, sa.ForeignKey("traces.id"), comment="The trace whose first blocks it shares; null: no fork."
+    )
+    fork_at: Mapped[int | None] = column(
+        "Of a fork: its blocks below this index are copies of the other trace's; it wrote those from here on."
+    )
+    shared_bytes: Mapped[int] = column(
+        "Of its bytes, those of such copies; 0 before it starts.", server_default="0"
+    )
+    lag: Mapped[float] = column(
+        "Seconds that its clock is behind: a fork's goes on from the moment at which the other trace stood there.",
+        server_default="0",
     )
 
 
@@ -100,6 +116,10 @@ class Tick(Base):
     )
     revision: Mapped[int] = column("Of the job's settings that it was begun with.", server_default="0")
     paused_seconds: Mapped[float] = column("For how long the job had been paused by then.", server_default="0")
+    inherited: Mapped[Any | None] = json(
+        "Of a tick in which its trace was forked off: under which terms others wrote the blocks before, in order: "
+        "until (the index behind them), seed, lag, revision. Null: it is all its trace's own."
+    )
     first_block: Mapped[int] = column("Index of its first block.")
     repeats: Mapped[int] = column("Ticks in a row before it with equal actions and outcomes.", server_default="0")
     clock: Mapped[float] = column("When it began, seconds since the epoch: the program's clock starts here.")
