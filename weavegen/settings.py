@@ -67,8 +67,10 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     recalled: int = 3
     """Hits in a prompt, at most."""
     memory: float | None = None
-    """Raw score from which on blocks of the job's other traces are found, too; None: never. What these have
-    written by then is chance, so with it equal seeds no longer give equal traces."""
+    """Raw score from which on blocks of other traces are found, too; None: never. What these have written by then
+    is chance, so with it equal seeds no longer give equal traces."""
+    memory_scope: Literal["job", "all"] = "job"
+    """Which other traces: the job's, or those of all jobs."""
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -90,6 +92,8 @@ LEAST = {
 """What a number is at least; others may be negative."""
 MOST = {"until_bytes": 10**15, "callback_seconds": 10**6, "time_budget": 10**7}
 """What a number is at most, where that is not COUNT."""
+STEEPEST = 1000.0
+"""Slope and intercept of a correction at most."""
 COUNT = 10**9
 """Beyond all use: more is a slip, and somewhere behind it are columns, timers and calendars that end."""
 
@@ -164,6 +168,11 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     prompt_open: str = "<s> [INST] "
     prompt_close: str = " [/INST]"
 
+    # The evaluator.
+    corrections: dict[str, tuple[float, float]] = {}
+    """By question: slope and intercept. Candidates are compared by log odds times slope, plus intercept; what is
+    recorded stays as the model gave it. `--correction NAME` copies them from `weavegen calibrate --fit NAME`."""
+
     # Rewards.
     action_cost: float = 0.1
     reward_decay: float = 0.8
@@ -175,6 +184,9 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         super().__post_init__()
         if self.window_kept >= self.window:
             raise ValueError(f"window_kept ({self.window_kept}) must be below window ({self.window})")
+        for question, line in self.corrections.items():
+            if not all(abs(number) <= STEEPEST for number in line):
+                raise ValueError(f"corrections: {question!r:.60} has {line}: give numbers up to {STEEPEST:g}")
         for type, own in self.types.items():
             if type not in WRITTEN:
                 raise ValueError(f"the model writes no blocks of type {type}: choose of {', '.join(WRITTEN)}")

@@ -1,13 +1,18 @@
 """What both searches do again and again: sample candidates for a block, lint them, have the model score them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from weavegen.agents.program import Part, Tick
 from weavegen.blocks import BlockType
-from weavegen.choose import mean_score, penalised
+from weavegen.choose import log_odds, penalised
 from weavegen.settings import BlockSettings
 from weavegen.steps import Candidate, Lint, Penalties, Prompt, Sample, Score, Verdict, YesNo
+
+Line: TypeAlias = tuple[float, float]
+"""A correction of log odds: slope and intercept."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +42,31 @@ class Judged:
     """Sampled for the whole of its text."""
     cut: bool
     """It ends where its tokens did, and the block may have more."""
+    lines: tuple[Line | None, ...] = ()
+    """Of each question, how its log odds are corrected for selection; none where none of them is."""
 
     @cached_property
     def score(self) -> float:
         """For selection, as it stands. Log odds."""
-        return penalised(mean_score(self.answers), self.verdict.penalties)
+        return penalised(compared(self.answers, self.lines), self.verdict.penalties)
 
     @cached_property
     def promise(self) -> float:
         """The score of a half-written text: less only what no continuation makes good again."""
         syntax = 2.0 if self.verdict.viable is False else 0.0
         length = self.verdict.penalties.length_after_debug
-        return penalised(mean_score(self.answers), Penalties(syntax=syntax, length_after_debug=length))
+        return penalised(compared(self.answers, self.lines), Penalties(syntax=syntax, length_after_debug=length))
+
+
+def compared(answers: Sequence[YesNo], lines: Sequence[Line | None]) -> float | None:
+    """Mean log odds over the questions, each corrected by its line; None where none has a defined score."""
+    scores = []
+    for number, answer in enumerate(answers):
+        score = log_odds(answer)
+        if score is not None:
+            line = lines[number] if lines else None
+            scores.append(score if line is None else score * line[0] + line[1])
+    return sum(scores) / len(scores) if scores else None
 
 
 def sample(
@@ -86,11 +104,22 @@ def sample(
         ),
         Score(prompt=prompt, questions=wanted.questions, sample=ordinal),
     )  # fmt: skip
+    corrections = t.settings.corrections
+    lines = tuple(map(corrections.get, wanted.questions)) if corrections else ()
     found = []
     for position, (candidate, verdict, answer) in enumerate(zip(candidates, verdicts, answers, strict=True)):
         full = candidate.finish_reason == "length"
         tokens = before + (most if full else candidate.tokens)
         found.append(
-            Judged((ordinal, position), candidate, verdict, answer, depth, tokens, full and tokens < wanted.tokens)
+            Judged(
+                (ordinal, position),
+                candidate,
+                verdict,
+                answer,
+                depth,
+                tokens,
+                full and tokens < wanted.tokens,
+                lines,
+            )
         )
     return found

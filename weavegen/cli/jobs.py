@@ -73,6 +73,10 @@ class JobOptions:
     search: Annotated[
         Search | None, typer.Option(help="Sample whole blocks in rounds, or grow a tree of pieces.")
     ] = None
+    correction: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Select by scores corrected so: see weavegen calibrate --fit."),
+    ] = None
     json: Json = False
 
 
@@ -132,6 +136,7 @@ def watch(job_id: int, json: bool = False) -> int:
 def submit(job: JobOptions, *, workers: bool = False) -> int:
     """Check everything, with `workers` that some answer, too; then write the job. Returns its id."""
     from weavegen import enqueueing
+    from weavegen.store import campaigns
 
     if bool(job.files) == bool(job.from_):
         raise UsageError("give bootstrap files, or --from with a jobs file: one of them")
@@ -149,6 +154,10 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if job.until is not None:
         settings["until_bytes"] = size(job.until)
     enqueueing.check_services(configuration.load(), job.model, workers=workers)
+    if job.correction is not None:
+        # Copied, so that replays are the same and a later fit changes nothing that runs.
+        with reading() as conn:
+            settings["corrections"] = campaigns.correction(conn, job.correction)
     return enqueueing.submit(
         orders, name=job.name, seed=job.seed, model=job.model, agent=str(job.agent), settings=settings
     )

@@ -1,0 +1,246 @@
+"""Campaigns as tasks: one batch of recorded texts at a time, behind everything that running traces ask for."""
+
+import dataclasses
+import itertools
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from celery.signals import worker_shutting_down
+
+from tasks.app import app
+from tasks.context import Context, Read, about
+from tasks.model import pool
+from tasks.worker import Leases, engine, settings
+from weavegen import journal
+from weavegen.errors import (
+    JournalMismatch,
+    ModelError,
+    RolloutError,
+    StepLost,
+    TransientError,
+    Unserved,
+    UsageError,
+)
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Tokens
+from weavegen.rubrics import Question, Rubric, parse
+from weavegen.services import fleet
+from weavegen.services.fleet import model_urls
+from weavegen.steps import Sample, YesNo
+from weavegen.store import campaigns
+from weavegen.store.campaigns import Answered, Batch, Item
+from weavegen.store.session import engine as database
+from weavegen.store.session import single
+from weavegen.store.steps import Claimed
+
+log = logging.getLogger(__name__)
+BEHIND = 1_000_000_000
+"""Added to a trace's number it is the priority of a campaign's requests: beyond those of all running traces."""
+AT_ONCE = 64
+"""Questions in one request."""
+ALL_OF_IT = 10**9
+"""Tokens of a context that nothing was left out of."""
+
+contexts = cache(Context)  # not the steps' own: it looks back, where they go on
+
+
+class BatchLeases(Leases):
+    """Renews the leases of all batches that this process works on."""
+
+    def _renew(self) -> None:
+        lease = settings().lease
+        while True:
+            time.sleep(lease / 3)
+            if not (held := self.held()):
+                continue
+            try:
+                with single().connect() as conn:
+                    campaigns.renew(conn, held, lease)
+            except sa.exc.DBAPIError as error:
+                log.warning("leases of batches not renewed, the database does not answer: %s", error)
+
+
+leases = cache(BatchLeases)
+
+
+@worker_shutting_down.connect
+def end_in_time(**_: Any) -> None:
+    """Celery would wait for the batches in flight, however long they take: give them back after a while."""
+    seconds = fleet.drain_seconds(settings())
+
+    def end() -> None:
+        time.sleep(seconds + 1.0)  # the steps come first
+        if held := leases().held():
+            try:
+                with single().connect() as conn:
+                    campaigns.give_back_held(conn, held)
+            finally:
+                os._exit(0)  # a thread that works on one can't be ended in another way
+
+    threading.Thread(target=end, name="end of batches", daemon=True).start()
+
+
+@app.task(name="weavegen.sweep_campaigns")
+def sweep_campaigns() -> str:
+    """Send batches of campaigns, and again those that were lost. Runs every second or so."""
+    return f"{send_batches()} batches sent"
+
+
+@app.task(name="weavegen.rescore")
+def rescore(batch_id: int) -> str:
+    """Ask a campaign's questions about the texts of one batch."""
+    with single().connect() as conn:
+        held = campaigns.claim(conn, batch_id, f"{socket.gethostname()}:{os.getpid()}", settings().lease)
+    if held is None:
+        return "nothing to do"
+    with leases().hold(held):  # type: ignore[arg-type]  # it needs the numbers alone
+        said = work_on(held)
+    send_batches()
+    return said
+
+
+def send_batches() -> int:
+    """Hand batches to Celery, as many as may be in flight. Returns how many."""
+    with database().begin() as conn:
+        batches = campaigns.to_send(conn, 2 * settings().lease)
+    for batch_id, label in batches:
+        app.send_task("weavegen.rescore", args=[batch_id], queue="score", argsrepr=label)
+    return len(batches)
+
+
+def work_on(held: Batch) -> str:
+    """Ask about the items of a batch and store the answers; of what can't be asked about, the reason."""
+    with single().connect() as conn:
+        items = campaigns.load(conn, held)
+    answered: list[Answered] = []
+    failures: dict[int, str] = {}
+    began = time.monotonic()
+    try:
+        if held.claims > campaigns.MOST_CLAIMS:
+            raise RolloutError(f"{held.claims} workers took its batch and none came to an end with it")
+        rubric = parse(held.rubric)
+        for _, of_step in itertools.groupby(items, key=lambda item: item.step_id):
+            for group in parts(list(of_step), rubric):
+                ask_about(held, rubric, group, answered, failures)
+    except TransientError as error:
+        return give_back(held, error)
+    except (sa.exc.OperationalError, sa.exc.InterfaceError):
+        raise  # the database is away; the lease runs out and the batch is sent again
+    except Exception as error:
+        if not isinstance(error, RolloutError | UsageError):
+            log.exception("batch %d failed for a reason that nobody thought of", held.id)
+        done = failures.keys() | {one.item for one in answered}
+        failures |= {item.id: reason(error) for item in items if item.id not in done}
+    try:
+        with database().begin() as conn:
+            campaigns.finish(conn, held, answered, failures, time.monotonic() - began)
+    except StepLost as error:
+        return str(error)
+    return f"{len(answered)} texts asked about, {len(failures)} failed"
+
+
+def reason(error: Exception) -> str:
+    """Why an item failed, in one line."""
+    kind = f"{error.kind}: " if isinstance(error, RolloutError) else ""
+    known = isinstance(error, RolloutError | UsageError | JournalMismatch)
+    return " ".join(f"{kind}{error}".split()) if known else f"bug: {type(error).__name__}: {error}"
+
+
+def questions_of(item: Item, rubric: Rubric) -> list[Question]:
+    """What is asked about an item, each question once."""
+    found = {question.text: question for question in rubric.about(item.type)}
+    if rubric.assertions:
+        found |= {text: Question(text, "assertion") for text in item.assertions}
+    return list(found.values())
+
+
+def parts(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
+    """Items of one step in groups whose questions go into one request."""
+    found: list[list[Item]] = []
+    count = AT_ONCE
+    for item in items:
+        asked = len(questions_of(item, rubric))
+        if count + asked > AT_ONCE:
+            found.append([])
+            count = 0
+        found[-1].append(item)
+        count += asked
+    return found
+
+
+def ask_about(
+    held: Batch, rubric: Rubric, group: Sequence[Item], answered: list[Answered], failures: dict[int, str]
+) -> None:
+    """Ask about items of one step in one request; where that is refused, one by one. Raises TransientError."""
+    try:
+        answered += ask(held, rubric, group)
+    except (RolloutError, UsageError, JournalMismatch) as error:
+        if len(group) == 1 or not isinstance(error, ModelError):
+            failures.update((item.id, reason(error)) for item in group)
+            return
+        for item in group:
+            ask_about(held, rubric, [item], answered, failures)
+
+
+def ask(held: Batch, rubric: Rubric, group: Sequence[Item]) -> list[Answered]:
+    """The model's answers about items of one step, in order."""
+    first = group[0]
+    questions = [questions_of(item, rubric) for item in group]
+    with single().connect() as conn:
+        fixed = engine().fixed(conn, held.trace_id, first.revision)
+    # What the model read was cut for a model of that length, if at all. Cut likewise it is the same text again.
+    length = first.cut["model_length"] if first.cut is not None else ALL_OF_IT
+    then = dataclasses.replace(fixed, settings=msgspec.structs.replace(fixed.settings, context=length))
+    step = journal.decode_step("sample", first.request)
+    assert isinstance(step, Sample)
+    prompt = step.prompt
+    at = Claimed(
+        held.id, held.trace_id, first.tick, first.run, first.ordinal, held.claims, step, first.server,
+        first.revision, first.restarts,
+    )  # fmt: skip
+
+    def call(client: ModelClient) -> tuple[str, str, Read, list[YesNo]]:
+        read = contexts().read(at, prompt, then, client)
+        same = isinstance(read.prompt, Tokens) and read.prompt.count == first.read_tokens  # as far as one can see
+        asked = [
+            about(
+                client,
+                read.prompt,
+                prompt.prefix,
+                item.body,
+                rubric.wording(question.text),
+                item.sampled if same else None,
+                item.stopped,
+            )
+            for item, about_it in zip(group, questions, strict=True)
+            for question in about_it
+        ]
+        return client.model, client.base_url, read, client.yes_no(asked, priority=BEHIND + held.trace_id)
+
+    servers = pool(tuple(model_urls(settings())), held.model or fixed.model)
+    home = first.server if first.server in servers.urls else servers.urls[held.trace_id % len(servers.urls)]
+    sequences = sum(map(len, questions))
+    model, server, read, flat = servers.with_server(BEHIND + held.trace_id, home, sequences, call)
+    answers = iter(flat)
+    tokens = read.prompt.count if isinstance(read.prompt, Tokens) else None
+    return [
+        Answered(item.id, model, server, tokens, tuple((question, next(answers)) for question in about_it))
+        for item, about_it in zip(group, questions, strict=True)
+    ]
+
+
+def give_back(held: Batch, error: TransientError) -> str:
+    """Let the batch be sent again, later each time; in the end it has failed."""
+    delay = min(campaigns.LONGEST_DELAY, 0.4 * 2.0**held.claims) * random.uniform(0.3, 1.0)
+    with single().connect() as conn:
+        campaigns.release(conn, held, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
+    return f"again in {delay:.1f} s: {error}"

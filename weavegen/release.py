@@ -1,0 +1,203 @@
+"""Releases: near-duplicates, what a release says of itself, hashes. Pure but for reading files: no database."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+Key = tuple[int, ...]
+MANIFEST = "manifest.json"
+CARD = "README.md"
+SHINGLE = 5
+"""Words of a shingle."""
+PERMUTATIONS = 128
+"""Of MinHash: similarities are estimated to about 0.09 (one over the root of this)."""
+SHOWN = 20
+"""Examples of a finding in the manifest."""
+PROBE = "def f(x):\n    return [x ** 2, 'na\u00efve', 12345]  # \u6771\u4eac, na\u00efvet\u00e9\n"
+"""A text whose token ids tell tokenisers apart."""
+MADE_BY = ("datasketch", "pyarrow")
+"""Libraries that the bytes of a release depend on, or what is in it."""
+
+
+# --------------------------------------------------------------------------------------------- near-duplicates
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A row, as near-duplicates are found: what the model wrote of it, and which of two is kept."""
+
+    key: Key
+    text: str
+    reward: float | None
+    """The higher is kept; None counts below all."""
+    apart: str = ""
+    """Rows are compared only with those that have the same here."""
+
+
+@dataclass(frozen=True)
+class Double:
+    """A row that was removed, and the one that it is like."""
+
+    key: Key
+    like: Key
+    similarity: float
+    """Estimated Jaccard similarity of their shingles, 0 to 1."""
+
+
+def shingles(text: str, apart: str = "") -> set[bytes]:
+    """A text's runs of five words; of a shorter one all its words. None of an empty text."""
+    words = text.split()
+    last = max(1, len(words) - SHINGLE + 1) if words else 0
+    return {"\x00".join((apart, *words[at : at + SHINGLE])).encode() for at in range(last)}
+
+
+def jaccard(one: str, other: str) -> float:
+    """Similarity of two texts by their shingles, 0 to 1; 0 where one of them is empty."""
+    a, b = shingles(one), shingles(other)
+    return len(a & b) / len(a | b) if a and b else 0.0
+
+
+def doubles(units: Iterable[Unit], threshold: float, told: Callable[[], None] = lambda: None) -> list[Double]:
+    """Rows to remove, in the order of `units`, which are from the oldest to the newest.
+
+    Best first, a row is kept unless one that is kept is like it: so of two near-duplicates the one with the higher
+    reward stays, then the older. Takes about 2 kB of memory a row. `told` is called once for each row.
+    """
+    from datasketch import MinHash, MinHashLSH
+
+    hashes: list[tuple[Unit, Any]] = []
+    for unit in units:
+        parts = shingles(unit.text, unit.apart)
+        if parts:
+            found = MinHash(num_perm=PERMUTATIONS, seed=1)
+            found.update_batch(sorted(parts))
+            hashes.append((Unit(unit.key, "", unit.reward, unit.apart), found))
+        told()
+    # Pairs that it finds are compared; what it misses is missed for good, so it is set to find many.
+    index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS, weights=(0.1, 0.9))
+    removed: dict[int, Double] = {}
+    best = sorted(range(len(hashes)), key=lambda at: (-_worth(hashes[at][0]), at))
+    for at in best:
+        unit, found = hashes[at]
+        alike = [(hashes[other][1].jaccard(found), other) for other in sorted(index.query(found))]
+        like = max(alike, key=lambda one: (one[0], -one[1]), default=None)
+        if like is not None and like[0] >= threshold:
+            removed[at] = Double(unit.key, hashes[like[1]][0].key, round(float(like[0]), 4))
+        else:
+            index.insert(at, found)
+    return [removed[at] for at in sorted(removed)]
+
+
+def _worth(unit: Unit) -> float:
+    return float("-inf") if unit.reward is None else unit.reward
+
+
+# ------------------------------------------------------------------------------------------------------- hashes
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(value: Any) -> str:
+    """Hash of a value that JSON has, whatever the order of its keys."""
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
+
+
+def code_sha256() -> str:
+    """Hash of the files that weavegen consists of."""
+    root = Path(__file__).resolve().parent
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            found.update(f"{path.relative_to(root)}\x00".encode())
+            found.update(bytes.fromhex(sha256_of(path)))
+    return found.hexdigest()
+
+
+def libraries() -> dict[str, str]:
+    """Versions of what the bytes depend on."""
+    return {name: installed(name) for name in MADE_BY}
+
+
+def files(folder: Path, *, but: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Bytes and hash of each file below a folder, by name; hidden ones at its top left out."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path: str(path.relative_to(folder)) for path in paths}
+    return {
+        name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for path, name in names.items()
+        if name not in but and not name.startswith(".")
+    }
+
+
+def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """What is other in `found` than in `wanted`, a line each."""
+    lines = [f"{name} is missing" for name in wanted.keys() - found.keys()]
+    lines += [f"{name} does not belong to it" for name in found.keys() - wanted.keys()]
+    lines += [f"{name} differs" for name in wanted.keys() & found.keys() if wanted[name] != found[name]]
+    return sorted(lines)
+
+
+# ------------------------------------------------------------------------------------------ card and manifest
+
+
+def manifest(name: str, facts: dict[str, Any], written: dict[str, dict[str, Any]]) -> bytes:
+    """The text of manifest.json. The same facts and files give the same bytes."""
+    value = {"release": name, **facts, "files": written}
+    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2) + b"\n"
+
+
+def section(name: str, facts: dict[str, Any]) -> str:
+    """What the card says of a release, besides what it says of any export."""
+    rows, leaks = facts["rows"], facts["contamination"]
+    tokenizer = facts["tokenizer"]
+    threshold = facts["near_duplicates"]["threshold"]
+    said = {True: ", the one that wrote the traces", False: ", not the one that wrote the traces", None: ""}
+    lines = [
+        "",
+        f"## Release {name}",
+        "",
+        f"Frozen {facts['created_at']} by weavegen {facts['version']} (code {facts['code_sha256'][:12]}). "
+        f"`weavegen release {name} --verify FOLDER` compares the files with it, `--rebuild FOLDER` writes them "
+        "again; manifest.json has a hash of each file, and in full what is here in short.",
+        "",
+        f"- Rows of the view: {rows['found']} found, {rows['open']} left out because their traces still ran, "
+        f"{rows['near_duplicates']} near-duplicates removed, {rows['kept']} kept",
+        "- Near-duplicates: "
+        + (
+            "kept, nothing was compared"
+            if threshold is None
+            else f"{SHINGLE}-word shingles, MinHash with {PERMUTATIONS} permutations, similarity {threshold} or "
+            "more; the one with the higher reward stayed, then the older"
+        ),
+        "- Tokeniser: "
+        + (
+            "not known: no model server answered"
+            if tokenizer is None
+            else f"{tokenizer['sha256'][:12]}{said[tokenizer['wrote_the_traces']]}"
+        ),
+        f"- Rubrics: {', '.join(facts['rubrics']) or 'none'}",
+        f"- Settings: {len(facts['settings'])} jobs, their hashes in the manifest",
+        "",
+        "### Contamination",
+        "",
+        f"{leaks['shown']} retrieved blocks were shown to the model while these traces were written, "
+        f"{leaks['from_other_traces']} of them from other traces; {leaks['examples']} examples besides.",
+        "",
+        "| finding | retrieved blocks |",
+        "|---|---|",
+        f"| recorded later than it was shown, or still in the window | {leaks['future']['count']} |",
+        f"| from a trace of another split | {leaks['other_split']['count']} |",
+        f"| near-duplicate of what was written after it | {leaks['itself']['count']} |",
+        f"| from a near-duplicate of the trace | {leaks['near_duplicate']['count']} |",
+        f"| from a trace outside of the release | {leaks['outside']['count']} |",
+    ]
+    return "\n".join(lines) + "\n"
