@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bench.bars import report
 
-NAMES = ("lint", "engine", "in_flight", "long_trace", "pool", "prefix")
+NAMES = ("lint", "engine", "in_flight", "long_trace", "pool", "prefix", "exports", "corpus_sql", "retrieval")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -87,7 +87,12 @@ def signature(run: Any) -> inspect.Signature:
     return inspect.signature(run)
 
 
-schedule = {"sweep": {"task": "weavegen.sweep", "schedule": 1.0, "options": {"expires": 5.0}}}
+schedule: dict[str, dict[str, Any]] = {
+    "sweep": {"task": "weavegen.sweep", "schedule": 1.0, "options": {"expires": 5.0}},
+    "campaigns": {"task": "weavegen.sweep_campaigns", "schedule": 1.0, "options": {"expires": 5.0}},
+    "index": {"task": "weavegen.index", "schedule": 2.0, "options": {"expires": 2.0, "queue": "lint"}},
+    "refresh": {"task": "weavegen.refresh", "schedule": 60.0, "options": {"expires": 60.0}},
+}
 if settings.discord_token is not None:
     schedule["discord"] = {"task": "weavegen.discord", "schedule": 1.0, "options": {"expires": 2.0}}
 
@@ -112,7 +117,7 @@ app = Celery(
     "weavegen",
     broker=broker_url(settings),
     task_cls=Checked,
-    include=["tasks.steps", "tasks.execute", "tasks.traces", "tasks.discord"],
+    include=[f"tasks.{name}" for name in ("steps", "execute", "traces", "rescore", "index", "refresh", "discord")],
 )
 app.conf.update(
     accept_content=["json"],

@@ -8,8 +8,9 @@ from tasks.worker import settings
 from weavegen.pool.client import ModelClient
 from weavegen.pool.pool import Pool
 from weavegen.services.fleet import model_urls
-from weavegen.store import traces
+from weavegen.store import jobs, traces
 from weavegen.store.session import engine as database
+from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 
 T = TypeVar("T")
@@ -26,7 +27,15 @@ def ask(held: Claimed, model: str | None, sequences: int, call: Callable[[ModelC
     `sequences`: how many prompts times continuations it is.
     """
     servers = pool(tuple(model_urls(settings())), model)
-    return servers.with_server(held.trace_id, home(servers, held), sequences, call)
+
+    def named(client: ModelClient) -> tuple[str, T]:
+        return client.model, call(client)
+
+    name, result = servers.with_server(held.trace_id, home(servers, held), sequences, named)
+    if held.server is None:
+        with single().connect() as conn:
+            jobs.name_model(conn, held.trace_id, name)
+    return result
 
 
 def model_name(held: Claimed, model: str | None) -> str:

@@ -135,6 +135,7 @@ def traces_table(rows: Sequence[TraceRow]) -> Table:
 def remarks_text(row: TraceRow) -> str:
     """Which trace it does over, which ones do it over, whether it was isolated; empty for most traces."""
     parts = [] if row.isolated else ["not isolated"]
+    parts += [f"fork of trace {row.fork_of} at {row.fork_at}"] if row.fork_of is not None else []
     parts += [f"retry of trace {row.retry_of}"] if row.retry_of is not None else []
     if row.retried_as:
         parts.append(f"retried as trace {', '.join(map(str, row.retried_as))}")

@@ -177,6 +177,7 @@ def demo(
     """
     from weavegen import enqueueing
     from weavegen.services import fleet
+    from weavegen.store.views.refresh import refresh
 
     config = configuration.load()
     ran = {service.name for service in fleet.running(config)}
@@ -187,6 +188,7 @@ def demo(
         job = enqueueing.submit(orders, name="demo", seed=seed, settings={"ticks": 12})
         code = watch(job)
         with reading() as conn:
+            list(refresh(conn))  # its views would be filled within a minute
             first = conn.execute(
                 sa.text("select min(id) from traces where job_id = :job"), {"job": job}
             ).scalar_one()

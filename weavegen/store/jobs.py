@@ -42,7 +42,10 @@ def enqueue(
     version: str,
 ) -> int:
     """Write a job and its queued traces. Returns the job's id."""
-    values = {"name": name, "agent": agent, "model": model, "seed": seed, "settings": settings, "version": version}
+    values = {
+        "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
+        "version": version,
+    }  # fmt: skip
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = _bootstrap_ids(conn, orders)
     rows = [
@@ -67,6 +70,12 @@ def _bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, in
     conn.execute(insert(BOOTSTRAPS).on_conflict_do_nothing(), rows)
     known = conn.execute(sa.select(BOOTSTRAPS.c.id, BOOTSTRAPS.c.sha256).where(BOOTSTRAPS.c.sha256.in_(hashes)))
     return {hashes[row.sha256]: row.id for row in known}
+
+
+def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
+    """Keep the name of the model that a job's first trace met, where none was asked for."""
+    job = sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id).scalar_subquery()
+    conn.execute(sa.update(JOBS).where(JOBS.c.id == job, JOBS.c.model.is_(None)).values(model=model))
 
 
 def hold(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> Sequence[Any]:
@@ -198,7 +207,7 @@ def retry(
         .group_by(TRACES.c.job_id)
     )
     last = {number.job_id: number.max for number in conn.execute(numbers)}
-    copied = ("job_id", "bootstrap_id", "params", "seed")
+    copied = ("job_id", "bootstrap_id", "params", "seed", "fork_of", "fork_at")
     rows = []
     for trace in traces:
         number = last[trace.job_id] = last[trace.job_id] + 1

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import itertools
+import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -42,7 +43,9 @@ class JobRow:
     failed: int
     cancelled: int
     blocks: int
+    """Those that forks share with others are not counted."""
     bytes: int
+    """Likewise."""
     sampled_tokens: int
     candidates_per_block: float | None
     """Candidates (in a tree search nodes) sampled, for each block made of one; None before the first."""
@@ -83,6 +86,10 @@ class TraceRow:
     """Candidates (in a tree search nodes) sampled, for each block made of one; None before the first."""
     result: str | None
     """`result` of what the agent returned, if it is text: for a game, won, drawn or lost."""
+    fork_of: int | None
+    """Id of the trace that it goes on from."""
+    fork_at: int | None
+    """Index of the first block that is its own."""
     retry_of: int | None
     """Id of the trace that it does over."""
     retried_as: list[int]
@@ -112,7 +119,8 @@ def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> lis
               count(*) filter (where t.status = 'ended') ended,
               count(*) filter (where t.status = 'failed') failed,
               count(*) filter (where t.status = 'cancelled') cancelled,
-              sum(t.blocks)::bigint blocks, sum(t.bytes)::bigint bytes,
+              sum(greatest(0, t.blocks - coalesce(t.fork_at, 0)))::bigint blocks,
+              sum(t.bytes - t.shared_bytes)::bigint bytes,
               sum(t.sampled_tokens)::bigint sampled_tokens,
               round(sum(t.candidates) / nullif(sum(t.written), 0), 2)::double precision candidates_per_block,
               coalesce(extract(epoch from (
@@ -167,7 +175,7 @@ def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[T
               t.ticks, t.blocks, t.bytes, t.sampled_tokens,
               round(t.candidates::numeric / nullif(t.written, 0), 2)::double precision,
               case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end,
-              t.retry_of, coalesce(r.ids, '{}'),
+              t.fork_of, t.fork_at, t.retry_of, coalesce(r.ids, '{}'),
               not exists (select from events e where e.trace_id = t.id and e.kind = 'not isolated')
             from traces t join bootstraps b on b.id = t.bootstrap_id
             left join (
@@ -180,6 +188,13 @@ def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[T
         {"job": job_id, "limit": limit},
     )
     return [TraceRow(*row) for row in rows]
+
+
+def materialised(conn: sa.Connection, query: str) -> dict[str, float]:
+    """How many seconds old the rows are of the materialised views that a query names."""
+    named = set(re.findall(r"\w+", query))
+    rows = conn.execute(sa.text("select name, seconds_ago from freshness order by name"))
+    return {row.name: row.seconds_ago for row in rows if row.name in named}
 
 
 def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarResult[str]:
