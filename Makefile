@@ -1,6 +1,6 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
-# The longest first; two files at a time, as much of a test is waiting.
+# The longest first; three files at a time, as much of a test is waiting.
 TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/unit
 
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ demo: setup ## eight traces against the simulated model, everything on this mach
 	@$(BIN)/weavegen demo
 
 test: setup ## all the tests: unit, integration, acceptance
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TIERS)
 
 test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.5 GB
 	@bash scripts/vllm.sh install
