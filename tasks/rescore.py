@@ -6,15 +6,12 @@ import logging
 import os
 import random
 import socket
-import threading
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from celery.signals import worker_shutting_down
 
 from tasks.app import app
 from tasks.context import Context, Read, about
@@ -33,7 +30,6 @@ from weavegen.errors import (
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.rubrics import Question, Rubric, parse
-from weavegen.services import fleet
 from weavegen.services.fleet import model_urls
 from weavegen.steps import Sample, YesNo
 from weavegen.store import campaigns
@@ -53,40 +49,9 @@ ALL_OF_IT = 10**9
 contexts = cache(Context)  # not the steps' own: it looks back, where they go on
 
 
-class BatchLeases(Leases):
-    """Renews the leases of all batches that this process works on."""
-
-    def _renew(self) -> None:
-        lease = settings().lease
-        while True:
-            time.sleep(lease / 3)
-            if not (held := self.held()):
-                continue
-            try:
-                with single().connect() as conn:
-                    campaigns.renew(conn, held, lease)
-            except sa.exc.DBAPIError as error:
-                log.warning("leases of batches not renewed, the database does not answer: %s", error)
-
-
-leases = cache(BatchLeases)
-
-
-@worker_shutting_down.connect
-def end_in_time(**_: Any) -> None:
-    """Celery would wait for the batches in flight, however long they take: give them back after a while."""
-    seconds = fleet.drain_seconds(settings())
-
-    def end() -> None:
-        time.sleep(seconds + 1.0)  # the steps come first
-        if held := leases().held():
-            try:
-                with single().connect() as conn:
-                    campaigns.give_back_held(conn, held)
-            finally:
-                os._exit(0)  # a thread that works on one can't be ended in another way
-
-    threading.Thread(target=end, name="end of batches", daemon=True).start()
+@cache
+def leases() -> Leases:
+    return Leases("batches", campaigns.renew, campaigns.give_back_held)
 
 
 @app.task(name="weavegen.sweep_campaigns")
@@ -102,7 +67,7 @@ def rescore(batch_id: int) -> str:
         held = campaigns.claim(conn, batch_id, f"{socket.gethostname()}:{os.getpid()}", settings().lease)
     if held is None:
         return "nothing to do"
-    with leases().hold(held):  # type: ignore[arg-type]  # it needs the numbers alone
+    with leases().hold(held):
         said = work_on(held)
     send_batches()
     return said

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import sqlalchemy as sa
 from celery.signals import worker_shutting_down
@@ -53,16 +53,37 @@ def engine() -> Engine:
     return Engine(database(), max_active=settings().max_active, resend=2 * settings().lease)
 
 
-class Leases:
-    """Renews the leases of all steps that this process works on, for as long as it lives."""
+class Held(Protocol):
+    """Something that this worker has claimed."""
 
-    def __init__(self) -> None:
+    @property
+    def id(self) -> int: ...
+    @property
+    def claims(self) -> int:
+        """Which claim it is: the fence against workers that lost it."""
+
+
+class Leases:
+    """Renews the leases of all that this process works on, of one kind, for as long as it lives."""
+
+    started: ClassVar["list[Leases]"] = []
+
+    def __init__(
+        self,
+        what: str,
+        renew: Callable[[sa.Connection, list[tuple[int, int]], float], None],
+        give_back: Callable[[sa.Connection, list[tuple[int, int]]], None],
+    ) -> None:
+        """`renew` and `give_back` are told (id, claims) of each; `renew` also for how many seconds."""
+        self.what, self.give_back = what, give_back
+        self._renew_in_database = renew
         self._held: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
-        threading.Thread(target=self._renew, name="leases", daemon=True).start()
+        self.started.append(self)
+        threading.Thread(target=self._renew, name=f"leases of {what}", daemon=True).start()
 
     @contextmanager
-    def hold(self, held: Claimed) -> Iterator[None]:
+    def hold(self, held: Held) -> Iterator[None]:
         key = (held.id, held.claims)
         with self._lock:
             self._held.add(key)
@@ -80,32 +101,38 @@ class Leases:
                 continue
             try:
                 with single().connect() as conn:
-                    steps.renew(conn, held, lease)
+                    self._renew_in_database(conn, held, lease)
             except sa.exc.DBAPIError as error:
-                log.warning("leases not renewed, the database does not answer: %s", error)
+                log.warning("leases of %s not renewed, the database does not answer: %s", self.what, error)
 
     def held(self) -> list[tuple[int, int]]:
-        """(id, claims) of the steps that are being worked on."""
+        """(id, claims) of what is being worked on."""
         with self._lock:
             return list(self._held)
 
 
-leases = cache(Leases)
+@cache
+def leases() -> Leases:
+    return Leases("steps", steps.renew, steps.give_back_held)
 
 
 @worker_shutting_down.connect
 def end_in_time(**_: Any) -> None:
-    """After SIGTERM Celery waits for the steps in flight, however long they take: end after a while."""
+    """After SIGTERM Celery waits for the tasks in flight, however long they take: end after a while."""
     seconds = fleet.drain_seconds(settings())
 
     def end() -> None:
         time.sleep(seconds)
-        if held := leases().held():
-            log.warning("%d steps did not end within %.0f seconds and are given back", len(held), seconds)
-            try:
+        open = [(kind, held) for kind in Leases.started if (held := kind.held())]
+        try:
+            for kind, held in open:
+                log.warning(
+                    "%d %s did not end within %.0f seconds and are given back", len(held), kind.what, seconds
+                )
                 with single().connect() as conn:
-                    steps.give_back_held(conn, held)
-            finally:
+                    kind.give_back(conn, held)
+        finally:
+            if open:
                 os._exit(0)  # a thread that works on one can't be ended in another way
 
     threading.Thread(target=end, name="end", daemon=True).start()

@@ -126,7 +126,7 @@ class PromptReader:
             ids = numbers(text)
             found += ids[: prompt.shortened.get(index, len(ids))]
         found += numbers(asking)
-        # Versions before 0.7 did not keep the prefix's.
+        # An older corpus may lack the ids of the prefix.
         return None if prompt.prefix and len(found) == prompt.tokens else found
 
     def _put_together(self, step: _Recorded) -> ModelPrompt | None:
