@@ -1,10 +1,10 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
-# The longest first; three files at a time, as much of a test is waiting.
+# The longest first; two files at a time, as much of a test is waiting.
 TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm test-trl check chaos bench bench-corpus lock clean
+.PHONY: help setup demo test test-corpus test-vllm test-trl check chaos bench bench-corpus lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -17,7 +17,10 @@ demo: setup ## eight traces against the simulated model, everything on this mach
 	@$(BIN)/weavegen demo
 
 test: setup ## all the tests: unit, integration, acceptance
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TIERS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
+
+test-corpus: setup ## what is made of the corpus: exports, releases, rescoring, forks, views
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/corpus
 
 test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.5 GB
 	@bash scripts/vllm.sh install

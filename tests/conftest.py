@@ -1,5 +1,6 @@
 """Real services for the tests, started once a session: PostgreSQL, Redis, a migrated database for each test."""
 
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -78,16 +79,23 @@ def template(config: Config, postgres_url: str) -> str:
     return TEMPLATE
 
 
-@pytest.fixture
-def database(config: Config, template: str) -> Iterator[str]:
-    """URL of a migrated, empty database, for one test."""
+@contextlib.contextmanager
+def copy_of(config: Config, template: str) -> Iterator[str]:
+    """Name of a database that is a copy of another, to which nobody may be connected."""
     name = f"test_{next(numbers)}"
     copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
     with administration(config) as connection:
         connection.execute(copy)
-    yield postgres.embedded_url(config, name)
+    yield name
     with administration(config) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def database(config: Config, template: str) -> Iterator[str]:
+    """URL of a migrated, empty database, for one test."""
+    with copy_of(config, template) as name:
+        yield postgres.embedded_url(config, name)
 
 
 @pytest.fixture

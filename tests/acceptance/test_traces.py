@@ -3,6 +3,7 @@
 import ast
 import json
 import time
+from pathlib import Path
 
 import pytest
 from celery import Celery
@@ -157,8 +158,20 @@ def test_a_producer_that_does_not_import_weavegen_can_enqueue(installation: Inst
     installation.wait(found[0][0])
 
 
-def test_a_cancelled_job_ends_at_once(installation: Installation) -> None:
-    job = installation.json("enqueue", TICTACTOE, "-n", "3", "--until", "5M")["job"]
+ENDLESS = """
+def action_begin(self):
+    agent.subagent("main", None, "Keep notes", {"notes": {"type": "string"}}, args.budget)
+    return "begun"
+
+
+self.add_action("Begin to keep notes", action_begin)
+"""
+
+
+def test_a_cancelled_job_ends_at_once(installation: Installation, tmp_path: Path) -> None:
+    endless = tmp_path / "endless.py"
+    endless.write_text(ENDLESS)
+    job = installation.json("enqueue", endless, "-n", "3")["job"]
     assert installation.json("cancel", str(job)) == {"job": job, "cancelled": 3}
     assert installation.sql("select distinct status from traces where job_id = :job", job=job) == [("cancelled",)]
 

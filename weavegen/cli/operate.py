@@ -210,6 +210,7 @@ def restore(file: File, json: Json = False) -> None:
             views.drop(conn)
             Base.metadata.drop_all(conn)
             conn.execute(sa.text("drop table alembic_version"))
+            conn.execute(sa.text("drop function if exists queue_blocks()"))  # of a trigger of blocks
         client(
             url, "pg_restore", "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error",
             str(file.absolute()),

@@ -1,6 +1,7 @@
 """Releases: written again byte for byte, whatever became of the corpus; near-duplicates; contamination."""
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from tests.conftest import copy_of
 from tests.integration.worker import Worker, enqueue, scalar
 from weavegen import exports
 from weavegen.cli.release import again, checked, differing, freeze
@@ -15,7 +17,9 @@ from weavegen.config import Config
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
 from weavegen.release import Double, Unit, differences, doubles, jaccard, shingles
+from weavegen.services import postgres
 from weavegen.store import releases
+from weavegen.store.session import make_engine
 
 SCORED = """
 update scores s set candidate_id = c.id from steps p, steps q, candidates c
@@ -31,12 +35,35 @@ on conflict do nothing
 """Nor what the model read."""
 
 
+TURNED_ROUND = """
+do $$
+begin
+  for one in reverse (select max(id) from TABLE)..1 loop
+    update TABLE set trace_id = trace_id where id = one;
+  end loop;
+end
+$$
+"""
+
+
+@pytest.fixture(scope="module")
+def written(config: Config, template: str) -> Iterator[str]:
+    """A database with a few traces, run to their end."""
+    with copy_of(config, template) as name:
+        db = make_engine(postgres.embedded_url(config, name))
+        enqueue(db, 4, ticks=2)
+        write_traces(db, 1)
+        db.dispose()
+        yield name
+
+
 @pytest.fixture
-def corpus(db: sa.Engine) -> sa.Engine:
-    """A few traces, run to their end."""
-    enqueue(db, 4, ticks=2)
-    write_traces(db, 1)
-    return db
+def corpus(config: Config, written: str) -> Iterator[sa.Engine]:
+    """The same for one test, to do with as it likes."""
+    with copy_of(config, written) as name:
+        db = make_engine(postgres.embedded_url(config, name))
+        yield db
+        db.dispose()
 
 
 def write_traces(db: sa.Engine, seed: int) -> None:
@@ -81,8 +108,7 @@ def test_it_is_written_again_byte_for_byte_whatever_came_after(
     write_traces(corpus, 9)
     # The order in which rows lie on the disk is nobody's promise: turn it round.
     for table in ("candidates", "blocks", "scores", "ticks"):
-        for id in reversed(range(1, 1 + scalar(corpus, f"select max(id) from {table}"))):
-            execute(corpus, f"update {table} set trace_id = trace_id where id = :id", id=id)
+        execute(corpus, TURNED_ROUND.replace("TABLE", table))
     with corpus.connect() as conn:
         again(conn, "one", tmp_path / "b")
         assert differing(conn, "one", tmp_path / "a") == differing(conn, "one", tmp_path / "b") == []

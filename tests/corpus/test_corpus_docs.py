@@ -14,7 +14,7 @@ from psycopg import sql
 
 from bench.generator import COLUMNS, fill
 from tests.conftest import administration
-from tests.integration import sample_corpus
+from tests.corpus import sample_corpus
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.render import parse_trace

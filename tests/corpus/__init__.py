@@ -1,0 +1,1 @@
+"""What is made of the corpus: `make test-corpus`."""
