@@ -24,6 +24,7 @@ from weavegen.exports import selection, write
 from weavegen.exports.card import Written
 from weavegen.release import CARD, MANIFEST, PROBE, SHOWN, Double, Key
 from weavegen.render import one_line
+from weavegen.sim import MODEL
 from weavegen.store import releases
 
 SECONDS = 600.0
@@ -132,8 +133,8 @@ def release(
                 "--rebuild may find that it comes out otherwise",
                 style="yellow",
             )
-        if row.facts["simulation"]:
-            out.print("jobs that named no model: SIMULATED model data, good for trying a pipeline", markup=False)
+        if MODEL in row.facts["models"] or (row.facts["simulation"] and "" in row.facts["models"]):
+            out.print("SIMULATED model data: good for trying a pipeline, not for training", markup=False)
     raise typer.Exit(1 if found else 0)
 
 

@@ -30,7 +30,7 @@ PLACE = [
     column("index", pa.int32(), "Index of the block in the trace."),
     column("type", pa.string(), "Type of the block: orientation, action, ..."),
     column("job", pa.string(), "Name of the job."),
-    column("model", pa.string(), "Model that the job asked for; null: the only one that its servers had."),
+    column("model", pa.string(), "The model that wrote it; null: its job was begun by an older version."),
     column("bootstrap", pa.string(), "File name of the bootstrap."),
     column("tick_reward", pa.float64(), "The tick's reward, 0 to 0.5; null while it runs."),
 ]

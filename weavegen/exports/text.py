@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
             "Whether every block's tokens were counted; if not, `tokens` is an estimate by bytes.",
         ),
         column("job", pa.string(), "Name of the job."),
-        column("model", pa.string(), "Model that the job asked for; null: the only one that its servers had."),
+        column("model", pa.string(), "The model that wrote it; null: its job was begun by an older version."),
         column("bootstrap", pa.string(), "File name of the bootstrap."),
         column("trace_status", pa.string(), "ended, failed, cancelled, or running: then it is not whole."),
         column("result", pa.string(), "`result` of what the agent returned: of a game won, drawn or lost."),
