@@ -86,9 +86,10 @@ class Pane:
         state = ("display-message", "-p", "-t", self.target, "#{pane_dead} #{cursor_y} #{cursor_x} #{pane_pid}")
         first, _, screen = tmux(*state, ";", "capture-pane", "-p", "-t", self.target, check=False).partition("\n")
         dead, row, column, pid = first.split() if first.strip() else ("1", "0", "0", "0")
-        if dead == "1":  # tmux has scrolled up by a line, to say so in the last one
-            screen = tmux("capture-pane", "-p", "-S", "-1", "-t", self.target, check=False)
+        if dead == "1":  # tmux has scrolled up, to say so in the last line
+            screen = tmux("capture-pane", "-p", "-S", "-", "-t", self.target, check=False)
         text = "\n".join(line.rstrip() for line in DEAD.sub("", screen).split("\n")).rstrip()
+        text = "\n".join(text.split("\n")[-HEIGHT:])
         return Look(dead == "0", int(row) + 1, int(column) + 1, text, int(pid))
 
     def capture_pane(self, *place: Any, **options: Any) -> Screen:
