@@ -523,13 +523,15 @@ def test_interrupted_while_it_selects(corpus: Installation, tmp_path: Path) -> N
         [Path(sys.executable).parent / "weavegen", "export", "-f", "sft", "-o", "out", "--where", slow],
         env=corpus.environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    while not (tmp_path / "out.part").exists():
+    asking = (
+        "select count(*) from pg_stat_activity where query like '%pg_sleep(600)%' and usename = 'weavegen_reader'"
+    )
+    while corpus.sql(f"{asking} and state = 'active'") == [(0,)]:
         assert process.poll() is None
         time.sleep(0.05)
-    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]
-    assert (process.returncode, said) == (130, "weavegen: stopped\n"), said
+    assert (process.returncode, said) == (130, "weavegen: stopped\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -224,8 +224,13 @@ def test_a_text_too_long_for_the_model_fails_alone(installation: Installation, j
     assert done.returncode == 1, done.stderr
     row = json.loads(done.stdout)
     assert (row["state"], row["failed"], row["answers"]) == ("done", 1, row["items"] - 1)
-    failed = installation.sql("select candidate_id, failure from campaign_items where failure is not null")
-    [reason] = [reason for id, reason in failed if id == candidate]
+    [(reason,)] = installation.sql(
+        """
+        select i.failure from campaign_items i join campaign_batches b on b.id = i.batch_id
+        join campaigns c on c.id = b.campaign_id where c.name = 'long' and i.candidate_id = :id
+        """,
+        id=candidate,
+    )
     assert reason.startswith("model: ")
     with writing(installation) as conn:
         conn.execute(change, {"text": text, "id": candidate})
