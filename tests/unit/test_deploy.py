@@ -1,0 +1,284 @@
+"""Whatever the files in deploy/ and docs/deploy.md name must exist: queues, commands, settings, ports, files."""
+
+import ast
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from celery.bin.celery import celery as celery_cli
+from typer.main import get_command
+
+from weavegen import config
+from weavegen.cli.app import app
+from weavegen.environment.sandbox import bubblewrap
+from weavegen.services import fleet, flower
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DOCUMENT = (ROOT / "docs" / "deploy.md").read_text()
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+KUBERNETES = {
+    path.name: list(yaml.safe_load_all(path.read_text())) for path in (DEPLOY / "kubernetes").glob("*.yaml")
+}
+OBJECTS = [one for file in KUBERNETES.values() for one in file]
+OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith("weavegen:")]
+OF_FLOWERS = ("FLOWER_BASIC_AUTH", "FLOWER_UNAUTHENTICATED_API", "FLOWER_PASSWORD")
+"""Flower's own variables that we do not set, and the one that compose.yaml makes the first of them from."""
+QUEUES = {"control", "sample", "score", "lint", "execute"}
+IMAGE_HOST = "$host"
+"""What stands in deploy/execute-worker.sh for the host's name."""
+
+
+def settings() -> set[str]:
+    """All environment variables that weavegen reads, by the calls in config.py."""
+    tree = ast.parse(Path(config.__file__).read_text())
+    names = {
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return {name for name in names if re.fullmatch(r"[A-Z][A-Z_]+", name)}
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in OBJECTS:
+        if one["kind"] in ("Deployment", "StatefulSet", "Job"):
+            yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+
+
+def containers() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, pod in pods():
+        assert len(pod["containers"]) == 1
+        yield name, pod["containers"][0]
+
+
+def commands() -> dict[str, list[str]]:
+    """What runs in our image, by file and part; the two kinds of deployment must run the same."""
+    found = {f"compose {name}": COMPOSE["services"][name]["command"] for name in OURS}
+    for name, container in containers():
+        if container["image"].startswith("weavegen:"):
+            found[f"kubernetes {name}"] = container["args"]
+    return {name: list(map(str, words)) for name, words in found.items()}
+
+
+def worker_of_script() -> list[str]:
+    text = (DEPLOY / "execute-worker.sh").read_text().replace("\\\n", " ")
+    line = next(line for line in text.splitlines() if line.startswith("celery "))
+    return shlex.split(line.removesuffix("&").replace('"${1:-32}"', "32"))
+
+
+def queues(command: list[str]) -> list[str]:
+    return command[command.index("-Q") + 1].split(",")
+
+
+def test_both_ways_run_the_same_parts_by_the_same_commands() -> None:
+    found = commands()
+    parts = {name.split()[1] for name in found}
+    assert parts == {"migrate", "model", "lint", "execute", "beat", "flower", "viewer"}
+    for part in parts:
+        assert found[f"compose {part}"] == found[f"kubernetes {part}"]
+
+
+def test_every_queue_of_the_code_is_served_and_no_other() -> None:
+    workers = [words for words in [*commands().values(), worker_of_script()] if "worker" in words]
+    assert {queue for words in workers for queue in queues(words)} == QUEUES | {f"execute.{IMAGE_HOST}"}
+    here = config.load({"WEAVEGEN_HOST": IMAGE_HOST})
+    by_up = fleet.worker_commands(here, model_threads=256, lint_processes=4, execute_threads=32)
+    ours = {
+        "model": commands()["compose model"],
+        "lint": commands()["compose lint"],
+        "execute": worker_of_script(),
+    }
+    for part, words in by_up.items():
+        wanted = words[words.index("celery") :]
+        wanted[wanted.index("-n") + 1] = ours[part][ours[part].index("-n") + 1]
+        assert ours[part] == wanted
+
+
+def test_every_command_and_option_exists() -> None:
+    weavegen = get_command(app)
+    for where, words in commands().items():
+        if words[0] == "weavegen":
+            command = weavegen.commands[words[1]]  # type: ignore[attr-defined]
+            options = {option for parameter in command.params for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= options, where
+        elif words[0] == "celery":
+            [verb] = {"worker", "beat", "flower"} & set(words)
+            if verb != "flower":
+                options = {option for one in celery_cli.commands[verb].params for option in one.opts}
+                given = {word.split("=")[0] for word in words[words.index(verb) :] if word.startswith("-")}
+                assert given <= options, where
+        else:
+            assert words[0] == "execute-worker"
+            assert f"/usr/local/bin/{words[0]}" in (DEPLOY / "Dockerfile").read_text()
+    assert commands()["compose flower"] == [
+        "celery", *flower.command(5555, "0.0.0.0")[3:]
+    ]  # fmt: skip
+
+
+def test_every_environment_variable_is_read_by_somebody() -> None:
+    ours = settings() | flower.SETTINGS.keys() | {"FLOWER_BASIC_AUTH"}
+    for name in OURS:
+        assert COMPOSE["services"][name]["environment"].keys() <= ours
+    [shared] = [one["data"] for one in OBJECTS if one["kind"] == "ConfigMap"]
+    assert shared.keys() <= ours
+    for name, container in containers():
+        if container["image"].startswith("weavegen:"):
+            assert {one["name"] for one in container.get("env", [])} <= ours, name
+    config.load({key: str(value) for key, value in shared.items()})
+
+
+def test_flower_is_set_up_as_by_up() -> None:
+    [container] = [container for name, container in containers() if name == "flower"]
+    given = {one["name"]: one.get("value") for one in container["env"] if "value" in one}
+    assert given == flower.SETTINGS
+    assert flower.SETTINGS.items() <= COMPOSE["services"]["flower"]["environment"].items()
+
+
+def test_ports_are_those_of_the_code() -> None:
+    defaults = config.Config
+    assert f"127.0.0.1:{defaults.flower_port}:{defaults.flower_port}" in COMPOSE["services"]["flower"]["ports"]
+    assert f"127.0.0.1:{defaults.viewer_port}:{defaults.viewer_port}" in COMPOSE["services"]["viewer"]["ports"]
+    published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    services = {one["metadata"]["name"]: one["spec"] for one in OBJECTS if one["kind"] == "Service"}
+    for name, port in (("flower", defaults.flower_port), ("viewer", defaults.viewer_port)):
+        assert [one["port"] for one in services[name]["ports"]] == [port]
+
+
+def test_every_part_has_a_health_check_and_says_what_it_needs() -> None:
+    for name, service in COMPOSE["services"].items():
+        assert name == "migrate" or "healthcheck" in service, name
+        assert "resources" in service["deploy"], name
+    for name, container in containers():
+        assert name == "migrate" or "livenessProbe" in container, name
+        assert container["resources"]["requests"].keys() >= {"cpu", "memory"}, name
+        assert "memory" in container["resources"]["limits"], name
+
+
+def test_health_checks_ask_the_worker_by_the_name_that_it_has() -> None:
+    for name in ("model", "lint", "execute"):
+        [container] = [container for part, container in containers() if part == name]
+        checks = [COMPOSE["services"][name]["healthcheck"]["test"][1].replace("$$", "$")]
+        checks += [container[probe]["exec"]["command"][2] for probe in ("startupProbe", "livenessProbe")]
+        for check in checks:
+            assert re.search(rf'inspect ping .*-d "{name}@\$(HOSTNAME|WEAVEGEN_HOST)"$', check)
+
+
+def test_secrets_are_named_and_not_written_down() -> None:
+    written = "".join(path.read_text() for path in DEPLOY.rglob("*.yaml"))
+    assert not any(one["kind"] == "Secret" for one in OBJECTS)
+    for match in re.finditer(r"^\s*\w*(PASSWORD|TOKEN|API_KEY|AUTH): +(\S.*)$", written, re.M):
+        assert match[2].startswith(("$", "flower:$")), match[0]
+    referred = set(re.findall(r"secret(?:Key)?Ref: \{name: ([a-z-]+)", written))
+    made = set(re.findall(r"create secret generic ([a-z-]+)", DOCUMENT))
+    assert referred == made
+    keys = set(re.findall(r"secretKeyRef: \{name: [a-z-]+, key: (\w+)", written))
+    assert keys <= set(re.findall(r"--from-literal=(\w+)=", DOCUMENT))
+    asked = set(re.findall(r"\$\{(\w+):\?", written))
+    assert asked == set(
+        re.findall(r"(?m)^    (\w+)=", DOCUMENT.split("deploy/.env")[1].split("\n\n    docker")[0])
+    )
+
+
+def test_only_the_execute_worker_is_let_loose_and_for_the_reasons_of_the_sandbox() -> None:
+    for name in OURS:
+        service = COMPOSE["services"][name]
+        assert service["cap_drop"] == ["ALL"]
+        loose = {"seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"} & set(
+            service["security_opt"]
+        )
+        assert len(loose) == (3 if name == "execute" else 0)
+    for name, pod in pods():
+        security = pod["containers"][0]["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        if name == "execute":
+            assert (security["procMount"], pod["hostUsers"]) == ("Unmasked", False)
+            assert pod["securityContext"]["seccompProfile"] == {"type": "Unconfined"}
+        elif name != "vllm":  # its image runs as root
+            assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert pod["securityContext"]["runAsNonRoot"] is True
+    grace = next(pod["terminationGracePeriodSeconds"] for name, pod in pods() if name == "execute")
+    assert grace > 4 * config.Config.drain
+
+
+def test_scaling_is_by_queues_that_the_scaled_part_serves() -> None:
+    served = {part: queues(commands()[f"compose {part}"]) for part in ("model", "lint")}
+    served["execute"] = queues(worker_of_script())
+    kinds = {
+        one["metadata"]["name"]: one["kind"] for one in OBJECTS if one["kind"] in ("Deployment", "StatefulSet")
+    }
+    scaled = [one for one in OBJECTS if one["kind"] == "ScaledObject"]
+    assert {one["metadata"]["name"] for one in scaled} == served.keys()
+    for one in scaled:
+        target = one["spec"]["scaleTargetRef"]
+        assert kinds[target["name"]] == target["kind"]
+        for trigger in one["spec"]["triggers"]:
+            assert trigger["metadata"]["listName"] in served[target["name"]]
+    fallback = [one for one in OBJECTS if one["kind"] == "HorizontalPodAutoscaler"]
+    limits = {
+        one["metadata"]["name"]: (one["spec"]["minReplicas"], one["spec"]["maxReplicas"]) for one in fallback
+    }
+    assert limits == {
+        one["metadata"]["name"]: (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) for one in scaled
+    }
+
+
+def test_model_servers_have_the_options_that_weavegen_relies_on() -> None:
+    readme = (ROOT / "README.md").read_text().replace("\\\n", " ")
+    line = next(line for line in readme.splitlines() if line.strip().startswith("vllm serve MODEL"))
+    wanted = set(re.findall(r"--[a-z-]+", line))
+    [container] = [container for name, container in containers() if name == "vllm"]
+    for given in (COMPOSE["services"]["vllm"]["command"], container["args"]):
+        assert wanted <= {word.split("=")[0] for word in given}
+
+
+def test_the_image_has_what_the_code_needs() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    copied = re.findall(r"(?m)^COPY (?!--from)(?:--\S+ )?(.+) \S+$", text)
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    for name in " ".join(copied).split():
+        assert (ROOT / name).exists(), name
+        assert f"!{name}" in allowed, name
+    packaged = re.search(r"include = \[(.*)\]", (ROOT / "pyproject.toml").read_text())
+    assert packaged is not None
+    assert set(re.findall(r'"(\w+)\*"', packaged[1])) <= set(" ".join(copied).split())
+    assert {"bubblewrap", "tmux", "nano", "tini"} <= set(text.split())
+    assert re.search(r"(?m)^USER [1-9]", text)
+    home = re.search(r"WEAVEGEN_HOME=(\S+)", text)
+    assert home is not None
+    assert not Path(home[1]).is_relative_to("/usr")
+    assert bubblewrap.PYTHON  # boxes see /usr, where the image's base interpreter is
+    versions = subprocess.run(
+        ["sed", "-n", r"s/ *\\$//; /==/p", ROOT / "requirements.lock"], capture_output=True, text=True, check=True
+    ).stdout
+    assert r"sed -n 's/ *\\$//; /==/p' requirements.lock" in text.replace(r"\\\\", r"\\")
+    assert all(re.fullmatch(r"[\w.-]+==\S+( ; .+)?", line) for line in versions.splitlines())
+    assert len(versions.splitlines()) == (ROOT / "requirements.lock").read_text().count("==") - versions.count(
+        " == "
+    )
+
+
+def test_scripts_are_shell() -> None:
+    for script in DEPLOY.glob("*.sh"):
+        assert script.stat().st_mode & 0o111
+        subprocess.run(["sh", "-n", script], check=True)
+
+
+@pytest.mark.parametrize("document", ["deploy.md", "flower.md"])
+def test_documents_name_what_there_is(document: str) -> None:
+    text = (ROOT / "docs" / document).read_text()
+    for path in re.findall(r"(?:\]\(|`)((?:\.\./)?(?:deploy|docs|bench|images)/[\w./-]+\.\w+)", text):
+        place = ROOT / path if not path.startswith(("images", "..")) else ROOT / "docs" / path
+        assert place.exists(), path
+    weavegen = get_command(app)
+    for verb in re.findall(r"(?m)^ {4}(?:\w+=\S+ )*weavegen ([a-z]+)|`weavegen ([a-z]+)", text):
+        assert (verb[0] or verb[1]) in weavegen.commands  # type: ignore[attr-defined]
+    for name in re.findall(r"\b(WEAVEGEN_[A-Z]+)\b", text):
+        assert name in settings(), name
+    for name in re.findall(r"\b(FLOWER_[A-Z_]+)\b", text):
+        assert name in flower.SETTINGS or name in OF_FLOWERS, name
