@@ -1,0 +1,1 @@
+"""The viewer, in a real browser, over a real database."""

@@ -1,0 +1,68 @@
+"""One viewer over the sample corpus and some traces of our own, and a page of the system's Chromium."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.corpus.sample_corpus import filled
+from tests.web.serving import Watched, launch, serving
+from weavegen.config import Config
+
+AXE = "4.11.0"
+"""Version of axe-core; it is fetched from npm's registry, kept in .axe, and never committed."""
+FOLDER = Path(__file__).parent / ".axe"
+
+
+@pytest.fixture(scope="session")
+def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
+    """A database with the sample corpus, for all tests of the session: each adds traces of its own."""
+    with filled(config, template) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def address(config: Config, corpus: sa.Engine) -> Iterator[str]:
+    """Of the viewer."""
+    with serving(config, corpus.url.render_as_string(hide_password=False)) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """A page that may ask this machine alone, and at whose end nothing has gone wrong."""
+    context = browser.new_context(base_url=address, viewport={"width": 1200, "height": 800})
+    context.set_default_timeout(10_000)
+    watched = Watched(context.new_page())
+    yield watched.page
+    context.close()
+    assert watched.wrong == []
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """Source of axe-core. The test is skipped where it can't be fetched."""
+    source = FOLDER / f"axe-core-{AXE}" / "package" / "axe.min.js"
+    if not source.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("npm is not installed, so axe-core can't be fetched")
+        FOLDER.mkdir(exist_ok=True)
+        pack = [npm, "pack", f"axe-core@{AXE}", "--silent", "--pack-destination", str(FOLDER)]
+        fetched = subprocess.run(pack, capture_output=True, text=True, timeout=120, cwd=FOLDER, check=False)
+        if fetched.returncode != 0:
+            pytest.skip(f"axe-core could not be fetched: {fetched.stderr.strip()[:200]}")
+        shutil.unpack_archive(FOLDER / f"axe-core-{AXE}.tgz", source.parent.parent)
+    return source.read_text()

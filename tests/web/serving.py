@@ -1,0 +1,63 @@
+"""A viewer that runs in this process, and a browser that tells what went wrong in it."""
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import uvicorn
+from playwright.sync_api import Browser, Page, Playwright
+
+from weavegen.config import Config
+from weavegen.web import database
+from weavegen.web.app import make_app
+
+CHROMIUM = "/usr/bin/chromium"
+
+
+@contextlib.contextmanager
+def serving(config: Config, url: str) -> Iterator[str]:
+    """The address of a viewer over the database at `url`."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = make_app(database.reader(config, url), database.writer(url))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def launch(playwright: Playwright) -> Browser:
+    """The system's Chromium."""
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+
+
+def tell(text: str) -> None:
+    """A measured figure, for who runs the tests with -s: figures are never asserted."""
+    sys.stdout.write(f"{text}\n")
+
+
+@dataclass
+class Watched:
+    """A page, and what a user should never see of it."""
+
+    page: Page
+    wrong: list[str] = field(default_factory=list)
+    """Messages on the console, exceptions, requests that left this machine."""
+
+    def __post_init__(self) -> None:
+        self.page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
+        self.page.on("pageerror", lambda error: self.wrong.append(f"exception: {error}"))
+        self.page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
+        self.page.on("request", lambda request: self.asked(request.url))
+
+    def asked(self, url: str) -> None:
+        if urlsplit(url).hostname != "127.0.0.1":
+            self.wrong.append(f"request to {url}")

@@ -1,0 +1,27 @@
+"""axe-core finds nothing serious."""
+
+import pytest
+import sqlalchemy as sa
+from playwright.sync_api import Page
+
+from tests.web.test_pages import rejected
+
+OF_A_TRACE = ("", "/blocks/{}", "/blocks/{}/candidates", "/ticks", "/ticks/2", "/problems", "/about")
+PLACES = ("/", "/jobs/1", "/search?q=the", "/figures", *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("place", PLACES)
+def test_no_serious_findings(page: Page, axe: str, corpus: sa.Engine, place: str, scheme: str) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.goto(place.format(*rejected(corpus)))
+    page.wait_for_load_state("load")
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    serious = [
+        f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"][:3]
+    ]
+    assert serious == []

@@ -1,0 +1,187 @@
+"""Flower beside real workers: what its rows say, and whether their states are true.
+
+With WEAVEGEN_PICTURES=1 the pictures of docs/flower.md are made anew.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from playwright.sync_api import Browser, expect
+
+from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from weavegen.services import fleet
+from weavegen.services.redis import broker_url
+from weavegen.sim.process import Process
+
+STEP = re.compile(r"trace \d+ tick \d+( \S.*)?( attempt \d+)?")
+SAMPLE = re.compile(r"trace \d+ tick \d+ [a-z-]+ round \d+ n=\d+( attempt \d+)?")
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[Installation]:
+    """An installation with Flower, and without any model server."""
+    home = Path(tempfile.mkdtemp(prefix="weavegen-flower-"))
+    installation = Installation(home)
+    installation.environ |= {"WEAVEGEN_FLOWER": str(free_port()), "FLOWER_UNAUTHENTICATED_API": "true"}
+    try:
+        done = installation.cli("up", "--no-sim")
+        assert done.returncode == 0, done.stderr
+        eventually(lambda: read(installation, "healthcheck") == b"OK")
+        # It asks workers what they run as soon as it is up; events of a task that came before are not its own.
+        eventually(lambda: len(json.loads(read(installation, "api/workers?refresh=1"))) == 3)
+        yield installation
+    finally:
+        fleet.down(installation.config)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def job(watched: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A job that met a time without a model server. It is over, and so is one that kills its environment."""
+    sim = Process(tmp_path_factory.mktemp("sim"), "sim")
+    few = ("-n", "2", "--ticks", "2", "--seed", "3")
+    try:
+        # The command knows a server, the workers none.
+        number = int(watched.json("enqueue", TICTACTOE, *few, OPENAI_BASE_URL=sim.url)["job"])
+        eventually(lambda: any(task["state"] == "RETRY" for task in tasks(watched)))
+        assert {task["state"] for task in tasks(watched)} <= {"SUCCESS", "RETRY", "STARTED", "RECEIVED"}
+        watched.json("pool", "add", sim.url)
+        watched.wait(number)
+        assert [task for task in tasks(watched) if task["state"] == "FAILURE"] == []
+        with Celery(broker=broker_url(watched.config), set_as_current=False) as producer:
+            # By Celery, for the command would try it first and refuse it.
+            producer.send_task("weavegen.enqueue", args=["import os\nos._exit(1)\n"], queue="control")
+        eventually(lambda: any(task["state"] == "FAILURE" for task in tasks(watched)))
+        yield number
+    finally:
+        sim.kill()
+
+
+def test_rows_say_which_step_of_which_trace_it_was(watched: Installation, job: int) -> None:
+    found = tasks(watched)
+    assert all(task["name"].startswith("weavegen.") for task in found)
+    by_kind: dict[str, list[str]] = {}
+    for task in found:
+        by_kind.setdefault(task["name"].removeprefix("weavegen."), []).append(task["args"])
+    assert {"sample", "lint", "score", "execute", "sweep"} <= by_kind.keys()
+    assert all(SAMPLE.fullmatch(args) for args in by_kind["sample"])
+    assert all(STEP.fullmatch(args) for kind in ("lint", "score", "execute") for args in by_kind[kind])
+    assert any(args.startswith("trace 1 tick 1 action round 0 n=4") for args in by_kind["sample"])
+    assert "trace 1" in by_kind["close"]
+
+
+def test_expected_errors_are_retries_and_name_their_reason(watched: Installation, job: int) -> None:
+    again = [task for task in tasks(watched) if task["state"] == "RETRY"]
+    assert {task["name"] for task in again} <= {"weavegen.sample", "weavegen.score", "weavegen.execute"}
+    said = re.compile(r"again in [\d.]+ s: the pool has no model server: add one with `weavegen pool add URL`")
+    assert all(said.fullmatch(task["exception"]) for task in again)
+    # What the sweeper sends later is a row of its own, and ends well.
+    done = {step(task) for task in tasks(watched) if task["state"] == "SUCCESS"}
+    assert {step(task) for task in again} <= done
+    assert watched.sql("select count(*) from traces where job_id = :job and status = 'ended'", job=job) == [(2,)]
+
+
+def test_failures_are_steps_that_failed(watched: Installation, job: int) -> None:
+    failed = [task for task in tasks(watched) if task["state"] == "FAILURE"]
+    in_database = watched.sql("select failure_kind, failure from steps where status = 'failed'")
+    assert len(failed) == len(in_database) > 0
+    for kind, reason in in_database:
+        assert any(f"{kind}: {reason}" in task["exception"] for task in failed)
+    assert "Traceback" not in watched.logs()
+
+
+def test_it_takes_no_orders_and_listens_on_this_machine_alone(watched: Installation, job: int) -> None:
+    request = urllib.request.Request(f"{address(watched)}/api/worker/shutdown/lint@x", method="POST", data=b"")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request, timeout=10)
+    service = next(service for service in fleet.running(watched.config) if service.name == "flower")
+    assert "--address=127.0.0.1" in service.command
+
+
+def test_a_port_in_use_is_another_installations(watched: Installation) -> None:
+    home = Path(tempfile.mkdtemp(prefix="weavegen-flower-"))
+    other = Installation(home)
+    other.environ["WEAVEGEN_FLOWER"] = watched.environ["WEAVEGEN_FLOWER"]
+    try:
+        parts = {part["name"]: part for part in other.json("up", "--no-sim")}
+        assert parts["flower"]["started"]
+        assert parts["flower"]["url"] != address(watched)
+        assert {part["name"]: part["started"] for part in other.json("up", "--no-sim")}["flower"] is False
+    finally:
+        assert "flower" in {service.name for service in fleet.down(other.config)}
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def test_queries_of_the_document_run(watched: Installation, job: int) -> None:
+    queries = re.findall(r'weavegen sql "([^"]+)"', (ROOT / "docs" / "deploy.md").read_text())
+    assert len(queries) >= 5
+    for query in queries:
+        done = watched.cli("sql", query)
+        assert done.returncode == 0, (query, done.stderr)
+
+
+def test_pictures(watched: Installation, job: int, browser: Browser, tmp_path: Path) -> None:
+    folder = ROOT / "docs" / "images" if os.environ.get("WEAVEGEN_PICTURES") else tmp_path
+    folder.mkdir(exist_ok=True)
+    page = browser.new_page(viewport={"width": 1660, "height": 640})
+    for name, search in (("tasks", "args:trace"), ("retries", "state:RETRY"), ("failures", "state:FAILURE")):
+        page.goto(f"{address(watched)}/tasks")
+        page.fill("input[type=search]", search)
+        rows = page.locator("#tasks-table tbody tr")
+        expect(rows.filter(has_not_text=search.partition(":")[2])).to_have_count(0)
+        expect(rows.first).to_contain_text("weavegen.")
+        assert page.locator("#tasks-table thead").inner_text().split()[:3] == ["NAME", "ARGS", "STATE"]
+        picture = folder / f"flower-{name}.png"
+        page.screenshot(path=picture)
+        assert picture.stat().st_size < 300_000
+    page.context.close()
+
+
+def step(task: dict[str, Any]) -> str:
+    """Which step it was, whatever the attempt."""
+    return str(task["args"]).split(" attempt ")[0]
+
+
+def tasks(watched: Installation) -> list[dict[str, Any]]:
+    """The rows that Flower has heard a name of."""
+    found = json.loads(read(watched, "api/tasks?limit=20000"))
+    return [task for task in found.values() if task["name"]]
+
+
+def read(watched: Installation, path: str) -> bytes:
+    with urllib.request.urlopen(f"{address(watched)}/{path}", timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def address(watched: Installation) -> str:
+    return f"http://127.0.0.1:{watched.environ['WEAVEGEN_FLOWER']}"
+
+
+def eventually(true: Any) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if true():
+                return
+        except OSError:
+            pass  # it does not answer yet
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,275 @@
+"""Every page and what can be done on it."""
+
+import json
+import re
+
+import pytest
+import sqlalchemy as sa
+from playwright.sync_api import Page, expect
+
+from tests.web.serving import tell
+from tests.web.traces import HOSTILE, action, add_blocks, new_trace
+from weavegen.blocks import BlockType
+from weavegen.render import parse_trace
+from weavegen.store import messages
+
+
+def rejected(engine: sa.Engine) -> tuple[int, int]:
+    """Trace and index of a block for which several candidates were sampled."""
+    query = """
+        select c.trace_id, c.block_index from candidates c join blocks b on b.candidate_id = c.id
+        join penalties p on p.candidate_id = c.id where b.index >= 30
+        and (select count(*) from candidates o where o.step_id = c.step_id) > 2 order by c.id limit 1
+        """
+    with engine.connect() as conn:
+        row = conn.execute(sa.text(query)).one()
+    return row[0], row[1]
+
+
+def test_jobs_and_a_jobs_traces(page: Page) -> None:
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    page.locator("tbody .row a").first.click()
+    expect(page.get_by_role("heading", name=re.compile("^Job "))).to_be_visible()
+    page.locator("tbody .row a").first.click()
+    expect(page.locator("#b0")).to_be_visible()
+
+
+def test_the_traces_of_one_status(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn, status="failed")
+        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+    page.goto(f"/jobs/{job}?status=failed")
+    expect(page.locator("tbody .row")).to_have_count(1)
+    page.get_by_role("link", name="ended").click()
+    expect(page.get_by_text("None.")).to_be_visible()
+
+
+def test_a_job_s_progress_is_live(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn, name="live.py")
+        job = conn.execute(
+            sa.text("update jobs set settings = '{\"ticks\": 4}' where id = "
+                    "(select job_id from traces where id = :id) returning id"), {"id": trace},
+        ).scalar_one()  # fmt: skip
+    page.goto(f"/jobs/{job}")
+    expect(page.get_by_role("img", name="Progress: 0%")).to_be_visible()
+    with corpus.begin() as conn:
+        conn.execute(sa.text("update traces set ticks = 3 where id = :id"), {"id": trace})
+    expect(page.get_by_role("img", name="Progress: 75%")).to_be_visible()
+    with corpus.begin() as conn:
+        over = "update traces set status = 'ended', finished_at = now() where id = :id"
+        conn.execute(sa.text(over), {"id": trace})
+    expect(page.get_by_role("img", name="Progress: 100%")).to_be_visible()
+
+
+def test_a_block_s_candidates_say_why_they_lost(page: Page, corpus: sa.Engine) -> None:
+    trace, index = rejected(corpus)
+    page.goto(f"/traces/{trace}/blocks/{index}")
+    page.locator(f"#b{index} a.candidates").click()
+    expect(page.locator(".candidate.chosen")).to_have_count(1)
+    reasons = page.locator(".candidate .reason").all_inner_texts()
+    assert len(reasons) == page.locator(".candidate").count() > 2
+    assert all(reasons)
+    page.keyboard.press("u")
+    expect(page.locator(f"#b{index}")).to_be_in_viewport()
+
+
+def test_deep_link_and_keys(page: Page, corpus: sa.Engine) -> None:
+    trace, index = rejected(corpus)
+    page.goto(f"/traces/{trace}/blocks/{index}")
+    expect(page.locator(f"#b{index}")).to_be_in_viewport()
+    expect(page.locator(f"#b{index}.current")).to_have_count(1)
+    page.wait_for_load_state("networkidle")
+    page.keyboard.press("j")
+    expect(page.locator(f"#b{index + 1}.current")).to_have_count(1)
+    expect(page).to_have_url(re.compile(f"/blocks/{index + 1}$"))
+    page.keyboard.press("k")
+    page.keyboard.press("k")
+    expect(page.locator(f"#b{index - 1}.current")).to_have_count(1)
+    page.keyboard.press("g")
+    expect(page.locator("#b0.current")).to_be_in_viewport()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    page.keyboard.type("jjj")
+    expect(page.locator("#find")).to_have_value("jjj")
+
+
+def test_going_to_a_block_by_its_number(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(number, 6) for number in range(300)])
+    page.goto(f"/traces/{trace}")
+    page.get_by_label("Block", exact=True).fill("222")
+    page.get_by_role("button", name="Go").click()
+    expect(page.locator("#b222.current")).to_be_in_viewport()
+    page.locator("main").press("G")
+    expect(page.locator("#b299")).to_be_in_viewport()
+
+
+def test_light_and_dark(page: Page) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto("/")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("t")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+
+
+@pytest.mark.parametrize("place", ["", "/blocks/40", "/ticks", "/ticks/2", "/problems", "/about"])
+def test_nothing_is_wider_than_a_phone(page: Page, corpus: sa.Engine, place: str) -> None:
+    trace, _ = rejected(corpus)
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(f"/traces/{trace}{place}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_ticks_and_timeline(page: Page, corpus: sa.Engine) -> None:
+    trace, _ = rejected(corpus)
+    page.goto(f"/traces/{trace}/ticks")
+    page.locator("tbody .row a").nth(2).click()
+    expect(page.get_by_role("img", name=re.compile("steps in"))).to_be_visible()
+    page.get_by_text("As a table").click()
+    expect(page.get_by_role("columnheader", name="Environment")).to_be_visible()
+
+
+def test_problem_map(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        for name, parent in (("main", None), ("scout", "main"), ("mapper", "scout")):
+            add = (
+                "insert into subagents (trace_id, name, parent, description, schema, time_budget, completed) "
+                "values (:trace, :name, :parent, :text, '{}', 9, false)"
+            )
+            conn.execute(
+                sa.text(add), {"trace": trace, "name": name, "parent": parent, "text": f"{name} {HOSTILE[:-5]}"}
+            )
+    page.goto(f"/traces/{trace}/problems")
+    expect(page.locator(".problems .problems .problems .problem h2")).to_contain_text("mapper")
+
+
+def test_new_blocks_appear_as_they_are_committed(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(number, 3) for number in range(24)])
+    page.goto(f"/traces/{trace}")
+    expect(page.locator("#b23")).to_be_attached()
+    page.get_by_role("button", name="Follow").click()
+    page.evaluate(
+        """() => { window.seen = {}; new MutationObserver(() => {
+            for (const one of document.querySelectorAll('.block')) window.seen[one.id] ??= Date.now();
+        }).observe(document.querySelector('#blocks'), {childList: true, subtree: true}); }"""
+    )
+    delays = []
+    for number in range(24, 32):  # over the edge of a piece, too
+        with corpus.begin() as conn:
+            add_blocks(conn, trace, [action(number, 3)])
+        committed = page.evaluate("Date.now()")
+        expect(page.locator(f"#b{number}")).to_be_attached()
+        delays.append(page.evaluate(f"window.seen['b{number}']") - committed)
+    tell(f"a block is seen after its commit: {max(delays)} ms at most, of {len(delays)}")
+    expect(page.locator("#b31")).to_be_in_viewport()
+    assert page.locator(".block").count() == 32
+    with corpus.begin() as conn:
+        over = "update traces set status = 'ended', finished_at = now() where id = :id"
+        conn.execute(sa.text(over), {"id": trace})
+    expect(page.locator("#status .status")).to_have_text("ended")
+    expect(page.get_by_text("End of the trace.")).to_be_visible()
+
+
+def test_a_tick_that_is_started_over_changes_what_is_shown(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(number, 3) for number in range(30)])
+    page.goto(f"/traces/{trace}")
+    page.keyboard.press("G")
+    expect(page.locator("#b29")).to_be_attached()
+    with corpus.begin() as conn:
+        conn.execute(sa.text("delete from blocks where trace_id = :id and index >= 20"), {"id": trace})
+        conn.execute(sa.text("update traces set blocks = 20, restarts = 1 where id = :id"), {"id": trace})
+        add_blocks(conn, trace, ['"""Started over."""'], BlockType.ORIENTATION)
+    expect(page.locator("#b20")).to_contain_text("Started over.")
+    expect(page.locator("#b21")).to_have_count(0)
+
+
+def test_search(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(7, 2), 'def action_x(self):\n    return "zyzzyva quagga"\n'])
+    page.goto("/")
+    page.keyboard.press("/")
+    page.keyboard.type("zyzzyva quagga")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name=f"trace {trace}, block 1").click()
+    expect(page.locator("#b1.current")).to_be_in_viewport()
+    page.goto("/search?q=type:nothing")
+    expect(page.locator("main")).not_to_contain_text("Traceback")
+
+
+def test_downloads(page: Page, corpus: sa.Engine) -> None:
+    trace, _ = rejected(corpus)
+    page.goto(f"/traces/{trace}")
+    texts = []
+    for name in (".py", ".json"):
+        with page.expect_download() as got:
+            page.get_by_role("link", name=name, exact=True).click()
+        assert got.value.suggested_filename == f"trace-{trace}{name}"
+        texts.append(got.value.path().read_text())
+    compile(texts[0], "trace.py", "exec")
+    assert len(json.loads(texts[1])) == len(parse_trace(texts[0]))
+
+
+def test_figures(page: Page) -> None:
+    page.goto("/figures")
+    expect(page.locator(".plot svg")).to_have_count(2)
+    page.get_by_label("Job").select_option(index=1)
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("h1")).to_contain_text("of job")
+
+
+def test_chat(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        conn.execute(sa.text("insert into channels (trace_id, name) values (:id, 'talk')"), {"id": trace})
+        channel = messages.channels(conn, trace)["talk"]
+        messages.add(conn, channel, f"Hello. {HOSTILE}")
+    page.goto(f"/traces/{trace}")
+    page.get_by_role("link", name="Chat").click()
+    expect(page.locator("#chat")).to_contain_text("<script>alert(1)</script>")
+    page.wait_for_load_state()  # before its script has run, Enter is but a new line
+    page.get_by_label("Your message").fill("Good morning. <b>Is it?</b>")
+    page.keyboard.press("Enter")
+    expect(page.locator(".said.person")).to_contain_text("Good morning. <b>Is it?</b>")
+    with corpus.begin() as conn:
+        assert [said.text for said in messages.since(conn, channel, 1)] == ["Good morning. <b>Is it?</b>"]
+        messages.add(conn, channel, "It is.")
+    expect(page.locator(".said.own").last).to_contain_text("It is.")
+    assert page.locator(".said").count() == 3
+
+
+def test_a_hostile_trace_is_text(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn, name=HOSTILE.replace("\x1b", ""))
+        for type in BlockType:
+            add_blocks(conn, trace, [HOSTILE.replace("\x1b", "")], type)
+        hostile = {"text": HOSTILE.replace("\x1b", ""), "id": trace}
+        change = "update blocks set title = :text, subagent = :text, question = :text, answer = true, "
+        change += "probability = 0.9, exception = :text, ran = false, bm25_query = :text, tags = array[:text] "
+        conn.execute(sa.text(f"{change} where trace_id = :id"), hostile)
+        failed = "update traces set status = 'failed', failure = :text, failure_kind = 'bug' where id = :id"
+        conn.execute(sa.text(failed), hostile)
+        conn.execute(sa.text("insert into events (trace_id, kind, detail) values (:id, :text, :text)"), hostile)
+        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+    places = ["/", f"/jobs/{job}", "/search?q=%3Cscript%3Ealert(1)%3C/script%3E"]
+    places += [f"/traces/{trace}{place}" for place in ("", "/about", "/blocks/1/candidates")]
+    for place in places:
+        page.goto(place)
+        assert page.locator("img, main script, main style, main textarea").count() == 0, place
+        expect(page.locator("main")).to_contain_text(
+            "<script>alert(1)</script>" if "search" not in place else "earch"
+        )
+        assert "\u202e" not in page.content(), place

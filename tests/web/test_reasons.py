@@ -1,0 +1,56 @@
+"""Why candidates lost. Pure."""
+
+import pytest
+
+from weavegen.web.candidates import Candidate, rounds, tree
+from weavegen.web.traces import Asked
+
+
+def candidate(id: int, score: float, *, chosen: bool = False, round: int = 0, **more: object) -> Candidate:
+    """One with an answer, and what linting found: compiles, held, viable."""
+    linted = {"compiles": True, "viable": None, "held": {}, **more}
+    depth, parent = linted.pop("depth", None), linted.pop("parent", None)
+    asked = [Asked("selection", "Is it good?", 0.5, 0.5, score)]
+    assert depth is None or isinstance(depth, int)
+    assert parent is None or isinstance(parent, int)
+    return Candidate(id, id, 0, round, depth, parent, id, "text" * (depth or 1), 9, "stop", chosen, asked, linted)
+
+
+def test_the_draw_is_by_softmax_of_score_less_penalties() -> None:
+    block, other = candidate(1, 1.0, chosen=True), candidate(2, 2.0)
+    penalised = candidate(3, 2.0, held={"shape": 1.0})
+    [last] = rounds([block, other, penalised])
+    assert [one.id for one in last.candidates] == [1, 2, 3]
+    assert block.share == pytest.approx(penalised.share)
+    assert other.share == pytest.approx(0.5761, abs=1e-4)  # e² / (e² + 2e)
+    assert "drawn with a probability of 21.2%" in block.reason
+    assert other.reason.startswith("Scored higher than the block, but was not drawn")
+    assert "1: not exactly a function" in penalised.reason
+
+
+def test_a_round_that_was_not_good_enough_comes_after_the_last_one() -> None:
+    early, block = candidate(1, -3.0), candidate(2, 1.0, chosen=True, round=1)
+    last, first = rounds([early, block])
+    assert (last.number, first.number) == (1, 0)
+    assert early.reason == "The evaluator leans to no; its whole round was not good enough"
+    assert early.share is None
+
+
+def test_what_does_not_compile_says_so_first() -> None:
+    illegal = candidate(1, 6.0, compiles=False, held={"syntax": 2.0})
+    rounds([illegal, candidate(2, 1.0, chosen=True)])
+    assert illegal.reason.startswith("Does not compile")
+    assert illegal.selection == pytest.approx(-2.0)  # a score above 4 is lost with it
+
+
+def test_half_written_nodes_lose_only_what_nothing_makes_good_again() -> None:
+    viable = candidate(1, 2.0, depth=1, viable=True, compiles=False, held={"syntax": 2.0, "shape": 1.0})
+    dead = candidate(2, 2.0, depth=1, viable=False, compiles=False, held={"syntax": 2.0})
+    leaf = candidate(3, 2.0, depth=2, parent=1, chosen=True)
+    roots = tree([viable, dead, leaf])
+    rounds([viable, dead, leaf])
+    assert (viable.selection, dead.selection) == (2.0, 0.0)
+    assert dead.reason.startswith("Can't become legal any more")
+    assert [(one.id, one.on_path) for one in roots] == [(1, True), (2, False)]
+    assert leaf.own == "text"
+    assert viable.reason == "The block goes on from it"

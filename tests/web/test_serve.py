@@ -1,0 +1,38 @@
+"""The command, as a user runs it."""
+
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from weavegen.services import schema
+
+ROOT = Path(__file__).parents[2]
+SERVE = [sys.executable, "-m", "weavegen.cli", "serve"]
+
+
+def test_it_says_where_it_is_and_ends_when_it_is_told_to(postgres_url: str) -> None:
+    schema.upgrade(postgres_url)
+    words = [*SERVE, "--port", "0", "--json"]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
+        assert viewer.stdout is not None
+        assert viewer.stderr is not None
+        found = next(filter(None, (re.search(r'"url": "([^"]+)"', line) for line in viewer.stdout)))
+        with urllib.request.urlopen(found[1], timeout=10) as answer:
+            assert b"There are no jobs yet" in answer.read()
+        viewer.terminate()
+        viewer.wait(timeout=10)
+        assert viewer.stderr.read() == ""
+
+
+def test_a_port_that_is_taken(postgres_url: str) -> None:
+    schema.upgrade(postgres_url)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run([*SERVE, "--port", str(port)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"weavegen: can't listen at 127.0.0.1 port {port} (Address already in use): choose another with --port\n"
+    )

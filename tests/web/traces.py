@@ -1,0 +1,70 @@
+"""Traces put straight into a database: a long one, a hostile one, one that is being written."""
+
+import psycopg
+import sqlalchemy as sa
+
+from weavegen.blocks import Block, BlockType
+from weavegen.render import render_block
+
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg onload=alert(3)>"
+    "</pre></textarea><style>*{display:none}</style>{{ 7*7 }}\u202e\x1b[31m"
+)
+
+
+def new_trace(conn: sa.Connection, name: str = "made.py", status: str = "running") -> int:
+    """An empty trace in a job of its own. Returns its id."""
+    job = conn.execute(
+        sa.text(
+            "insert into jobs (name, agent, seed, settings, version) "
+            "values (:name, 'weave', 1, '{}', '0') returning id"
+        ),
+        {"name": name},
+    ).scalar_one()
+    bootstrap = conn.execute(
+        sa.text("insert into bootstraps (sha256, name, source) values (:sha, :name, '') returning id"),
+        {"sha": f"{name} {job}", "name": name},
+    ).scalar_one()
+    return int(
+        conn.execute(
+            sa.text(
+                "insert into traces (job_id, number, bootstrap_id, params, seed, status, started_at) "
+                "values (:job, 1, :bootstrap, '{}', 1, :status, now()) returning id"
+            ),
+            {"job": job, "bootstrap": bootstrap, "status": status},
+        ).scalar_one()
+    )
+
+
+def action(number: int, lines: int) -> str:
+    """The body of a block."""
+    steps = "\n".join(
+        f"    total_{line} = {number} + {line}  # step {line} of block {number}" for line in range(lines)
+    )
+    registration = f'self.add_action("Act {number}", action_{number})'
+    return f'def action_{number}(self):\n{steps}\n    return "done"\n\n{registration}'
+
+
+def add_blocks(conn: sa.Connection, trace: int, bodies: list[str], type: BlockType = BlockType.ACTION) -> None:
+    """Append blocks to a trace, as one commit would."""
+    first = conn.execute(sa.text("select blocks from traces where id = :id"), {"id": trace}).scalar_one()
+    driver = conn.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    size = 0
+    columns = (
+        "trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining, compiles, tags, score"
+    )
+    with driver.cursor().copy(f"copy blocks ({columns}) from stdin") as copy:
+        for index, body in enumerate(bodies, first):
+            block = Block(
+                type=type, index=index, subagent="main", body=body, timestamp=1.8e9 + index, time_remaining=9.0
+            )
+            text = render_block(block)
+            size += len(text.encode())
+            copy.write_row(
+                (trace, index, index // 10, "main", str(type), body, text, 1.8e9 + index, 9.0, True, [], 0.5)
+            )
+    conn.execute(
+        sa.text("update traces set blocks = blocks + :n, bytes = bytes + :size where id = :id"),
+        {"n": len(bodies), "size": size, "id": trace},
+    )

@@ -1,0 +1,64 @@
+"""What protects the viewer's user: security headers, and no requests that other sites make a browser send."""
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    # No inline script or style, nothing from elsewhere, no frames around us.
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+"""Names under which a browser on this machine finds the viewer."""
+
+
+class Guard:
+    """Refuses requests under another host's name (DNS rebinding) and writing from other sites' pages."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
+        self.app, self.hosts = app, hosts
+        """`hosts`: names that are answered; None: all, where people chose to serve a network."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        if (refusal := self.refusal(str(scope["method"]), Headers(scope=scope))) is not None:
+            await PlainTextResponse(refusal + "\n", 403)(scope, receive, with_headers)
+        else:
+            await self.app(scope, receive, with_headers)
+
+    def refusal(self, method: str, headers: Headers) -> str | None:
+        """Why a request is refused; None: it is not."""
+        host = headers.get("host", "")
+        if self.hosts is not None and name_of(f"//{host}") not in self.hosts:
+            return "the viewer answers on this machine only: open http://127.0.0.1 and its port"
+        if method in ("GET", "HEAD"):
+            return None
+        origin = headers.get("origin")
+        if origin is None or urlsplit(origin).netloc != host:
+            return "only pages of the viewer itself may write"
+        return None
+
+
+def name_of(address: str) -> str:
+    """The host's name in an address; empty where there is none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""

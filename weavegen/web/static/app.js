@@ -1,0 +1,145 @@
+"use strict";
+// What all pages share: keys, light and dark, and parts of a page that the server keeps true.
+
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+/** Tell people who can't see the page what changed. */
+function announce(text) {
+  $("#said").textContent = text;
+}
+
+// ---------------------------------------------------------------------------------------- light and dark
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme
+    ? root.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("theme", root.dataset.theme);
+  } catch {
+    // it then holds for this page alone
+  }
+}
+$("#theme").addEventListener("click", toggleTheme);
+
+// ---------------------------------------------------------------------------------------- live parts
+
+/** An event stream that is open while the page is looked at: browsers allow few connections to one host. */
+function listen(address, handlers) {
+  let source = null;
+  const stop = () => {
+    source?.close();
+    source = null;
+  };
+  const start = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(typeof address === "function" ? address() : address);
+    for (const [name, handle] of Object.entries(handlers)) {
+      source.addEventListener(name, (event) => handle(JSON.parse(event.data), event.lastEventId));
+    }
+    for (const name of ["over", "gone"]) {
+      source.addEventListener(name, () => {
+        stop();
+        document.removeEventListener("visibilitychange", change);
+      });
+    }
+  };
+  const change = () => (document.hidden ? stop() : start());
+  document.addEventListener("visibilitychange", change);
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", start);
+  start();
+}
+
+for (const part of $$("[data-live]")) {
+  listen(part.dataset.live, {
+    // Made by the server's templates, which escape all that traces say.
+    jobs: (html) => {
+      const at = rows().indexOf($(".current"));
+      part.innerHTML = html;
+      if (at >= 0 && rows()[at]) mark(rows()[at]);
+    },
+  });
+}
+
+// ---------------------------------------------------------------------------------------- keys
+
+const rows = () => $$(".block[data-index], .candidate, .row");
+
+function mark(row) {
+  $(".current")?.classList.remove("current");
+  row.classList.add("current");
+}
+
+/** The row that j and k go on from: the marked one, or the first that is in view. */
+function current() {
+  const marked = $(".current");
+  if (marked) {
+    const box = marked.getBoundingClientRect();
+    if (box.bottom > 0 && box.top < innerHeight) return marked;
+  }
+  return null;
+}
+
+function go(row) {
+  if (!row) return;
+  mark(row);
+  row.scrollIntoView({ block: row.offsetHeight > innerHeight * 0.8 ? "start" : "nearest" });
+  row.focus?.({ preventScroll: true });
+  row.dispatchEvent(new CustomEvent("went", { bubbles: true }));
+}
+
+function step(by) {
+  const all = rows();
+  const here = current();
+  if (here) {
+    go(all[all.indexOf(here) + by]);
+    return;
+  }
+  const inView = all.filter((row) => row.getBoundingClientRect().bottom > 60);
+  go(by > 0 ? inView[0] : inView[0] && all[all.indexOf(inView[0]) - 1]);
+}
+
+/** Follow the first link there is, within the marked row or the page. */
+function follow(selector, within = document) {
+  const link = $(selector, within);
+  if (link) location.assign(link.href);
+}
+
+const KEYS = {
+  j: () => step(1),
+  k: () => step(-1),
+  Enter: () => current() && follow("a", current()),
+  c: () => current() && follow("a.candidates", current()),
+  n: () => follow("[data-next]"),
+  p: () => follow("[data-previous]"),
+  u: () => {
+    const up = $$("[data-up]").at(-1);
+    if (up) location.assign(up.href);
+  },
+  g: () => (window.weavegenGo ? window.weavegenGo(0) : go(rows()[0])),
+  G: () => (window.weavegenGo ? window.weavegenGo(Infinity) : go(rows().at(-1))),
+  f: () => $("#follow")?.click(),
+  t: toggleTheme,
+  "/": () => {
+    $("#find").focus();
+    $("#find").select();
+  },
+  "?": () => $("#help").showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (typing && event.key === "Escape") typing.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || $("#help").open) return;
+  // Enter on a link or a button is theirs.
+  if (event.key === "Enter" && event.target.closest("a, button, summary")) return;
+  const act = KEYS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+$("#help-button").addEventListener("click", () => $("#help").showModal());

@@ -1,0 +1,221 @@
+"use strict";
+// A trace: its blocks come in pieces as they are scrolled to, and new ones as they are written.
+
+(() => {
+  const root = $("#blocks");
+  const trace = root.dataset.trace;
+  const size = Number(root.dataset.piece);
+  const FAR = 6; // screens away from what is seen, a piece's blocks are dropped again
+  let total = Number(root.dataset.blocks);
+  let restarts = Number(root.dataset.restarts);
+  let known = root.dataset.mark;
+  let following = false;
+
+  // Asked for once: to ask between two changes would lay out the page each time.
+  const across = Math.max(30, root.clientWidth / 8.5);
+
+  /** About how high a piece will be, before it was ever shown. */
+  function guess(piece) {
+    return Number(piece.dataset.count) * 120 + (Number(piece.dataset.bytes) / across) * 26;
+  }
+
+  function reserve(piece) {
+    piece.style.minHeight = `${Math.round(piece.seen ?? guess(piece))}px`;
+  }
+
+  async function load(piece) {
+    if (piece.loaded) return;
+    piece.loaded ??= false;
+    if (piece.loading) return piece.loading;
+    const first = Number(piece.dataset.first);
+    piece.loading = fetch(`/traces/${trace}/blocks?first=${first}&end=${first + size}`)
+      .then((answer) => (answer.ok ? answer.text() : Promise.reject(new Error(answer.statusText))))
+      .then((html) => {
+        piece.innerHTML = html; // escaped by the server's templates
+        piece.loaded = true;
+        piece.style.minHeight = "";
+        clamp(piece);
+      })
+      .catch(() => announce("Some blocks could not be loaded; scroll to try again."))
+      .finally(() => {
+        piece.loading = null;
+      });
+    return piece.loading;
+  }
+
+  function drop(piece) {
+    if (!piece.loaded || piece.contains(document.activeElement)) return;
+    piece.seen = piece.offsetHeight;
+    reserve(piece);
+    piece.replaceChildren();
+    piece.loaded = false;
+  }
+
+  /** A very long body is shown in part, until people ask for all of it. */
+  function clamp(within) {
+    for (const body of $$("pre", within)) {
+      if (body.dataset.clamped || body.textContent.length < 3000) continue;
+      const lines = body.textContent.split("\n").length;
+      if (lines < 60 && body.textContent.length < 6000) continue;
+      body.dataset.clamped = "yes";
+      body.classList.add("clamped");
+      const more = document.createElement("button");
+      more.type = "button";
+      more.className = "more";
+      more.textContent = `All ${lines} lines`;
+      more.addEventListener("click", () => {
+        body.classList.remove("clamped");
+        more.remove();
+      });
+      body.after(more);
+    }
+  }
+
+  const near = new IntersectionObserver(
+    (entries) => entries.forEach((one) => one.isIntersecting && load(one.target)),
+    { rootMargin: "150% 0px" },
+  );
+  const far = new IntersectionObserver(
+    (entries) => entries.forEach((one) => one.isIntersecting || drop(one.target)),
+    { rootMargin: `${FAR * 100}% 0px` },
+  );
+
+  function adopt(piece) {
+    piece.loaded = piece.childElementCount > 0;
+    if (!piece.loaded) reserve(piece);
+    near.observe(piece);
+    far.observe(piece);
+  }
+
+  const pieceOf = (index) => root.children[Math.floor(index / size)];
+
+  /** Show a block and mark it. Infinity: the last one. */
+  async function goTo(index) {
+    index = Math.max(0, Math.min(index, total - 1));
+    const piece = pieceOf(index);
+    if (!piece) return;
+    piece.scrollIntoView();
+    await load(piece);
+    const block = $(`#b${index}`);
+    if (!block) return;
+    go(block);
+    block.scrollIntoView({ block: "start" });
+    // Pieces around it take their true heights now; then it is put right once more.
+    await Promise.all([piece.previousElementSibling, piece.nextElementSibling].filter(Boolean).map(load));
+    block.scrollIntoView({ block: "start" });
+  }
+  window.weavegenGo = goTo;
+
+  root.addEventListener("went", (event) => {
+    const index = event.target.dataset.index;
+    if (index) history.replaceState(null, "", `/traces/${trace}/blocks/${index}`);
+    const piece = event.target.closest(".piece");
+    for (const next of [piece.previousElementSibling, piece.nextElementSibling]) if (next) load(next);
+  });
+  root.addEventListener("click", (event) => {
+    const link = event.target.closest("a.index");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    go(link.closest(".block"));
+  });
+  $("#goto").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const wanted = $("#goto-index").value.trim();
+    if (/^\d+$/.test(wanted)) goTo(Number(wanted));
+  });
+
+  // -------------------------------------------------------------------------------------- as it is written
+
+  function setFollowing(on) {
+    following = on;
+    $("#follow").setAttribute("aria-pressed", String(on));
+    if (on) $("#end").scrollIntoView({ block: "end" });
+  }
+  $("#follow").addEventListener("click", () => setFollowing(!following));
+  addEventListener("wheel", (event) => event.deltaY < 0 && following && setFollowing(false), { passive: true });
+
+  async function grow(now) {
+    const before = total;
+    total = now;
+    for (let first = Math.floor(before / size) * size; first < total; first += size) {
+      let piece = pieceOf(first);
+      const fresh = !piece;
+      if (fresh) {
+        piece = document.createElement("section");
+        piece.className = "piece";
+        piece.dataset.first = first;
+        root.append(piece);
+      }
+      const count = Math.min(size, total - first);
+      piece.dataset.bytes = (Number(piece.dataset.bytes) || 0) + 900 * (count - (Number(piece.dataset.count) || 0));
+      piece.dataset.count = count;
+      if (fresh) {
+        adopt(piece);
+      } else if (piece.loaded) {
+        const start = Math.max(before, first);
+        const answer = await fetch(`/traces/${trace}/blocks?first=${start}&end=${first + count}`);
+        if (!answer.ok) continue;
+        const box = document.createElement("template");
+        box.innerHTML = await answer.text();
+        for (const block of $$(".block", box.content)) {
+          if (!$(`#${block.id}`, piece)) {
+            block.classList.add("fresh");
+            piece.append(block);
+          }
+        }
+        clamp(piece);
+      } else {
+        reserve(piece);
+      }
+    }
+    announce(`${total} blocks`);
+  }
+
+  let queue = Promise.resolve();
+  async function marked(mark, id) {
+    known = id || known;
+    $("#ticks").textContent = mark.ticks;
+    const status = $("#status .status");
+    if (status.textContent !== mark.status) {
+      status.className = `status ${mark.status}`;
+      status.textContent = mark.status;
+    }
+    if (mark.status !== "running" && mark.status !== "queued") {
+      $("#end").textContent = "End of the trace.";
+      $("#follow").hidden = true;
+    }
+    if (mark.restarts !== restarts || mark.blocks < total) {
+      // A tick was started over: its blocks are others now.
+      restarts = mark.restarts;
+      for (const piece of [...root.children]) {
+        const first = Number(piece.dataset.first);
+        if (first >= mark.blocks) piece.remove();
+        else {
+          piece.dataset.count = Math.min(size, mark.blocks - first);
+          piece.loaded = false;
+          await load(piece);
+        }
+      }
+      total = mark.blocks;
+    } else if (mark.blocks > total) {
+      await grow(mark.blocks);
+    }
+    $("#count").textContent = total.toLocaleString("en");
+    if (following) $("#end").scrollIntoView({ block: "end" });
+  }
+
+  for (const piece of root.children) adopt(piece);
+  clamp(root);
+  if (root.dataset.at !== undefined) {
+    if ("scrollRestoration" in history) history.scrollRestoration = "manual";
+    goTo(Number(root.dataset.at));
+  }
+  if (["running", "queued"].includes(root.dataset.status)) {
+    listen(() => `/events/traces/${trace}?known=${encodeURIComponent(known)}`, {
+      // One after the other: a later mark must find what an earlier one has added.
+      mark: (mark, id) => {
+        queue = queue.then(() => marked(mark, id)).catch(() => {});
+      },
+    });
+  }
+})();
