@@ -1,0 +1,289 @@
+"""Metrics: true to database, broker and servers, cheap, and named as the documents and the dashboard name them."""
+
+import json
+import re
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from kombu import Connection
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from tests.corpus.sample_corpus import filled
+from tests.integration.worker import Worker, enqueue, scalar
+from weavegen import metrics
+from weavegen.cli.app import app
+from weavegen.cli.metrics import server_at
+from weavegen.config import Config
+from weavegen.errors import UsageError
+from weavegen.sim.process import Process
+from weavegen.store import servers
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "weavegen.json").read_text())
+LARGE = ("blocks", "candidates", "scores", "penalties", "prompts", "steps", "model_usage")
+
+Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path, "a")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address at which nobody listens, as the pool's only server."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{found.getsockname()[1]}/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    return url
+
+
+@pytest.fixture(scope="module")
+def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
+    """The sample corpus, for all tests of this file: they change nothing of it."""
+    with filled(config, template) as engine:
+        yield engine
+
+
+def told(db: sa.Engine) -> Figures:
+    """What `text` says, by name and labels."""
+    with db.connect() as conn:
+        families = text_string_to_metric_families(metrics.text(conn))
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+def value(figures: Figures, name: str, **labels: str) -> float | None:
+    return figures.get((f"weavegen_{name}", frozenset(labels.items())))
+
+
+def labels_of(figures: Figures) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, labels in figures:
+        found.setdefault(name, set()).update(label for label, _ in labels)
+    return found
+
+
+def test_sums_are_those_of_the_tables(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
+    figures = told(corpus)
+    assert value(figures, "blocks_total") == scalar(corpus, "select count(*) from blocks")
+    assert value(figures, "sampled_tokens_total") == scalar(corpus, "select sum(tokens) from candidates")
+    written = "select count(*) from blocks where candidate_id is not null"
+    assert value(figures, "written_blocks_total") == scalar(corpus, written)
+    for status in ("queued", "running", "ended", "failed", "cancelled"):
+        count = scalar(corpus, "select count(*) from traces where status = :status", status=status)
+        assert value(figures, "traces", status=status) == count
+    failed = "select count(*) from traces where failure_kind = 'environment' and status = 'failed'"
+    assert value(figures, "trace_failures_total", kind="environment") == scalar(corpus, failed)
+    for kind in ("sample", "score"):
+        seconds = scalar(corpus, "select sum(model_seconds) from steps where kind = :kind", kind=kind)
+        assert value(figures, "model_seconds_total", kind=kind) == pytest.approx(seconds)
+    assert value(figures, "server_up", server=no_server) == 0
+    assert value(figures, "server_requests_running", server=no_server) is None
+
+
+def test_steps_are_told_by_queue_and_age(db: sa.Engine, redis_url: str, no_server: str) -> None:
+    enqueue(db, 3)
+    worker = Worker(db)
+    messages = worker.engine.start_queued()
+    queue = messages[0].queue
+    with db.begin() as conn:
+        conn.execute(sa.text("update steps set ready_at = ready_at - interval '90 seconds' where id = 1"))
+    figures = told(db)
+    assert value(figures, "steps_ready", queue=queue) == 3
+    age = value(figures, "oldest_ready_step_age_seconds", queue=queue)
+    assert age is not None
+    assert 90 <= age < 120
+    assert value(figures, "steps_ready", queue="score") == 0
+
+    held = worker.claim(messages[0].step_id)
+    assert held is not None
+    with db.begin() as conn:
+        conn.execute(sa.text("update steps set lease_until = now() - interval '1 second' where id = 1"))
+        conn.execute(sa.text("update steps set failure = 'refused' where id = 2"))
+    figures = told(db)
+    assert value(figures, "steps_ready", queue=queue) == 2
+    assert value(figures, "steps_retrying", queue=queue) == 1
+    assert value(figures, "steps_expired") == 1
+    assert sum(count for (name, _), count in figures.items() if name == "weavegen_steps_running") == 1
+
+    with db.begin() as conn:
+        conn.execute(sa.text("update jobs set state = 'paused'"))
+    figures = told(db)
+    assert value(figures, "steps_ready", queue=queue) == 0
+    assert value(figures, "oldest_ready_step_age_seconds", queue=queue) == 0
+    assert value(figures, "steps_paused") == 2
+    assert value(figures, "jobs", state="paused") == 1
+
+
+def test_the_broker_s_queues_are_told(
+    db: sa.Engine, redis_url: str, no_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Connection(redis_url) as connection:
+        queue = connection.SimpleQueue("score")
+        for number in range(5):
+            queue.put({"step": number})
+        try:
+            figures = told(db)
+        finally:
+            queue.clear()
+            queue.close()
+    assert value(figures, "broker_up") == 1
+    assert value(figures, "queue_messages", queue="score") == 5
+    assert value(figures, "queue_messages", queue="lint") == 0
+
+    monkeypatch.setenv("CELERY_BROKER_URL", no_server.replace("http", "redis").replace("/v1", "/0"))
+    figures = told(db)
+    assert value(figures, "broker_up") == 0
+    assert value(figures, "queue_messages", queue="score") is None
+    assert value(figures, "blocks_total") == 0
+
+
+def test_model_servers_are_told_and_the_simulation_is_named(
+    db: sa.Engine, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
+    with db.begin() as conn:
+        servers.add(conn, "http://127.0.0.1:9/v1", 'ada "the" \\lender\\', "weavegen-sim", [sim.url])
+    figures = told(db)
+    about = {"server": sim.url, "owner": "", "model": "weavegen-sim", "simulated": "true"}
+    assert value(figures, "server_info", **about) == 1
+    assert value(figures, "server_up", server=sim.url) == 1
+    assert value(figures, "server_kv_cache_usage_ratio", server=sim.url) == 0
+    assert value(figures, "server_up", server="http://127.0.0.1:9/v1") == 0
+    away = {"server": "http://127.0.0.1:9/v1", "owner": 'ada "the" \\lender\\', "model": "", "simulated": ""}
+    assert value(figures, "server_info", **away) == 1
+
+
+def test_nothing_large_is_read_whole(corpus: sa.Engine) -> None:
+    queries = {
+        name: text
+        for name, text in vars(metrics).items()
+        if name.isupper() and str(text).strip().startswith("select")
+    }
+    assert {"TRACES", "OPEN_STEPS", "STEPS", "ERRORS"} <= queries.keys()
+    with corpus.connect() as conn:
+        # The sample is so small that the planner would rather read a whole table.
+        conn.execute(sa.text("set local enable_seqscan = off"))
+        for name, query in queries.items():
+            plan = "\n".join(conn.execute(sa.text(f"explain {query}")).scalars())
+            assert not re.search(rf"Seq Scan on ({'|'.join(LARGE)})\b", plan), f"{name}\n{plan}"
+            for scan in re.findall(rf"Scan using (\w+) on (?:{'|'.join(LARGE)})\b", plan):
+                assert scan == "ix_steps_open", f"{name}\n{plan}"
+
+
+def test_the_document_lists_what_there_is(
+    corpus: sa.Engine, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
+    there = labels_of(told(corpus))
+    listed = {
+        name: set(filter(None, labels.replace(",", " ").split()))
+        for name, labels in re.findall(r"^\| `(weavegen_\w+)`(?: ∘)? \| ([\w, ]*)\|", DOCUMENT, re.MULTILINE)
+    }
+    assert listed == there
+
+
+def test_names_follow_prometheus_conventions(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
+    with corpus.connect() as conn:
+        families = list(text_string_to_metric_families(metrics.text(conn)))
+    for family in families:
+        assert re.fullmatch(r"weavegen_[a-z_]+[a-z]", family.name)
+        assert family.documentation
+        assert family.type in ("counter", "gauge")
+        for sample in family.samples:
+            assert (family.type == "counter") == sample.name.endswith("_total")
+            assert not sample.labels.keys() & {"trace", "trace_id", "tick", "step", "id"}
+
+
+def expressions(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if isinstance(part.get("expr"), str):
+            yield part["expr"]
+        for inner in part.values():
+            yield from expressions(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from expressions(inner)
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    listed = {
+        name: set(filter(None, labels.replace(",", " ").split()))
+        for name, labels in re.findall(r"^\| `(weavegen_\w+)`(?: ∘)? \| ([\w, ]*)\|", DOCUMENT, re.MULTILINE)
+    }
+    queries = list(expressions(DASHBOARD))
+    asked = set()
+    for query in queries:
+        names = set(re.findall(r"weavegen_\w+", query))
+        assert names, query
+        assert names <= listed.keys(), query
+        grouped = {label for found in re.findall(r"by \(([\w, ]+)\)", query) for label in found.split(", ")}
+        filtered = set(re.findall(r"[{,](\w+)=", query))
+        for name in names:
+            assert grouped | filtered <= listed[name], query
+            assert ("rate(" in query or "increase(" in query) == name.endswith("_total"), query
+        asked |= names
+    assert listed.keys() - asked == {"weavegen_build_info", "weavegen_jobs"}
+    numbers = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(numbers) == len(set(numbers)) > 30
+
+
+def test_the_legends_of_the_dashboard_are_labels() -> None:
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            if legend - {"server", "view", "table", "part"}:
+                assert all(f"by ({label})" in target["expr"] for label in legend), panel["title"]
+
+
+def test_the_command(corpus: sa.Engine, home: Path, redis_url: str, no_server: str) -> None:
+    url = corpus.url.render_as_string(hide_password=False)
+    runner = CliRunner(env={"DATABASE_URL": url, "WEAVEGEN_HOME": str(home)})
+    assert "\nweavegen_blocks_total 3000.0\n" in runner.invoke(app, ["metrics"], catch_exceptions=False).stdout
+    rows = json.loads(runner.invoke(app, ["metrics", "--json"], catch_exceptions=False).stdout)
+    assert {"name": "weavegen_blocks_total", "labels": {}, "value": 3000.0} in rows
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        failed = runner.invoke(app, ["metrics", "--listen", str(taken.getsockname()[1])])
+    assert isinstance(failed.exception, UsageError)
+    assert "can't be listened on" in str(failed.exception)
+
+
+def test_prometheus_is_answered(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
+    broken = sa.create_engine(corpus.url.set(database="no_such_database"))
+    for engine, status in ((corpus, 200), (broken, 503)):
+        with server_at(engine, "127.0.0.1", 0) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            place = f"http://127.0.0.1:{server.server_port}"
+            try:
+                if status == 200:
+                    with urllib.request.urlopen(f"{place}/metrics") as answer:
+                        assert answer.headers["Content-Type"] == metrics.CONTENT_TYPE
+                        assert b"\nweavegen_blocks_total 3000.0\n" in answer.read()
+                for path, code in (("/metrics", 503), ("/", 404)):
+                    if path == "/" or status == 503:
+                        with pytest.raises(urllib.error.HTTPError) as refused:
+                            urllib.request.urlopen(f"{place}{path}")
+                        assert refused.value.code == code
+                        refused.value.close()
+            finally:
+                server.shutdown()
+                thread.join()
+    broken.dispose()

@@ -1,0 +1,174 @@
+"""Ticks as OpenTelemetry traces: what is in them, nothing twice or left out, a collector that refuses."""
+
+import datetime
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from tests.integration.worker import Worker, enqueue, scalar
+from weavegen import spans
+from weavegen.cli.app import app
+from weavegen.errors import UsageError
+
+BEGIN = spans.Cursor(datetime.datetime.fromtimestamp(0, datetime.UTC))
+
+
+class Collector(HTTPServer):
+    """Takes spans, as OpenTelemetry's collector does."""
+
+    status = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.spans: list[dict[str, Any]] = []
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.path == "/v1/traces"
+        assert self.headers["Content-Type"] == "application/json"
+        if self.server.status == 200:
+            self.server.spans += all_spans(body)
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def written(db: sa.Engine) -> sa.Engine:
+    """A database with two traces whose ticks ended a minute ago."""
+    enqueue(db, 2, seed=3, ticks=3)
+    worker = Worker(db, seed=3)
+    worker.run(worker.engine.start_queued())
+    with db.begin() as conn:
+        conn.execute(sa.text("update ticks set finished_at = finished_at - interval '1 minute'"))
+    return db
+
+
+def all_spans(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [span for one in document["resourceSpans"] for scope in one["scopeSpans"] for span in scope["spans"]]
+
+
+def told(span: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of a span."""
+    return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
+
+
+def test_every_tick_is_a_trace_and_every_step_a_span_below_it(written: sa.Engine) -> None:
+    with written.connect() as conn:
+        batch, after = spans.finished(conn, BEGIN)
+        assert batch is not None
+        assert spans.finished(conn, after) == (None, after)
+        assert spans.finished(conn, BEGIN)[0] == batch
+    found = all_spans(batch.document)
+    roots = {span["spanId"]: span for span in found if "parentSpanId" not in span}
+    assert len(roots) == batch.ticks == scalar(written, "select count(*) from ticks where finished_at is not null")
+    assert len({span["traceId"] for span in roots.values()}) == len(roots)
+    steps = [span for span in found if "parentSpanId" in span]
+    done = "select count(*) from steps where finished_at is not null"
+    assert len(steps) == batch.spans - batch.ticks == scalar(written, done)
+    assert len({span["spanId"] for span in found}) == len(found)
+    for span in found:
+        assert len(bytes.fromhex(span["traceId"])) == 16
+        assert len(bytes.fromhex(span["spanId"])) == 8
+        assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
+    for span in steps:
+        parent = roots[span["parentSpanId"]]
+        assert span["traceId"] == parent["traceId"]
+        assert int(parent["startTimeUnixNano"]) <= int(span["startTimeUnixNano"])
+        assert int(span["endTimeUnixNano"]) <= int(parent["endTimeUnixNano"])
+        assert told(span)["weavegen.label"].startswith(
+            f"trace {told(parent)['weavegen.trace']} tick {told(parent)['weavegen.tick']}"
+        )
+    names = {span["name"] for span in steps}
+    assert {"sample action", "score action", "lint action", "execute run"} <= {
+        " ".join(n.split()[:2]) for n in names
+    }
+
+
+def test_batches_leave_nothing_out(written: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "TICKS", spans.TICKS.replace(f"limit {spans.BATCH}", "limit 3"))
+    with written.begin() as conn:
+        # Ticks that end at the same moment: the cursor tells them apart.
+        conn.execute(sa.text("update ticks set finished_at = (select min(finished_at) from ticks)"))
+    ticks, cursor = 0, BEGIN
+    with written.connect() as conn:
+        while (found := spans.finished(conn, cursor))[0] is not None:
+            assert found[0].ticks <= 3
+            ticks, cursor = ticks + found[0].ticks, found[1]
+    assert ticks == scalar(written, "select count(*) from ticks")
+
+
+def test_what_has_just_ended_waits(written: sa.Engine) -> None:
+    with written.begin() as conn:
+        conn.execute(sa.text("update ticks set finished_at = clock_timestamp()"))
+    with written.connect() as conn:
+        assert spans.finished(conn, BEGIN) == (None, BEGIN)
+
+
+def test_of_one_job_and_failed_steps(written: sa.Engine) -> None:
+    with written.begin() as conn:
+        step = conn.execute(sa.text("select max(id) from steps where status = 'done'")).scalar_one()
+        query = "update steps set status = 'failed', failure_kind = 'model', failure = 'too long' where id = :step"
+        conn.execute(sa.text(query), {"step": step})
+        conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
+    with written.connect() as conn:
+        assert spans.finished(conn, BEGIN, job=99)[0] is None
+        batch, _ = spans.finished(conn, BEGIN, job=1)
+    assert batch is not None
+    failed = [span for span in all_spans(batch.document) if "status" in span]
+    assert [(told(span)["weavegen.step"], span["status"]) for span in failed] == [
+        (str(step), {"code": 2, "message": "model: too long"})
+    ]
+    assert told(all_spans(batch.document)[0])["weavegen.simulated"] is True
+
+
+def test_times_are_exact() -> None:
+    at = datetime.datetime(2026, 3, 1, 12, 0, 0, 123457, datetime.UTC)
+    assert spans.nanoseconds(at) == "1772366400123457000"
+
+
+def test_the_command(written: sa.Engine, home: Path, collector: Collector) -> None:
+    url = written.url.render_as_string(hide_password=False)
+    place = f"http://127.0.0.1:{collector.server_port}"
+    environ = {"DATABASE_URL": url, "WEAVEGEN_HOME": str(home)}
+    runner = CliRunner(env=environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": place + "/"})
+    said = runner.invoke(app, ["spans"], catch_exceptions=False).stdout
+    assert f"in {len(collector.spans)} spans" in said
+    assert len(collector.spans) > 50
+    said = runner.invoke(app, ["spans", "--hours", "0"], catch_exceptions=False).stdout
+    assert "0 ticks sent in 0 spans" in said
+    printed = runner.invoke(app, ["spans", "--json"], catch_exceptions=False).stdout
+    assert all_spans(json.loads(printed)) == collector.spans
+    for status, message in ((503, "does not answer"), (400, "refuses spans")):
+        collector.status = status
+        failed = runner.invoke(app, ["spans"])
+        assert isinstance(failed.exception, UsageError)
+        assert message in str(failed.exception)
+    failed = CliRunner(env=environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}).invoke(app, ["spans"])
+    assert isinstance(failed.exception, UsageError)
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in str(failed.exception)

@@ -1,0 +1,1 @@
+"""What a job made, as one page: what it was, how good, what it cost, how it was set."""
