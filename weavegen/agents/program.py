@@ -4,6 +4,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
+
 from weavegen.blocks import FULL_BLOCK, BlockType
 from weavegen.choose import derive_seed
 from weavegen.journal import Cursor, Program
@@ -59,4 +61,12 @@ class Tick:
         return derive_seed(seed, self.number, self.cursor.ordinal, purpose)
 
 
-Agent: TypeAlias = Callable[[Tick], Program]
+@dataclass(frozen=True)
+class Agent:
+    """A program that writes traces, and what it can be given."""
+
+    program: Callable[[Tick], Program]
+    task: type[msgspec.Struct] | None = None
+    """The form of its tasks, which are JSON; None: it is given bootstrap files alone."""
+    bootstraps: bool = True
+    """Whether it can be given a bootstrap file."""

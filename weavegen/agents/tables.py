@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 import weavegen
-from weavegen.steps import Evaluated, Executed, SubagentState
+from weavegen.steps import Delegate, Delegated, Evaluated, Executed, SubagentState
 
 LONGEST_VALUE = 2000
 """Characters of a value in a table."""
@@ -46,16 +46,17 @@ def _branch(children: dict[str | None, list[SubagentState]], parent: str | None,
 
 def outcome_table(action: Executed | None, evaluations: Sequence[Evaluated]) -> str:
     """The action's and every evaluation's title and result."""
-    rows = ["Outcome:"]
     if action is None:
-        rows.append("action | none ran in this tick | ERROR")
+        done = "action | none ran in this tick | ERROR"
     else:
         title = action.registered[0] if action.registered else "action"
-        rows.append(f"action | {title} | {_short(action.value)}")
-    rows += [
-        f"{evaluated.scope} evaluation | {evaluated.title} | {_verdict(evaluated)}" for evaluated in evaluations
-    ]
-    return "\n".join(rows)
+        done = f"action | {title} | {_short(action.value)}"
+    return "\n".join(["Outcome:", done, *evaluation_rows(evaluations)])
+
+
+def evaluation_rows(evaluations: Sequence[Evaluated]) -> list[str]:
+    """The title and the result of each, a row each."""
+    return [f"{one.scope} evaluation | {one.title} | {_verdict(one)}" for one in evaluations]
 
 
 def returned(subagent: SubagentState) -> str:
@@ -63,6 +64,19 @@ def returned(subagent: SubagentState) -> str:
     if not subagent.completed:
         return f"{subagent.name} ran out of its {subagent.time_budget:g} minutes and returned nothing."
     return f"{subagent.name} returned:\n{_short(subagent.returned)}"
+
+
+def found(asked: Sequence[Delegate], results: Sequence[Delegated]) -> str:
+    """What other agents returned."""
+    rows = []
+    for one, result in zip(asked, results, strict=True):
+        said = (
+            f"returned nothing: {result.error}"
+            if result.returned is None
+            else f"returned:\n{_short(result.returned)}"
+        )
+        rows.append(f"{one.agent} ({one.label}) {said}")
+    return "\n".join(rows)
 
 
 def doom_loop(repeats: int) -> str:

@@ -14,8 +14,8 @@ from weavegen.agents.reward import reward
 from weavegen.agents.write_block import open_prompt, probability, write_block
 from weavegen.blocks import BlockType
 from weavegen.errors import EnvironmentFailure
-from weavegen.journal import Program
-from weavegen.steps import Append, Ended, Executed, Failure, Op, Score, SubagentState, Work
+from weavegen.journal import Program, encode
+from weavegen.steps import Append, Delegated, Ended, Executed, Failure, Op, Score, SubagentState, Work
 
 
 def weave(t: Tick) -> Program:
@@ -98,8 +98,9 @@ def attempt(t: Tick, type: BlockType) -> Part[Executed | None]:
 def carry_out(t: Tick, op: Op, draft: Append) -> Part[Executed]:
     """Execute a block, then record it with what really happened; an exception becomes an error block.
 
-    An action that calls a subagent waits in the middle. It is recorded before the subagent's ticks, so what
-    really happened stands on the block after them, which says what the subagent returned.
+    An action that calls a subagent, or asks other agents for something, waits in the middle. It is recorded before
+    the subagent's ticks, so what really happened stands on the block after them, which says what the subagent
+    returned. Other agents work in traces of their own: of theirs, only what they return is read here.
     """
     if t.dreams:
         return (yield from dream.carry_out(t, draft))
@@ -107,13 +108,17 @@ def carry_out(t: Tick, op: Op, draft: Append) -> Part[Executed]:
     type, source = (None, "") if op == "bootstrap" else (draft.type, draft.body)
     executed: Executed = yield t.execute(op, type, source)
     yield happened(draft, executed, ordinal)
-    while executed.waits_for is not None:
-        name = executed.waits_for
-        yield Work(subagent=name, minutes=state(executed, name).time_budget)
+    while executed.waits_for is not None or executed.delegates:
+        name, asked = executed.waits_for, executed.delegates
+        found: tuple[Delegated, ...] = ()
+        if name is not None:
+            yield Work(subagent=name, minutes=state(executed, name).time_budget)
+        else:
+            found = yield asked
         ordinal = t.cursor.ordinal
-        executed = yield t.execute("resume")
-        returned = Append(type=BlockType.RETURN, body=tables.returned(state(executed, name)))
-        yield happened(returned, executed, ordinal)
+        executed = yield t.execute("resume", source=encode(found).decode() if found else "")
+        body = tables.found(asked, found) if name is None else tables.returned(state(executed, name))
+        yield happened(Append(type=BlockType.RETURN, body=body), executed, ordinal)
     if executed.error is not None:
         yield error_block(executed.error)
     return executed
@@ -158,7 +163,7 @@ def state(executed: Executed, name: str) -> SubagentState:
 
 def happened(draft: Append, executed: Executed, ordinal: int) -> Append:
     """A block with what really happened when it was executed; nothing is known while it waits."""
-    if executed.waits_for is not None:
+    if executed.waits_for is not None or executed.delegates:
         return msgspec.structs.replace(draft, executed=ordinal)
     error = executed.error
     return msgspec.structs.replace(

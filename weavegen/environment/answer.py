@@ -17,6 +17,8 @@ TEXT = 150_000
 NODES = 2_500
 """Values inside one that a callback returned."""
 DEPTH = 16
+DELEGATES = ("research",)
+"""Agents that an action may ask for."""
 MOST = 64
 """Views, titles, assertions, subagents; evaluations of each kind."""
 INTEGER = 2**63
@@ -70,6 +72,14 @@ def accept(executed: Executed, step: Execute) -> Executed:
         plain_value(value)
     if len({subagent.name for subagent in executed.subagents}) < len(executed.subagents):
         raise Unacceptable("two subagents of one name")
+    if executed.delegates:
+        if step.op not in ("bootstrap", "run", "resume") or executed.waits_for is not None:
+            raise Unacceptable("a step that can't wait for other agents does")
+        if len(executed.delegates) > MOST or any(one.agent not in DELEGATES for one in executed.delegates):
+            raise Unacceptable("it asks for an agent that it may not ask for")
+        for asked in executed.delegates:
+            plain_text(asked.label, NAME)
+            plain_value(asked.task)
     waits_for = executed.waits_for
     if waits_for is not None:
         if step.op not in ("bootstrap", "run", "resume") or waits_for == step.subagent:

@@ -41,6 +41,10 @@ schema asks for. A part of the task can be given to a subagent, whose ticks then
 
     agent.subagent("counter", self.name, "Count the errors in the log", {"errors": "integer"}, 10)
     errors = agent.run("counter")["errors"]
+
+What must be looked up in earlier traces and in documents, a researcher reads for me. I get a summary:
+
+    summary = agent.research("Which opening moves have won against this opponent?", "I play X, on 3x3.")
 """
 
 import json
@@ -96,6 +100,11 @@ def call(callback: Callback, subagent: "Subagent") -> Any:
 def work(name: str) -> None:
     """Write ticks of a subagent until it returns or its time is up. What runs this file puts that here."""
     raise RuntimeError("Only an action that is being carried out can run a subagent.")
+
+
+def delegate(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Have other agents do tasks, side by side. What runs this file puts that here."""
+    raise RuntimeError("Only an action that is being carried out can ask for another agent.")
 
 
 def register(kind: str, title: str, callback: Callback, **more: Any) -> dict[str, Any]:
@@ -238,6 +247,16 @@ class Tree:
         subagent.end_time = time.time() + subagent.time_budget * 60
         work(name)
         return subagent.returned
+
+    def research(self, task: str | list[str], context: str = "") -> Any:
+        """What a researcher found out about a task, as text; of a list of tasks, done side by side, a list."""
+        tasks = [task] if isinstance(task, str) else task
+        asked = [
+            {"agent": "research", "task": {"task": one, "context": context}, "label": one[:60]} for one in tasks
+        ]
+        returned = [one["returned"] or {"summary": "", "error": one["error"]} for one in delegate(asked)]
+        found = [one["summary"] or f"Nothing was found: {one['error']}" for one in returned]
+        return found[0] if isinstance(task, str) else found
 
     def current_block_index(self) -> int:
         """The index of the block that is being written."""

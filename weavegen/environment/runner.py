@@ -13,12 +13,14 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any
 
-from weavegen.environment import api, grounded, guard, weave
+from weavegen.environment import api, calls, grounded, guard, trial, weave
 from weavegen.environment.line import Line
 from weavegen.environment.plain import clean, failure, plain, remember_source, show, size
 
 VALUES = 160_000
 """Characters in what all evaluations of an operation give; what comes after is shortened."""
+DELEGATES = 16
+"""Tasks that an action may give to other agents at once."""
 MOST = 64
 """Evaluations, subagents or titles that are reported of one operation."""
 
@@ -68,11 +70,13 @@ class Runner:
         )  # fmt: skip
         self.operations: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
             "bootstrap": self.bootstrap, "begin": self.begin, "list": self.list_views, "run": self.run,
-            "resume": self.resume, "evaluate": self.evaluate,
+            "resume": self.resume, "evaluate": self.evaluate, "call": self.call_function,
+            "trial": self.trial,
         }  # fmt: skip
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of each subagent's task evaluations, by the subagent's id()."""
-        weave.ask, weave.chat, api.work = self.ask, self.chat, self.work
+        weave.ask, weave.chat, api.work, api.delegate = self.ask, self.chat, self.work, self.delegate
+        calls.namespace = self.module.__dict__
 
     # ------------------------------------------------------------------------------------- the loop
 
@@ -131,24 +135,37 @@ class Runner:
 
     def work(self, name: str) -> None:
         """Have a subagent's ticks written while the action that called it waits."""
+        if name in (*self.waiting, self.subagent):
+            raise ValueError(f"{name!r} is at work already.")
+        self.wait({"waits_for": name})
+
+    def delegate(self, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Have other agents do tasks in traces of their own; what came of each, as `steps.Delegated`."""
+        if not 0 < len(asked) <= DELEGATES:
+            raise ValueError(f"Ask for at least one task, and for {DELEGATES} at once at most.")
+        found: list[dict[str, Any]] = json.loads(self.wait({"delegates": asked})["source"])
+        return found
+
+    def wait(self, why: dict[str, Any]) -> dict[str, Any]:
+        """Let the action that is being carried out wait; the operation that ends the wait."""
         self.end_forks()
         if not self.acts or threading.current_thread() is not threading.main_thread():
             raise RuntimeError("Only an action that is being carried out can run a subagent, and not in a thread.")
-        if name in (*self.waiting, self.subagent):
-            raise ValueError(f"{name!r} is at work already.")
         if self.postponed:
             raise Unwound
         caller, labels, result = self.subagent, self.labels, self.result
         with self.clock.paused():
-            self.line.finish(self.step_id, self.report({**result, "waits_for": name}))
+            self.line.finish(self.step_id, self.report({**result, **why}))
             self.waiting.append(caller)
             try:
-                self.step_id = int(self.serve()["step_id"])
+                op = self.serve()
+                self.step_id = int(op["step_id"])
             finally:
                 self.waiting.pop()
                 self.result = result
                 self.enter(caller, labels, acts=True)
         self.ears.begin()
+        return op
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         with self.clock.paused():
@@ -232,6 +249,16 @@ class Runner:
                 done["error"] = failure(error, "evaluation", self.app)
             result["evaluations"].append(done)
         self.latest[id(self.current)] = tuple(done for done in result["evaluations"] if done["scope"] == "task")
+
+    def call_function(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Call a function by name; its failure is an answer."""
+        asked = json.loads(op["source"])
+        result["value"] = plain(calls.call(str(asked["name"]), asked["arguments"]))
+        self.end_forks()
+
+    def trial(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Try programs in processes of their own."""
+        result["value"] = plain(trial.hold(op["source"], float(op["seconds"])))
 
     # ------------------------------------------------------------------------------- what they share
 

@@ -51,6 +51,12 @@ def next_instruction() -> str:
     return str(_table("hints")["next"]).strip()
 
 
+@cache
+def text(name: str) -> str:
+    """A prompt that is a file of its own."""
+    return (FOLDER / f"{name}.txt").read_text()
+
+
 def stems(type: BlockType) -> tuple[str, ...]:
     """Beginnings of debug and backtrack blocks, one of which is drawn to vary the reasoning."""
     return tuple(_table("stems").get(type, ()))

@@ -21,7 +21,7 @@ from weavegen.errors import EnvironmentFailure, UsageError
 
 FIRST_UID = 1_900_000_000
 """Above what systemd hands out to containers, below 2**31."""
-IN_BOX = ("api", "boot", "grounded", "guard", "line", "plain", "runner", "weave", "wire")
+IN_BOX = ("api", "boot", "calls", "grounded", "guard", "line", "plain", "runner", "trial", "weave", "wire")
 """Modules of weavegen.environment that can be seen inside."""
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))

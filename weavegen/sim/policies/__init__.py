@@ -9,6 +9,7 @@ from typing import Protocol
 
 from weavegen.sim.policies import (
     conversation,
+    dialogue,
     dream,
     generic,
     nano,
@@ -18,6 +19,7 @@ from weavegen.sim.policies import (
     story,
     survivor,
     tictactoe,
+    toolsmith,
     vigenere,
 )
 from weavegen.sim.policies.situation import Situation
@@ -40,6 +42,7 @@ class Policy(Protocol):
 
 
 _POLICIES: tuple[Policy, ...] = (
+    toolsmith.judge,
     conversation,
     nano,
     nethack,
@@ -59,6 +62,8 @@ def _policy(situation: Situation) -> Policy:
 
 def write(situation: Situation, seed: int, number: int) -> str:
     """What candidate `number` goes on with after the prompt."""
+    if (chat := dialogue.read(situation.prompt)) is not None:
+        return dialogue.write(chat, seed, number)
     if situation.type == "bm25-query":
         return generic.query(situation, seed, number) + "\n"
     if situation.type == "next-type":

@@ -1,0 +1,185 @@
+"""Conversing agents in a whole installation: in bulk, beside each other, asked by others, shown and exported."""
+
+import ast
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from weavegen.render import parse_trace, render_trace
+from weavegen.sim import tokenizer
+
+ASKS = ROOT / "tests" / "bootstraps" / "asks_researchers.py"
+
+
+@pytest.fixture(scope="module")
+def installation(own_installation: Installation) -> Installation:
+    return own_installation
+
+
+@pytest.fixture(scope="module")
+def games(installation: Installation) -> int:
+    rows = installation.json("run", "--agent", "react", TICTACTOE, "-n", "6", "--seed", "3")
+    assert {row["status"] for row in rows} == {"ended"}
+    assert {row["result"] for row in rows} <= {"success", "no success"}
+    [[number]] = installation.sql("select max(id) from jobs")
+    return int(number)
+
+
+def test_fifty_tasks_are_done_at_once(installation: Installation) -> None:
+    rows = installation.json("run", "--agent", "react", "--task", "Write a list.", "-n", "50", "--seed", "5")
+    assert len(rows) == 50
+    assert {(row["status"], row["result"]) for row in rows} == {("ended", "success")}
+
+
+def test_a_game_is_played_with_tools_and_its_evaluations_decide(installation: Installation, games: int) -> None:
+    query = "select success, error, replies, final_response from conversations where job_id = :j"
+    rows = installation.sql(query, j=games)
+    assert len(rows) == 6
+    for success, error, replies, response in rows:
+        assert error is None
+        assert replies >= 4
+        assert success == ("won" in response)
+
+
+def test_a_conversation_is_shown_as_one_python_file(installation: Installation, games: int) -> None:
+    for [trace] in installation.sql("select id from traces where job_id = :j", j=games):
+        text = installation.cli("show", str(trace)).stdout
+        ast.parse(text)
+        assert render_trace(parse_trace(text)) == text
+        types = [block["type"] for block in installation.json("show", str(trace))]
+        assert types[:3] == ["bootstrap", "system", "user"]
+        assert types[-1] == "outcome"
+
+
+def test_a_trajectory_is_what_was_read_and_sampled_token_for_token(
+    installation: Installation, games: int, tmp_path: Path
+) -> None:
+    done = installation.cli(
+        "export", "--format", "trajectories", "--out", tmp_path / "out", "--where", f"job_id = {games}"
+    )
+    assert done.returncode == 0, done.stderr
+    [file] = (tmp_path / "out").rglob("*.parquet")
+    rows = pq.read_table(file).to_pylist()
+    assert len(rows) == 6
+    for row in rows:
+        tokens, masks, logprobs = row["tokens"], row["masks"], row["logprobs"]
+        assert len(tokens) == len(masks) == len(logprobs)
+        read = "".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in row["messages"])
+        assert "<s>" + read.removesuffix("\n") == tokenizer.decode(tokens)
+        assert all((mask == -100) == (logprob == 1.0) for mask, logprob in zip(masks, logprobs, strict=True))
+        assert all(mask in (-100, token) for mask, token in zip(masks, tokens, strict=True))
+        written = tokenizer.decode([mask for mask in masks if mask != -100])
+        replies = [one["content"] for one in row["messages"] if one["role"] == "assistant"]
+        assert written == "".join(f"{reply}<|im_end|>" for reply in replies)
+        assert row["score"] == float(row["success"])
+
+
+def test_the_same_seed_gives_the_same_conversation(installation: Installation) -> None:
+    for _ in range(2):
+        installation.json("run", "--agent", "react", "--task", "Count something.", "-n", "2", "--seed", "9")
+    traces = installation.sql(
+        """
+        select number, count(distinct bodies) from (
+          select t.number, string_agg(b.body, '' order by b.index) as bodies from traces t
+          join blocks b on b.trace_id = t.id where t.job_id in (select id from jobs order by id desc limit 2)
+          group by t.id
+        ) x group by number
+        """
+    )
+    assert traces == [(1, 1), (2, 1)]
+
+
+def test_an_action_asks_researchers_and_reads_their_summaries_alone(installation: Installation) -> None:
+    rows = installation.json("run", ASKS, "-n", "3", "--ticks", "2", "--documents", ROOT / "docs")
+    assert {row["status"] for row in rows} == {"ended"}
+    asked = installation.sql(
+        """
+        select c.trace_id, c.trace_status, c.final_response, c.called_by_trace, j.name, p.job_id, j.called_by
+        from conversations c join jobs j on j.id = c.job_id join traces p on p.id = c.called_by_trace
+        """
+    )
+    assert len(asked) == 6
+    for trace, status, summary, caller, name, job, called_by in asked:
+        assert (status, name, called_by) == ("ended", "asks_researchers.py: research", job)
+        text = installation.cli("show", str(caller)).stdout
+        assert summary.split("\n")[0][:60] in text
+        reading = [block["body"] for block in installation.json("show", str(trace)) if block["type"] == "tool"]
+        assert reading
+        assert not any(line in text for body in reading for line in body.split("\n") if len(line) > 80)
+    types = [block["type"] for block in installation.json("show", str(asked[0][3]))]
+    assert types[:3] == ["genesis", "bootstrap", "return"]
+
+
+SEARCH = json.loads((ROOT / "bootstraps" / "tasks" / "cap_set.json").read_text())
+TASKS = {
+    "research": {"task": "What are tokens kept for?"},
+    "funsearch": SEARCH | {"generations": 2, "candidates": 2, "islands": 2},
+    "toolsmith": {"task": "Say how many vowels the word weaving has."},
+}
+FORMATS = ("text", "sft", "messages", "trajectories", "atif", "py")
+
+
+@pytest.mark.parametrize("agent", TASKS)
+def test_every_agent_is_seen_and_exported_like_any_other(
+    installation: Installation, tmp_path: Path, agent: str
+) -> None:
+    task = tmp_path / "task.json"
+    task.write_text(json.dumps(TASKS[agent]))
+    rows = installation.json("run", "--agent", agent, task, "-n", "2", "--seed", "1", "--documents", ROOT / "docs")
+    assert {row["status"] for row in rows} == {"ended"}
+    [[job]] = installation.sql("select max(id) from jobs where agent = :agent and called_by is null", agent=agent)
+    assert str(job) in installation.cli("status").stdout
+    for row in rows:
+        text = installation.cli("show", str(row["id"])).stdout
+        ast.parse(text)
+        assert render_trace(parse_trace(text)) == text
+    assert installation.sql("select count(*) from conversations where job_id = :job", job=job) == [(2,)]
+    for name in FORMATS:
+        out = tmp_path / name
+        done = installation.cli("export", "--format", name, "--out", out, "--where", f"job_id = {job}")
+        assert done.returncode == 0, done.stderr
+        assert "rows of 2 traces" in done.stdout or len(list(out.rglob("trace-*"))) == 2, done.stdout
+
+
+def test_a_conversation_is_forked_and_goes_on(installation: Installation, games: int) -> None:
+    [[trace]] = installation.sql("select min(id) from traces where job_id = :job", job=games)
+    done = installation.json("fork", str(trace), "--at", "5", "-n", "2")
+    installation.wait(int(done["job"]))
+    forks = installation.sql("select status, fork_at from traces where fork_of = :trace", trace=trace)
+    assert forks == [("ended", 5), ("ended", 5)]
+
+
+def test_whatever_they_wrote_adds_up(installation: Installation, games: int) -> None:
+    done = installation.cli("audit", "--json")
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--agent", "research", TICTACTOE), "is a bootstrap file, and research takes tasks"),
+        (("--agent", "weave", "--task", "Do it."), "weave takes bootstrap files, no tasks"),
+        (("--agent", "react", "--from", "two.jsonl"), "give a bootstrap or a task: one of them"),
+        (("--agent", "react", "bad.json"), "give a JSON object"),
+        (("--agent", "react", "other.json"), "a task of react is an object: task, [messages], [system], [single]"),
+        (("--agent", "react", "--task", "a", "--documents", "nowhere"), "does not exist: give the path of"),
+        (("--agent", "react", "--task", "a", "--set", "nobody.x=1"), "writes no blocks of type nobody"),
+        (("--agent", "react", "--task", "a", "--set", "research.stps=1"), "delegates: research"),
+    ],
+)
+def test_bad_tasks_are_refused_in_one_line(
+    installation: Installation, arguments: tuple[str | Path, ...], complaint: str
+) -> None:
+    (installation.home / "two.jsonl").write_text('{"task": "a", "bootstrap": "b.py"}\n')
+    (installation.home / "bad.json").write_text("[1]")
+    (installation.home / "other.json").write_text('{"job": "a"}')
+    before = installation.sql("select count(*) from jobs")
+    done = installation.cli("enqueue", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert len(done.stderr.strip().split("\n")) == 1
+    assert installation.sql("select count(*) from jobs") == before

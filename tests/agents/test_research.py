@@ -1,0 +1,402 @@
+"""Researchers in a real database, with a simulated model server: what they may read, and that it is all."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.conftest import engine_of_copy
+from tests.integration.worker import Worker, scalar
+from weavegen import consult as consulting
+from weavegen import context
+from weavegen.agents.lookups import TOOLS
+from weavegen.blocks import BlockType
+from weavegen.config import Config
+from weavegen.consult import consult
+from weavegen.documents import read_folder
+from weavegen.pool.client import ModelClient
+from weavegen.settings import Settings
+from weavegen.sim.process import Process
+from weavegen.steps import Candidate, Consult, Consulted, Sample
+from weavegen.store import candidates, documents, jobs, steps
+from weavegen.store.jobs import Order
+from weavegen.store.models import StepStatus
+
+WICK = "# Wicks\n\nThe lantern's wick is three inches long.\n\nA longer one smokes.\n"
+OIL = "\n".join(f"Line {number}: oil number {number % 7}." for number in range(1, 301)) + "\n"
+TASK = {"task": "How long is the wick of the lantern, and which oil does it burn?"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("research") / "papers"
+    (root / "lamps").mkdir(parents=True)
+    (root / "lamps" / "wick.md").write_text(WICK)
+    (root / "lamps" / "oil.md").write_text(OIL)
+    (root / "index.md").write_text("See lamps/.\n")
+    return root
+
+
+def enqueue(db: sa.Engine, folder: Path | None, n: int = 1, **task: Any) -> int:
+    source = json.dumps(TASK | task)
+    with db.begin() as conn:
+        job = jobs.enqueue(
+            conn,
+            [Order("task.json", source)] * n,
+            name="test",
+            agent="research",
+            model=None,
+            seed=7,
+            settings={},
+            version="0",
+        )
+        if folder is not None:
+            documents.save(conn, job, read_folder(folder).files)
+    return job
+
+
+class Reader:
+    """A trace that asks the tools."""
+
+    def __init__(self, db: sa.Engine, folder: Path | None) -> None:
+        self.db, self.job = db, enqueue(db, folder)
+        self.trace = int(scalar(db, "select id from traces where job_id = :job", job=self.job))
+
+    def ask(self, tool: str, **arguments: Any) -> str:
+        """What a tool says; it must succeed."""
+        said = consult(self.db, self.trace, tool, arguments)
+        assert said.success, said.output
+        return said.output
+
+    def refused(self, tool: str, **arguments: Any) -> str:
+        """Why a tool says nothing."""
+        said = consult(self.db, self.trace, tool, arguments)
+        assert not said.success, said.output
+        assert "\n" not in said.output
+        return said.output
+
+
+@pytest.fixture(scope="module")
+def shared(config: Config, template: str) -> Iterator[sa.Engine]:
+    """A database for the tests that only read."""
+    with engine_of_copy(config, template) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def reader(shared: sa.Engine, folder: Path) -> Reader:
+    """A researcher that can read the folder."""
+    return Reader(shared, folder)
+
+
+def write(db: sa.Engine, trace: int, index: int, body: str) -> None:
+    with db.begin() as conn:
+        conn.execute(
+            sa.text(
+                "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp,"
+                " time_remaining, compiles, tags)"
+                " values (:trace, :index, 1, 'main', 'action', :body, :rendered, 0, 0, true, '{}')"
+            ),
+            {"trace": trace, "index": index, "body": body, "rendered": f"#startblock\n{body}\n#endblock\n"},
+        )
+        conn.execute(sa.text("update traces set blocks = :n where id = :id"), {"n": index + 1, "id": trace})
+
+
+def test_the_tools_that_the_model_is_told_of_are_those_that_there_are() -> None:
+    assert {tool.name for tool in TOOLS} == set(consulting.RESEARCH)
+    for tool in TOOLS:
+        [required, optional] = [
+            tool.schema()["function"]["parameters"].get(name, {}) for name in ("required", "properties")
+        ]
+        function = consulting.RESEARCH[tool.name]
+        defaults = function.__kwdefaults__ or {}
+        names = [name for name in function.__annotations__ if name not in ("conn", "trace_id", "return")]
+        assert names == list(optional)
+        assert [name for name in names if name not in defaults] == list(required)
+        assert defaults == {name: one["default"] for name, one in optional.items() if "default" in one}
+
+
+class TestDocuments:
+    def test_listing(self, reader: Reader) -> None:
+        everything = reader.ask("list_documents")
+        assert everything == "index.md (1 lines)\nlamps/oil.md (300 lines)\nlamps/wick.md (5 lines)"
+        assert reader.ask("list_documents", folder="lamps/") == everything.split("\n", 1)[1]
+        assert "no folder" in reader.refused("list_documents", folder="lamp")
+
+    def test_very_many(self, shared: sa.Engine) -> None:
+        many = Reader(shared, None)
+        with shared.begin() as conn:
+            documents.save(conn, many.job, {f"{n % 3}/{n}.md": f"text {n % 50}" for n in range(1_000)})
+        shown = many.ask("list_documents").split("\n")
+        assert len(shown) == 204
+        assert "800 more" in shown[200]
+        assert shown[201] == "0/ (334 documents)"
+        assert scalar(shared, "select count(*) from documents where text like 'text %'") == 50
+
+    def test_reading(self, reader: Reader) -> None:
+        assert reader.ask("read_document", path="lamps/oil.md", first_line=299) == (
+            "299: Line 299: oil number 5.\n300: Line 300: oil number 6."
+        )
+        assert reader.ask("read_document", path="./lamps/oil.md", lines=1).endswith("(299 more lines)")
+        assert "none from 301 on" in reader.refused("read_document", path="lamps/oil.md", first_line=301)
+        assert "do you mean lamps/wick.md or" in reader.refused("read_document", path="lamps/wicks.md")
+
+    @pytest.mark.parametrize(
+        "path",
+        ["../../etc/passwd", "/etc/passwd", "lamps/../../../etc/passwd", "/proc/self/environ", "%", "", "~"],
+    )
+    def test_nothing_else_is_found(self, reader: Reader, path: str) -> None:
+        assert "no document" in reader.refused("read_document", path=path)
+        if path not in ("", "%", "~"):
+            assert "no folder" in reader.refused("list_documents", folder=path)
+            assert "no folder" in reader.refused("grep_documents", pattern=".", folder=path)
+
+    def test_searching(self, reader: Reader) -> None:
+        found = reader.ask("search_documents", query="How long is the lantern's wick?")
+        assert found.startswith("lamps/wick.md, lines 1 to 5 (score ")
+        assert "three inches" in found
+        assert "no passage" in reader.ask("search_documents", query="zeppelin")
+        assert reader.ask("search_documents", query="oil", limit=10**6).count("lamps/oil.md, lines") > 1
+
+    def test_grep(self, reader: Reader) -> None:
+        assert reader.ask("grep_documents", pattern=r"\bTHREE") == "no line matches"
+        assert reader.ask("grep_documents", pattern=r"(?i)\bTHREE\b") == (
+            "lamps/wick.md:3: The lantern's wick is three inches long."
+        )
+        assert reader.ask("grep_documents", pattern="^S", folder="lamps") == "no line matches"
+        many = reader.ask("grep_documents", pattern="oil").split("\n")
+        assert len(many) == 101
+        assert "more than 100" in many[-1]
+        assert "invalid regular expression" in reader.refused("grep_documents", pattern="(")
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [r"(x+x+)+y", r"(x|x)*\1y", r"(.*)*(.*)*(.*)*y\1\2\3", "((x{1,255}){1,255}){1,255}", "x" * 200_000],
+    )
+    def test_a_pattern_that_would_take_for_ever_is_ended(
+        self, reader: Reader, monkeypatch: pytest.MonkeyPatch, pattern: str
+    ) -> None:
+        monkeypatch.setattr(consulting, "SECONDS", 0.5)
+        hostile = Reader(reader.db, None)
+        with reader.db.begin() as conn:
+            documents.save(conn, hostile.job, {"x.md": "x" * 50_000})
+        # Some of these PostgreSQL sees through; none may take longer than the limit.
+        said = consult(reader.db, hostile.trace, "grep_documents", {"pattern": pattern})
+        assert said.success or "canceling statement" in said.output or "regular expression" in said.output
+
+    def test_they_are_as_they_were_when_the_job_was_enqueued(self, shared: sa.Engine, tmp_path: Path) -> None:
+        (tmp_path / "a.md").write_text("three inches")
+        reader = Reader(shared, tmp_path)
+        (tmp_path / "a.md").write_text("four inches")
+        (tmp_path / "b.md").write_text("new")
+        assert reader.ask("read_document", path="a.md") == "1: three inches"
+        assert reader.ask("list_documents") == "a.md (1 lines)"
+
+    def test_each_job_has_its_own(self, reader: Reader) -> None:
+        other = Reader(reader.db, None)
+        for tool, arguments in {
+            "list_documents": {},
+            "search_documents": {"query": "wick"},
+            "grep_documents": {"pattern": "wick"},
+        }.items():
+            assert "no documents" in other.refused(tool, **arguments)
+        assert "no document" in other.refused("read_document", path="index.md")
+        with reader.db.begin() as conn:
+            documents.copy(conn, reader.job, other.job)
+            documents.copy(conn, reader.job, other.job)
+        assert other.ask("list_documents") == reader.ask("list_documents")
+
+
+CONTENT = "select string_agg(t::text, ',' order by id) || (select count(*) from pg_class) from traces t"
+"""What a query may not change."""
+
+
+class TestSql:
+    def test_a_table(self, reader: Reader) -> None:
+        query = f"select id, status, null as x, E'a\\nb' as y, 1, 2 from traces where id = {reader.trace}; "
+        assert reader.ask("sql", query=query) == (
+            f"id | status | x | y | ?column? | ?column?\n{reader.trace} | queued | null | a\\nb | 1 | 2\n(1 row)"
+        )
+        assert reader.ask("sql", query="with a as (select 1 as b) select * from a -- so").endswith("(1 row)")
+        assert reader.ask("sql", query="select count(*) from corpus").startswith("count\n")
+
+    def test_rows_and_values_are_bounded(self, reader: Reader) -> None:
+        shown = reader.ask("sql", query="select repeat('x', 100000) as x from generate_series(1, 1000)")
+        assert len(shown) < 25_000
+        assert "more than 50 rows" in shown.split("\n")[-1]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "delete from traces",
+            "update traces set status = 'failed'",
+            "insert into jobs select * from jobs",
+            "with gone as (delete from traces returning id) select * from gone",
+            "select 1) as found; delete from traces; select * from (select 1",
+            "select * from traces; delete from traces",
+            "create table x (y int)",
+            "select * into x from traces",
+            "drop table traces",
+            "truncate traces",
+            "set role weavegen",
+            "select set_config('transaction_read_only', 'off', true)",
+            "select set_config('role', 'weavegen', true)",
+            "copy traces to '/tmp/stolen'",
+            "copy traces to program 'cat'",
+            "select pg_read_file('/etc/passwd')",
+            "select lo_import('/etc/passwd')",
+            "select nextval('traces_id_seq')",
+            "select from traces",
+            "select 1 from traces for update",
+            "",
+            "nonsense",
+        ],
+    )
+    def test_what_does_not_only_read_is_refused(self, reader: Reader, query: str) -> None:
+        before = scalar(reader.db, CONTENT)
+        reader.refused("sql", query=query)
+        assert scalar(reader.db, CONTENT) == before
+
+    def test_one_that_takes_too_long_is_ended(self, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("weavegen.consult.database.SECONDS", 0.3)
+        assert "timeout" in reader.refused("sql", query="select pg_sleep(60)")
+
+
+class TestCorpus:
+    def test_other_traces_are_found_and_the_own_is_not(self, shared: sa.Engine) -> None:
+        reader, other = Reader(shared, None), Reader(shared, None).trace
+        for index in range(30):
+            write(shared, reader.trace, index, f"lantern lantern {index}")
+        for index in range(4):
+            write(shared, other, index, f"light the lantern and walk on {index}")
+        found = reader.ask("search_corpus", query="Where is the lantern?", limit=3)
+        assert found.count(f"trace {other}, block ") == 3
+        assert f"trace {reader.trace}," not in found
+        assert "nothing in the corpus" in reader.ask("search_corpus", query="zeppelin")
+        assert "no query" in reader.refused("search_corpus", query="?!")
+        assert reader.ask("read_blocks", trace=other, first=2) == (
+            "#startblock\nlight the lantern and walk on 2\n#endblock\n"
+            "#startblock\nlight the lantern and walk on 3\n#endblock\n"
+        )
+        assert reader.ask("read_blocks", trace=other, count=1).endswith("(3 more blocks)")
+        assert "none from 4 on" in reader.refused("read_blocks", trace=other, first=4)
+        assert "no trace 999" in reader.refused("read_blocks", trace=999)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("terminal", {"command": "ls"}),
+        ("__import__", {"name": "os"}),
+        ("sql", {}),
+        ("sql", {"query": 1}),
+        ("sql", {"query": "select 1", "more": 1}),
+        ("sql", {"query": "select 1", "conn": None}),
+        ("sql", {"query": "select '\0'"}),
+        ("sql", {"query": "\ud800"}),
+        ("read_blocks", {"trace": 2**62}),
+        ("read_blocks", {"trace": 2**64}),
+        ("read_blocks", {"trace": "1"}),
+        ("read_document", {"path": "index.md", "first_line": 2**62}),
+        ("search_documents", {"query": ["a"]}),
+    ],
+)
+def test_bad_arguments_are_answers(reader: Reader, tool: str, arguments: dict[str, Any]) -> None:
+    said = consult(reader.db, reader.trace, tool, arguments)
+    assert isinstance(said, Consulted)
+    assert not said.success
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a simulated model server."""
+    process = Process(tmp_path_factory.mktemp("sim"), "sim")
+    yield process.url
+    process.kill()
+
+
+class Researchers(Worker):
+    """A worker whose model is the simulated server, and whose tools are the real ones."""
+
+    def __init__(self, db: sa.Engine, url: str) -> None:
+        super().__init__(db)
+        self.client = ModelClient(url, "EMPTY", None)
+        self.length = self.client.length
+        self.order: list[tuple[int, str]] = []
+        """(trace, kind) of the steps, as they were done."""
+
+    def finish(self, held: steps.Claimed) -> list[steps.Message]:
+        step, save = held.step, None
+        result: Any
+        self.order.append((held.trace_id, str(step.__struct_config__.tag)))
+        if isinstance(step, Consult):
+            result = consult(self.db, held.trace_id, step.tool, step.arguments)
+        else:
+            assert isinstance(step, Sample)
+            sampled = self.sample(held.trace_id, step)
+            result = sampled
+
+            def save(conn: sa.Connection) -> None:
+                candidates.save(conn, held.trace_id, held.id, step, 0, sampled, [(None, None)])
+
+        return self.engine.finish(held, StepStatus.DONE, save, result=result).messages
+
+    def sample(self, trace: int, step: Sample) -> list[Candidate]:
+        query = "select type, body from blocks where trace_id = :trace and index >= :first order by index"
+        with self.db.connect() as conn:
+            rows = conn.execute(sa.text(query), {"trace": trace, "first": step.prompt.window[0]}).all()
+        settings = Settings()
+        spoken = (context.spoken(BlockType(row.type), row.body, settings) for row in rows)
+        prompt = "".join(spoken) + context.opening(BlockType.ASSISTANT, settings)
+        answer = self.client.sample(
+            prompt, n=1, max_tokens=2_000, temperature=0.7, top_k=-1, repetition_penalty=1.0, seed=step.seed,
+            stop=context.stops(step.prompt, settings),
+        )  # fmt: skip
+        [one] = answer.continuations
+        return [
+            Candidate(
+                text=one.text,
+                finish_reason=one.finish_reason,
+                tokens=len(one.token_ids or ()),
+                prompt_tokens=answer.prompt_tokens,
+                length=self.length,
+            )
+        ]
+
+
+@pytest.mark.parametrize("prompt", ["general", "literature"])
+def test_researchers_side_by_side(db: sa.Engine, folder: Path, server: str, prompt: str) -> None:
+    enqueue(db, folder, 4, prompt=prompt)
+    worker = Researchers(db, server)
+    worker.run(worker.engine.start_queued())
+    with db.connect() as conn:
+        traces = conn.execute(sa.text("select * from traces order by id")).all()
+        notes = conn.execute(sa.text("select trace_id, detail from events where kind = 'status'")).all()
+        answers = "\n".join(conn.execute(sa.text("select body from blocks where type = 'tool'")).scalars())
+    assert [trace.status for trace in traces] == ["ended"] * 4
+    assert len({trace for trace, _ in worker.order[:4]}) == 4, "Do they run side by side?"
+    summaries = [trace.returned["summary"] for trace in traces]
+    assert len(set(summaries)) > 1
+    for trace, summary in zip(traces, summaries, strict=True):
+        assert "simulation" in summary
+        assert (prompt == "literature") == ("## Recipes\n| Rank | Source |" in summary)
+        assert trace.returned["tool_calls"] == sum(one == (trace.id, "consult") for one in worker.order)
+        own = [note.detail for note in notes if note.trace_id == trace.id]
+        assert all(detail.startswith("research: How long is the wick of the lantern") for detail in own)
+        assert own[0].endswith("| started")
+        assert sum("| > " in detail for detail in own) == trace.returned["tool_calls"]
+    assert "three inches" in answers
+    assert "lamps/wick.md:" in "".join(summaries)
+
+
+def test_nothing_of_its_reading_reaches_the_caller(db: sa.Engine, folder: Path, server: str) -> None:
+    """All that a trace hands back is its summary and what it took."""
+    enqueue(db, folder)
+    worker = Researchers(db, server)
+    worker.run(worker.engine.start_queued())
+    returned = scalar(db, "select returned from traces")
+    assert set(returned) == {"summary", "iterations", "tool_calls", "total_tokens", "error"}
+    assert "tool_response" not in json.dumps(returned)

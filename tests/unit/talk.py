@@ -1,0 +1,97 @@
+"""Conversing agents in memory: one tick after the other, advanced the way the engine does it in Postgres."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from weavegen.agents import AGENTS, Tick
+from weavegen.blocks import MESSAGE, Block
+from weavegen.errors import RolloutError
+from weavegen.journal import Cursor, Entry, Start, replay
+from weavegen.settings import Settings
+from weavegen.steps import Append, Candidate, Effect, Ended, Sample, Step
+
+Answer = Callable[[Step], Any]
+"""What comes of a step; of a Sample, one text or a list of candidates. A RolloutError is its failure."""
+
+
+class Talk:
+    """A trace of a conversing agent. Every step is answered by `answer`."""
+
+    def __init__(self, agent: str, task: dict[str, Any] | str, answer: Answer, **settings: Any) -> None:
+        self.agent, self.answer = agent, answer
+        self.source = task if isinstance(task, str) else msgspec.json.encode(task).decode()
+        self.settings = Settings(**settings)
+        self.blocks: list[Block] = []
+        self.drafts: list[Append] = []
+        self.effects: list[Effect] = []
+        """Those that are no blocks."""
+        self.steps: list[Step] = []
+        self.states: list[Any] = []
+        """What each tick handed on."""
+        self.ended: Ended | None = None
+
+    def run(self, most: int = 500) -> Ended:
+        """To its end."""
+        state: Any = None
+        for number in range(most):
+            ended = self.tick(number, state)
+            if ended.done:
+                self.ended = ended
+                return ended
+            state = msgspec.json.decode(msgspec.json.encode(ended.state))  # as the database gives it back
+            self.states.append(state)
+        raise AssertionError(f"it goes on after {most} ticks")
+
+    def tick(self, number: int, state: Any) -> Ended:
+        """One tick, replayed at every step; all replays must ask for the same."""
+        before = len(self.blocks)
+        start = Start(
+            trace_seed=7,
+            tick=number,
+            clock=1000.0 + number,
+            deadline=22600.0,
+            blocks=before,
+            last_type=self.blocks[-1].type if self.blocks else None,
+            state=state,
+        )
+        journal: list[Entry] = []
+        while True:
+            cursor = Cursor(start)
+            program = AGENTS[self.agent].program(Tick(self.settings, cursor, self.source))
+            advance = replay(program, cursor, journal)
+            for effect, block in advance.effects:
+                if isinstance(effect, Append):
+                    assert block is not None
+                    self.drafts.append(effect)
+                    self.blocks.append(block)
+                else:
+                    self.effects.append(effect)
+            if advance.ended is not None:
+                return advance.ended
+            assert advance.steps
+            for ordinal, step in advance.steps:
+                self.steps.append(step)
+                journal.append(self.entry(step, 1000.0 + number + ordinal / 100))
+
+    def entry(self, step: Step, at: float) -> Entry:
+        """The journal's row of a step that is done."""
+        try:
+            result = self.answer(step)
+        except RolloutError as error:
+            return Entry(step, done=True, failure=error, at=at)
+        if isinstance(step, Sample) and isinstance(result, str):
+            result = [said(result)] * step.n
+        return Entry(step, done=True, result=result, at=at)
+
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """(role, text) of the messages."""
+        return [(str(block.type), block.body) for block in self.blocks if block.type in MESSAGE]
+
+
+def said(text: str, prompt_tokens: int | None = 100, length: int | None = 32_768) -> Candidate:
+    """A message of the model's."""
+    tokens = max(1, len(text) // 4)
+    return Candidate(text=text, finish_reason="stop", tokens=tokens, prompt_tokens=prompt_tokens, length=length)

@@ -1,0 +1,147 @@
+"""A folder as documents, and the passages of documents. Real files, no services."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weavegen import documents
+from weavegen.consult.documents import dialect, normal
+from weavegen.consult.passages import FULL, LONGEST, Passages, cut
+from weavegen.documents import read_folder
+from weavegen.errors import UsageError
+from weavegen.store.documents import lines
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "papers"
+    (root / "2024" / ".git").mkdir(parents=True)
+    (root / "b.md").write_bytes(b"\xef\xbb\xbfone\r\ntwo\n")
+    (root / "2024" / "a.txt").write_text("Grüße")
+    (root / "2024" / ".git" / "config").write_text("hidden")
+    (root / ".env").write_text("hidden")
+    (root / "empty.md").write_text("")
+    return root
+
+
+def test_text_files_are_read_with_their_paths(folder: Path) -> None:
+    found = read_folder(folder)
+    assert found.files == {"2024/a.txt": "Grüße", "b.md": "one\ntwo\n", "empty.md": ""}
+    assert found.skipped == 0
+    assert found.bytes == 15
+    assert list(found.files) == sorted(found.files)
+
+
+def test_what_is_no_text_is_skipped_and_counted(folder: Path) -> None:
+    (folder / "figure.png").write_bytes(b"\x89PNG\0\0")
+    (folder / "latin.txt").write_bytes("Grüße".encode("latin-1"))
+    (folder / "large.bin").write_bytes(b"\0" * (documents.LARGEST + 10))
+    os.mkfifo(folder / "pipe")
+    (folder / "two\nlines").write_text("x")
+    found = read_folder(folder)
+    assert len(found.files) == 3
+    assert found.skipped == 5
+
+
+def test_links_out_of_the_folder_are_never_followed(folder: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key.txt").write_text("hidden")
+    (folder / "key.txt").symlink_to(secret / "key.txt")
+    (folder / "up.txt").symlink_to("../secret/key.txt")
+    (folder / "all").symlink_to(secret)
+    (folder / "nowhere").symlink_to("nothing")
+    (folder / "loop").symlink_to("loop")
+    (folder / "inside.md").symlink_to("b.md")
+    found = read_folder(folder)
+    assert "hidden" not in found.files.values()
+    assert found.files["inside.md"] == "one\ntwo\n"
+    assert found.skipped == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [("MOST_FILES", 2, "more than 2 files"), ("LARGEST_ALL", 10, "more than 0 MB of text")],
+)
+def test_limits(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int, complaint: str) -> None:
+    monkeypatch.setattr(documents, name, value)
+    with pytest.raises(UsageError, match=complaint):
+        read_folder(folder)
+
+
+def test_a_text_that_is_too_large(folder: Path) -> None:
+    (folder / "long.txt").write_text("é" * (documents.LARGEST // 2))
+    assert len(read_folder(folder).files["long.txt"]) == documents.LARGEST // 2
+    (folder / "long.txt").write_text("x" + "é" * (documents.LARGEST // 2))
+    with pytest.raises(UsageError, match=r"long\.txt is larger than 1 MB"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["nothing", "papers/b.md", "papers/2024/.git/config", "\0"])
+def test_what_is_no_folder(folder: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="give the path of a folder"):
+        read_folder(f"{folder.parent}/{name}")
+
+
+def test_a_folder_without_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no text files"):
+        read_folder(tmp_path)
+
+
+def test_lines() -> None:
+    assert lines("") == []
+    assert lines("a") == ["a"]
+    assert lines("a\n") == ["a"]
+    assert lines("a\n\nb\u2028c") == ["a", "", "b\u2028c"]
+
+
+def test_paths() -> None:
+    for path in ("a/b.md", "/a/b.md", "./a/b.md", "a//b.md", "a/../a/b.md", " a/b.md "):
+        assert normal(path) == "a/b.md"
+    for path in ("", "/", ".", "..", "../.."):
+        assert normal(path) == ""
+    assert normal("../../etc/passwd") == "etc/passwd"
+
+
+def test_patterns_in_the_dialect_of_the_database() -> None:
+    assert dialect(r"\bword\b \\b \d\. [a-z]\B") == r"\yword\y \\b \d\. [a-z]\Y"
+
+
+def test_passages_are_whole_paragraphs_and_cover_all_lines() -> None:
+    paragraph = "word " * 40 + "\n"
+    text = "\n".join(paragraph for _ in range(30)) + "line " * 50 + "\n" * 3 + "z\n" * 3_000
+    found = list(cut("a", text))
+    covered = [number for passage, _ in found for number in range(passage.first_line, passage.last_line + 1)]
+    assert covered == [number for number, line in enumerate(lines(text), 1) if number in set(covered)]
+    assert all(line.strip() for number, line in enumerate(lines(text), 1) if number not in set(covered)) is True
+    for passage, body in found:
+        assert body == "\n".join(lines(text)[passage.first_line - 1 : passage.last_line])
+        assert len(body) <= LONGEST + 300
+    assert all(len(body) >= FULL for _, body in found[:-1])
+    assert list(cut("a", "")) == []
+    assert list(cut("a", "\n\n \n")) == []
+
+
+class TestSearch:
+    def test_the_best_passage_comes_first(self) -> None:
+        texts = {f"{name}.md": f"The {name} burns with oil." for name in ("lantern", "candle", "torch")}
+        texts["long.md"] = "The lantern is named here among very many other things. " + "word " * 100
+        found = Passages(texts.items()).search("a lantern", 3)
+        assert [one.passage.path for one in found] == ["lantern.md", "long.md"]
+        assert found[0].score > found[1].score > 0
+
+    def test_few_passages_are_found_though_most_hold_the_word(self) -> None:
+        only = Passages([("a.md", "oil")])
+        assert [one.passage.path for one in only.search("oil", 5)] == ["a.md"]
+        assert only.search("zeppelin", 5) == []
+        assert only.search("?!", 5) == []
+        assert Passages([]).search("oil", 5) == []
+
+    def test_many_passages(self) -> None:
+        texts = [(f"{number}.md", "oil " * (number % 7) + f"number{number}") for number in range(500)]
+        passages = Passages(texts)
+        assert len(passages.search("oil", 20)) == 20
+        [first, *_] = passages.search("number321 oil", 5)
+        assert first.passage.path == "321.md"
+        assert passages.bytes > 1000

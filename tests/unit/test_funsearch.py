@@ -1,0 +1,293 @@
+"""FunSearch in memory: what is missing is written first, the best is never lost, every program is kept."""
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.talk import Talk, said
+from weavegen.agents.funsearch import TURNS, Task, program_in
+from weavegen.errors import ModelError
+from weavegen.steps import Execute, Executed, Failure, Note, Sample, Step, Tried
+
+EVALUATOR = "def evaluate(function):\n    return function()\n"
+GIVEN = {
+    "name": "f",
+    "description": "Return much.",
+    "skeleton": "def f():\n    return 0\n",
+    "evaluator": EVALUATOR,
+}
+TEST = "def test(function):\n    assert function() >= 0\n"
+
+
+def block(source: str) -> str:
+    return f"<think>Perhaps.</think>\n```python\n{source}\n```"
+
+
+def verdict(source: str, request: dict[str, Any]) -> dict[str, Any]:
+    """What a trial says of a program that returns a number."""
+    found = re.search(r"return (-?\d+)", source)
+    if "NotImplementedError" in source:
+        stage = "test" if request["tests"] else "evaluator"
+        return {"success": False, "error": f"{stage}: NotImplementedError"}
+    if found is None or "broken" in request["tests"] or "broken" in request["evaluator"]:
+        return {"success": False, "error": "program: SyntaxError: invalid syntax"}
+    if request["tests"] and int(found[1]) < 0:
+        return {"success": False, "error": "test: AssertionError"}
+    score = float(found[1]) if request["evaluator"] else None
+    return {
+        "success": True,
+        "score": score,
+        "scores": [] if score is None else [score],
+        "error": None,
+        "output": "",
+    }
+
+
+def world(*replies: str) -> Any:
+    """Says these one after the other, the last one again and again; tries programs as `verdict` has it."""
+    left = list(replies)
+
+    def answer(step: Step) -> Any:
+        if isinstance(step, Sample):
+            return [said(left.pop(0) if len(left) > 1 else left[0]) for _ in range(step.n)]
+        assert isinstance(step, Execute)
+        assert step.op == "trial"
+        request = json.loads(step.source)
+        return Executed(value=[verdict(source, request) for source in request["programs"]])
+
+    return answer
+
+
+def tried(talk: Talk) -> list[Tried]:
+    return [effect for effect in talk.effects if isinstance(effect, Tried)]
+
+
+def test_the_best_of_all_generations_is_returned() -> None:
+    replies = [block(f"def f():\n    return {number % 7}") for number in (3, 1, 6, 2, 0, 5, 4, 2, 1, 1)]
+    talk = Talk("funsearch", {**GIVEN, "generations": 3, "candidates": 2, "islands": 2}, world(*replies))
+    ended = talk.run()
+    assert ended.failed is None
+    assert ended.returned == {
+        "name": "f", "description": "Return much.", "source": "def f():\n    return 6\n", "score": 6.0,
+        "generation": 1, "tests": "", "evaluator": EVALUATOR, "program": 3,
+    }  # fmt: skip
+    assert [one.number for one in tried(talk)] == list(range(1 + 3 * 2 * 2))
+    lines = [effect.detail for effect in talk.effects if isinstance(effect, Note)]
+    assert lines[-1] == "f: generation 3 of 3, best score 6 (program 3)"
+
+
+def test_every_program_is_kept_with_those_that_it_was_made_from() -> None:
+    replies = [block("def f():\n    return 1"), "No code.", block("def f(:"), block("def f():\n    return 2")]
+    task = {**GIVEN, "generations": 2, "candidates": 2, "islands": 1}
+    talk = Talk("funsearch", task, world(*replies))
+    talk.run()
+    first, one, none, broken, two = tried(talk)
+    assert (first.number, first.generation, first.island, first.score) == (0, 0, None, 0.0)
+    assert (one.generation, one.island, one.parents, one.score, one.signature) == (1, 0, (0,), 1.0, (1.0,))
+    assert (none.source, none.score) == ("", None)
+    assert none.error == "the message holds no code block with the function"
+    assert broken.parents == (0, 1)
+    assert "SyntaxError" in (broken.error or "")
+    assert two.score == 2.0
+    samples = [ordinal for ordinal, step in enumerate(talk.steps[1:]) if isinstance(step, Sample)]
+    assert len(samples) == 2
+    assert (one.candidate, none.candidate) == ((0, 0), (0, 1))
+
+
+def test_the_best_message_of_each_island_becomes_part_of_the_trace() -> None:
+    replies = [block("def f():\n    return 1"), block("def f():\n    return 8"), block("def f():\n    return 3")]
+    talk = Talk("funsearch", {**GIVEN, "generations": 1, "candidates": 3, "islands": 1}, world(*replies))
+    talk.run()
+    roles = [role for role, _ in talk.messages]
+    assert roles == ["user", "tool", "user", "assistant", "tool"]
+    assert "return 8" in talk.messages[3][1]
+    assert [draft.candidate for draft in talk.drafts if draft.candidate] == [(0, 1)]
+    assert "Program 2 (the message above): score 8" in talk.messages[4][1]
+    [sample] = [step for step in talk.steps if isinstance(step, Sample)]
+    assert sample.prompt.window == (2, 3)
+
+
+def test_the_model_reads_the_best_versions_in_ascending_order() -> None:
+    replies = [block(f"def f():\n    return {number}") for number in (5, 9)]
+    talk = Talk("funsearch", {**GIVEN, "generations": 2, "candidates": 2, "islands": 1}, world(*replies))
+    talk.run()
+    asked = [text for role, text in talk.messages if role == "user"][-1]
+    scores = [float(score) for score in re.findall(r"^Version \d+, score (\S+):", asked, re.MULTILINE)]
+    assert len(scores) == 2
+    assert scores == sorted(scores)
+    assert "{" not in asked.replace("{0, 1", "")
+
+
+def test_what_is_not_there_is_written_first_and_each_piece_is_run() -> None:
+    replies = [
+        "Let me think.",
+        block("def test(function):\n    broken\n").replace("broken", "assert function() >= 0"),
+        block("def evaluate(function):\n    return function()"),
+        block("def f():\n    return -4"),
+        block("def f():\n    return 4"),
+        block("def f():\n    return 5"),
+    ]
+    task = {"name": "f", "description": "Return much.", "generations": 1, "candidates": 1, "islands": 1}
+    talk = Talk("funsearch", task, world(*replies))
+    ended = talk.run()
+    assert ended.failed is None
+    assert ended.returned["score"] == 5.0
+    assert "def test" in ended.returned["tests"]
+    assert "def evaluate" in ended.returned["evaluator"]
+    assert [one.score for one in tried(talk)] == [4.0, 5.0]
+    said_back = [text for role, text in talk.messages if role == "tool"]
+    assert said_back[0] == "There is no code block in your message.\nNow write the test."
+    assert said_back[3].startswith("The first version can't be used: test: AssertionError")
+    conversations = {step.prompt.window[0] for step in talk.steps if isinstance(step, Sample)}
+    assert conversations == {0, len(talk.messages) - 3}
+
+
+def test_a_piece_that_works_stays_until_a_better_one_is_there() -> None:
+    replies = [
+        block("def test(function):\n    assert function() >= 0"),
+        block("def test(function):\n    broken"),
+        block("def f():\n    return 4"),
+    ]
+    task = {"name": "f", "description": "Return much.", "generations": 1, "candidates": 1, "islands": 1}
+    usual = world(*replies)
+
+    def answer(step: Step) -> Any:
+        result = usual(step)
+        if isinstance(step, Execute) and "broken" in step.source:
+            return Executed(value=[{"success": False, "error": "test: NameError: name 'broken' is not defined"}])
+        return result
+
+    talk = Talk("funsearch", task, answer)
+    talk.run()
+    said_back = [text for role, text in talk.messages if role == "tool"]
+    assert said_back[1].startswith("The test can't be used: test: NameError")
+    assert all(text.endswith("Now write the evaluator.") for text in said_back[:3])
+
+
+def test_a_signature_is_no_first_version() -> None:
+    task = {
+        "name": "f", "description": "Return much.", "generations": 1, "candidates": 1, "islands": 1,
+        "skeleton": 'def f() -> int:\n    """Much."""\n    raise NotImplementedError\n', "evaluator": EVALUATOR,
+    }  # fmt: skip
+    talk = Talk("funsearch", task, world(block("def f() -> int:\n    return 1")))
+    assert talk.run().returned["score"] == 1.0
+    assert "def f() -> int:" in talk.messages[0][1]
+    assert talk.messages[0][1].endswith("Now write the first version.")
+
+
+def test_a_test_that_does_not_call_the_function_is_refused() -> None:
+    def answer(step: Step) -> Any:
+        if isinstance(step, Sample):
+            return block("def test(function):\n    pass")
+        return Executed(value=[{"success": True}])
+
+    talk = Talk("funsearch", {"name": "f", "description": "Return much."}, answer)
+    ended = talk.run()
+    assert (ended.failed, ended.returned) == ("model", None)
+    assert ended.reason == f"the model wrote no test that can be used in {TURNS} messages"
+    assert sum(isinstance(step, Sample) for step in talk.steps) == TURNS
+    assert "it passes, though the function is not written yet" in talk.messages[2][1]
+
+
+def test_what_is_given_can_not_be_changed() -> None:
+    replies = [block(TEST), block("def evaluate(function):\n    return 1"), block("def f():\n    return 1")]
+    task = {"name": "f", "description": "Return much.", "tests": TEST, "generations": 1, "candidates": 1}
+    talk = Talk("funsearch", task, world(*replies))
+    assert talk.run().returned["tests"] == TEST
+    assert talk.messages[2][1].startswith("The test is given and can't be changed.")
+
+
+def test_a_score_that_was_reached_ends_the_search() -> None:
+    task = {**GIVEN, "score_to_reach": 7.0, "generations": 100, "islands": 1, "candidates": 1}
+    replies = [block(f"def f():\n    return {number}") for number in range(1, 10)]
+    assert Talk("funsearch", task, world(*replies)).run().returned["generation"] == 7
+
+
+def test_a_first_version_without_a_score_fails_the_trace() -> None:
+    talk = Talk("funsearch", {**GIVEN, "skeleton": "def f(:"}, world("Never asked."))
+    ended = talk.run()
+    assert ended.failed == "bootstrap"
+    assert ended.reason == "the first version has no score: program: SyntaxError: invalid syntax"
+    assert tried(talk)[0].error is not None
+
+
+def test_a_model_that_fails_leaves_what_was_found() -> None:
+    usual = world(block("def f():\n    return 3"), block("def f():\n    return 2"))
+
+    def answer(step: Step) -> Any:
+        if isinstance(step, Sample) and step.prompt.window[0] > 6:
+            raise ModelError("too long")
+        return usual(step)
+
+    ended = Talk("funsearch", {**GIVEN, "candidates": 1, "islands": 2}, answer).run()
+    assert (ended.failed, ended.reason) == ("model", "too long")
+    assert ended.returned["score"] == 3.0
+
+
+def test_a_trial_that_fails_as_a_whole_or_lies_scores_nothing() -> None:
+    failure = Failure(type="TimeoutError", message="slow", traceback="", stage="process")
+    for bad in (
+        Executed(error=failure), Executed(value="9"), Executed(value=[]), Executed(value=[{"success": True}]),
+    ):  # fmt: skip
+        usual = world(block("def f():\n    return 3"))
+        steps = iter(range(99))
+
+        def answer(step: Step, bad: Any = bad, usual: Any = usual, steps: Any = steps) -> Any:
+            return bad if isinstance(step, Execute) and next(steps) > 0 else usual(step)
+
+        talk = Talk("funsearch", {**GIVEN, "generations": 1, "candidates": 1, "islands": 1}, answer)
+        assert talk.run().returned["program"] == 0
+        assert tried(talk)[1].score is None
+        assert tried(talk)[1].error
+
+
+def test_many_programs_are_tried_in_groups_that_fit_the_time_of_an_operation() -> None:
+    replies = [block(f"def f():\n    return {number}") for number in range(1, 12)]
+    task = {**GIVEN, "generations": 1, "candidates": 10, "islands": 1, "seconds": 7.0}
+    talk = Talk("funsearch", task, world(*replies))
+    talk.run()
+    groups = [len(json.loads(step.source)["programs"]) for step in talk.steps if isinstance(step, Execute)]
+    assert groups == [1, 4, 4, 2]
+
+
+def test_the_state_is_bounded() -> None:
+    replies = [block(f"def f():\n    return {number}\n#" + "x" * 7900) for number in range(1, 200)]
+    task = {**GIVEN, "generations": 6, "candidates": 16, "islands": 2}
+    talk = Talk("funsearch", task, world(*replies))
+    talk.run()
+    assert max(len(json.dumps(state)) for state in talk.states) < 250_000
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("```python\ndef f():\n    return 1\n```", "def f():\n    return 1\n"),
+        ("```\ndef f():\n    return 1\n```\nIt uses\n```\nmath\n```", "def f():\n    return 1\n"),
+        ("<think>```\ndef f(): return 0\n```</think>```py\ndef f():\n    return 2", "def f():\n    return 2\n"),
+        ("```python\ndef g():\n    return 1\n```", "def g():\n    return 1\n"),
+        ("<think>No end.\n```\ndef f(): 1\n```", ""),
+        ("def f(): return 1", ""),
+    ],
+)
+def test_a_program_is_the_last_code_block_that_defines_the_function(text: str, program: str) -> None:
+    assert program_in(text, "f") == program
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"name": "two words"}, "name 'two words' can't be a function's: give one like count_words"),
+        ({"name": "class"}, "name 'class' can't be a function's: give one like count_words"),
+        ({"description": " "}, "description is empty: say what the function is for"),
+        ({"generations": 0}, "generations is 0: give 1 to 1,000"),
+        ({"candidates": 65}, "candidates is 65: give 1 to 64"),
+        ({"islands": 17}, "islands is 17: give 1 to 16"),
+        ({"seconds": 0}, "seconds is 0.0: give 0.1 to 60"),
+    ],
+)
+def test_a_wrong_task_says_what_to_do(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=re.escape(said)):
+        msgspec.convert(GIVEN | wrong, Task)

@@ -1,0 +1,149 @@
+"""ReAct: one step after another, malformed calls answered, budgets kept, what was said until a failure kept."""
+
+import json
+from typing import Any
+
+from tests.unit.talk import Talk, said
+from weavegen.blocks import BlockType
+from weavegen.errors import ModelError
+from weavegen.steps import Evaluated, Execute, Executed, Failure, Sample, Step, SubagentState, View
+
+MAIN = SubagentState(name="main", parent=None, description="Win the game.", schema={}, time_budget=60.0)
+LIST = '<think>Look.</think>\n<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_call>'
+
+
+def world(*replies: str, value: bool = True) -> Any:
+    """Says these one after the other, the last one again and again; tools answer "done"."""
+    left = list(replies)
+
+    def answer(step: Step) -> Any:
+        if isinstance(step, Sample):
+            return left.pop(0) if len(left) > 1 else left[0]
+        assert isinstance(step, Execute)
+        if step.op == "begin":
+            return Executed(subagents=(MAIN,), views=(View(title="Board", text="empty"),))
+        if step.op == "evaluate":
+            return Executed(evaluations=(Evaluated(title="Did we win?", scope="task", value=value),))
+        if step.op == "call":
+            return Executed(value={"output": "done", "success": True})
+        return Executed(subagents=(MAIN,))
+
+    return answer
+
+
+def test_it_acts_until_it_has_an_answer() -> None:
+    talk = Talk("react", {"task": "List."}, world(LIST, LIST, "<think>Enough.</think>\nThere is one file."))
+    ended = talk.run()
+    roles = [role for role, _ in talk.messages]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert ended.returned["success"] is True
+    assert ended.returned["final_response"] == "There is one file."
+    assert ended.returned["steps"] == 3
+    assert ended.returned["error"] is None
+    assert talk.messages[3][1] == '<tool_response>{"success": true, "output": "done"}</tool_response>'
+    assert not any(isinstance(step, Execute) and step.op != "call" for step in talk.steps)
+
+
+def test_several_calls_are_answered_in_their_order_and_malformed_ones_too() -> None:
+    broken = "<tool_call>{</tool_call>"
+    talk = Talk("react", {"task": "List."}, world(f"{LIST}{broken}{LIST}", "Done."))
+    assert talk.run().returned["success"]
+    lines = talk.messages[3][1].splitlines()
+    values = [json.loads(line.removeprefix("<tool_response>").removesuffix("</tool_response>")) for line in lines]
+    assert [value["success"] for value in values] == [True, False, True]
+    assert "no JSON" in values[1]["error"]
+    assert sum(isinstance(step, Execute) for step in talk.steps) == 2
+
+
+def test_fifty_steps_are_the_end_and_no_success() -> None:
+    talk = Talk("react", {"task": "List."}, world(LIST))
+    ended = talk.run()
+    assert (ended.returned["success"], ended.returned["error"]) == (False, "Reached maximum steps (50)")
+    assert ended.failed is None
+    assert sum(isinstance(step, Sample) for step in talk.steps) == 50
+
+
+def test_the_job_may_say_how_many_steps() -> None:
+    talk = Talk("react", {"task": "List."}, world(LIST), steps=3)
+    assert talk.run().returned["error"] == "Reached maximum steps (3)"
+    assert sum(isinstance(step, Sample) for step in talk.steps) == 3
+
+
+def test_a_single_turn_carries_out_its_calls_and_ends() -> None:
+    talk = Talk("react", {"task": "List.", "single": True}, world(LIST))
+    ended = talk.run()
+    assert [role for role, _ in talk.messages] == ["system", "user", "assistant", "tool"]
+    assert (ended.returned["success"], ended.returned["steps"]) == (True, 1)
+
+
+def test_a_failed_generation_keeps_what_was_said_until_then() -> None:
+    usual = world(LIST)
+
+    def answer(step: Step) -> Any:
+        if isinstance(step, Sample) and step.prompt.window[1] > 2:
+            raise ModelError("the conversation takes 99 of the model's 98 tokens: no room is left")
+        return usual(step)
+
+    talk = Talk("react", {"task": "List."}, answer)
+    ended = talk.run()
+    assert (ended.failed, ended.returned["success"], ended.returned["steps"]) == ("model", False, 1)
+    assert ended.returned["error"].startswith("Generation error: the conversation takes 99")
+    assert [role for role, _ in talk.messages] == ["system", "user", "assistant", "tool"]
+
+
+def test_messages_before_the_task_and_a_system_prompt_of_ones_own() -> None:
+    task = {
+        "task": "List.",
+        "system": "Tools: {tools}",
+        "messages": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}],
+    }
+    talk = Talk("react", task, world("Bye."))
+    talk.run()
+    assert [role for role, _ in talk.messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert talk.messages[0][1].startswith('Tools: {"type": "function"')
+    assert talk.blocks[2].block_size is None  # nobody sampled it
+
+
+def test_it_samples_as_it_should_and_as_the_job_says() -> None:
+    talk = Talk("react", {"task": "List."}, world("Bye."))
+    talk.run()
+    [step] = [step for step in talk.steps if isinstance(step, Sample)]
+    assert (step.n, step.max_tokens, step.temperature, step.top_k, step.repetition_penalty) == (1, 0, 0.7, -1, 1.0)
+    assert step.prompt.type is BlockType.ASSISTANT
+    talk = Talk("react", {"task": "List."}, world("Bye."), temperature=0.2, types={"assistant": {"max_tokens": 9}})
+    talk.run()
+    [step] = [step for step in talk.steps if isinstance(step, Sample)]
+    assert (step.max_tokens, step.temperature) == (9, 0.2)
+
+
+def test_a_bootstrap_file_is_executed_and_says_the_task_and_whether_it_is_done() -> None:
+    for value in (True, False):
+        talk = Talk("react", "self.add_action('a', b)", world(LIST, "Done.", value=value))
+        ended = talk.run()
+        types = [str(block.type) for block in talk.blocks]
+        assert types == ["bootstrap", "system", "user", "assistant", "tool", "assistant", "outcome"]
+        assert talk.messages[1][1].startswith("Win the game.")
+        assert "self.add_action('a', b)" in talk.messages[1][1]
+        assert "Board:\nempty" in talk.messages[1][1]
+        assert ended.returned["success"] is value
+        assert ended.returned["metadata"] == {"evaluations": {"Did we win?": value}}
+        assert talk.blocks[-1].body == f"Outcome:\ntask evaluation | Did we win? | {value}"
+
+
+def test_a_bootstrap_file_that_fails_fails_the_trace() -> None:
+    failure = Failure(type="OSError", message="no", traceback="", stage="callback")
+    talk = Talk("react", "self.add_action('a', b)", lambda step: Executed(error=failure))
+    ended = talk.run()
+    assert (ended.failed, ended.reason) == ("bootstrap", "OSError: no")
+
+
+def test_a_tool_that_kills_its_process_is_an_answer() -> None:
+    failure = Failure(type="EnvironmentFailure", message="it died", traceback="", stage="process")
+    replies = iter([LIST, "Done."])
+
+    def answer(step: Step) -> Any:
+        return [said(next(replies))] if isinstance(step, Sample) else Executed(error=failure)
+
+    talk = Talk("react", {"task": "List."}, answer)
+    assert talk.run().returned["success"]
+    assert "EnvironmentFailure: it died" in talk.messages[3][1]

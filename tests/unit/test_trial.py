@@ -1,0 +1,84 @@
+"""Programs on trial: the filter of system calls lets through what is listed, and data arrives as it was sent."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weavegen.environment import trial
+
+plain: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.sets(st.integers() | st.text(), max_size=4)
+        | st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def answer(machine: str, architecture: int, number: int) -> int:
+    """What a filter answers to a system call: its three kinds of instructions, carried out."""
+    lines = list(struct.iter_unpack("=HBBI", trial.filter_of(machine)))
+    value, at = 0, 0
+    while True:
+        code, if_so, if_not, operand = lines[at]
+        at += 1
+        if code == trial.RETURN:
+            return int(operand)
+        if code == trial.LOAD:
+            value = {0: number, 4: architecture}[operand]
+        else:
+            assert code == trial.EQUAL
+            at += if_so if value == operand else if_not
+
+
+@pytest.mark.parametrize("machine", trial.ARCHITECTURES)
+def test_only_what_computing_takes_is_let_through(machine: str) -> None:
+    which, architecture = trial.ARCHITECTURES[machine]
+    let_through = {number for number in range(600) if answer(machine, architecture, number) == trial.ALLOW}
+    assert let_through == {numbers[which] for numbers in trial.ALLOWED.values()}
+    assert answer(machine, architecture, 0x40000000) == trial.REFUSE
+    assert all(answer(machine, 0x40000003, number) == trial.REFUSE for number in range(600))
+
+
+@given(plain)
+def test_plain_data_arrives_as_it_was_sent(value: Any) -> None:
+    assert repr(trial.unpack(trial.pack(value))) == repr(value) or trial.unpack(trial.pack(value)) == value
+
+
+@pytest.mark.parametrize("value", [object(), len, iter([]), range(3), 1j, [{"a": object()}]])
+def test_what_is_no_plain_data_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="can't be handed over: use None, bool, int"):
+        trial.pack(value)
+
+
+@pytest.mark.parametrize(
+    "value", [{"x": []}, {}, {"t": 1}, {"b": "no"}, {"d": [1]}, {"s": [[1]]}, {"t": [], "s": []}]
+)
+def test_what_nobody_packed_is_refused(value: Any) -> None:
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        trial.unpack(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "score"), [(3, 3.0), (True, 1.0), ([1, 2], 1.5), ((0.1,) * 10, 0.1), (2**60, float(2**60))]
+)
+def test_a_score_is_the_mean_of_the_instances(value: object, score: float) -> None:
+    assert trial.scored(value)[0] == score
+
+
+@pytest.mark.parametrize("value", [None, "much", [], [1.0] * 101, float("inf"), [1, float("nan")], {}, [[1]]])
+def test_what_is_no_score_is_refused(value: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        trial.scored(value)
+
+
+@pytest.mark.parametrize("count", [0, 17])
+def test_an_operation_takes_a_few_programs(count: int) -> None:
+    with pytest.raises(ValueError, match=f"{count} programs: give 1 to 16"):
+        trial.hold('{"programs": [' + ", ".join(['""'] * count) + "]}", 1.0)

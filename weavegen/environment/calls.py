@@ -1,0 +1,103 @@
+"""The functions that a model calls by name, in the box: a conversation's hands (agents/react.py).
+
+Their signatures and docstrings are what the model reads; agents/dialogue.py makes JSON schemas of them.
+"""
+
+import ast
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+MOST = 16_000
+"""Characters of what a function gives back; the middle of a longer text is left out."""
+namespace: dict[str, Any] = {}
+"""What `python` runs in: that of the trace's blocks, once the runner has put it here."""
+
+
+def terminal(command: str, timeout: float = 20.0) -> str:
+    """Run a bash command in the working directory and return what it prints, with the exit code if it is not 0.
+
+    It is ended after `timeout` seconds. Nothing is kept between commands but files.
+    """
+    process = subprocess.Popen(
+        ["/bin/bash", "-c", command],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=timeout)
+        code = f"\n(exit code {process.returncode})" if process.returncode else ""
+    except subprocess.TimeoutExpired:
+        code = f"\n(ended after {timeout:g} seconds)"
+        printed = b""
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode is None:
+            printed = process.communicate()[0]
+    return printed.decode(errors="replace") + code
+
+
+def python(code: str) -> str:
+    """Run Python code and return what it prints, and the value of its last line if that is an expression.
+
+    Variables, functions and imports stay for later calls.
+    """
+    tree = ast.parse(code, "<python>")
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            exec(compile(tree, "<python>", "exec"), namespace)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), "<python>", "eval"), namespace)
+                if value is not None:
+                    printed.write(f"{value!r}\n")
+    except Exception as error:  # noqa: BLE001 - the code's error is what the model must read
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<python>"]
+        where = f" (line {frames[-1].lineno})" if frames else ""
+        raise RuntimeError(f"{printed.getvalue()}{type(error).__name__}: {error}{where}") from None
+    return printed.getvalue()
+
+
+def read_file(path: str, first_line: int = 1, lines: int = 400) -> str:
+    """Return lines of a text file, from `first_line` (1 is the first) on, `lines` at most."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        found = file.read().splitlines(keepends=True)
+    start = max(first_line, 1) - 1
+    shown = found[start : start + max(lines, 0)]
+    left = len(found) - start - len(shown)
+    return "".join(shown) + (f"\n({left} more lines)" if left > 0 else "")
+
+
+def write_file(path: str, content: str, append: bool = False) -> str:
+    """Write a text file, or append to it; folders are made as needed."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "a" if append else "w", encoding="utf-8") as file:
+        file.write(content)
+    return f"{len(content)} characters written to {path}"
+
+
+FUNCTIONS: dict[str, Callable[..., str]] = {
+    function.__name__: function for function in (terminal, python, read_file, write_file)
+}
+
+
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a function gave, or why it did not: an answer in either case."""
+    try:
+        return {"success": True, "output": shorten(FUNCTIONS[name](**arguments))}
+    except Exception as error:  # noqa: BLE001 - a tool's failure is an answer
+        said = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
+        return {"success": False, "error": shorten(said)}
+
+
+def shorten(text: str) -> str:
+    """A text of bounded length, its beginning and its end kept."""
+    if len(text) <= MOST:
+        return text
+    return f"{text[: MOST // 2]}\n... ({len(text) - MOST} characters left out) ...\n{text[-MOST // 2 :]}"
