@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from weavegen.errors import ModelError, TransientError
-from weavegen.pool import yes_no
+from weavegen.pool import metering, yes_no
 from weavegen.pool.http import Http
 from weavegen.pool.served import Served, pick, served
 from weavegen.pool.tokens import Text, Tokens
@@ -67,9 +67,14 @@ class _Logprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
-class _Choice(msgspec.Struct):
+class Choice(msgspec.Struct):
+    """One of a completion's, as the server sends it."""
+
     index: int
-    text: str
+    text: str = ""
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    """Where servers that split off what a model thinks may have put all of the text."""
     finish_reason: str | None = None
     logprobs: _Logprobs | None = None
 
@@ -80,11 +85,12 @@ class _Details(msgspec.Struct):
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
 
 
 class _Completion(msgspec.Struct):
-    choices: list[_Choice]
+    choices: list[Choice]
     usage: _Usage | None = None
 
 
@@ -170,6 +176,13 @@ class ModelClient:
             self._words[token] = self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt
         return self._words[token]
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens together."""
+        if not tokens:
+            return ""
+        body = {"model": self.model, "tokens": list(tokens)}
+        return self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt
+
     def sample(
         self,
         prompt: Prompt,
@@ -207,7 +220,7 @@ class ModelClient:
         if isinstance(prompt, str) and usage.prompt_tokens:
             self._characters = min(self._characters, len(prompt) / usage.prompt_tokens)
         return Sampled(
-            continuations=[_continuation(choice, stop[STOPS:]) for choice in answer.choices],
+            continuations=[continuation(choice, stop[STOPS:]) for choice in answer.choices],
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
         )
@@ -305,6 +318,10 @@ class ModelClient:
                 answer = self._post(body)
         else:
             answer = self._post(body)
+        usage = answer.usage or _Usage()
+        told = usage.prompt_tokens_details
+        cached = told.cached_tokens if told is not None and len(prompts) == 1 else None  # vLLM: of the last prompt
+        metering.count(len(prompts), n, usage.prompt_tokens, cached, usage.completion_tokens)
         if sorted(choice.index for choice in answer.choices) != list(range(len(prompts) * n)):
             count = len(answer.choices)
             raise TransientError(f"{self.base_url} answered {count} choices for {len(prompts)} x {n}")
@@ -321,18 +338,20 @@ def _as_json(prompts: Sequence[Prompt]) -> Any:
     return encoded[0] if len(encoded) == 1 else encoded
 
 
-def _continuation(choice: _Choice, stop: Sequence[str]) -> Continuation:
-    end = min((at for word in stop if (at := choice.text.find(word)) >= 0), default=None)
+def continuation(choice: Choice, stop: Sequence[str]) -> Continuation:
+    """What a choice says, cut at the first of the `stop` strings."""
+    text = choice.text or choice.reasoning or choice.reasoning_content or ""
+    end = min((at for word in stop if (at := text.find(word)) >= 0), default=None)
     told = choice.logprobs
     ids = logprobs = None
     if told is not None and all(token.startswith("token_id:") for token in told.tokens):
         ids = [int(token[len("token_id:") :]) for token in told.tokens]
         logprobs = [_IMPOSSIBLE if value is None else value for value in told.token_logprobs]
     finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
-    return Continuation(text=choice.text[:end], finish_reason=finish, token_ids=ids, logprobs=logprobs)
+    return Continuation(text=text[:end], finish_reason=finish, token_ids=ids, logprobs=logprobs)
 
 
-def _top(choice: _Choice) -> dict[str, float]:
+def _top(choice: Choice) -> dict[str, float]:
     """Listed tokens of the only position."""
     positions = choice.logprobs.top_logprobs if choice.logprobs else None
     return (positions[0] if positions else None) or {}

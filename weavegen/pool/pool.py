@@ -4,7 +4,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from weavegen.errors import Busy, ModelError, Refused, TransientError, Unserved, UsageError
@@ -29,43 +30,68 @@ PATIENCE = 60.0
 
 
 class Pool:
-    """Several servers that serve one model.
+    """Servers that serve one model; they may come and go.
 
     `with_server` finds a server and a moment for a call, tries it again where that may help, and returns what the
     call returned.
     """
 
-    def __init__(self, urls: Sequence[str], api_key: str, model: str | None, *, timeout: float = 600.0) -> None:
-        """Starts a thread for each server that looks at its figures."""
-        self._clients = {url: ModelClient(url, api_key, model, timeout=timeout) for url in urls}
-        self._router = Router(urls)
+    def __init__(self, urls: Iterable[str], api_key: str, model: str | None, *, timeout: float = 600.0) -> None:
+        self._model, self._timeout = model, timeout
+        self._keys: dict[str, str] = {}
+        self._clients: dict[str, ModelClient] = {}
+        """Of the members. Whoever was granted a request has hold of its client, also when that server leaves."""
+        self._router = Router(())
         self._lock = threading.Lock()
-        self._granted: dict[int, str] = {}
+        self._granted: dict[int, tuple[str, ModelClient]] = {}
         self._events: dict[int, threading.Event] = {}
         self._closed = threading.Event()
-        self._http = Http(api_key, 5.0)
-        for url in urls:
-            threading.Thread(target=self._look, args=(url,), name=f"look {url}", daemon=True).start()
+        self.become(dict.fromkeys(urls, api_key))
 
     @property
     def urls(self) -> list[str]:
-        return list(self._clients)
+        """Of its members."""
+        with self._lock:
+            return list(self._clients)
+
+    def become(self, keys: Mapping[str, str]) -> None:
+        """Have these members from now on: API keys by URL. Those that stay notice nothing.
+
+        A server that leaves is sent no more; what is in flight there ends. Each server that comes gets a thread
+        that looks at its figures.
+        """
+        with self._lock:
+            for url in self._keys.keys() - keys.keys():
+                self._router.remove(url)
+                del self._clients[url], self._keys[url]
+            for url, key in keys.items():
+                if self._keys.get(url) == key:
+                    continue
+                self._keys[url] = key
+                client = self._clients[url] = ModelClient(url, key, self._model, timeout=self._timeout)
+                self._router.add(url)
+                look = threading.Thread(
+                    target=self._look, args=(url, client, key), name=f"look {url}", daemon=True
+                )
+                look.start()
+            self._grant()
 
     def home(self, homes: Mapping[str, int]) -> str:
-        """The server for a trace that begins; `homes`: how many running traces each has."""
+        """The server for a trace that begins; `homes`: how many running traces each has. Raises Unserved."""
         with self._lock:
+            self._require_members()
             return self._router.home(homes)
 
     def with_server(self, trace: int, home: str, sequences: int, call: Callable[[ModelClient], T]) -> T:
-        """`call` with the client of a server that has room for so many sequences.
+        """`call` with the client of a server that has room for so many sequences; `home` may have left the pool.
 
         Raises what is final at once, TransientError after a few attempts, Unserved where no server is in use.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            url = self._admitted(trace, home, sequences)
+            url, client = self._admitted(trace, home, sequences)
             outcome: Outcome = "failed"
             try:
-                found = call(self._clients[url])
+                found = call(client)
                 outcome = "ok"
                 return found
             except TransientError as error:
@@ -90,22 +116,28 @@ class Pool:
         self._closed.set()
         for client in self._clients.values():
             client.close()
-        self._http.close()
 
-    def _admitted(self, trace: int, home: str, sequences: int) -> str:
-        """Wait for a server. Returns its URL: the request counts as in flight there."""
+    def _require_members(self) -> None:
+        """Raises Unserved where there is no member. The caller holds the lock."""
+        if not self._clients:
+            raise Unserved("the pool has no model server: add one with `weavegen pool add URL`")
+
+    def _admitted(self, trace: int, home: str, sequences: int) -> tuple[str, ModelClient]:
+        """Wait for a server. Returns its URL and client: the request counts as in flight there."""
         event = threading.Event()
         with self._lock:
+            self._require_members()
             ticket = self._router.ask(trace, home, sequences)
             self._events[ticket] = event
             self._grant()
         try:
             while not event.wait(PATIENCE):
                 with self._lock:
-                    in_use = any(server.rests_until is None for server in self._router.servers.values())
+                    in_use = any(server.usable for server in self._router.members)
                     if ticket not in self._granted and not in_use:
                         self._router.withdraw(ticket)
-                        raise Unserved(f"no server is in use: {', '.join(self.urls)}")
+                        self._require_members()
+                        raise Unserved(f"no server is in use: {', '.join(self._clients)}")
             return self._granted.pop(ticket)
         finally:
             with self._lock:
@@ -114,44 +146,51 @@ class Pool:
     def _grant(self) -> None:
         """Let go whoever may. The caller holds the lock."""
         for ticket, url in self._router.grant():
-            self._granted[ticket] = url
+            self._granted[ticket] = url, self._clients[url]
             self._events[ticket].set()
 
-    def _look(self, url: str) -> None:
-        """Keep reading a server's figures, or probing it where it failed, and let requests go when that allows."""
-        tells = True
-        while not self._closed.wait(LOOK * random.uniform(0.8, 1.2)):
-            rests_until = self._router.servers[url].rests_until
-            if rests_until is not None:
-                if time.monotonic() >= rests_until:
-                    outcome = self._probe(url)
-                    with self._lock:
-                        self._router.probed(url, outcome, time.monotonic())
-                        self._grant()
-                continue
-            try:
-                load = metrics.read(url, self._http).load if tells else None
-            except ModelError as error:
-                log.warning("%s: it is sent more and more until it calls itself busy", error)
-                tells = False
-            except TransientError as error:
-                with self._lock:
-                    self._router.silent(url, _outcome(error), time.monotonic())
-                    self._grant()
-            else:
-                with self._lock:
-                    if load is not None:
-                        self._router.told(url, load)
-                    self._grant()
+    def _look(self, url: str, client: ModelClient, key: str) -> None:
+        """Keep reading a server's figures, or probing it where it failed, and let requests go when that allows.
 
-    def _probe(self, url: str) -> Outcome:
+        Until it leaves the pool.
+        """
+        tells, http = True, Http(key, 5.0)
+        while not self._closed.wait(LOOK * random.uniform(0.8, 1.2)):
+            with self._lock:
+                if self._clients.get(url) is not client:
+                    break
+                rests_until = self._router.servers[url].rests_until
+            tell: Callable[[], None] | None = None
+            if rests_until is not None:
+                if time.monotonic() < rests_until:
+                    continue
+                tell = partial(self._router.probed, url, self._probe(client), time.monotonic())
+            else:
+                try:
+                    if tells:
+                        tell = partial(self._router.told, url, metrics.read(url, http).load)
+                except ModelError as error:
+                    log.warning("%s: it is sent more and more until it calls itself busy", error)
+                    tells = False
+                except TransientError as error:
+                    tell = partial(self._router.silent, url, _outcome(error), time.monotonic())
+            with self._lock:
+                if self._clients.get(url) is not client:
+                    break
+                if tell is not None:
+                    tell()
+                self._grant()
+        http.close()
+
+    @staticmethod
+    def _probe(client: ModelClient) -> Outcome:
         """One token from a server that has rested."""
         try:
-            self._clients[url].probe(PROBE)
+            client.probe(PROBE)
         except TransientError as error:
             return _outcome(error)
         except (ModelError, UsageError) as error:
-            log.warning("%s is not used: %s", url, error)
+            log.warning("%s is not used: %s", client.base_url, error)
             return "failed"
         return "ok"
 

@@ -6,7 +6,8 @@ its limit, and the limit follows the server's own figures: it grows while nothin
 while too much does, so that a little always waits and no slot is idle. A server with room to spare and nobody
 waiting for it takes over the oldest request of one that is full (it spills); the trace comes back with its next
 request. A server that fails rests for a while, longer each time, and is probed before a trace's request goes there
-again. Each of its traces meanwhile has a stand-in, always the same one, and comes back as well.
+again. Each of its traces meanwhile has a stand-in, always the same one, and comes back as well. A server that
+leaves the pool is sent nothing more; what waits for it goes to stand-ins, and what is in flight there ends.
 
 Load is counted in sequences: a request for n continuations, or with n prompts, is n sequences to vLLM.
 """
@@ -72,17 +73,24 @@ class Server:
     """When it is to be probed; None: it is in use."""
     eased: float = float("-inf")
     """When its limit fell last because it called itself busy."""
+    leaving: bool = False
+    """It is no member of the pool any more, and is forgotten when nothing is in flight there."""
     queue: list[tuple[int, int]] = field(default_factory=list)
     """Heap of (trace, ticket): requests that wait for room here."""
 
+    @property
+    def usable(self) -> bool:
+        """Whether it may be sent anything at all."""
+        return self.rests_until is None and not self.leaving
+
     def has_room(self, sequences: int) -> bool:
         """Whether it may be sent that much more. Alone, any request fits."""
-        return self.rests_until is None and (self.in_flight == 0 or self.in_flight + sequences <= self.limit)
+        return self.usable and (self.in_flight == 0 or self.in_flight + sequences <= self.limit)
 
     @property
     def hungry(self) -> bool:
         """Whether it has slots to spare, by its own figures; by ours, if it tells none."""
-        if self.rests_until is not None:
+        if not self.usable:
             return False
         return self.in_flight < self.limit / 2 if self.load is None else self.load.waiting == 0
 
@@ -104,22 +112,42 @@ class Router:
         self._requests: dict[int, _Request] = {}
         self._tickets = itertools.count()
 
+    @property
+    def members(self) -> list[Server]:
+        """The servers of the pool, in the order in which they came."""
+        return [server for server in self.servers.values() if not server.leaving]
+
+    def add(self, url: str) -> None:
+        """A server joins the pool. What waits for want of any goes there."""
+        self.servers.setdefault(url, Server(url)).leaving = False
+        for server in list(self.servers.values()):
+            self._requeue(server)
+            self._forget(server)
+
+    def remove(self, url: str) -> None:
+        """A server leaves the pool. Where it was the last one, what waits stays in its queue."""
+        server = self.servers[url]
+        server.leaving = True
+        self._requeue(server)
+        self._forget(server)
+
     def home(self, homes: Mapping[str, int]) -> str:
         """The server for a trace that begins: of those in use the one that is home to the fewest.
 
-        `homes`: how many running traces each has. Between equals, the one with less to do.
+        `homes`: how many running traces each has. Between equals, the one with less to do. The pool must have a
+        member.
         """
-        usable = [server for server in self.servers.values() if server.rests_until is None]
+        usable = [server for server in self.members if server.usable]
 
         def load(server: Server) -> tuple[int, int, int]:
             return homes.get(server.url, 0), server.load.waiting if server.load else 0, server.in_flight
 
-        return min(usable or self.servers.values(), key=load).url
+        return min(usable or self.members, key=load).url
 
     def ask(self, trace: int, home: str, sequences: int) -> int:
         """A request wants to go out. Returns its ticket, which `grant` will name.
 
-        The trace with the lowest number goes first.
+        The trace with the lowest number goes first. The pool must have a member; `home` need not be one any more.
         """
         ticket = next(self._tickets)
         self._requests[ticket] = _Request(trace, home, sequences, at=home)
@@ -129,9 +157,10 @@ class Router:
     def withdraw(self, ticket: int) -> None:
         """A request that was not granted yet waits no longer."""
         request = self._requests.pop(ticket)
-        queue = self.servers[request.at].queue
-        queue.remove((request.trace, ticket))
-        heapq.heapify(queue)
+        server = self.servers[request.at]
+        server.queue.remove((request.trace, ticket))
+        heapq.heapify(server.queue)
+        self._forget(server)
 
     def grant(self) -> list[tuple[int, str]]:
         """(ticket, URL) of every request that may go now: it counts as in flight from here on."""
@@ -149,7 +178,8 @@ class Router:
         server = self.servers[url]
         wanted = server.in_flight >= 0.8 * server.limit
         server.in_flight -= sequences
-        if server.rests_until is not None:
+        self._forget(server)
+        if not server.usable:
             return  # it was sent before; whether the server is well again, the probe tells
         if outcome == "ok":
             server.failures = 0
@@ -194,6 +224,11 @@ class Router:
         elif load.waiting == 0 and server.in_flight >= 0.8 * server.limit:
             server.limit *= GROWTH
 
+    def _forget(self, server: Server) -> None:
+        """Once it has left and nothing of it is left, nothing needs to be known of it."""
+        if server.leaving and not server.in_flight and not server.queue:
+            self.servers.pop(server.url, None)
+
     def _fits(self, server: Server, queued_at: Server) -> bool:
         """Whether the first in one server's queue may go to `server`."""
         queue = queued_at.queue
@@ -229,13 +264,32 @@ class Router:
         heapq.heappush(self.servers[request.at].queue, (request.trace, ticket))
 
     def _stand_in(self, request: _Request) -> str:
-        """Its home, or the server that its trace uses while that one rests (by highest random weight)."""
-        home = self.servers[request.home]
-        if home.rests_until is None:
+        """Its home, or what its trace uses while that one rests or is gone (by highest random weight)."""
+        home = self.servers.get(request.home)
+        if home is not None and home.usable:
             return request.home
-        usable = (server.url for server in self.servers.values() if server.rests_until is None)
+        usable = [server.url for server in self.members if server.usable]
 
         def weight(url: str) -> bytes:
             return hashlib.sha256(f"{request.trace} {url}".encode()).digest()
 
-        return max(usable, key=weight, default=request.home)
+        if usable:
+            return max(usable, key=weight)
+        if home is not None and not home.leaving:
+            return request.home
+        return next((server.url for server in self.members), request.at)  # without any it stays where it is
+
+
+def moves(homes: Mapping[str, int], newcomer: str) -> dict[str, int]:
+    """How many traces each server gives to one that joins, so that none has two more than the newcomer.
+
+    `homes`: how many running traces each server of the pool has. The fullest give first.
+    """
+    left = {url: count for url, count in homes.items() if url != newcomer}
+    given = dict.fromkeys(left, 0)
+    gained = homes.get(newcomer, 0)
+    while left and left[fullest := max(left, key=left.__getitem__)] > gained + 1:
+        left[fullest] -= 1
+        given[fullest] += 1
+        gained += 1
+    return {url: count for url, count in given.items() if count}

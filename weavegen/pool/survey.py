@@ -1,7 +1,7 @@
 """How the servers of a pool are doing, for people."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -35,10 +35,14 @@ class ServerRow:
     """Generated tokens a second."""
 
 
-def survey(urls: Sequence[str], api_key: str, seconds: float = 1.0) -> list[ServerRow]:
-    """Look at all servers for some seconds, side by side."""
-    with ThreadPoolExecutor(len(urls)) as threads:
-        return list(threads.map(lambda url: _look(url, Http(api_key, 10.0), seconds), urls))
+def survey(urls: Sequence[str], api_key: str | Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
+    """Look at all servers for some seconds, side by side. `api_key`: of all, or by URL."""
+
+    def look(url: str) -> ServerRow:
+        return _look(url, Http(api_key if isinstance(api_key, str) else api_key[url], 10.0), seconds)
+
+    with ThreadPoolExecutor(max(1, len(urls))) as threads:
+        return list(threads.map(look, urls))
 
 
 def _look(url: str, http: Http, seconds: float) -> ServerRow:

@@ -50,6 +50,24 @@ def joined(pieces: Sequence[Text | Tokens]) -> str | Tokens:
     return "".join(piece.text for piece in pieces if isinstance(piece, Text))
 
 
+def said(
+    ids: Sequence[int], text: str, close: str, decode: Callable[[Sequence[int]], str]
+) -> tuple[int, str] | None:
+    """How many of the sampled `ids` lie in a message's `text` and `close`, and what of these is left over.
+
+    `ids` are the tokens of `text` and of what ended it: a token of its own, or a stop string and a little more.
+    None: the ids don't fit the text, so that it has to be tokenised anew.
+    """
+    whole = text + close
+    for kept in range(len(ids), max(-1, len(ids) - 1 - LONGEST_TAIL), -1):
+        decoded = decode(ids[:kept])
+        if not whole.startswith(decoded) and whole.startswith(" " + decoded):  # decoders drop a leading space
+            decoded = " " + decoded
+        if whole.startswith(decoded):
+            return kept, whole[len(decoded) :]
+    return None
+
+
 LONGEST_TAIL = 64
 """Tokens looked at from the end: those of a stop string, and of line ends before it."""
 
