@@ -6,14 +6,13 @@ segments never change, and what was merged is kept for a while.
 
 import itertools
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import sqlalchemy as sa
 
 from weavegen.retrieval import documents, postings
-from weavegen.retrieval.bm25 import Spread, average_rarity
+from weavegen.retrieval.bm25 import average_rarity
 from weavegen.retrieval.documents import COLUMNS, RECALLABLE, driver_of
 
 SIZES = (1024, 8192, 65536)
@@ -155,14 +154,12 @@ COUNT = sa.text(
     on conflict (word) do update set documents = w.documents + excluded.documents returning word, documents
     """
 )
-PAIR = np.dtype("<u4")
 
 
 def count(conn: sa.Connection, size: int, holding: dict[str, int]) -> None:
     """Take `size` new texts into the statistics of all words; `holding`: in how many of these each word stands."""
     before = conn.execute(sa.text("select documents, spread from corpus_statistics")).one()
-    pairs = np.frombuffer(before.spread, PAIR).reshape(-1, 2).tolist()
-    spread: Spread = Counter({texts: words for texts, words in pairs})  # noqa: C416
+    spread = postings.unpack_spread(before.spread)
     words = sorted(holding)
     for row in conn.execute(COUNT, {"words": words, "documents": [holding[word] for word in words]}):
         spread[row.documents] += 1
@@ -171,7 +168,7 @@ def count(conn: sa.Connection, size: int, holding: dict[str, int]) -> None:
     spread = +spread
     values = {
         "documents": before.documents + size,
-        "spread": np.array(sorted(spread.items()), PAIR).tobytes(),
+        "spread": postings.pack_spread(spread),
         "average": average_rarity(spread, before.documents + size),
     }
     conn.execute(

@@ -1,16 +1,41 @@
-"""Postings as bytes: in which texts of a segment a word stands, and how often."""
+"""Postings as bytes: in which texts of a segment a word stands, and how often. And other pairs of numbers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weavegen.retrieval.bm25 import Spread
+
 POSITION, TIMES = np.dtype("<u2"), np.dtype("u1")
 MOST_TEXTS = 1 << 16
 """Of a segment: what positions can tell apart."""
 MOST_TIMES = 255
 """A count of more than this is kept as this: BM25 gains less than 1 % by what is above."""
+PAIR = np.dtype("<u4")
+"""Either number of a pair."""
+
+
+def pack_pairs(pairs: Sequence[tuple[int, int]]) -> bytes:
+    """Pairs of numbers below 2**32."""
+    return np.array(pairs, PAIR).tobytes()
+
+
+def unpack_pairs(data: bytes) -> NDArray[np.uint32]:
+    """What `pack_pairs` made of them: a row for each pair."""
+    return np.frombuffer(data, PAIR).reshape(-1, 2)
+
+
+def pack_spread(spread: Spread) -> bytes:
+    """How many words stand in so many texts, as pairs (texts, words)."""
+    return pack_pairs(sorted(pair for pair in spread.items() if pair[1]))
+
+
+def unpack_spread(data: bytes) -> Spread:
+    """What `pack_spread` made of it."""
+    return Counter(dict(unpack_pairs(data).tolist()))
 
 
 class Posting(NamedTuple):

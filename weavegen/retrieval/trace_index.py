@@ -23,6 +23,7 @@ from weavegen.query import Query
 from weavegen.retrieval import bm25
 from weavegen.retrieval.bm25 import K1, PICKED, Spread, counted
 from weavegen.retrieval.documents import RECALLABLE
+from weavegen.retrieval.postings import pack_pairs, pack_spread, unpack_pairs, unpack_spread
 from weavegen.steps import Hit, Retrieve
 from weavegen.store import models as m
 
@@ -32,9 +33,6 @@ SEGMENT = 128
 
 DOCUMENT = np.dtype([("id", "<i8"), ("length", "<u4"), ("type", "u1")])
 """A block in `segments.documents`: its id, its words, its type's place in RECALLABLE."""
-PAIR = np.dtype("<u4")
-"""In pairs: `postings.blocks` (position in the index, times that the word stands there), and `segments.spread`
-(number of blocks, words that stand in so many)."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,8 @@ class Sealed:
         return self.conn.execute(sa.text(query), values).all()
 
     def postings(self, words: Collection[str]) -> dict[str, NDArray[Any]]:
-        """Of each word that there is, rows (position, times)."""
-        return {row.word: np.frombuffer(row.blocks, PAIR).reshape(-1, 2) for row in self.rows(OF_WORDS, words)}
+        """Of each word that there is, rows (position in the index, times that it stands there)."""
+        return {row.word: unpack_pairs(row.blocks) for row in self.rows(OF_WORDS, words)}
 
     def holding(self, words: Collection[str]) -> dict[str, int]:
         """In how many blocks each word stands, of those that there are."""
@@ -65,8 +63,7 @@ class Sealed:
 
     def spread(self) -> Spread:
         """How many words stand in so many blocks."""
-        counted = [np.frombuffer(row.spread, PAIR).reshape(-1, 2).tolist() for row in self.rows(SPREAD)]
-        return Counter({holding: number for pairs in counted for holding, number in pairs})
+        return next((unpack_spread(row.spread) for row in self.rows(SPREAD)), Counter())
 
 
 OPEN = """
@@ -219,7 +216,7 @@ def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
             "number": past.segments,
             "end": index + 1,
             "documents": np.array(documents, DOCUMENT).tobytes(),
-            "spread": np.array([pair for pair in spread.items() if pair[1]], PAIR).tobytes(),
+            "spread": pack_spread(spread),
         }
         conn.execute(sa.insert(SEGMENTS).values(values))
         listed = sorted(found)
@@ -230,6 +227,6 @@ def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
                 "segment": past.segments,
                 "words": listed,
                 "documents": [held.get(word, 0) + new[word] for word in listed],
-                "blocks": [np.array(found[word], PAIR).tobytes() for word in listed],
+                "blocks": [pack_pairs(found[word]) for word in listed],
             },
         )

@@ -80,6 +80,26 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
     return list(conn.execute(query).scalars())
 
 
+def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
+    """Rows (index, type, text, token_ids) of the blocks [first, end) of a trace.
+
+    Of a message that the model wrote, `text` and `token_ids` are those that it sampled (None where they are not
+    kept); of others, the body.
+    """
+    query = (
+        sa.select(
+            BLOCKS.c.index,
+            BLOCKS.c.type,
+            sa.func.coalesce(CANDIDATES.c.text, BLOCKS.c.body).label("text"),
+            CANDIDATES.c.token_ids,
+        )
+        .outerjoin(CANDIDATES, (CANDIDATES.c.id == BLOCKS.c.candidate_id) & (BLOCKS.c.type == BlockType.ASSISTANT))
+        .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, BLOCKS.c.index < end)
+        .order_by(BLOCKS.c.index)
+    )
+    return conn.execute(query).all()
+
+
 def recalled(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
     """Type and text of what was retrieved, in the order of `hits`.
 

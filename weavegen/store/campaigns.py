@@ -3,7 +3,7 @@
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -13,6 +13,10 @@ from weavegen.rubrics import Question, Rubric
 from weavegen.steps import YesNo
 from weavegen.store import models as m
 from weavegen.store.models import BatchStatus, CampaignState
+from weavegen.store.models.base import array_text
+
+if TYPE_CHECKING:
+    from weavegen.calibration import Fit
 
 CAMPAIGNS, BATCHES, ITEMS, ANSWERS, CORRECTIONS, CORRECTED = map(
     m.table, (m.Campaign, m.CampaignBatch, m.CampaignItem, m.Answer, m.Correction, m.CorrectedQuestion)
@@ -59,9 +63,8 @@ WANTED = """
 
 
 def _parameters(rubric: Rubric, over: str, ids: Sequence[int]) -> dict[str, Any]:
-    array = "{" + ",".join(map(str, ids)) + "}"  # psycopg would look at each of a million numbers
     return {
-        "over": over, "ids": array, "types": [str(type) for type in rubric.types],
+        "over": over, "ids": array_text(ids), "types": [str(type) for type in rubric.types],
         "assertions": rubric.assertions, "size": PER_BATCH,
     }  # fmt: skip
 
@@ -411,14 +414,12 @@ def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
               coalesce(bool_and(b.status = 'done'), true) as over_, max(b.finished_at) as finished_at
             from campaigns c left join campaign_batches b on b.campaign_id = c.id
             left join campaign_items i on i.batch_id = b.id
-            where cast(:name as text) is null or c.name = :name
+            where cast(:campaign as bigint) is null or c.id = :campaign
             group by c.id order by c.id desc
             """
         ),
-        {"name": name},
+        {"campaign": None if name is None else number(conn, name)},
     ).all()
-    if name is not None and not found:
-        raise UsageError(f"there is no campaign {name!r}: `weavegen rescore --list` lists them")
     return [
         CampaignRow(
             name=row.name,
@@ -447,9 +448,8 @@ def number(conn: sa.Connection, name: str) -> int:
 
 def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:
     """Stop a campaign, or let it go on. Raises UsageError if there is no such campaign."""
-    held = sa.update(CAMPAIGNS).where(CAMPAIGNS.c.name == name).values(state=state)
-    if conn.execute(held).rowcount != 1:
-        raise UsageError(f"there is no campaign {name!r}: `weavegen rescore --list` lists them")
+    campaign = number(conn, name)
+    conn.execute(sa.update(CAMPAIGNS).where(CAMPAIGNS.c.id == campaign).values(state=state))
 
 
 def retry(conn: sa.Connection, name: str) -> int:
@@ -480,23 +480,10 @@ def retry(conn: sa.Connection, name: str) -> int:
 # -------------------------------------------------------------------------------------------------- corrections
 
 
-@dataclass(frozen=True)
-class Line:
-    """A correction of one question, and what it is worth."""
-
-    question: str
-    slope: float
-    intercept: float
-    labels: int
-    positives: int
-    brier_before: float
-    brier_after: float
-
-
 def save_correction(
     conn: sa.Connection,
     name: str,
-    lines: Sequence[Line],
+    fits: "Sequence[Fit]",
     *,
     campaign: str | None,
     condition: str | None,
@@ -507,7 +494,7 @@ def save_correction(
         raise UsageError(f"there is a correction {name!r} already, and it is never overwritten: give another name")
     values = {"name": name, "campaign": campaign, "condition": condition, "version": version}
     id = conn.execute(sa.insert(CORRECTIONS).values(values).returning(CORRECTIONS.c.id)).scalar_one()
-    conn.execute(sa.insert(CORRECTED), [{"correction_id": id, **vars(line)} for line in lines])
+    conn.execute(sa.insert(CORRECTED), [{"correction_id": id, **vars(fit)} for fit in fits])
 
 
 def correction(conn: sa.Connection, name: str) -> dict[str, tuple[float, float]]:

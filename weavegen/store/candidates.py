@@ -45,7 +45,9 @@ def save(
             "parent_id": parent_id,
             "token_ids": ids,
             "logprobs": logprobs,
-            **msgspec.structs.asdict(candidate),
+            "text": candidate.text,
+            "finish_reason": candidate.finish_reason,
+            "tokens": candidate.tokens,
         }
         for position, (candidate, (ids, logprobs)) in enumerate(zip(texts, tokens, strict=True))
     ]

@@ -135,6 +135,7 @@ def place(conn: sa.Connection, trace: Forked, at: int) -> Place | None:
         last_type=None if row.last_type is None else BlockType(row.last_type),
         repeats=row.repeats,
         subagent=row.subagent,
+        state=row.state,
         lag=trace.lag,
         inherited=trace_rows.inherited(row.inherited),
     )
@@ -163,8 +164,9 @@ def bodies(conn: sa.Connection, trace_id: int, tick: int) -> dict[int, str]:
 # ----------------------------------------------------------------------------- emptied results
 
 SAMPLED = """
-select c.step_id, c.text, c.finish_reason, c.tokens as n, p.* from candidates c
-left join penalties p on p.candidate_id = c.id where c.step_id = any(:steps) order by c.step_id, c.position
+select c.step_id, c.text, c.finish_reason, c.tokens as n, r.tokens as prompt_tokens, r.length, c.type, p.*
+from candidates c left join penalties p on p.candidate_id = c.id left join prompts r on r.step_id = c.step_id
+where c.step_id = any(:steps) order by c.step_id, c.position
 """
 SCORED = "select step_id, position, question, yes, no from scores where step_id = any(:steps)"
 
@@ -199,7 +201,13 @@ def results(conn: sa.Connection, steps: Sequence[Any]) -> dict[int, Any]:
     for row in emptied:
         if row.kind == "sample":
             found[row.id] = [
-                Candidate(text=one.text, finish_reason=one.finish_reason, tokens=one.n)
+                Candidate(
+                    text=one.text,
+                    finish_reason=one.finish_reason,
+                    tokens=one.n,
+                    prompt_tokens=one.prompt_tokens if one.type == BlockType.ASSISTANT else None,
+                    length=one.length,
+                )
                 for one in sampled[row.origin]
             ]
         elif row.kind == "lint":
@@ -271,14 +279,14 @@ def enqueue(
 # ---------------------------------------------------------------------------------------- copying
 
 COPY_TICKS = """
-insert into ticks (trace_id, number, subagent, caller, deadline, run, revision, paused_seconds, inherited,
+insert into ticks (trace_id, number, subagent, caller, deadline, run, revision, paused_seconds, inherited, state,
   first_block, repeats, clock, reward, finished_at)
 select :child, k.number, k.subagent, k.caller, k.deadline, k.run,
-  case when k.number = any(:open) then :revision else k.revision end, k.paused_seconds, k.inherited,
+  case when k.number = any(:open) then :revision else k.revision end, k.paused_seconds, k.inherited, k.state,
   k.first_block, k.repeats, k.clock,
   case when k.number = any(:open) then null else k.reward end,
   case when k.number = any(:open) then null else k.finished_at end
-from ticks k where k.trace_id = :parent and (k.number = :tick or exists (
+from ticks k where k.trace_id = :parent and (k.number = :tick or k.caller is null and k.number < :tick or exists (
   select from steps s where s.trace_id = k.trace_id and s.tick = k.number and s.id < :before))
 order by k.number
 """
@@ -368,6 +376,13 @@ insert into events (trace_id, at, kind, detail)
 select :child, at, kind, detail from events where trace_id = :parent and kind = 'tick restarted' order by id
 limit (select coalesce(sum(run), 0) from ticks where trace_id = :child)
 """
+# Those of the cut's tick that the fork tries itself replace their copies (store/programs.py).
+COPY_PROGRAMS = """
+insert into programs (trace_id, number, tick, generation, island, parents, source, score, signature, error,
+  tried_at)
+select :child, number, tick, generation, island, parents, source, score, signature, error, tried_at
+from programs where trace_id = :parent and tick <= :tick order by number
+"""
 LAST_EXECUTED = """
 select result from steps
 where trace_id = :child and kind = 'execute' and status = 'done' order by id desc limit 1
@@ -389,6 +404,7 @@ COPIES = (
     COPY_MESSAGES,
     COPY_EXCHANGES,
     COPY_EVENTS,
+    COPY_PROGRAMS,
     COUNT,
 )
 
@@ -415,8 +431,9 @@ def begin(conn: sa.Connection, trace_id: int, cut: Cut, terms: trace_rows.Terms)
         take_over(conn, trace_id, parent, number, cut.at)
     for statement in COPIES:
         conn.execute(sa.text(statement), values)
-    last = conn.execute(sa.text(LAST_EXECUTED), values).scalar_one()
-    environments.save_subagents(conn, trace_id, journal.decode_result("execute", last).subagents)
+    last = conn.execute(sa.text(LAST_EXECUTED), values).scalar_one_or_none()
+    if last is not None:
+        environments.save_subagents(conn, trace_id, journal.decode_result("execute", last).subagents)
 
 
 def take_over(conn: sa.Connection, trace_id: int, parent: Forked, number: int, at: int) -> None:

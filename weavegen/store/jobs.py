@@ -40,14 +40,15 @@ def enqueue(
     seed: int,
     settings: dict[str, Any],
     version: str,
+    enqueued_by: str | None = None,
 ) -> int:
     """Write a job and its queued traces. Returns the job's id."""
     values = {
         "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
-        "version": version,
+        "version": version, "enqueued_by": enqueued_by,
     }  # fmt: skip
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
-    bootstraps = _bootstrap_ids(conn, orders)
+    bootstraps = bootstrap_ids(conn, orders)
     rows = [
         {
             "job_id": job_id,
@@ -62,7 +63,7 @@ def enqueue(
     return job_id
 
 
-def _bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int]:
+def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int]:
     """Bootstraps by source, written where they are new."""
     sources = {order.source: order.name for order in orders}
     hashes = {hashlib.sha256(source.encode()).hexdigest(): source for source in sources}

@@ -24,6 +24,7 @@ def save(
     cut: dict[str, Any] | None,
     asking: Tokens | None,
     blocks: Mapping[int, Tokens],
+    length: int | None = None,
 ) -> None:
     """Record what a step's model read; `blocks`: tokens of blocks that may not have been recorded yet."""
     conn.execute(
@@ -35,6 +36,7 @@ def save(
             tokens=tokens,
             cached=cached,
             cut=cut,
+            length=length,
             token_ids=None if asking is None else asking.ids,
         )
     )

@@ -8,22 +8,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.release import SHOWN, Double, Key, Unit, digest, jaccard
+from weavegen.releases.manifest import SHOWN, digest
+from weavegen.releases.near_duplicates import Double, Key, Unit, jaccard
 from weavegen.store import models as m
-from weavegen.store.models import TraceStatus
+from weavegen.store.models.base import array_text
+from weavegen.store.traces import OVER
 
 RELEASES, KEYS, TRACES = map(m.table, (m.Release, m.ReleaseKeys, m.Trace))
 PART = 100_000
 """Numbers in a part of a release's keys."""
 TOGETHER = 500
 """Traces looked at by one query."""
-OVER = (TraceStatus.ENDED, TraceStatus.FAILED, TraceStatus.CANCELLED)
 ALIKE = 0.8
 """Similarity from which on a retrieved block is what was written after it, where the release has no threshold."""
-
-
-def _array(numbers: Iterable[int]) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def over(conn: sa.Connection, traces: Sequence[int]) -> set[int]:
@@ -154,7 +151,7 @@ def contamination(
     found = {kind: Finding() for kind in kinds}
     shown = others = examples = 0
     for some in _batched(traces):
-        for row in conn.execute(sa.text(SHOWN_BLOCKS), {"traces": _array(some)}):
+        for row in conn.execute(sa.text(SHOWN_BLOCKS), {"traces": array_text(some)}):
             if row.block_id is None:
                 examples += 1
                 continue
@@ -200,7 +197,7 @@ def about(conn: sa.Connection, traces: Sequence[int]) -> dict[str, Any]:
     rubrics: set[str] = set()
     settings: dict[str, dict[str, str]] = {}
     for some in _batched(traces):
-        given = {"traces": _array(some)}
+        given = {"traces": array_text(some)}
         row = conn.execute(sa.text(ABOUT), given).one()
         models |= set(row.models or ())
         versions |= set(row.versions or ())
@@ -224,7 +221,7 @@ def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> li
         where k.trace_id = any(cast(:traces as bigint[])) and k.index >= 2
         order by k.trace_id, k.index limit :blocks
     """
-    rows = conn.execute(sa.text(query), {"traces": _array(traces[:TOGETHER]), "blocks": blocks})
+    rows = conn.execute(sa.text(query), {"traces": array_text(traces[:TOGETHER]), "blocks": blocks})
     return [(row.rendered, list(row.token_ids)) for row in rows]
 
 

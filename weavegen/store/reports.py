@@ -174,7 +174,8 @@ def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[T
               coalesce(t.ended_because, t.failure_kind || ': ' || t.failure),
               t.ticks, t.blocks, t.bytes, t.sampled_tokens,
               round(t.candidates::numeric / nullif(t.written, 0), 2)::double precision,
-              case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end,
+              case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
+                case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end,
               t.fork_of, t.fork_at, t.retry_of, coalesce(r.ids, '{}'),
               not exists (select from events e where e.trace_id = t.id and e.kind = 'not isolated')
             from traces t join bootstraps b on b.id = t.bootstrap_id
@@ -245,6 +246,26 @@ def answer(
         raise UsageError(f"the query failed: {' '.join(str(reason).split())}") from None
     except RecursionError:
         raise UsageError("the query failed: a JSON value is nested too deeply, select it as text") from None
+
+
+def narrowed(query: str, where: str | None, rest: str = "") -> str:
+    """A query that ends in a condition of ours, narrowed by a user's own; `rest` goes behind it.
+
+    The user's stands on lines of its own, so that a comment at its end comments out nothing of ours. It may still
+    close what we opened, or open more: take what is found for keys that are only ever looked up again, or read it
+    only.
+    """
+    return f"{query} and (\n{'true' if where is None else where}\n)\n{rest}"
+
+
+def matching(
+    conn: sa.Connection, query: str, where: str | None, seconds: float, rest: str = ""
+) -> list[tuple[Any, ...]]:
+    """All rows of such a query, as `answer` gives them. Raises UsageError, which says that it is about --where."""
+    try:
+        return select(conn, narrowed(query, where, rest), seconds, None)[1]
+    except UsageError as error:
+        raise UsageError(f"--where: {error}" if where is not None else str(error)) from None
 
 
 def _columns(driver: psycopg.Connection[Any], query: str) -> list[str]:

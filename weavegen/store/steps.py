@@ -8,7 +8,22 @@ import sqlalchemy as sa
 
 from weavegen import journal
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
-from weavegen.steps import Execute, Executed, Retrieve, Sample, Score, Step, Work, Worked
+from weavegen.steps import (
+    WAITS,
+    Answered,
+    Await,
+    Consult,
+    Delegate,
+    Delegated,
+    Execute,
+    Executed,
+    Retrieve,
+    Sample,
+    Score,
+    Step,
+    Work,
+    Worked,
+)
 from weavegen.store import models as m
 from weavegen.store.models import JobState, StepStatus, TraceStatus
 
@@ -61,6 +76,10 @@ def label(trace_id: int, tick: int, step: Step) -> str:
         return f"{what} {step.op}" + (f" {step.type}" if step.type else "")
     if isinstance(step, Work):
         return f"{what} subagent {step.subagent}"
+    if isinstance(step, Delegate):
+        return f"{what} {step.agent}: {step.label}"
+    if isinstance(step, Consult):
+        return f"{what} {step.tool}"
     return f"{what} {getattr(step, 'type', '')}".rstrip()
 
 
@@ -75,7 +94,7 @@ def insert_ready(
 ) -> list[Message]:
     """Write the next steps into the journal. They may be sent once this is committed.
 
-    A `Work` step runs from now on, and no worker takes it: the engine ends it with `worked`.
+    A step of a kind that waits runs from now on, and no worker takes it: `worked`, `returned` and `answer` end it.
     """
     rows = []
     for ordinal, step in steps:
@@ -89,7 +108,7 @@ def insert_ready(
                 "kind": kind,
                 "label": label(trace_id, tick, step),
                 "request": step,
-                "status": StepStatus.RUNNING if isinstance(step, Work) else StepStatus.READY,
+                "status": StepStatus.RUNNING if kind in WAITS else StepStatus.READY,
                 "queue": queue(step, host),
             }
         )
@@ -97,28 +116,58 @@ def insert_ready(
     returned = statement.returning(
         STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label, sort_by_parameter_order=True
     )
-    return [message for row in conn.execute(returned, rows) if (message := Message(*row)).kind != "work"]
+    return [Message(*row) for row in conn.execute(returned, rows)]
 
 
 def worked(conn: sa.Connection, trace_id: int, tick: int, result: Worked) -> None:
     """End the step of a tick that waited for a subagent."""
-    conn.execute(
+    _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.tick == tick) & (STEPS.c.kind == "work"), result)
+
+
+RETURNED = sa.text(
+    """
+    select s.id, t.id as trace, t.status, t.returned, t.ended_because, t.failure
+    from steps s join traces t on t.called_by = s.id
+    where s.kind = 'delegate' and s.status = 'running' and t.status in ('ended', 'failed', 'cancelled')
+    """
+)
+
+
+def returned(conn: sa.Connection) -> None:
+    """End the steps that waited for traces which are over by now, with what these returned."""
+    for row in conn.execute(RETURNED).all():
+        error = None
+        if row.status == TraceStatus.FAILED:
+            error = row.failure
+        elif row.status == TraceStatus.CANCELLED:
+            error = "it was cancelled"
+        elif row.ended_because != "returned":
+            error = f"it had spent its budget of {row.ended_because} before it returned"
+        _end(conn, STEPS.c.id == row.id, Delegated(trace=row.trace, returned=row.returned, error=error))
+
+
+def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
+    """End the step of a trace that waits for a person, with what they say. False: it waits for nobody."""
+    return _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.kind == "await"), Answered(text=text))
+
+
+def _end(conn: sa.Connection, which: sa.ColumnElement[bool], result: Worked | Delegated | Answered) -> bool:
+    """End a step that no worker takes. False: there is none that still waits."""
+    ended = conn.execute(
         sa.update(STEPS)
-        .where(
-            STEPS.c.trace_id == trace_id,
-            STEPS.c.tick == tick,
-            STEPS.c.kind == "work",
-            STEPS.c.status == StepStatus.RUNNING,
-        )
+        .where(which, STEPS.c.status == StepStatus.RUNNING)
         .values(status=StepStatus.DONE, result=result, finished_at=sa.func.clock_timestamp())
     )
+    return ended.rowcount > 0
 
 
 def queue(step: Step, host: str | None) -> str:
     """The Celery queue of a step: one per resource that it waits for."""
     if isinstance(step, Execute):
         return f"execute.{host}" if host else "execute"
-    return "control" if isinstance(step, Retrieve | Work) else str(step.__struct_config__.tag)
+    if isinstance(step, Consult):
+        return "lint"
+    return "control" if isinstance(step, Retrieve | Work | Delegate | Await) else str(step.__struct_config__.tag)
 
 
 def _later(seconds: Any) -> Any:
@@ -232,9 +281,14 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
         sa.update(STEPS)
         .where(STEPS.c.id.in_(due.with_for_update(of=STEPS, skip_locked=True)))
         .values(status=StepStatus.READY, lease_until=None, send_after=_later(resend))
-        .returning(STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label)
+        .returning(STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label, STEPS.c.claims)
     )
-    return [Message(row.id, row.kind, row.queue, row.label) for row in rows]
+    return [Message(row.id, row.kind, row.queue, again(row.label, row.claims)) for row in rows]
+
+
+def again(label: str, claims: int) -> str:
+    """What Flower shows of a step that workers have taken `claims` times before."""
+    return f"{label} attempt {claims + 1}" if claims else label
 
 
 def broker_is_new(conn: sa.Connection) -> None:
@@ -252,7 +306,9 @@ def workers(conn: sa.Connection) -> Sequence[str]:
 
 def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
     """These worker processes are gone, or all are: the sweeper sends at once what they held. Returns how many."""
-    return _give_back(conn, STEPS.c.kind != "work", sa.true() if workers is None else STEPS.c.worker.in_(workers))
+    return _give_back(
+        conn, STEPS.c.kind.not_in(WAITS), sa.true() if workers is None else STEPS.c.worker.in_(workers)
+    )
 
 
 def give_back_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> None:

@@ -204,6 +204,7 @@ def begin_tick(
     *,
     subagent: str = "main",
     caller: int | None = None,
+    state: Any = None,
 ) -> None:
     """Open the next tick; its clock starts now, less what the trace's clock is behind."""
     values = {
@@ -211,6 +212,7 @@ def begin_tick(
         "number": number,
         "subagent": subagent,
         "caller": caller,
+        "state": state,
         "deadline": deadline,
         "revision": terms.revision,
         "paused_seconds": terms.paused_seconds,
@@ -278,7 +280,7 @@ class Here:
 HERE = sa.text(
     """
     select k.number, k.run, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats, k.revision,
-      k.paused_seconds, k.inherited, t.seed, t.lag, j.revision as newest_revision,
+      k.state, k.paused_seconds, k.inherited, t.seed, t.lag, j.revision as newest_revision,
       j.paused_seconds as newest_paused_seconds,
       j.state = 'paused' as paused,
       (select max(number) from ticks where trace_id = k.trace_id) as newest,
@@ -302,6 +304,7 @@ def here(conn: sa.Connection, trace: Locked) -> Here:
         last_type=BlockType(row.last_type) if row.last_type else None,
         repeats=row.repeats,
         subagent=row.subagent,
+        state=row.state,
         lag=row.lag,
         inherited=inherited(row.inherited),
     )
@@ -345,9 +348,12 @@ def reward_tick(conn: sa.Connection, trace_id: int, number: int, reward: float) 
 
 
 def stuck(conn: sa.Connection) -> Sequence[int]:
-    """Running traces that wait for nothing: an advance failed and must be tried again. Paused jobs wait."""
+    """Running traces that wait for nothing: an advance failed and must be tried again, or what they waited for is
+    done. Paused jobs wait."""
     open_step = sa.exists().where(
-        m.Step.trace_id == TRACES.c.id, m.Step.status.in_(("ready", "running")), m.Step.kind != "work"
+        m.Step.trace_id == TRACES.c.id,
+        m.Step.status.in_(("ready", "running")),
+        m.Step.kind != "work",  # a subagent's ticks
     )
     waiting = (
         sa.select(TRACES.c.id)
@@ -357,11 +363,30 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
     return conn.execute(waiting).scalars().all()
 
 
+ABANDONED = sa.text(
+    """
+    select t.id from traces t join steps s on s.id = t.called_by
+    where t.status in ('queued', 'running') and s.status = 'void'
+    """
+)
+
+
+def cancel_abandoned(conn: sa.Connection) -> None:
+    """Cancel traces that others had asked for which no longer wait: they failed, were cancelled, started over."""
+    ids = conn.execute(ABANDONED).scalars().all()
+    if ids:
+        _cancel(conn, TRACES.c.id.in_(ids))
+
+
 def cancel(conn: sa.Connection, job_id: int) -> int:
     """Cancel a job's queued and running traces; what they wrote stays. Returns how many."""
+    return _cancel(conn, TRACES.c.job_id == job_id)
+
+
+def _cancel(conn: sa.Connection, which: sa.ColumnElement[bool]) -> int:
     cancelled = conn.execute(
         sa.update(TRACES)
-        .where(TRACES.c.job_id == job_id, TRACES.c.status.in_(("queued", "running")))
+        .where(which, TRACES.c.status.in_(("queued", "running")))
         .values(status=TraceStatus.CANCELLED, finished_at=sa.func.clock_timestamp())
         .returning(TRACES.c.id)
     )

@@ -14,10 +14,13 @@ from weavegen.store.models.campaigns import (
 )
 from weavegen.store.models.candidates import Candidate, ModelRead, Penalties, Score
 from weavegen.store.models.corpus import View
+from weavegen.store.models.documents import Document, JobDocument
 from weavegen.store.models.jobs import Bootstrap, Job, JobSettings, JobState
 from weavegen.store.models.journal import Environment, Step, StepStatus
 from weavegen.store.models.messages import Channel, Exchange, Message
+from weavegen.store.models.programs import TriedProgram
 from weavegen.store.models.releases import Release, ReleaseKeys
+from weavegen.store.models.requests import Request, RequestChange, RequestStatus
 from weavegen.store.models.retrieval import (
     CorpusPosting,
     CorpusQueue,
@@ -30,6 +33,8 @@ from weavegen.store.models.retrieval import (
     RetrievalHit,
     Segment,
 )
+from weavegen.store.models.servers import ModelServer, ModelUsage
+from weavegen.store.models.tools import Tool, ToolUse, ToolVersion
 from weavegen.store.models.traces import Event, Subagent, Tick, Trace, TraceStatus
 
 __all__ = [
@@ -52,6 +57,7 @@ __all__ = [
     "CorpusWord",
     "CorrectedQuestion",
     "Correction",
+    "Document",
     "Environment",
     "Evaluation",
     "Event",
@@ -59,15 +65,21 @@ __all__ = [
     "Exchange",
     "GroundedLabel",
     "Job",
+    "JobDocument",
     "JobSettings",
     "JobState",
     "Message",
     "ModelRead",
+    "ModelServer",
+    "ModelUsage",
     "Numbers",
     "Penalties",
     "Posting",
     "Release",
     "ReleaseKeys",
+    "Request",
+    "RequestChange",
+    "RequestStatus",
     "Retrieval",
     "RetrievalHit",
     "Score",
@@ -76,8 +88,12 @@ __all__ = [
     "StepStatus",
     "Subagent",
     "Tick",
+    "Tool",
+    "ToolUse",
+    "ToolVersion",
     "Trace",
     "TraceStatus",
+    "TriedProgram",
     "View",
     "table",
 ]

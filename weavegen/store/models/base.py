@@ -2,7 +2,7 @@
 
 import datetime
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -19,15 +19,20 @@ NAMING = {
 }
 
 
+def array_text(numbers: Iterable[float | None]) -> str:
+    """A PostgreSQL array, as text: psycopg would look at each of a million numbers. NaN is null, as None is."""
+    return f"{{{msgspec.json.encode(list(numbers))[1:-1].decode()}}}"
+
+
 class Numbers(sa.types.TypeDecorator[list[Any]]):
-    """A PostgreSQL array of numbers, sent as text: psycopg would look at each of thousands of token ids."""
+    """A PostgreSQL array of numbers, sent as text."""
 
     impl = ARRAY
     cache_ok = True
 
     def bind_processor(self, dialect: sa.Dialect) -> Callable[[list[Any] | None], str | None]:
         def process(value: list[Any] | None) -> str | None:
-            return None if value is None else f"{{{msgspec.json.encode(value)[1:-1].decode()}}}"
+            return None if value is None else array_text(value)
 
         return process
 

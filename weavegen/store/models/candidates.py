@@ -25,6 +25,9 @@ class ModelRead(Base):
     cut: Mapped[dict[str, Any] | None] = json(
         "What was left out as the model's length had no room; null: nothing."
     )
+    length: Mapped[int | None] = column(
+        "Of a conversation: tokens that it may take in all, by setting or as the server says."
+    )
     token_ids: Mapped[list[int] | None] = column(
         "Ids of what no block holds: what was retrieved and asked, header, the body's fixed beginning; "
         "by setting.",

@@ -4,7 +4,8 @@ import datetime
 import enum
 from typing import Any
 
-from sqlalchemy.orm import Mapped
+import sqlalchemy as sa
+from sqlalchemy.orm import Mapped, mapped_column
 
 from weavegen.store.models.base import Base, column, json, key, now, one_of, reference
 
@@ -23,6 +24,7 @@ class Job(Base):
     __tablename__ = "jobs"
     __table_args__ = (
         one_of("state", "state", JobState),
+        sa.UniqueConstraint("called_by", "agent"),
         {"comment": "What a user enqueued in one go: traces that share a model and settings."},
     )
 
@@ -31,9 +33,15 @@ class Job(Base):
     agent: Mapped[str] = column("The program that writes the traces: weave, ...")
     model: Mapped[str | None] = column("The model that writes it; null: none was asked yet.")
     asked_model: Mapped[str | None] = column("Model asked for; null: whichever the servers have.")
+    called_by: Mapped[int | None] = mapped_column(
+        sa.BigInteger,
+        sa.ForeignKey("jobs.id", ondelete="CASCADE"),
+        comment="The job whose traces ask for the traces of this one; null: people enqueued it.",
+    )
     seed: Mapped[int] = column("Seed of the job, from which every trace's seed is derived.")
     settings: Mapped[dict[str, Any]] = json("The numbers of weavegen/settings.py that differ from the defaults.")
     version: Mapped[str] = column("Version of weavegen that enqueued it.")
+    enqueued_by: Mapped[str | None] = column("Who enqueued it; null: that was not kept yet.")
     created_at: Mapped[datetime.datetime] = now("When it was enqueued.")
     state: Mapped[str] = column("active, paused or draining.", server_default="active")
     paused_at: Mapped[datetime.datetime | None] = column("Since when it is paused; null: it is not.")

@@ -35,7 +35,10 @@ class Step(Base):
     tick: Mapped[int] = column("Number of its tick.")
     run: Mapped[int] = column("Which run of the tick, see ticks.run.")
     ordinal: Mapped[int] = column("Position within the tick, from 0.")
-    kind: Mapped[str] = column("sample, lint, score, retrieve, execute or work (the ticks of a subagent).")
+    kind: Mapped[str] = column(
+        "sample, lint, score, retrieve, execute, consult; or what no worker takes: work (a subagent's ticks), "
+        "delegate (a trace of another agent), await (a person)."
+    )
     label: Mapped[str] = column("What for, as Flower shows it: block type, round, number of candidates.")
     status: Mapped[str] = column("ready, running, done, failed or void.", server_default="ready")
     request: Mapped[dict[str, Any]] = json("What was asked for (weavegen/steps.py).")

@@ -29,6 +29,7 @@ class Trace(Base):
         sa.Index("ix_traces_running", "id", "job_id", postgresql_where=sa.text("status = 'running'")),
         sa.Index("ix_traces_retry_of", "retry_of", postgresql_where=sa.text("retry_of is not null")),
         sa.Index("ix_traces_fork_of", "fork_of", postgresql_where=sa.text("fork_of is not null")),
+        sa.Index("ix_traces_called_by", "called_by", postgresql_where=sa.text("called_by is not null")),
         sa.CheckConstraint("(fork_of is null) = (fork_at is null)", name="fork"),
         {"comment": "One run of an agent: one long Python file, block by block."},
     )
@@ -70,6 +71,11 @@ class Trace(Base):
     )
     fork_at: Mapped[int | None] = column(
         "Of a fork: its blocks below this index are copies of the other trace's; it wrote those from here on."
+    )
+    called_by: Mapped[int | None] = mapped_column(
+        sa.BigInteger,
+        sa.ForeignKey("steps.id", ondelete="SET NULL", use_alter=True),
+        comment="The step of another trace that asked for it and waits for what it returns; null: none.",
     )
     shared_bytes: Mapped[int] = column(
         "Of its bytes, those of such copies; 0 before it starts.", server_default="0"
@@ -120,6 +126,7 @@ class Tick(Base):
         "Of a tick in which its trace was forked off: under which terms others wrote the blocks before, in order: "
         "until (the index behind them), seed, lag, revision. Null: it is all its trace's own."
     )
+    state: Mapped[Any | None] = json("What the tick before handed on to this one; null: nothing.")
     first_block: Mapped[int] = column("Index of its first block.")
     repeats: Mapped[int] = column("Ticks in a row before it with equal actions and outcomes.", server_default="0")
     clock: Mapped[float] = column("When it began, seconds since the epoch: the program's clock starts here.")

@@ -15,9 +15,9 @@ ORDER = (
     "calibration_pairs", "block_stats", "tick_stats", "trace_stats",
     "yield_by_job", "learning_curves", "step_times", "candidate_stats",
     "penalty_stats", "errors_by_stage", "evaluator_calibration", "question_stats",
-    "retrieval_outcomes", "freshness", "candidate_values", "sft_examples",
+    "retrieval_outcomes", "freshness", "pool_usage", "candidate_values", "sft_examples",
     "preference_pairs", "kto_examples", "grpo_prompts", "stepwise_examples",
-    "verifier_labels", "sampled_groups", "retrieval_examples",
+    "verifier_labels", "sampled_groups", "retrieval_examples", "conversations",
 )  # fmt: skip
 """The views, each after those that it reads."""
 

@@ -3,7 +3,8 @@ create view text_examples as
 select
   t.id as trace_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.number,
   t.status as trace_status, t.ended_because, t.failure_kind,
-  case when jsonb_typeof(t.returned) = 'object' then t.returned ->> 'result' end as result,
+  case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
+    case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result,
   t.ticks, t.blocks, t.bytes, r.mean_tick_reward, t.retry_of, t.fork_of, t.fork_at,
   t.created_at, t.finished_at
 from traces t
@@ -26,7 +27,7 @@ comment on column text_examples.number is 'Position in its job, from 1.';
 comment on column text_examples.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column text_examples.ended_because is 'returned, or the budget that was spent.';
 comment on column text_examples.failure_kind is 'model, environment, bootstrap or bug, where it failed.';
-comment on column text_examples.result is '`result` of what the agent returned, if there is one: for a game won, drawn or lost.';
+comment on column text_examples.result is '`result` of what the agent returned: of a game won, drawn or lost; of a conversation success or no success.';
 comment on column text_examples.ticks is 'Ticks finished, the bootstrap''s not counted.';
 comment on column text_examples.blocks is 'Blocks recorded.';
 comment on column text_examples.bytes is 'Bytes of rendered trace.';

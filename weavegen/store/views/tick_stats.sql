@@ -24,7 +24,7 @@ with
       coalesce(sum(working_seconds - coalesce(model_seconds, 0) - coalesce(environment_seconds, 0)), 0)
         as own_seconds,
       coalesce(sum(extract(epoch from claimed_at - ready_at)::double precision), 0) as waiting_seconds
-    from steps where kind <> 'work' and copy_of is null group by trace_id, tick
+    from steps where kind not in ('work', 'delegate', 'await') and copy_of is null group by trace_id, tick
   ),
   sampled as (
     select

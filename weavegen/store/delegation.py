@@ -1,0 +1,73 @@
+"""Traces that other traces ask for: an agent's task for another agent, in a job of its own."""
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from weavegen.choose import derive_seed
+from weavegen.settings import Settings
+from weavegen.steps import Delegate
+from weavegen.store import documents, jobs
+from weavegen.store import models as m
+from weavegen.store.models import TraceStatus
+from weavegen.store.traces import Terms
+
+JOBS, TRACES = map(m.table, (m.Job, m.Trace))
+SHARED = ("context", "message_open", "message_close", "tokens", "network", "callback_seconds", "delegates")
+"""Settings of a trace that those have, too, which it asks for."""
+
+
+def create(
+    conn: sa.Connection, trace_id: int, step_id: int, step: Delegate, settings: Settings
+) -> tuple[int, Terms]:
+    """Write a running trace for what a step of another one asks for. Returns its id and its terms.
+
+    All traces of one job that ask for an agent have them in one job, so that people see, pause and export these
+    together.
+    """
+    caller = conn.execute(
+        sa.select(JOBS, TRACES.c.seed.label("trace_seed"))
+        .join(TRACES, TRACES.c.job_id == JOBS.c.id)
+        .where(TRACES.c.id == trace_id)
+    ).one()
+    job_id = _job(conn, caller, step.agent, settings)
+    order = jobs.Order(step.label[:80] or step.agent, msgspec.json.encode(step.task).decode())
+    number = sa.select(sa.func.coalesce(sa.func.max(TRACES.c.number), 0) + 1).where(TRACES.c.job_id == job_id)
+    values = {
+        "job_id": job_id,
+        "number": conn.execute(number).scalar_one(),
+        "bootstrap_id": jobs.bootstrap_ids(conn, [order])[order.source],
+        "params": {},
+        "seed": derive_seed(caller.trace_seed, "delegate", step.agent, order.source),
+        "called_by": step_id,
+        "status": TraceStatus.RUNNING,
+        "started_at": sa.func.clock_timestamp(),
+    }
+    called = conn.execute(sa.insert(TRACES).values(values).returning(TRACES.c.id)).scalar_one()
+    job = conn.execute(sa.select(JOBS.c.revision, JOBS.c.paused_seconds).where(JOBS.c.id == job_id)).one()
+    return int(called), Terms(job.revision, job.paused_seconds)
+
+
+def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, settings: Settings) -> int:
+    """The job of such traces, locked so that these are numbered one after the other; made if there is none."""
+    usual = Settings()
+    own = {key: value for key in SHARED if (value := getattr(settings, key)) != getattr(usual, key)}
+    wanted = own | settings.delegates.get(agent, {})
+    model = wanted.pop("model", caller.asked_model)
+    values = {
+        "name": f"{caller.name}: {agent}",
+        "agent": agent,
+        "model": model,
+        "asked_model": model,
+        "seed": derive_seed(caller.seed, "delegate", agent),
+        "settings": wanted,
+        "version": caller.version,
+        "enqueued_by": caller.enqueued_by,
+        "called_by": caller.id,
+    }
+    made = conn.execute(insert(JOBS).values(values).on_conflict_do_nothing().returning(JOBS.c.id)).scalar()
+    if made is not None:
+        documents.copy(conn, caller.id, made)
+        return int(made)
+    those = (JOBS.c.called_by == caller.id) & (JOBS.c.agent == agent)
+    return int(conn.execute(sa.select(JOBS.c.id).where(those).with_for_update()).scalar_one())
