@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 from celery import Celery, Task, bootsteps
+from celery.exceptions import Retry
 from kombu.transport import TRANSPORT_ALIASES
 from msgspec import Meta
 
@@ -44,13 +45,25 @@ class Enqueue(msgspec.Struct, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     model: Short | None = None
     agent: Short = "weave"
+    user: Short | None = None
     check: bool = False
+
+
+class Again(Retry):  # type: ignore[misc]
+    """Raised where something is to be tried again: the task's state. Celery sends no message, the sweeper does."""
+
+    def __repr__(self) -> str:  # which Flower shows; Celery's own is about its attributes
+        return str(self.message)
+
+
+class StepFailed(Exception):
+    """A step has failed, which is stored: raised for the task's state in Flower alone, and logged as expected."""
 
 
 class Checked(Task):  # type: ignore[misc]
     """A task that refuses arguments which it is not declared with, in one line, before anything is done."""
 
-    throws = (UsageError,)
+    throws = (UsageError, StepFailed)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises UsageError."""
@@ -117,7 +130,10 @@ app = Celery(
     "weavegen",
     broker=broker_url(settings),
     task_cls=Checked,
-    include=[f"tasks.{name}" for name in ("steps", "execute", "traces", "rescore", "index", "refresh", "discord")],
+    include=[
+        f"tasks.{name}"
+        for name in ("steps", "execute", "consult", "traces", "rescore", "index", "refresh", "discord")
+    ],
 )
 app.conf.update(
     accept_content=["json"],

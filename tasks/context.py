@@ -8,9 +8,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import context, prompts
+from weavegen.blocks import MESSAGE, BlockType
 from weavegen.context import PINNED
+from weavegen.errors import ModelError
 from weavegen.pool.client import ModelClient
-from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
+from weavegen.pool.tokens import Text, Tokens, joined, said, whole_tokens
+from weavegen.settings import Settings
 from weavegen.steps import Prompt
 from weavegen.store import blocks
 from weavegen.store.session import single
@@ -24,10 +27,17 @@ QUESTION = 256
 
 @dataclass
 class Piece:
-    """A rendered block, and its tokens once a server has told them."""
+    """A block as the model reads it, and its tokens once a server has told them."""
 
     text: str
+    """As it is rendered; of a message, what it says."""
+    type: BlockType | None = None
+    """Of a block in a conversation."""
+    sampled: list[int] | None = None
+    """Ids of the tokens of a message that the model wrote."""
     tokens: Tokens | None = None
+    begins: bool = False
+    """Whether the model's BOS is among them: a conversation began with it."""
     stored: bool = False
     """Whether its tokens are in the database, as far as this process knows."""
 
@@ -45,6 +55,10 @@ class Read:
     """The part that no block holds: what was retrieved, the instruction, the header, the body's fixed prefix."""
     unstored: dict[int, Piece] = field(default_factory=dict)
     """Its blocks whose tokens this process has not stored yet, by index."""
+    count: int = 0
+    """Tokens of a conversation, about as many where the server can't tokenise."""
+    length: int | None = None
+    """Tokens that a conversation may take in all, with what the model says next; None: the server does not say."""
 
     @property
     def new_tokens(self) -> dict[int, Tokens]:
@@ -78,6 +92,8 @@ class Context:
             self._kept[held.trace_id] = (held.restarts, kept)
             if len(self._kept) > TRACES_KEPT:
                 self._kept.popitem(last=False)
+        if prompt.type in MESSAGE:
+            return self._conversation(held, prompt, kept, fixed.settings, client)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
         for index in [index for index in list(kept) if PINNED <= index < first]:
@@ -125,6 +141,43 @@ class Context:
         )
 
     @staticmethod
+    def _conversation(
+        held: Claimed, prompt: Prompt, kept: dict[int, Piece], s: Settings, client: ModelClient
+    ) -> Read:
+        """The messages of the window. Raises ModelError where they leave no room for another one."""
+        first, end = prompt.window
+        for index in [index for index in list(kept) if index < first]:
+            kept.pop(index, None)
+        missing = next((index for index in range(first, end) if index not in kept), None)
+        if missing is not None:
+            with single().connect() as conn:
+                for row in blocks.messages(conn, held.trace_id, missing, end):
+                    kept[row.index] = Piece(row.text, BlockType(row.type), row.token_ids)
+        messages = {index: kept[index] for index in range(first, end) if kept[index].type in MESSAGE}
+        opening = client.piece(context.opening(prompt.type, s))
+        parts: list[Text | Tokens] = []
+        for piece in messages.values():
+            begins = not parts
+            known = piece.tokens if piece.begins == begins else None
+            part = known or message(piece, s, client, begins=begins)
+            if isinstance(part, Tokens) and piece.tokens is None:
+                piece.tokens, piece.begins = part, begins
+            parts.append(part)
+        parts.append(opening)
+        length, count = s.context or client.length, sum(part.count for part in parts)
+        if length is not None and count >= length:
+            raise ModelError(f"the conversation takes {count} of the model's {length} tokens: no room is left")
+        return Read(
+            prompt=joined(parts),
+            first_block=min(messages, default=end),
+            cut=None,
+            asking=opening if isinstance(opening, Tokens) else None,
+            unstored={index: piece for index, piece in messages.items() if not piece.stored},
+            count=count,
+            length=length,
+        )
+
+    @staticmethod
     def _asking(prompt: Prompt, recalled: list[Any], fixed: Fixed, client: ModelClient) -> Text | Tokens:
         return client.piece(context.retrieved(recalled) + context.asked(prompt, fixed.settings))
 
@@ -134,6 +187,18 @@ class Context:
         if missing is not None:
             texts = blocks.texts(conn, trace_id, missing, end)
             kept.update((index, Piece(text)) for index, text in enumerate(texts, missing))
+
+
+def message(piece: Piece, s: Settings, client: ModelClient, *, begins: bool) -> Text | Tokens:
+    """A message as the model reads it; of one that it wrote, with the very tokens that it sampled."""
+    assert piece.type is not None
+    if piece.sampled is not None and client.tokenizes:
+        found = said(piece.sampled, piece.text, s.message_close, client.decode)
+        if found is not None:
+            kept, rest = found
+            ids = [client.encode(context.opening(piece.type, s), begins=begins), Tokens.of(piece.sampled[:kept])]
+            return joined([*ids, client.encode(rest)] if rest else ids)  # type: ignore[return-value]
+    return client.piece(context.spoken(piece.type, piece.text, s), begins=begins)
 
 
 def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) -> str | Tokens:

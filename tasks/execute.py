@@ -96,7 +96,7 @@ def in_environment(held: Claimed) -> Done:
         try:
             executed = perform(held, step, fixed, ask)
         except EnvironmentFailure as error:
-            if step.op not in ("run", "resume"):
+            if step.op not in ("run", "resume", "call"):
                 raise
             failure = Failure(type="EnvironmentFailure", message=str(error), traceback=str(error), stage="process")
             executed = Executed(error=failure)
@@ -191,12 +191,13 @@ def rebuild(
 ) -> None:
     """Do again, in an empty workspace, all that the trace's last environment did; say where it came out otherwise.
 
-    `why` it was killed, where it was. Only what killed a process is left out. Equal seeds make equal processes, as
-    far as the trace's code lets them.
+    `why` it was killed, where it was. Only what killed a process is left out, and trials of programs. Equal
+    seeds make equal processes, as far as the trace's code lets them.
     """
     otherwise = []
     for deed in past:
-        if deed.result.error is not None and deed.result.error.stage == "process":
+        killed = deed.result.error is not None and deed.result.error.stage == "process"
+        if killed or deed.step.op == "trial":  # which leaves nothing behind, and there may be hundreds
             continue
         again = place.execute(
             deed.id,
@@ -220,7 +221,15 @@ def outcome(executed: Executed) -> object:
     """What two runs of one step must share to be called equal."""
     error = None if executed.error is None else executed.error.type
     evaluated = [(one.title, one.value, one.error is None) for one in executed.evaluations]
-    return error, executed.waits_for, executed.registered, executed.value, executed.views, evaluated
+    return (
+        error,
+        executed.waits_for,
+        executed.delegates,
+        executed.registered,
+        executed.value,
+        executed.views,
+        evaluated,
+    )
 
 
 @app.task(name="weavegen.close")

@@ -9,13 +9,14 @@ import socket
 import time
 from collections.abc import Sequence
 from functools import cache
+from typing import NoReturn
 
 import msgspec
 import sqlalchemy as sa
 
-from tasks.app import app
+from tasks.app import Again, app
 from tasks.context import Context, Read, about
-from tasks.model import pool
+from tasks.model import pools, served
 from tasks.worker import Leases, engine, settings
 from weavegen import journal
 from weavegen.errors import (
@@ -30,7 +31,6 @@ from weavegen.errors import (
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.rubrics import Question, Rubric, parse
-from weavegen.services.fleet import model_urls
 from weavegen.steps import Sample, YesNo
 from weavegen.store import campaigns
 from weavegen.store.campaigns import Answered, Batch, Item
@@ -68,7 +68,11 @@ def rescore(batch_id: int) -> str:
     if held is None:
         return "nothing to do"
     with leases().hold(held):
-        said = work_on(held)
+        try:
+            said = work_on(held)
+        except Again:
+            send_batches()
+            raise
     send_batches()
     return said
 
@@ -97,7 +101,7 @@ def work_on(held: Batch) -> str:
             for group in parts(list(of_step), rubric):
                 ask_about(held, rubric, group, answered, failures)
     except TransientError as error:
-        return give_back(held, error)
+        give_back(held, error)
     except (sa.exc.OperationalError, sa.exc.InterfaceError):
         raise  # the database is away; the lease runs out and the batch is sent again
     except Exception as error:
@@ -191,10 +195,11 @@ def ask(held: Batch, rubric: Rubric, group: Sequence[Item]) -> list[Answered]:
         ]
         return client.model, client.base_url, read, client.yes_no(asked, priority=BEHIND + held.trace_id)
 
-    servers = pool(tuple(model_urls(settings())), held.model or fixed.model)
-    home = first.server if first.server in servers.urls else servers.urls[held.trace_id % len(servers.urls)]
+    pool = pools().pool(held.model or fixed.model)
+    home = first.server or ""  # the pool finds a place for those whose home it does not know
     sequences = sum(map(len, questions))
-    model, server, read, flat = servers.with_server(BEHIND + held.trace_id, home, sequences, call)
+    turn = BEHIND + held.trace_id
+    model, server, read, flat = served(pool, turn, home, sequences, call, held.trace_id, "rescore")
     answers = iter(flat)
     tokens = read.prompt.count if isinstance(read.prompt, Tokens) else None
     return [
@@ -203,9 +208,9 @@ def ask(held: Batch, rubric: Rubric, group: Sequence[Item]) -> list[Answered]:
     ]
 
 
-def give_back(held: Batch, error: TransientError) -> str:
-    """Let the batch be sent again, later each time; in the end it has failed."""
+def give_back(held: Batch, error: TransientError) -> NoReturn:
+    """Let the batch be sent again, later each time; in the end it has failed. Raises Again."""
     delay = min(campaigns.LONGEST_DELAY, 0.4 * 2.0**held.claims) * random.uniform(0.3, 1.0)
     with single().connect() as conn:
         campaigns.release(conn, held, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
-    return f"again in {delay:.1f} s: {error}"
+    raise Again(f"again in {delay:.1f} s: {error}")

@@ -42,12 +42,12 @@ def sample(step_id: int) -> str:
             sampled = client.sample(
                 begun(client, read.prompt, step.prompt.prefix, above),
                 n=step.n,
-                max_tokens=step.max_tokens,
+                max_tokens=most(step, read),
                 temperature=step.temperature,
                 top_k=step.top_k,
                 repetition_penalty=step.repetition_penalty,
                 seed=step.seed,
-                stop=context.LINE_STOP if step.prompt.query or step.prompt.next else context.STOP,
+                stop=context.stops(step.prompt, fixed.settings),
                 priority=held.trace_id,
             )
             return client.base_url, read, sampled
@@ -61,6 +61,8 @@ def sample(step_id: int) -> str:
                 text=above + (context.without_begun_stop(one.text) if unfinished(step, one) else one.text),
                 finish_reason=one.finish_reason,
                 tokens=len(one.token_ids or ()),
+                prompt_tokens=(answer.prompt_tokens or read.count) if read.count else None,
+                length=read.length,
             )
             for one in found
         ]
@@ -75,6 +77,18 @@ def sample(step_id: int) -> str:
         return Done(sampled, save, model_seconds=waited, stored=read.stored)
 
     return work_on(step_id, work)
+
+
+MOST_TOKENS = 4096
+"""Of a message, where neither the job nor the server says how many there may be."""
+
+
+def most(step: Sample, read: Read) -> int:
+    """Tokens that a continuation may have."""
+    if read.length is None:
+        return step.max_tokens or MOST_TOKENS
+    room = read.length - read.count
+    return min(step.max_tokens or room, room)
 
 
 def record(
@@ -98,6 +112,7 @@ def record(
         cut=read.cut,
         asking=read.asking if keep else None,
         blocks=read.new_tokens if keep else {},
+        length=read.length,
     )
 
 

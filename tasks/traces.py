@@ -6,7 +6,7 @@ from tasks.app import app
 from tasks.worker import close_environments, engine, follow, send, settings
 from weavegen import enqueueing
 from weavegen.steps import STEP_KINDS
-from weavegen.store import steps, traces
+from weavegen.store import requests, steps, traces
 from weavegen.store.session import engine as database
 
 
@@ -21,6 +21,9 @@ def sweep() -> str:
     """Send again what was lost, start what may start, close what is over. Runs every second or so."""
     with database().begin() as conn:
         overdue = steps.overdue(conn, 2 * settings().lease)
+        steps.returned(conn)
+        traces.cancel_abandoned(conn)
+        requests.follow(conn)
         stuck = list(traces.stuck(conn))
         # Steps of a newer version, which no worker would take: an advance starts their tick over.
         stuck += [steps.trace_of(conn, step.step_id) for step in overdue if step.kind not in STEP_KINDS]

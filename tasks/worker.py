@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import sqlalchemy as sa
 from celery.signals import worker_shutting_down
 
-from tasks.app import app
+from tasks.app import Again, StepFailed, app
 from weavegen import config
 from weavegen.engine import Engine, Progress
 from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
@@ -139,7 +139,11 @@ def end_in_time(**_: Any) -> None:
 
 
 def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
-    """Do one step, if it is still there to be done. Returns what Flower shows as the result."""
+    """Do one step, if it is still there to be done. Returns what Flower shows as the result.
+
+    Raises Again where it is to be tried again and StepFailed where it has failed, once that is stored: so Flower's
+    states are true. Neither makes Celery send anything.
+    """
     try:
         with single().connect() as conn:
             held = steps.claim(conn, step_id, f"{socket.gethostname()}:{os.getpid()}", settings().lease)
@@ -158,14 +162,14 @@ def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
         except TransientError as error:
             return give_back(held, error)
         except RolloutError as error:
-            return settle(held, StepStatus.FAILED, failure_kind=error.kind, failure=str(error)[:2000])
+            return fail(held, error.kind, str(error)[:2000])
         except UsageError as error:  # of this installation: a model that the server lacks, no sandbox
-            return settle(held, StepStatus.FAILED, failure_kind=boundary(held), failure=str(error))
+            return fail(held, boundary(held), str(error))
         except (sa.exc.OperationalError, sa.exc.InterfaceError):
             raise  # the database is away; the lease runs out and the sweeper sends the step again
         except Exception as error:
             log.exception("step %d failed for a reason that nobody thought of", held.id)
-            return settle(held, StepStatus.FAILED, failure_kind="bug", failure=f"{type(error).__name__}: {error}")
+            return fail(held, "bug", f"{type(error).__name__}: {error}")
         return settle(
             held,
             StepStatus.DONE,
@@ -195,16 +199,24 @@ def settle(
     return str(status)
 
 
+def fail(held: Claimed, kind: str, reason: str) -> str:
+    """Store that a step has failed. Raises StepFailed, or returns why it is no longer this worker's to fail."""
+    said = settle(held, StepStatus.FAILED, failure_kind=kind, failure=reason)
+    if said != StepStatus.FAILED:
+        return said
+    raise StepFailed(f"{kind}: {reason}")
+
+
 def give_back(held: Claimed, error: TransientError) -> str:
-    """Let the sweeper send the step again, later each time; in the end it has failed."""
+    """Let the sweeper send the step again, later each time; in the end it has failed. Raises either."""
     tried = not isinstance(error, Unserved)
     if tried and held.claims >= steps.MOST_CLAIMS:
         reason = f"tried {held.claims} times: {error}"
-        return settle(held, StepStatus.FAILED, failure_kind=boundary(held), failure=reason)
+        return fail(held, boundary(held), reason)
     delay = min(steps.LONGEST_DELAY, 0.4 * 2.0**held.claims) * random.uniform(0.3, 1.0)
     with single().connect() as conn:
         steps.release(conn, held, str(error)[:2000], delay, counts=tried)
-    return f"again in {delay:.1f} s: {error}"
+    raise Again(f"again in {delay:.1f} s: {error}")
 
 
 def boundary(held: Claimed) -> str:

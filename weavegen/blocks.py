@@ -21,10 +21,17 @@ class BlockType(enum.StrEnum):
     EVALUATION = "evaluation"
     OUTCOME = "outcome"
     RETURN = "return"
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
 
 
 T = BlockType  # a short name for the tables below
 ANY = frozenset(BlockType)
+
+MESSAGE = frozenset({T.SYSTEM, T.USER, T.ASSISTANT, T.TOOL})
+"""Messages of a conversation (agents/dialogue.py): the model reads them by its chat template."""
 
 SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.GENESIS: ANY,
@@ -32,7 +39,7 @@ SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.TASK_REMINDER: frozenset({T.OBSERVATION, T.ORIENTATION, T.ERROR}),
     T.OBSERVATION: frozenset({T.OBSERVATION, T.ORIENTATION, T.ERROR}),
     T.ORIENTATION: frozenset({T.ACTION, T.ERROR}),
-    T.ACTION: frozenset({T.EXPECTATION, T.ERROR, T.BACKTRACK, T.TASK_REMINDER}),
+    T.ACTION: frozenset({T.EXPECTATION, T.ERROR, T.BACKTRACK, T.TASK_REMINDER, T.RETURN}),
     T.ERROR: frozenset(
         {T.DEBUG, T.ACTION, T.EVALUATION, T.OUTCOME, T.TASK_REMINDER, T.ERROR, T.OBSERVATION, T.ORIENTATION}
     ),
@@ -43,13 +50,15 @@ SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.OBSERVATION_INFERENCE: frozenset({T.EVALUATION, T.ERROR, T.TASK_REMINDER}),
     T.EVALUATION: frozenset({T.OUTCOME, T.ERROR}),
     T.OUTCOME: frozenset({T.TASK_REMINDER, T.ERROR, T.RETURN}),
-    T.RETURN: frozenset({T.OUTCOME, T.EXPECTATION, T.ERROR, T.TASK_REMINDER}),
+    T.RETURN: frozenset({T.OUTCOME, T.EXPECTATION, T.ERROR, T.TASK_REMINDER, T.RETURN}),
+    **dict.fromkeys(MESSAGE, MESSAGE | {T.ERROR, T.OUTCOME}),
 }
 """Which block may follow which.
 
-Wider than weave-agent's table in two places. A failing observation view is an error block, so an error may
+Wider than weave-agent's table in three places. A failing observation view is an error block, so an error may
 follow a task-reminder, and an observation or orientation may follow an error. A subagent's ticks lie between the
-action that called it, or the return of the one called before, and its own return, which follows an outcome.
+action that called it, or the return of the one called before, and its own return, which follows an outcome. What
+other agents return, who work in traces of their own, follows the action at once.
 """
 
 PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
@@ -58,7 +67,7 @@ PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
 CALLBACK = frozenset({T.ACTION, T.EVALUATION})
 """Blocks whose body is one function and the call that registers it."""
 
-COMMENTED = frozenset({T.TASK_REMINDER, T.OBSERVATION, T.ERROR, T.OUTCOME, T.RETURN})
+COMMENTED = frozenset({T.TASK_REMINDER, T.OBSERVATION, T.ERROR, T.OUTCOME, T.RETURN}) | MESSAGE
 """Blocks whose body is plain text, rendered as comment lines."""
 
 IMAGINED = frozenset({T.OBSERVATION, T.ERROR, T.OUTCOME})

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import pwd
 import re
 import socket
 import tempfile
@@ -46,11 +47,19 @@ class Config:
     """WEAVEGEN_DISCORD_TOKEN: of the bot that brings channels of traces to Discord; None: nothing goes there."""
     discord_url: str
     """WEAVEGEN_DISCORD_URL: base of Discord's REST API."""
+    user: str = "unknown"
+    """WEAVEGEN_USER: in whose name jobs are enqueued and servers are lent; the login name by default."""
+    pool_key: str = field(default=NO_KEY, repr=False)
+    """WEAVEGEN_POOL_KEY: what servers that were added to the pool are sent in place of OPENAI_API_KEY."""
     reader_url: str | None = field(default=None, repr=False)
     """WEAVEGEN_READER_URL: beside DATABASE_URL, the same database with a user who can only read, for
     `weavegen sql`. The embedded PostgreSQL needs none."""
     drain: float = 20.0
     """WEAVEGEN_DRAIN: seconds that a worker which is told to end has for its steps in flight."""
+    flower_port: int = 5555
+    """WEAVEGEN_FLOWER: where `up` starts Flower, or on a free port where it is taken; 0: not at all."""
+    viewer_port: int = 8991
+    """WEAVEGEN_VIEWER: the same of the viewer."""
 
     @property
     def runtime(self) -> Path:
@@ -82,6 +91,12 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
             raise UsageError(f"{name}={text!r} is out of range: give a number above 0")
         return value
 
+    def port(name: str, default: int) -> int:
+        text = environ.get(name, "").strip() or str(default)
+        if not (text.isascii() and text.isdigit() and int(text) < 65_536):
+            raise UsageError(f"{name}={text[:20]!r} is no port: give 1 to 65535, or 0 to leave it out")
+        return int(text)
+
     def secret(name: str) -> str | None:
         text = environ.get(name, "").strip()
         # The HTTP libraries refuse such a header with an error that repeats it.
@@ -101,9 +116,28 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         sandbox=environ.get("WEAVEGEN_SANDBOX") or "bubblewrap",
         discord_token=secret("WEAVEGEN_DISCORD_TOKEN"),
         discord_url=environ.get("WEAVEGEN_DISCORD_URL") or "https://discord.com/api/v10",
+        user=person(environ.get("WEAVEGEN_USER") or login(), "WEAVEGEN_USER"),
+        pool_key=secret("WEAVEGEN_POOL_KEY") or NO_KEY,
         reader_url=environ.get("WEAVEGEN_READER_URL") or None,
         drain=number("WEAVEGEN_DRAIN", Config.drain),
+        flower_port=port("WEAVEGEN_FLOWER", Config.flower_port),
+        viewer_port=port("WEAVEGEN_VIEWER", Config.viewer_port),
     )
+
+
+def person(name: str, what: str) -> str:
+    """A name of somebody, as it can be stored and shown. Raises UsageError; `what` was given it."""
+    if not 0 < len(name) <= 100 or not name.isprintable() or name != name.strip():
+        raise UsageError(f"{what} {name[:50]!r} is no name: give 1 to 100 printable characters")
+    return name
+
+
+def login() -> str:
+    """The login name of whoever runs this, or their number where they have none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _without_secrets(urls: str) -> str | None:

@@ -1,11 +1,11 @@
-"""What the model reads: which blocks are in the window, and how a prompt is put together."""
+"""What the model reads: which blocks are in the window, how a prompt or a conversation is put together."""
 
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from weavegen import prompts
-from weavegen.blocks import BlockType
+from weavegen.blocks import MESSAGE, BlockType
 from weavegen.settings import Settings
 from weavegen.steps import Prompt
 
@@ -66,6 +66,33 @@ def asked(prompt: Prompt, s: Settings) -> str:
     else:
         instruction = prompts.instruction(prompt.type)
     return f"{instruction}{s.prompt_close}\n{prompt.header}"
+
+
+SPOKEN = {BlockType.SYSTEM: "system", BlockType.ASSISTANT: "assistant"}
+"""Roles of messages in the chat template; of all others it is the user's, as in Hermes's format for tools."""
+LEFT_OUT = "<tool_response>"
+"""What only the world says: where a message of the model would begin with it, the message ends."""
+
+
+def opening(type: BlockType, s: Settings) -> str:
+    """What stands before a message."""
+    return s.message_open.replace("{role}", SPOKEN.get(type, "user"))
+
+
+def spoken(type: BlockType, body: str, s: Settings) -> str:
+    """A message as the model reads it. What would read as the template's own marks gets a space in it."""
+    for mark in (s.message_open.partition("{role}")[0].strip(), s.message_close.strip()):
+        if mark:
+            body = body.replace(mark, f"{mark[0]} {mark[1:]}")
+    return f"{opening(type, s)}{body}{s.message_close}"
+
+
+def stops(prompt: Prompt, s: Settings) -> tuple[str, ...]:
+    """Where a continuation of a prompt ends."""
+    if prompt.type in MESSAGE:
+        close = s.message_close.strip()
+        return (close, LEFT_OUT) if close else (LEFT_OUT,)
+    return LINE_STOP if prompt.query or prompt.next else STOP
 
 
 def aside(room: int) -> int:

@@ -77,20 +77,21 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int]) -> Table:
-    """One row a model server; `traces`: how many running ones stick to each."""
+def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int], owners: Mapping[str, str]) -> Table:
+    """One row a model server; `traces`: how many running ones stick to each; `owners`: who lends it."""
 
     def number(value: float | None, text: str = "{:,.0f}") -> str:
         return "" if value is None else text.format(value)
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("server", "state", "model"):
+    for column in ("server", "owner", "state", "model"):
         table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=60)
     for column in ("traces", "running", "waiting", "cache", "prefix hits", "prompt tok/s", "generated tok/s"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
             cell(row.url),
+            cell(owners.get(row.url)),
             Text(row.state, {"up": "green", "full": "cyan", "away": "red"}[row.state]),
             cell(row.model),
             str(traces.get(row.url, 0)),
@@ -102,7 +103,7 @@ def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int]) -> Table:
             number(row.generated_rate),
         )
         if row.why:
-            table.add_row("", Text("  ") + cell(row.why, "dim"))
+            table.add_row("", "", Text("  ") + cell(row.why, "dim"))
     return table
 
 

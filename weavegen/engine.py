@@ -7,7 +7,7 @@ returned are messages to send, after the commit and never before.
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from weavegen import forking, journal
 from weavegen.agents import AGENTS, Tick
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.settings import Settings
-from weavegen.steps import Append, Note, Reward, Work, Worked
-from weavegen.store import blocks, candidates, forks, steps, traces
+from weavegen.steps import WAITS, Append, Await, Delegate, Made, Note, Reward, Tried, Used, Work, Worked
+from weavegen.store import blocks, candidates, delegation, forks, programs, steps, tools, traces
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 from weavegen.store.traces import Locked
@@ -114,7 +114,7 @@ class Engine:
                 cursor = journal.Cursor(start)
                 inherited = tuple(self.fixed(conn, trace.id, terms.revision).settings for terms in start.inherited)
                 tick = Tick(fixed.settings, cursor, fixed.bootstrap, inherited)
-                advance = journal.replay(AGENTS[fixed.agent](tick), cursor, entries)
+                advance = journal.replay(AGENTS[fixed.agent].program(tick), cursor, entries)
             except JournalMismatch as error:
                 trace = self._restart(conn, trace, start, here.run, str(error))
                 if trace.status != TraceStatus.RUNNING:
@@ -132,11 +132,15 @@ class Engine:
             if advance.steps:
                 # Of a paused job nothing is sent: the sweeper does, as soon as it is resumed.
                 resend = 0.0 if here.paused else self.resend
-                messages = steps.insert_ready(
+                inserted = steps.insert_ready(
                     conn, trace.id, start.tick, here.run, advance.steps, here.host, resend
                 )
+                messages = [message for message in inserted if message.kind not in WAITS]
                 asked = advance.steps[0][1]
                 if not isinstance(asked, Work):
+                    for message, (_, step) in zip(inserted, advance.steps, strict=True):
+                        if isinstance(step, Delegate):
+                            messages += self._delegate(conn, trace.id, fixed, message.step_id, step)
                     return Progress([] if here.paused else messages)
                 deadline = min(start.deadline + here.paused_seconds, cursor.now + 60 * asked.minutes)
                 traces.begin_tick(
@@ -148,10 +152,11 @@ class Engine:
                 return Progress([])
             trace = self._end_tick(conn, trace, start, fixed.settings)
             if advance.ended.failed is not None:
-                self._fail(conn, trace, advance.ended.failed, advance.ended.reason or "", None)
+                reason, returned = advance.ended.reason or "", advance.ended.returned
+                self._fail(conn, trace, advance.ended.failed, reason, None, returned)
                 return Progress([], over=True)
             # A tick keeps the settings that it was begun with; whether another follows is up to the newest ones.
-            longer = here.paused_seconds
+            longer = here.paused_seconds + waited_for_people(start, entries)
             if here.caller is None:
                 begun_under = inherited[0] if inherited else fixed.settings
                 longer += 60 * (newest.time_budget - begun_under.time_budget)
@@ -162,7 +167,7 @@ class Engine:
             if because is None:
                 traces.begin_tick(
                     conn, trace.id, here.newest + 1, trace.blocks, start.deadline, here.newest_terms,
-                    subagent=start.subagent, caller=here.caller,
+                    subagent=start.subagent, caller=here.caller, state=advance.ended.state,
                 )  # fmt: skip
             elif here.caller is not None and because in ("returned", "time"):
                 assert cursor.last_type is not None
@@ -171,6 +176,24 @@ class Engine:
             else:
                 self._end(conn, trace, because, advance.ended.returned)
                 return Progress([], over=True)
+
+    def _delegate(
+        self, conn: sa.Connection, trace_id: int, fixed: traces.Fixed, step_id: int, step: Delegate
+    ) -> list[Message]:
+        """Start the trace in which another agent does what a step asks for.
+
+        At once, however many are active: what waits for it holds a place already.
+        """
+        called, terms = delegation.create(conn, trace_id, step_id, step, fixed.settings)
+        trace = traces.lock(conn, called)
+        try:
+            minutes = self.fixed(conn, called, terms.revision).settings.time_budget
+        except RolloutError as error:
+            self._fail(conn, trace, error.kind, str(error), None)
+            return []
+        traces.begin_tick(conn, called, 0, 0, traces.epoch() + 60 * minutes, terms)
+        traces.event(conn, called, "started", f"asked for by trace {trace_id}: {step.label}")
+        return self._advance(conn, trace).messages
 
     def _end_tick(self, conn: sa.Connection, trace: Locked, start: journal.Start, settings: Settings) -> Locked:
         """Returns the trace's row as it is now."""
@@ -208,6 +231,12 @@ class Engine:
                 blocks.give(conn, trace.id, effect)
             elif isinstance(effect, Note):
                 traces.event(conn, trace.id, effect.kind, effect.detail)
+            elif isinstance(effect, Made):
+                tools.save(conn, trace.id, effect)
+            elif isinstance(effect, Used):
+                tools.used(conn, trace.id, effect)
+            elif isinstance(effect, Tried):
+                programs.save(conn, trace.id, start.tick, effect, ids)
         return trace
 
     def _restart(self, conn: sa.Connection, trace: Locked, start: journal.Start, run: int, reason: str) -> Locked:
@@ -227,10 +256,26 @@ class Engine:
         steps.void(conn, trace.id)  # of the callers, where a subagent has spent the trace's budget
         traces.finish(conn, trace.id, TraceStatus.ENDED, because, ended_because=because, returned=returned)
 
-    def _fail(self, conn: sa.Connection, trace: Locked, kind: str, reason: str, evidence: str | None) -> None:
+    def _fail(
+        self,
+        conn: sa.Connection,
+        trace: Locked,
+        kind: str,
+        reason: str,
+        evidence: str | None,
+        returned: Any = None,
+    ) -> None:
         steps.void(conn, trace.id)
         line = " ".join(reason.split())[:500]
-        traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, failure_kind=kind, failure=line)
+        values = {"failure_kind": kind, "failure": line, "returned": returned}
+        traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, **values)
+
+
+def waited_for_people(start: journal.Start, entries: Sequence[journal.Entry]) -> float:
+    """Seconds of a tick in which it waited for a person: they are not the agent's."""
+    clocks = [start.clock, *(entry.at for entry in entries)]
+    waits = zip(entries, clocks, strict=False)
+    return sum(entry.at - before for entry, before in waits if isinstance(entry.step, Await))
 
 
 def spent_budget(trace: Locked, start: journal.Start, settings: Settings, now: float) -> str | None:

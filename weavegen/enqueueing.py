@@ -1,5 +1,6 @@
 """Enqueue: check everything first, then write the job in one transaction. Nothing is half-written."""
 
+import dataclasses
 import glob
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,17 +10,20 @@ from typing import Any
 import msgspec
 
 from weavegen import __version__, config
-from weavegen.agents import AGENTS
+from weavegen.agents import AGENTS, Agent
+from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
+from weavegen.documents import read_folder
 from weavegen.environment.client import Limits, dry_run
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.lint import syntax_error
 from weavegen.pool.served import check_servers
-from weavegen.render import clean
+from weavegen.render import clean, one_line
 from weavegen.services import fleet, postgres, redis, schema
 from weavegen.settings import Settings, check_json
 from weavegen.settings import settings as read_settings
-from weavegen.store import jobs
+from weavegen.store import documents as document_rows
+from weavegen.store import jobs, servers
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine as database
 
@@ -34,9 +38,10 @@ TRIED = 8
 
 
 class Row(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of a jobs file: one bootstrap file, how many traces of it, with which parameters."""
+    """A line of a jobs file: a bootstrap file or a task, how many traces of it, with which parameters."""
 
-    bootstrap: str
+    bootstrap: str | None = None
+    task: str | dict[str, Any] | None = None
     n: int = 1
     params: dict[str, Any] = {}
     seed: int | None = None
@@ -52,14 +57,28 @@ def enqueue(
     agent: str = "weave",
     settings: Mapping[str, Any] | None = None,
     check: bool = True,
+    tasks: Sequence[str | Mapping[str, Any]] = (),
+    documents: str | Path | None = None,
+    user: str | None = None,
 ) -> int:
-    """Enqueue `n` traces of each bootstrap file. Returns the job's id. Raises UsageError.
+    """Enqueue `n` traces of each bootstrap file or task. Returns the job's id. Raises UsageError.
 
     `settings` are those of weavegen/settings.py that differ from the defaults, such as `{"ticks": 10}`.
     `params` is what the bootstrap reads as `args.params`. `check` runs each bootstrap once in a sandbox first.
+    `tasks` are for agents that take these: text, or an object with all that the agent's task has. `documents`: a
+    folder that the job's researchers may read, as it is now. `user`: in whose name; by default WEAVEGEN_USER or
+    the login name.
     """
     return submit(
-        orders(files, n, params), name=name, seed=seed, model=model, agent=agent, settings=settings, check=check
+        orders(files, n, params, agent=agent) + task_orders(tasks, n),
+        name=name,
+        seed=seed,
+        model=model,
+        agent=agent,
+        settings=settings,
+        check=check,
+        documents=documents,
+        user=user,
     )
 
 
@@ -69,23 +88,63 @@ def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | No
     return submit(several(one, n), **{"check": False, **options})
 
 
-def orders(files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None) -> list[Order]:
+def orders(
+    files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None, *, agent: str = "weave"
+) -> list[Order]:
     """`n` traces of each file; a name that is no file may be a pattern. Raises UsageError.
 
-    Files that a pattern finds and that never register an action are left out: they are modules of others.
+    Files that a pattern finds and that never register an action are left out: they are modules of others. To an
+    agent that takes tasks, a file that is no Python is one.
     """
+    takes_tasks = agent in AGENTS and AGENTS[agent].task is not None
     paths: list[str] = []
     for file in map(str, files):
         found = [file]
         if not exists(file):
-            found = [path for path in matching(file) if "self.add_action(" in read(path)]
+            found = [
+                path
+                for path in matching(file)
+                if "self.add_action(" in read(path) or (takes_tasks and not path.endswith(".py"))
+            ]
         if not found:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
         paths += found
     found_orders: list[Order] = []
     for path in paths:
-        found_orders += several(Order(named(path), read(path), dict(params or {})), n, len(found_orders))
+        source = read(path)
+        if takes_tasks and not path.endswith(".py"):
+            source = task_source(json_object(source, path) if path.endswith(".json") else source)
+        found_orders += several(Order(named(path), source, dict(params or {})), n, len(found_orders))
     return found_orders
+
+
+def task_orders(tasks: Iterable[str | Mapping[str, Any]], n: int = 1) -> list[Order]:
+    """`n` traces of each task. Raises UsageError."""
+    found: list[Order] = []
+    for task in tasks:
+        told = task if isinstance(task, str) else next((str(text) for text in task.values() if text), "task")
+        found += several(Order(one_line(told)[:60] or "task", task_source(task)), n, len(found))
+    return found
+
+
+def task_source(task: str | Mapping[str, Any]) -> str:
+    """A task as it is stored; a text is what is to be done."""
+    value = {"task": clean(task.strip())} if isinstance(task, str) else dict(task)
+    check_json(value, "the task")
+    return msgspec.json.encode(value).decode()
+
+
+def json_object(text: str, path: str | Path) -> dict[str, Any]:
+    """A file that is one JSON object. Raises UsageError."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise UsageError(f"{path}: {error}; give a JSON object, such as {TASK_EXAMPLE}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deep: give something flatter") from None
+
+
+TASK_EXAMPLE = '{"task": "Count the lines of all files in /etc"}'
 
 
 def rows(path: str | Path) -> list[Order]:
@@ -103,6 +162,12 @@ def rows(path: str | Path) -> list[Order]:
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeEncodeError) as error:
             known = ", ".join(Row.__struct_fields__)
             raise UsageError(f"{path}, line {number}: {error}; a row has these keys: {known}") from None
+        if (row.bootstrap is None) == (row.task is None):
+            raise UsageError(f"{path}, line {number}: give a bootstrap or a task: one of them")
+        if row.task is not None:
+            found += several(dataclasses.replace(task_orders([row.task])[0], seed=row.seed), row.n, len(found))
+            continue
+        assert row.bootstrap is not None
         file = Path(row.bootstrap) if exists(row.bootstrap) else folder / row.bootstrap
         if file not in sources:
             sources[file] = read(file)
@@ -124,35 +189,65 @@ def submit(
     agent: str = "weave",
     settings: Mapping[str, Any] | None = None,
     check: bool = True,
+    documents: str | Path | None = None,
+    user: str | None = None,
 ) -> int:
     """Check and write a job. Returns its id. Raises UsageError, and then nothing was written."""
     if not orders:
-        raise UsageError("nothing to enqueue: name at least one bootstrap file")
+        raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
     if agent not in AGENTS:
         raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
     numbers = read_settings(dict(settings or {}))
+    for other in numbers.delegates.keys() - AGENTS.keys():
+        raise UsageError(f"settings: delegates: there is no agent {other!r}: choose one of {', '.join(AGENTS)}")
     check_json({"name": name, "model": model}, "the job")
     for params in {id(order.params): order.params for order in orders}.values():
         check_json(params, "params")
-    for wanted in {seed, *(order.seed for order in orders)} - {None}:
+    for wanted in {seed, *(order.seed for order in orders)}:
         check_seed(wanted)
     distinct = {order.source: order for order in orders}
-    for order in distinct.values():
+    bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
+    for order in bootstraps:
         compile_bootstrap(order)
     if check:
-        for order in list(distinct.values())[:TRIED]:
+        for order in bootstraps[:TRIED]:
             try_bootstrap(order, numbers)
+    texts = {} if documents is None else read_folder(documents).files
     with database().begin() as conn:
-        return jobs.enqueue(
+        job_id = jobs.enqueue(
             conn,
             orders,
             name=name or orders[0].name,
             agent=agent,
             model=model,
-            seed=seed if seed is not None else random.SystemRandom().getrandbits(48),
+            seed=job_seed(seed),
             settings=dict(settings or {}),
             version=__version__,
+            enqueued_by=config.load().user if user is None else config.person(user, "--user"),
         )
+        if texts:
+            document_rows.save(conn, job_id, texts)
+    return job_id
+
+
+def is_task(order: Order, agent: Agent, name: str) -> bool:
+    """Whether an agent is given a task, and not a bootstrap file. Raises UsageError where it can't take it."""
+    if agent.task is None and order.source.startswith('{"'):
+        takers = ", ".join(other for other, one in AGENTS.items() if one.task is not None)
+        raise UsageError(f"{name} takes bootstrap files, no tasks: give --agent, one of {takers}")
+    try:
+        task = None if agent.task is None else task_of(order.source, agent.task)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{order.name}: {error}; a task of {name} is an object: {known(agent.task)}") from None
+    if task is None and not agent.bootstraps:
+        raise UsageError(f"{order.name} is a bootstrap file, and {name} takes tasks: give --task, or .md or .json")
+    return task is not None
+
+
+def known(task: type[msgspec.Struct] | None) -> str:
+    """The keys of a task, for people."""
+    fields = () if task is None else msgspec.structs.fields(task)
+    return ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)
 
 
 def check_services(config: Config, model: str | None, *, workers: bool = False) -> None:
@@ -160,7 +255,10 @@ def check_services(config: Config, model: str | None, *, workers: bool = False) 
     postgres.check(config)
     schema.check(postgres.database_url(config))
     redis.check(config)
-    check_servers(fleet.model_urls(config), config.api_key, model)
+    with database().connect() as conn:
+        members = servers.members(conn, config)
+    members.require()
+    check_servers(list(members.keys), members.keys, model)
     if workers and not fleet.answering(config):
         raise UsageError("no worker answers: start them with `weavegen up`")
 
@@ -209,6 +307,12 @@ def several(order: Order, n: int, before: int = 0) -> list[Order]:
     if n > MOST - before:
         raise UsageError(f"more than {MOST:,} traces in one job: enqueue several jobs")
     return [order] * n
+
+
+def job_seed(seed: int | None) -> int:
+    """The seed of a job: the one that is asked for, or any. Raises UsageError."""
+    check_seed(seed)
+    return random.SystemRandom().getrandbits(48) if seed is None else seed
 
 
 def check_seed(seed: int | None) -> None:

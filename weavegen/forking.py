@@ -18,7 +18,7 @@ from weavegen import journal
 from weavegen.agents import AGENTS, Tick
 from weavegen.errors import RolloutError, UsageError
 from weavegen.journal import Cursor, Program
-from weavegen.steps import Append, Note, Reward
+from weavegen.steps import Effect
 from weavegen.store import forks, traces
 from weavegen.store.forks import Cut, Place
 from weavegen.store.traces import Terms
@@ -79,7 +79,7 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
     """
     tick = program_of(conn, trace_id, place.start, place.revision)
     requests: list[Asked] = []
-    agent = AGENTS[traces.fixed(conn, trace_id, place.revision).agent]
+    agent = AGENTS[traces.fixed(conn, trace_id, place.revision).agent].program
     try:
         entries = forks.entries(conn, place.steps)
         advance = journal.replay(watched(agent(tick), tick.cursor, requests), tick.cursor, entries)
@@ -108,7 +108,7 @@ def watched(program: Program, cursor: Cursor, requests: list[Asked]) -> Generato
     try:
         request = next(program)
         while True:
-            if not isinstance(request, Append | Reward | Note):
+            if not isinstance(request, Effect):
                 requests.append(Asked(cursor.ordinal, cursor.index, cursor.now))
             try:
                 answer = yield request

@@ -16,7 +16,7 @@ from weavegen.blocks import SUCCESSORS, Block, BlockType, Label
 from weavegen.choose import derive_seed
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.render import normalise_body, one_line
-from weavegen.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Note, Reward, Step, Worked
+from weavegen.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Step, Worked
 
 Program = Generator[Step | tuple[Step, ...] | Effect, Any, Ended]
 """An agent's tick. See steps.py for what may be yielded and what is sent back."""
@@ -70,6 +70,8 @@ class Start:
     repeats: int = 0
     """Ticks in a row before this one whose actions and outcomes were all the same."""
     subagent: str = "main"
+    state: Any = None
+    """What the tick before handed on, a JSON value."""
     lag: float = 0.0
     """Seconds that the trace's clock is behind."""
     inherited: tuple[Terms, ...] = ()
@@ -134,7 +136,7 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
     try:
         request = next(program)
         while True:
-            if isinstance(request, Append | Reward | Note):
+            if isinstance(request, Effect):
                 block = cursor.add(request) if isinstance(request, Append) else None
                 # Effects are applied in the transaction that inserts the steps after them, so those with a
                 # step after them in the journal have been applied.

@@ -15,6 +15,7 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     # Sampling.
     max_tokens: int = 768
+    """Of a block; 0, the default of a message: as many as the context has room for."""
     temperature: float = 1.0
     top_k: int = 50
     repetition_penalty: float = 1.02
@@ -81,7 +82,8 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 LEAST = {
-    **dict.fromkeys(("max_tokens", "tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam"), 1),
+    **dict.fromkeys(("max_tokens", "steps"), 0),
+    **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam"), 1),
     **dict.fromkeys(("tree_lookahead", "query_samples", "query_tokens", "considered"), 1),
     **dict.fromkeys(("tree_first", "young", "recalled", "temperature", "repetition_penalty", "doom_loop"), 0),
     **dict.fromkeys(("ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
@@ -112,14 +114,15 @@ def check_numbers(settings: msgspec.Struct) -> None:
                 raise ValueError(f"{name} is {number}: give a number up to {most:,}")
 
 
-OF_TYPE: dict[str, dict[str, int]] = {
-    BlockType.ORIENTATION: {"tree_nodes": 288, "tree_round": 96, "tree_children": 32}
+OF_TYPE: dict[str, dict[str, float]] = {
+    BlockType.ORIENTATION: {"tree_nodes": 288, "tree_round": 96, "tree_children": 32},
+    BlockType.ASSISTANT: {"max_tokens": 0, "temperature": 0.7, "top_k": -1, "repetition_penalty": 1.0},
 }
 """Defaults of one block type. They give way where the number was set for all types."""
 
 DEFAULTS = msgspec.structs.asdict(BlockSettings())
 
-WRITTEN = sorted(PROSE | CALLBACK | IMAGINED | {BlockType.OBSERVATION_INFERENCE})
+WRITTEN = sorted(PROSE | CALLBACK | IMAGINED | {BlockType.OBSERVATION_INFERENCE, BlockType.ASSISTANT})
 """Block types that the model writes, some of them in planning alone."""
 
 
@@ -135,6 +138,9 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     sampled_tokens: int | None = None
     time_budget: float = 360.0
     """Minutes."""
+
+    steps: int | None = None
+    """Messages of the model, of agents that converse; None: as many as the agent has by itself (react: 50)."""
 
     # The tick.
     attempts: int = 3
@@ -167,6 +173,14 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     # The template of the model.
     prompt_open: str = "<s> [INST] "
     prompt_close: str = " [/INST]"
+    message_open: str = "<|im_start|>{role}\n"
+    """What stands before each message of a conversation; ChatML by default."""
+    message_close: str = "<|im_end|>\n"
+    """What stands behind it, and where the model's own message ends."""
+
+    # Traces that others ask for.
+    delegates: dict[str, dict[str, Any]] = {}
+    """By agent: settings of the traces that these traces ask it for, and `model`, where that is another one."""
 
     # The evaluator.
     corrections: dict[str, tuple[float, float]] = {}
@@ -195,9 +209,18 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
                     known = ", ".join(BlockSettings.__struct_fields__)
                     raise ValueError(f"{type}.{name} can't be set for one block type alone: choose of {known}")
             try:
-                self.of(type)
+                its = self.of(type)
             except msgspec.ValidationError as error:
                 raise ValueError(f"{type}: {error}") from None
+            if its.max_tokens < 1 and type != BlockType.ASSISTANT:
+                raise ValueError(f"{type}.max_tokens is {its.max_tokens}: give 1 or more")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}: give 1 or more; assistant.max_tokens can be 0")
+        for agent, its_settings in self.delegates.items():
+            try:
+                msgspec.convert({key: value for key, value in its_settings.items() if key != "model"}, Settings)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"delegates: {agent}: {error}") from None
 
     def of(self, type: str) -> BlockSettings:
         """How blocks of a type are written."""

@@ -30,7 +30,9 @@ class Hit(Value, frozen=True, kw_only=True):
 class Prompt(Value, frozen=True, kw_only=True):
     """What the model reads before a block, by reference: `context.compose` turns it into text.
 
-    Kept by reference because one block may cost 84 requests over the same 30,000 tokens.
+    Kept by reference because one block may cost 84 requests over the same 30,000 tokens. Where `type` is
+    assistant, it is a conversation: the messages among the window's blocks by the model's chat template, nothing
+    pinned, nothing left out.
     """
 
     type: BlockType
@@ -38,8 +40,8 @@ class Prompt(Value, frozen=True, kw_only=True):
     """Blocks [first, end) of the trace's tail that are in the context, after the pinned ones."""
     recalled: tuple[Hit, ...] = ()
     """What was retrieved, best first."""
-    header: str
-    """Header lines of the block to come."""
+    header: str = ""
+    """Header lines of the block to come; a message has none."""
     query: bool = False
     """The model is to write the header's BM25 query, not the block."""
     next: bool = False
@@ -59,6 +61,7 @@ class Sample(Value, frozen=True, kw_only=True, tag="sample", tag_field="kind"):
     n: int
     round: int
     max_tokens: int
+    """Of each; 0: as many as the prompt leaves room for."""
     temperature: float
     top_k: int
     repetition_penalty: float
@@ -113,7 +116,7 @@ class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind
     """Other traces of its job, or of all jobs."""
 
 
-Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate"]
+Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial"]
 
 
 class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind"):
@@ -124,8 +127,13 @@ class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind")
     begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
     list: like begin, but only name the views.
     run: execute a block; of an action also the callback that it registered.
-    resume: let an action go on that waits for a subagent (`Executed.waits_for`).
-    evaluate: run the task's evaluations and the tick's."""
+    resume: let an action go on that waits for a subagent (`Executed.waits_for`), or for other traces
+    (`Executed.delegates`): then `source` is a JSON list of what came of them, as `Delegated`.
+    evaluate: run the task's evaluations and the tick's.
+    call: call one of the functions of environment/calls.py; `source` is a JSON object with its name and arguments.
+    `Executed.value` is then `{"success": true, "output": ...}` or `{"success": false, "error": ...}`.
+    trial: run programs in processes of their own, test and evaluate them; `source` is a JSON object as `hold` in
+    environment/trial.py takes it, `Executed.value` is what that gives."""
     subagent: str = "main"
     """Whose tick it is."""
     type: BlockType | None = None
@@ -140,7 +148,31 @@ class Work(Value, frozen=True, kw_only=True, tag="work", tag_field="kind"):
     """Its time budget."""
 
 
-Step = Sample | Lint | Score | Retrieve | Execute | Work
+class Consult(Value, frozen=True, kw_only=True, tag="consult", tag_field="kind"):
+    """Call a tool that only reads: the corpus, the job's documents, the tool library. Result: `Consulted`."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+class Delegate(Value, frozen=True, kw_only=True, tag="delegate", tag_field="kind"):
+    """Have another agent do a task in a trace of its own, with its own context. Result: `Delegated`."""
+
+    agent: str
+    """A name of agents.AGENTS."""
+    task: dict[str, Any]
+    """What that agent is given; see its program."""
+    label: str
+    """For people: status lines, Flower."""
+
+
+class Await(Value, frozen=True, kw_only=True, tag="await", tag_field="kind"):
+    """Ask the person whose request it is, and wait for as long as it takes. Result: `Answered`."""
+
+    question: str
+
+
+Step = Sample | Lint | Score | Retrieve | Execute | Work | Consult | Delegate | Await
 STEP_KINDS: dict[str, type[Step]] = {
     "sample": Sample,
     "lint": Lint,
@@ -148,7 +180,12 @@ STEP_KINDS: dict[str, type[Step]] = {
     "retrieve": Retrieve,
     "execute": Execute,
     "work": Work,
+    "consult": Consult,
+    "delegate": Delegate,
+    "await": Await,
 }
+WAITS = ("work", "delegate", "await")
+"""Kinds of steps that no worker takes: something else that happens ends them."""
 
 
 # -------------------------------------------------------------------------------------------- results
@@ -163,6 +200,10 @@ class Candidate(Value, frozen=True, kw_only=True):
     """`stop` or `length`, as the server says."""
     tokens: int
     """Sampled tokens."""
+    prompt_tokens: int | None = None
+    """Of a message: tokens that the conversation took before it, as far as the server says."""
+    length: int | None = None
+    """Of a message: tokens that the conversation may take in all."""
 
 
 class Penalties(Value, frozen=True, kw_only=True):
@@ -265,6 +306,8 @@ class Executed(Value, frozen=True, kw_only=True):
     error: Failure | None = None
     waits_for: str | None = None
     """Name of the subagent that the action has called: it goes on with a `resume` when that one is done."""
+    delegates: tuple[Delegate, ...] = ()
+    """What the action has asked other agents for: it goes on with a `resume` when all these are done."""
     registered: tuple[str, ...] = ()
     """Titles that the block registered, in order."""
     value: Any = None
@@ -285,6 +328,30 @@ class Worked(Value, frozen=True, kw_only=True):
     """Of the trace's next block: the subagent's blocks lie between this one and the caller's last."""
     last_type: BlockType
     """Of the trace's last block."""
+
+
+class Consulted(Value, frozen=True, kw_only=True):
+    """What a tool that only reads has to say. Wrong arguments and failures are answers like any other."""
+
+    output: str
+    success: bool = True
+
+
+class Delegated(Value, frozen=True, kw_only=True):
+    """What came of a task that another agent was given."""
+
+    trace: int
+    """Number of the trace in which it did it."""
+    returned: Any = None
+    """What that trace returned; None where it failed, was cancelled, or ran out of its budget."""
+    error: str | None = None
+    """Why nothing was returned, in one line."""
+
+
+class Answered(Value, frozen=True, kw_only=True):
+    """What the person said."""
+
+    text: str
 
 
 # ------------------------------------------------------------------------------------------- effects
@@ -338,7 +405,55 @@ class Note(Value, frozen=True, kw_only=True):
     detail: str
 
 
-Effect = Append | Reward | Note
+class Made(Value, frozen=True, kw_only=True):
+    """A tool for the library, or a new version of one that it has; see store/tools.py."""
+
+    name: str
+    description: str
+    signature: str
+    """Its first line: `def name(...) -> ...`."""
+    source: str
+    tests: str = ""
+    evaluator: str = ""
+    score: float | None = None
+    """By the evaluator; None: nothing has scored it."""
+    generality: float | None = None
+    """Log odds that it serves other requests, too; None: the model was not asked."""
+    program: tuple[int, int] | None = None
+    """(trace, number) of the program that it is, where programs were searched for it."""
+
+
+class Used(Value, frozen=True, kw_only=True):
+    """A tool of the library was called."""
+
+    name: str
+    version: int
+    success: bool
+    """It came back with a value."""
+
+
+class Tried(Value, frozen=True, kw_only=True):
+    """A program that a search has tried, for the table `programs`."""
+
+    number: int
+    """Among all that the search has tried, from 0, without gaps."""
+    generation: int
+    """0: what the search began with."""
+    island: int | None = None
+    """None: it is what the search began with."""
+    parents: tuple[int, ...] = ()
+    """Numbers of the programs that the model was shown."""
+    source: str
+    score: float | None = None
+    """None: it has none, for `error`."""
+    signature: tuple[float, ...] = ()
+    """Its score on each instance."""
+    error: str | None = None
+    candidate: tuple[int, int] | None = None
+    """(ordinal of the Sample step, position) of the message that it was taken from."""
+
+
+Effect = Append | Reward | Note | Made | Used | Tried
 
 
 class Ended(Value, frozen=True, kw_only=True):
@@ -346,6 +461,8 @@ class Ended(Value, frozen=True, kw_only=True):
 
     done: bool
     returned: Any = None
+    state: Any = None
+    """What the next tick is told: a JSON value, its `Start.state`."""
     failed: str | None = None
     """Kind of failure (see errors.py), where the trace can't go on."""
     reason: str | None = None
@@ -358,5 +475,8 @@ RESULTS: dict[str, Any] = {
     "retrieve": list[Hit],
     "execute": Executed,
     "work": Worked,
+    "consult": Consulted,
+    "delegate": Delegated,
+    "await": Answered,
 }
 """What each kind of step brings."""

@@ -67,7 +67,7 @@ CHECKS = (
     ),
     Check(
         "successors",
-        "every block may follow the one before it, by the agents' own table",
+        "every block may follow the one before it, by the agents' own table; a trace begins as its agent's do",
         "blocks",
         sql="""
         select trace, 'block ' || index, case
@@ -75,11 +75,15 @@ CHECKS = (
             else format('a block of type %s follows one of type %s', type, before)
           end
         from (
-          select b.trace_id as trace, b.index, b.type, lag(b.type) over w as before
-          from blocks b join traces t on t.id = b.trace_id where {scope}
+          select b.trace_id as trace, b.index, b.type, j.agent, lag(b.type) over w as before
+          from blocks b join traces t on t.id = b.trace_id join jobs j on j.id = t.job_id where {scope}
           window w as (partition by b.trace_id order by b.index)
         ) x
-        where case when before is null then type <> 'genesis' else before || ' ' || type <> all(:legal) end
+        where case
+          when before is not null then before || ' ' || type <> all(:legal)
+          when agent = any(:conversing) then type <> 'bootstrap' and type <> all(:messages)
+          else type <> 'genesis'
+        end
         order by trace, index
         """,
     ),
@@ -92,17 +96,20 @@ CHECKS = (
             || 'tick %s: no call, no return and no next tick', x.type, x.tick, x.last_type, x.last_tick)
         from (
           select b.trace_id, b.index, b.type, b.tick, lag(b.tick) over w as last_tick,
-            lag(b.type) over w as last_type, lag(b.ran) over w as last_ran
+            lag(b.type) over w as last_type, lag(b.ran) over w as last_ran,
+            lag(b.executed_by) over w as last_executed_by
           from blocks b join traces t on t.id = b.trace_id where {scope}
           window w as (partition by b.trace_id order by b.index)
         ) x
         left join ticks k on k.trace_id = x.trace_id and k.number = x.tick
         left join ticks p on p.trace_id = x.trace_id and p.number = x.last_tick
         where case
-          when x.last_tick = x.tick then x.type = 'return'
+          -- What other agents return, who work in traces of their own, stands right behind what asked them.
+          when x.last_tick = x.tick then x.type = 'return' and not exists (select from steps s
+            where s.id = x.last_executed_by and jsonb_array_length(s.result -> 'delegates') > 0)
           when x.last_tick is null then x.tick <> 0
           when x.type = 'return' then p.caller is distinct from k.number or p.finished_at is null
-          when x.type <> 'task-reminder' or k.number <= p.number then true
+          when x.type <> 'task-reminder' and x.type <> all(:messages) or k.number <= p.number then true
           when k.caller = p.number
             then x.last_type not in ('action', 'bootstrap', 'return') or x.last_ran is not null
           else k.caller is distinct from p.caller or k.subagent <> p.subagent or p.finished_at is null
@@ -138,7 +145,8 @@ CHECKS = (
     ),
     Check(
         "tick-blocks",
-        "every tick begins at its first block; one that is over has blocks, unless its caller's tick started over",
+        "every tick begins at its first block, and one that is over has blocks, but for some of conversations, "
+        "and of calls that were started over",
         "ticks",
         sql="""
         select t.id, 'tick ' || k.number, case
@@ -147,21 +155,39 @@ CHECKS = (
             when b.first is null then 'it is over and has no blocks'
             else format('first_block is %s, and its first block is %s', k.first_block, b.first)
           end
-        from ticks k join traces t on t.id = k.trace_id
+        from ticks k join traces t on t.id = k.trace_id join jobs j on j.id = t.job_id
         left join (
           select b.trace_id, b.tick, min(b.index) as first
           from blocks b join traces t on t.id = b.trace_id where {scope} group by 1, 2
         ) b on b.trace_id = k.trace_id and b.tick = k.number
         left join lateral (
-          select coalesce(max(l.index), -1) as last from blocks l where l.trace_id = t.id and b.first is null
+          select coalesce(max(l.index), -1) as last, (
+            select n.first_block from ticks n where n.trace_id = t.id and n.number = k.number + 1) as next
+          from blocks l where l.trace_id = t.id and b.first is null
         ) e on true
         where {scope} and case
           when b.first is not null then b.first <> k.first_block
           when k.finished_at is null then k.first_block <> e.last + 1
+          when j.agent = any(:conversing) then k.first_block <> coalesce(e.next, e.last + 1)
           when t.status = 'failed' then false
           else k.caller is null or not exists (
             select from ticks a where a.trace_id = k.trace_id and a.number < k.number and a.run > 0)
         end
+        order by 1, k.number
+        """,
+    ),
+    Check(
+        "tick-states",
+        "of agents that converse every tick after the first was told something by the one before, of others none",
+        "ticks",
+        sql="""
+        select t.id, 'tick ' || k.number, case
+            when j.agent = any(:conversing) then 'what the tick before handed on to it is lost'
+            else 'it was handed something, and no tick of this agent hands anything on'
+          end
+        from ticks k join traces t on t.id = k.trace_id join jobs j on j.id = t.job_id
+        where {scope}
+          and (nullif(k.state, 'null') is null) = (k.number > 0 and j.agent = any(:conversing))
         order by 1, k.number
         """,
     ),

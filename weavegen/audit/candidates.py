@@ -13,7 +13,9 @@ CHECKS = (
           select b.trace_id as trace, b.index, case
             when b.index < t.fork_at and b.candidate_id is null then null
             when b.index < t.fork_at then 'it is shared, and names a candidate'
-            when b.candidate_id is null and (b.block_size is not null or b.type = any(:written))
+            -- A conversation may begin with messages of the model's that it did not write.
+            when b.candidate_id is null and (b.block_size is not null
+              or b.type = any(:written) and (b.type <> 'assistant' or b.tick > 0))
               then 'the model wrote it, and its candidate is not named'
             when b.candidate_id is null then null
             when c.id is null then format('its candidate %s is missing', b.candidate_id)
@@ -153,7 +155,7 @@ CHECKS = (
           when p.step_id is null
             then s.status = 'done' and s.kind in ('sample', 'score') and s.copy_of is null
           else s.status <> 'done' or s.kind not in ('sample', 'score') or p.trace_id <> s.trace_id
-            or k.id is not null and (p.first_block < 0
+            or k.id is not null and (p.first_block < (s.request #>> '{prompt,window,0}')::bigint
               or p.first_block > (s.request #>> '{prompt,window,1}')::bigint
               or (s.request #>> '{prompt,window,1}')::bigint > greatest(t.blocks, 2))
         end
@@ -162,7 +164,8 @@ CHECKS = (
     ),
     Check(
         "block-tokens",
-        "of every block that the model read as tokens these are kept, and of no block that there is not",
+        "of every block that the model read as tokens these are kept, and of no block that there is not; of a "
+        "conversation it read the messages alone",
         "blocks",
         sql="""
         with {live}, read as (
@@ -170,7 +173,13 @@ CHECKS = (
             min((s.request #>> '{prompt,window,0}')::bigint) as first
           from prompts p join traces t on t.id = p.trace_id join steps s on s.id = p.step_id
           join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
-          where {scope} and p.token_ids is not null group by 1, 2
+          where {scope} and p.token_ids is not null and s.request #>> '{prompt,type}' <> 'assistant' group by 1, 2
+        ), spoken as (  -- one row a conversation: a trace may have several, one inside the other
+          select p.trace_id, (s.request #>> '{prompt,window,0}')::bigint as first,
+            max((s.request #>> '{prompt,window,1}')::bigint) as until
+          from prompts p join traces t on t.id = p.trace_id join steps s on s.id = p.step_id
+          join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+          where {scope} and p.token_ids is not null and s.request #>> '{prompt,type}' = 'assistant' group by 1, 2
         ), part as (  -- a window never goes back: what the next longer one leaves out, no later one reads
           select *, lag(until, 1, 0::bigint) over (partition by trace_id order by until) as since from read
         )
@@ -178,12 +187,79 @@ CHECKS = (
         from part join blocks b on b.trace_id = part.trace_id and b.index >= part.since and b.index < part.until
         left join block_tokens o on o.trace_id = b.trace_id and o.index = b.index
         where (b.index >= part.first or b.index < :pinned) and o.trace_id is null
-        union all
+        union
+        select b.trace_id, 'block ' || b.index, 'the model read it, and its tokens are lost'
+        from spoken join blocks b on b.trace_id = spoken.trace_id and b.index >= spoken.first
+          and b.index < spoken.until and b.type = any(:messages)
+        left join block_tokens o on o.trace_id = b.trace_id and o.index = b.index where o.trace_id is null
+        union
         select o.trace_id, 'block ' || o.index, 'its tokens are kept, and the block is missing'
         from block_tokens o join traces t on t.id = o.trace_id
         left join blocks b on b.trace_id = o.trace_id and b.index = o.index
         where {scope} and b.id is null
         order by 1
+        """,
+    ),
+    Check(
+        "reply-tokens",
+        "of a message that the model wrote later turns read the very tokens that it sampled",
+        "replies",
+        sql="""
+        select b.trace_id, 'block ' || b.index, case
+            when o.token_ids[1:x.opening] <> p.token_ids
+              then 'its tokens do not begin with those that stand before each message of the model'
+            when x.same > x.sampled
+              then format('of its %s tokens the model sampled %s', x.kept, x.sampled)
+            else 'its tokens are not those that the model sampled'
+          end
+        from blocks b join traces t on t.id = b.trace_id join jobs j on j.id = t.job_id
+        join candidates c on c.id = b.candidate_id join prompts p on p.step_id = c.step_id
+        join block_tokens o on o.trace_id = b.trace_id and o.index = b.index
+        cross join lateral (
+          -- The sampled ones up to what ended the message; behind them what closes it, and the rest of a token.
+          select l.*, greatest(0, l.sampled - :tail, l.kept - l.opening - l.closing - 8) as same from (
+            select cardinality(p.token_ids) as opening, cardinality(c.token_ids) as sampled,
+              cardinality(o.token_ids) as kept,
+              coalesce(length(j.settings ->> 'message_close'), :close) as closing
+          ) l
+        ) x
+        where {scope} and b.type = 'assistant' and (o.token_ids[1:x.opening] <> p.token_ids or x.same > x.sampled
+          or o.token_ids[x.opening + 1:x.opening + x.same] <> c.token_ids[1:x.same])
+        order by 1, b.index
+        """,
+    ),
+    Check(
+        "conversation-tokens",
+        "a conversation took as many of the model's tokens as its messages have",
+        "replies",
+        sql="""
+        with {live}, upto as (  -- the tokens of all messages of a trace up to a block
+          select b.trace_id, b.index, sum(cardinality(o.token_ids)) over w as tokens,
+            count(*) filter (where b.type = any(:messages) and o.trace_id is null) over w as unknown
+          from blocks b join traces t on t.id = b.trace_id
+          left join block_tokens o on o.trace_id = b.trace_id and o.index = b.index and b.type = any(:messages)
+          where {scope} window w as (partition by b.trace_id order by b.index)
+        ), read as (
+          select s.trace_id, s.id, p.tokens, cardinality(p.token_ids) as opening,
+            (s.request #>> '{prompt,window,0}')::bigint as first,
+            (s.request #>> '{prompt,window,1}')::bigint as until
+          from prompts p join traces t on t.id = p.trace_id join steps s on s.id = p.step_id
+          join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+          where {scope} and p.token_ids is not null and s.request #>> '{prompt,type}' = 'assistant'
+        ), begun as (select distinct trace_id, first from read), around as (
+          select r.id, count(*) as others from read r
+          join begun g on g.trace_id = r.trace_id and g.first > r.first and g.first < r.until group by 1
+        )
+        select r.trace_id, 'step ' || r.id, format('the model read %s tokens, and the messages have %s',
+            r.tokens, m.tokens + r.opening)
+        from read r join upto l on l.trace_id = r.trace_id and l.index = r.until - 1
+        left join upto f on f.trace_id = r.trace_id and f.index = r.first - 1
+        cross join lateral (select l.tokens - coalesce(f.tokens, 0) as tokens) m
+        left join around a on a.id = r.id
+        where l.unknown = coalesce(f.unknown, 0)
+          -- Where another conversation begins inside it, the model's BOS may stand there.
+          and abs(r.tokens - r.opening - m.tokens) > coalesce(a.others, 0)
+        order by 1, r.id
         """,
     ),
     Check(

@@ -37,6 +37,11 @@ COUNTS = {
     "retrievals": "select count(*) from steps s join traces t on t.id = s.trace_id "
     "where {scope} and s.kind = 'retrieve'",
     "calls": "select count(*) from steps s join traces t on t.id = s.trace_id where {scope} and s.kind = 'work'",
+    "delegations": "select count(*) from steps s join traces t on t.id = s.trace_id "
+    "where {scope} and s.kind = 'delegate'",
+    "replies": "select count(*) from blocks b join traces t on t.id = b.trace_id "
+    "where {scope} and b.type = 'assistant'",
+    "programs": "select count(*) from programs p join traces t on t.id = p.trace_id where {scope}",
     "subagents": "select count(*) from subagents a join traces t on t.id = a.trace_id where {scope}",
     "events": "select count(*) from events e join traces t on t.id = e.trace_id where {scope}",
     "channels": "select count(*) from channels c join traces t on t.id = c.trace_id where {scope}",

@@ -104,7 +104,8 @@ def compare(audit: Audit, host: Host) -> None:
         select s.trace_id, s.id, s.worker, extract(epoch from s.claimed_at)::double precision as claimed,
           extract(epoch from s.lease_until - now())::double precision as "left"
         from steps s join traces t on t.id = s.trace_id
-        where {scope} and s.status = 'running' and s.kind <> 'work' and starts_with(s.worker, :here)
+        where {scope} and s.status = 'running'
+          and s.kind <> all(:waits) and starts_with(s.worker, :here)
         """,
         here=f"{socket.gethostname()}:",
     )

@@ -17,7 +17,8 @@ CHECKS = (
     ),
     Check(
         "step-ordinals",
-        "a run's steps are numbered from 0 without gaps, and every run of a tick has steps",
+        "a run's steps are numbered from 0 without gaps, and every run of a tick has steps, but for a "
+        "conversation's first, and the end of a trace that failed",
         "steps",
         sql="""
         select trace_id, 'step ' || id, format('%s steps before it are missing', step - 1)
@@ -28,9 +29,13 @@ CHECKS = (
         ) x where step > 1 and copy_of is null  -- of finished ticks a fork has only what was executed
         union all
         select t.id, 'tick ' || k.number, format('run %s has no steps', r.run)
-        from ticks k join traces t on t.id = k.trace_id cross join lateral generate_series(0, k.run) as r(run)
+        from ticks k join traces t on t.id = k.trace_id join jobs j on j.id = t.job_id
+        cross join lateral generate_series(0, k.run) as r(run)
         where {scope} and not exists (
-          select from steps s where s.trace_id = k.trace_id and s.tick = k.number and s.run = r.run)
+            select from steps s where s.trace_id = k.trace_id and s.tick = k.number and s.run = r.run)
+          and not (k.number = 0 and j.agent = any(:conversing))
+          and not (t.status = 'failed' and k.finished_at is null and r.run = k.run)
+          and not (t.fork_of is not null and coalesce(k.finished_at < t.started_at, false))
         order by 1
         """,
     ),
@@ -46,6 +51,8 @@ CHECKS = (
             when s.status = 'failed' and s.failure is null then 'does not say why'
             when s.status <> 'done' and s.result is not null then 'has a result'
             when s.status not in ('done', 'failed') and s.finished_at is not null then 'has an end'
+            when s.kind = any(:waits) and s.status in ('ready', 'failed') or s.kind = any(:waits)
+              and (s.claims > 0 or s.lease_until is not null) then 'no worker can do a step of this kind'
             when s.status = 'void' then 'nothing has overtaken it'
             when s.lease_until is null and s.status = 'running' then 'has no lease: nobody may take it'
             else 'nobody ever took it'
@@ -54,12 +61,13 @@ CHECKS = (
         left join ticks k on k.trace_id = s.trace_id and k.number = s.tick
         where {scope} and case s.status
           when 'done' then s.finished_at is null or s.lease_until is not null or s.failure is not null
-            or s.kind <> 'work' and s.claims < 1
+            or (s.kind = any(:waits)) <> (s.claims < 1)
           when 'failed' then s.finished_at is null or s.lease_until is not null or s.failure is null
-            or s.failure_kind is null or s.result is not null or s.claims < 1
-          when 'running' then s.result is not null or s.finished_at is not null or s.kind <> 'work'
-            and (s.lease_until is null or s.claims < 1 or s.worker is null or s.claimed_at is null)
-          when 'ready' then s.result is not null or s.finished_at is not null
+            or s.failure_kind is null or s.result is not null or s.claims < 1 or s.kind = any(:waits)
+          when 'running' then s.result is not null or s.finished_at is not null
+            or case when s.kind = any(:waits) then s.lease_until is not null or s.claims > 0
+              else s.lease_until is null or s.claims < 1 or s.worker is null or s.claimed_at is null end
+          when 'ready' then s.result is not null or s.finished_at is not null or s.kind = any(:waits)
           else s.result is not null or s.finished_at is not null or t.status = 'running' and s.run >= k.run
         end
         order by 1, s.id
@@ -95,7 +103,7 @@ CHECKS = (
         left join ticks k on k.trace_id = s.trace_id and k.number = s.tick
         where {scope} and (
           s.status in ('ready', 'running') and (t.status <> 'running' or k.finished_at is not null
-            or s.run < k.run or s.kind <> 'work' and exists (
+            or s.run < k.run or s.kind <> all(:waits) and exists (
               select from ticks i where i.trace_id = t.id and i.number > k.number and i.finished_at is null))
           or s.run = k.run and k.finished_at is not null
             and (s.status = 'void' or s.status = 'failed' and t.status not in ('failed', 'cancelled')))
@@ -115,7 +123,8 @@ CHECKS = (
               round(extract(epoch from now() - s.send_after)))
           end
         from steps s join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
-        where {scope} and t.status = 'running' and j.state <> 'paused' and s.kind <> 'work' and (
+        where {scope} and t.status = 'running' and j.state <> 'paused'
+          and s.kind <> all(:waits) and (
           s.status = 'running' and s.lease_until < now() - make_interval(secs => :grace)
           or s.status = 'ready' and s.send_after < now() - make_interval(secs => :grace))
         order by 1, s.id
@@ -176,9 +185,9 @@ CHECKS = (
                 when 'resume' then b.type <> 'return' when 'run' then b.type <> s.request ->> 'type' else true end
               then format('it was executed by step %s, which was there for something else', s.id)
             when not b.compiles then format('it is no legal Python, and step %s executed it', s.id)
-            when s.result ->> 'waits_for' is not null and (b.ran is not null or b.exception is not null)
-              then format('it says how it ran, and step %s only waits for a subagent', s.id)
-            when s.result ->> 'waits_for' is null and b.ran is distinct from (s.result ->> 'error' is null)
+            when w.waits and (b.ran is not null or b.exception is not null)
+              then format('it says how it ran, and step %s only waits for others', s.id)
+            when not w.waits and b.ran is distinct from (s.result ->> 'error' is null)
               then format('it says that it %s, and step %s says the opposite',
                 case when b.ran then 'ran' when b.ran is null then 'was not executed' else 'failed' end, s.id)
             when b.exception is distinct from s.result -> 'error' ->> 'type'
@@ -188,6 +197,8 @@ CHECKS = (
           from blocks b join traces t on t.id = b.trace_id
           left join ticks k on k.trace_id = b.trace_id and k.number = b.tick
           left join steps s on s.id = b.executed_by
+          cross join lateral (select s.result ->> 'waits_for' is not null
+            or coalesce(jsonb_array_length(s.result -> 'delegates'), 0) > 0 as waits) w
           where {scope}
         ) x where problem is not null order by trace, index
         """,

@@ -6,18 +6,24 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen.agents import AGENTS
 from weavegen.audit.report import SHOWN, Finding, Outcome
-from weavegen.blocks import IMAGINED, SUCCESSORS
+from weavegen.blocks import IMAGINED, MESSAGE, SUCCESSORS
 from weavegen.context import PINNED
-from weavegen.settings import WRITTEN
+from weavegen.pool.tokens import LONGEST_TAIL
+from weavegen.settings import WRITTEN, Settings
+from weavegen.steps import WAITS
 
 CHUNK = 200
 """Rows that a cursor fetches at a time."""
 
+CONVERSING = sorted(name for name, agent in AGENTS.items() if agent.task is not None)
+"""Agents that write messages: their traces have no genesis and no rewards, and ticks may be without blocks."""
+
 LIVE = """
 live as (
   select k.* from ticks k join traces t on t.id = k.trace_id
-  where {scope} and (k.finished_at is null or exists (
+  where {scope} and (k.finished_at is null or k.caller is null or exists (
     select from blocks b where b.trace_id = k.trace_id and b.index = k.first_block and b.tick = k.number))
 )
 """
@@ -63,6 +69,11 @@ class Audit:
             "writable": [str(type) for type in WRITTEN],
             "written": [str(type) for type in WRITTEN if type not in IMAGINED],
             "pinned": PINNED,
+            "messages": [str(type) for type in MESSAGE],
+            "conversing": CONVERSING,
+            "waits": list(WAITS),
+            "tail": LONGEST_TAIL,
+            "close": len(Settings().message_close),
         }
         """Parameters of the statements."""
 

@@ -12,8 +12,8 @@ from weavegen import lint
 from weavegen.agents.reward import reward
 from weavegen.agents.write_block import probability
 from weavegen.audit.check import Check
-from weavegen.audit.reading import CHUNK, Audit
-from weavegen.blocks import COMMENTED, IMAGINED, Block, BlockType, Label
+from weavegen.audit.reading import CHUNK, CONVERSING, Audit
+from weavegen.blocks import COMMENTED, IMAGINED, MESSAGE, Block, BlockType, Label
 from weavegen.choose import derive_seed
 from weavegen.errors import UsageError
 from weavegen.journal import draw_label
@@ -26,21 +26,30 @@ CHECKS = (
     Check("parsed", "a trace's text parses back into its blocks", "blocks"),
     Check("compiled", "every block whose `compiles` says so is legal Python, and so the whole trace is", "blocks"),
     Check("owners", "a block's subagent is that of its tick", "blocks"),
-    Check("candidate-texts", "a block's body is its candidate's text, cut to its legal structure", "blocks"),
+    Check(
+        "candidate-texts",
+        "a block's body is its candidate's text, cut to its legal structure; a message's is all of it",
+        "blocks",
+    ),
     Check("executed-sources", "what was executed is the block's body; a bootstrap's is its file", "blocks"),
     Check(
         "labels",
-        "a label is drawn with the answer's probability and the trace's seed, a fork's shared ones elsewhere",
+        "a label is drawn with the answer's probability and the trace's seed, a fork's shared ones elsewhere; no "
+        "message has one",
         "blocks",
     ),
     Check(
-        "tick-rewards", "a tick's reward follows from its blocks and evaluations, by the agent's own rule", "ticks"
+        "tick-rewards",
+        "a tick's reward follows from its blocks and evaluations, by the agent's own rule; agents that converse "
+        "give none",
+        "ticks",
     ),
     Check("block-rewards", "a block's reward and preference are its part of its tick's", "blocks"),
 )
 
 TRACES = """
-select t.id, t.seed, t.fork_at, t.blocks, f.source from traces t join bootstraps f on f.id = t.bootstrap_id
+select t.id, t.seed, t.fork_at, t.blocks, f.source, j.agent from traces t
+join bootstraps f on f.id = t.bootstrap_id join jobs j on j.id = t.job_id
 where {scope} and t.status <> 'queued' order by t.id
 """
 TICKS = """
@@ -123,13 +132,18 @@ def read_block(
         audit.found("parsed", trace.id, place, "its text does not parse back into it")
     if block.compiles and block.type not in COMMENTED and not compiles(block.body):
         audit.found("compiled", trace.id, place, f"it is no legal Python: {lint.syntax_error(block.body)}")
-    if row.linted and block.body != body_of(block.type, row.chosen):
-        audit.found("candidate-texts", trace.id, place, "its body is not what linting left of its candidate")
+    kept = row.linted or (block.type in MESSAGE and row.chosen is not None)
+    if kept and block.body != body_of(block.type, row.chosen):
+        of = "what linting left of its candidate" if row.linted else "its candidate's text"
+        audit.found("candidate-texts", trace.id, place, f"its body is not {of}")
     source = trace.source if block.type is BlockType.BOOTSTRAP else row.source if row.op == "run" else None
     if source is not None and block.body != normalise_body(block.type, source):
         audit.found("executed-sources", trace.id, place, "what was executed is another text than its body")
     shared = trace.fork_at is not None and block.index < trace.fork_at
-    if row.candidate_id is not None or (block.type is BlockType.OPTION and not shared):
+    if block.type in MESSAGE:
+        if row.question is not None or row.answer is not None or row.probability is not None:
+            audit.found("labels", trace.id, place, "it is a message, and has a label")
+    elif row.candidate_id is not None or (block.type is BlockType.OPTION and not shared):
         answer = YesNo(yes=row.yes, no=row.no) if row.yes is not None else options.get((row.tick, row.question))
         if answer is None or block.label is None:
             audit.found("labels", trace.id, place, "it has no label, or its question was never asked")
@@ -162,10 +176,11 @@ def read_rewards(
             problem = f"this version can't read the settings it was begun with: {error}"
             audit.found("tick-rewards", trace.id, f"tick {tick}", problem)
             continue
-        due = reward(blocks, evaluations[tick], numbers) if ticks[tick].evaluated else None
+        rewarded = ticks[tick].evaluated and trace.agent not in CONVERSING
+        due = reward(blocks, evaluations[tick], numbers) if rewarded else None
         whole = None if due is None else due.reward
         if not same(whole, ticks[tick].reward):
-            problem = f"its reward is {ticks[tick].reward}, and its evaluations give {whole}"
+            problem = f"its reward is {ticks[tick].reward}, and its agent gives {whole} for its evaluations"
             audit.found("tick-rewards", trace.id, f"tick {tick}", problem)
         for _, block in blocks:
             share = None if due is None else due.shares.get(block.index)

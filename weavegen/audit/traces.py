@@ -6,7 +6,7 @@ CHECKS = (
     # ---- subagents
     Check(
         "subagents",
-        "whoever has a tick is on the problem map, and so is its parent",
+        "whoever has a tick is on the problem map, and so is its parent; calls of single functions show no map",
         "subagents",
         sql="""
         select t.id, 'tick ' || k.number, format('its subagent %s is not on the problem map', k.subagent)
@@ -14,7 +14,7 @@ CHECKS = (
         left join subagents a on a.trace_id = k.trace_id and a.name = k.subagent
         where {scope} and t.status <> 'failed' and a.id is null and exists (
           select from steps s where s.trace_id = t.id and s.tick = k.number and s.run = k.run
-            and s.kind = 'execute' and s.status = 'done')
+            and s.kind = 'execute' and s.status = 'done' and s.request ->> 'op' not in ('call', 'trial'))
         union all
         select t.id, 'subagent ' || a.name, format('its parent %s is missing', a.parent)
         from subagents a join traces t on t.id = a.trace_id
@@ -48,6 +48,95 @@ CHECKS = (
           or s.status = 'done' and (l.id is null or l.type <> s.result ->> 'last_type'
             or b.type <> 'return' or b.tick <> s.tick))
         order by 1, s.id
+        """,
+    ),
+    # ---- other agents
+    Check(
+        "delegations",
+        "what another agent was asked for has its one trace, in a job that the caller's asked for, and brought "
+        "what that trace returned",
+        "delegations",
+        sql="""
+        select s.trace_id, 'step ' || s.id, case
+            when c.n <> 1 then format('it is %s, and has %s traces of the agent %s', s.status, c.n,
+              s.request ->> 'agent')
+            when d.status not in ('ended', 'failed', 'cancelled')
+              then format('it is done, and trace %s, which it asked for, is %s', d.id, d.status)
+            when (s.result ->> 'trace')::bigint is distinct from d.id
+              then format('it brought what trace %s returned, and asked for trace %s', s.result ->> 'trace', d.id)
+            else format('it brought something else than what trace %s returned', d.id)
+          end
+        from steps s join traces t on t.id = s.trace_id
+        cross join lateral (select count(*) as n, max(c.id) as id from traces c where c.called_by = s.id) c
+        left join traces d on d.id = c.id
+        where {scope} and s.kind = 'delegate' and s.copy_of is null and (c.n <> 1 or s.status = 'done' and (
+          d.status not in ('ended', 'failed', 'cancelled') or (s.result ->> 'trace')::bigint is distinct from d.id
+          or nullif(s.result -> 'returned', 'null') is distinct from nullif(d.returned, 'null')
+          or (s.result ->> 'error' is null) <> (d.status = 'ended' and d.ended_because = 'returned')
+          or d.status = 'failed' and s.result ->> 'error' <> d.failure))
+        union all
+        select t.id, 'its row', case
+            when s.kind <> 'delegate' then format('step %s, which is said to have asked for it, is of kind %s',
+              s.id, s.kind)
+            when j.agent <> s.request ->> 'agent' then format('it is of the agent %s, and step %s asked for %s',
+              j.agent, s.id, s.request ->> 'agent')
+            else format('step %s asked for it, and its job is not one that job %s asked for', s.id, o.job_id)
+          end
+        from traces t join jobs j on j.id = t.job_id join steps s on s.id = t.called_by
+        join traces o on o.id = s.trace_id
+        where {scope} and (s.kind <> 'delegate' or j.agent is distinct from s.request ->> 'agent'
+          or j.called_by is distinct from o.job_id)
+        order by 1
+        """,
+    ),
+    Check(
+        "delegation-ends",
+        "no trace works on for a step that no longer waits, and no step waits on for a trace that is over",
+        "delegations",
+        waits=True,
+        sql="""
+        select t.id, 'its row', format('it is %s, and step %s of trace %s, which asked for it, is %s', t.status,
+            s.id, o.id, s.status)
+        from traces t join steps s on s.id = t.called_by join traces o on o.id = s.trace_id
+        where {scope} and t.status in ('queued', 'running') and s.status not in ('running', 'done')
+          and greatest(s.ready_at, o.finished_at, (
+            select max(e.at) from events e where e.trace_id = o.id and e.kind = 'tick restarted'
+          )) < now() - make_interval(secs => :grace)
+        union all
+        select t.id, 'step ' || s.id, format('it waits for trace %s, which has been over for %s s', d.id,
+            round(extract(epoch from now() - d.finished_at)))
+        from steps s join traces t on t.id = s.trace_id join traces d on d.called_by = s.id
+        where {scope} and s.kind = 'delegate' and s.status = 'running'
+          and d.status in ('ended', 'failed', 'cancelled')
+          and d.finished_at < now() - make_interval(secs => :grace)
+        order by 1
+        """,
+    ),
+    Check(
+        "programs",
+        "the programs that a search tried are numbered from 0, each of a message of its tick and earlier parents",
+        "programs",
+        sql="""
+        select p.trace_id, 'program ' || p.number, case
+            when p.step <> 1 then format('%s programs before it are missing', p.step - 1)
+            when (p.candidate_id is null) <> (p.generation = 0)
+              then format('it is of generation %s, and its message %s', p.generation,
+                case when p.candidate_id is null then 'is not named' else 'is' end)
+            when (c.trace_id, s.tick) <> (p.trace_id, p.tick)
+              then format('its message, candidate %s, is of another tick', c.id)
+            when p.number <= any(p.parents) then 'a parent of it came later'
+            else 'it has both a score and a reason for none, or neither'
+          end
+        from (
+          select p.*, p.number - lag(p.number, 1, -1::bigint) over w as step
+          from programs p join traces t on t.id = p.trace_id where {scope}
+          window w as (partition by p.trace_id order by p.number)
+        ) p
+        left join candidates c on c.id = p.candidate_id left join steps s on s.id = c.step_id
+        where p.step <> 1 or (p.candidate_id is null) <> (p.generation = 0)
+          or (c.trace_id, s.tick) <> (p.trace_id, p.tick) or p.number <= any(p.parents)
+          or (p.score is null) = (p.error is null)
+        order by 1, p.number
         """,
     ),
     # ---- traces
@@ -103,7 +192,7 @@ CHECKS = (
     ),
     Check(
         "advancing",
-        "a running trace has a step that is ready or at work",
+        "a running trace has a step that is ready or at work, or waits for a trace or a person",
         "running traces",
         sql="""
         select t.id, 'its row', format('it runs, and for %s s has had no open step',

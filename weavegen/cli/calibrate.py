@@ -2,18 +2,20 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from weavegen import __version__, display
 from weavegen import config as configuration
-from weavegen.calibration import FEW, FEW_OF_A_SIDE, Figures, Fit, Pair, figures, fit
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.cli.rescore import SIMULATED
 from weavegen.errors import UsageError
 from weavegen.render import one_line
+
+if TYPE_CHECKING:
+    from weavegen.calibration import Figures, Fit
 
 SECONDS = 600.0
 """That the query may take."""
@@ -41,25 +43,18 @@ def calibrate(
 
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """
+    from weavegen.calibration import Pair, figures, fit
     from weavegen.store import campaigns, reports
 
-    conditions = [
-        "campaign is null" if campaign is None else "campaign = (select name from campaigns where id = {})"
-    ]
-    if not bearing:
-        conditions.append("exact")
     with reading() as conn:
+        of = "is null"
         if campaign is not None:
-            conditions[0] = conditions[0].format(campaigns.number(conn, campaign))
+            of = f"= (select name from campaigns where id = {campaigns.number(conn, campaign)})"
         query = (
-            "select question, truth, score, answer, trace_id, probability is null from calibration_pairs\n"
-            f"where {' and '.join(conditions)} and (\n{where if where is not None else 'true'}\n)\n"
-            "order by question, truth, block_id, rubric"
+            "select question, truth, score, answer, trace_id, probability is null from calibration_pairs "
+            f"where campaign {of}" + ("" if bearing else " and exact")
         )
-        try:
-            _, rows = reports.select(conn, query, SECONDS, None)
-        except UsageError as error:
-            raise UsageError(f"--where: {error}" if where is not None else str(error)) from None
+        rows = reports.matching(conn, query, where, SECONDS, "order by question, truth, block_id, rubric")
         conn.rollback()
         found: dict[tuple[str, str], list[Pair]] = {}
         undefined = 0
@@ -87,8 +82,7 @@ def calibrate(
                     refused.append(str(error))
             if not fits:
                 raise UsageError(f"nothing can be corrected: {refused[0]}")
-            lines = [campaigns.Line(**vars(one)) for one in fits]
-            campaigns.save_correction(conn, name, lines, campaign=campaign, condition=where, version=__version__)
+            campaigns.save_correction(conn, name, fits, campaign=campaign, condition=where, version=__version__)
             conn.commit()
     if json:
         print_json(
@@ -111,8 +105,10 @@ def calibrate(
         report_fits(fit_, fits, refused)
 
 
-def report(one: Figures) -> None:
+def report(one: "Figures") -> None:
     """Print the figures of one question."""
+    from weavegen.calibration import FEW, FEW_OF_A_SIDE
+
     share = one.positives / one.labels
     auc = "" if one.auc is None else f", AUC {one.auc:.3f}"
     out.print(display.cell(one.question, "bold"))
@@ -139,7 +135,7 @@ def report(one: Figures) -> None:
     out.print()
 
 
-def report_fits(name: str, fits: Sequence[Fit], refused: Sequence[str]) -> None:
+def report_fits(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> None:
     """Print what was fitted."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("corrected question", "slope", "intercept", "labels", "Brier before", "after"):

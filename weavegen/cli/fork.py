@@ -1,6 +1,5 @@
 """The command that has traces go on from a block of another: fork."""
 
-import random
 from typing import Annotated
 
 import typer
@@ -8,7 +7,6 @@ import typer
 from weavegen import __version__
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.cli.jobs import by_type, pairs
-from weavegen.enqueueing import check_seed
 from weavegen.errors import UsageError
 
 MOST = 100_000
@@ -41,15 +39,15 @@ def fork(
     Example: weavegen fork 17 --at 42 -n 8 --set action.temperature=1.2
     """
     from weavegen import forking
+    from weavegen.enqueueing import job_seed
 
     if not 1 <= n <= MOST:
         raise UsageError(f"-n {n}: give a number from 1 to {MOST:,}")
-    check_seed(seed)
+    seed = job_seed(seed)
     values = by_type(pairs(set_))
     with reading() as conn:
         cut = forking.plan(conn, trace, at)
-        given = seed if seed is not None else random.SystemRandom().getrandbits(48)
-        job, ids = forking.submit(conn, cut, n, seed=given, values=values, name=name, version=__version__)
+        job, ids = forking.submit(conn, cut, n, seed=seed, values=values, name=name, version=__version__)
         conn.commit()
     if json:
         print_json({"job": job, "traces": ids, "fork_of": cut.trace_id, "fork_at": cut.at})

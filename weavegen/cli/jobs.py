@@ -40,6 +40,10 @@ class Program(enum.StrEnum):
 
     WEAVE = "weave"
     PLANNING = "planning"
+    REACT = "react"
+    RESEARCH = "research"
+    FUNSEARCH = "funsearch"
+    TOOLSMITH = "toolsmith"
 
 
 Network = Annotated[Reach | None, typer.Option(help="What environments can reach: nothing, or what the host can.")]
@@ -50,14 +54,15 @@ class JobOptions:
     """What a job is made of, as options of the command line."""
 
     files: Annotated[
-        list[str] | None, typer.Argument(help="Bootstrap files, or patterns such as 'bootstraps/*.py'.")
+        list[str] | None,
+        typer.Argument(help="Bootstrap files or tasks, or patterns such as 'bootstraps/*.py'."),
     ] = None
     n: N = 1
     ticks: Annotated[int | None, typer.Option(help="End a trace after this many ticks.")] = None
     until: Annotated[str | None, typer.Option(help="End a trace at this size, such as 500k or 2M.")] = None
     seed: Seed = None
     from_: Annotated[
-        str | None, typer.Option("--from", help="A JSONL file: bootstrap, n, params, seed per row.")
+        str | None, typer.Option("--from", help="A JSONL file: bootstrap or task, n, params, seed per row.")
     ] = None
     param: Param = None
     set_: Annotated[
@@ -68,7 +73,16 @@ class JobOptions:
         str | None, typer.Option(help="The model's name; not needed where the server has only one.")
     ] = None
     name: Annotated[str | None, typer.Option(help="What to call the job.")] = None
-    agent: Annotated[Program, typer.Option(help="Who writes: planning executes nothing.")] = Program.WEAVE
+    user: Annotated[
+        str | None, typer.Option(help="Who enqueues it; WEAVEGEN_USER or the login name by default.")
+    ] = None
+    agent: Annotated[Program, typer.Option(help="Who writes; see docs/agents.md.")] = Program.WEAVE
+    task: Annotated[
+        list[str] | None, typer.Option(help="A task as text, for agents that take these; repeatable.")
+    ] = None
+    documents: Annotated[
+        str | None, typer.Option(metavar="DIR", help="A folder of texts that the job's researchers may read.")
+    ] = None
     network: Network = None
     search: Annotated[
         Search | None, typer.Option(help="Sample whole blocks in rounds, or grow a tree of pieces.")
@@ -138,12 +152,13 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     from weavegen import enqueueing
     from weavegen.store import campaigns
 
-    if bool(job.files) == bool(job.from_):
-        raise UsageError("give bootstrap files, or --from with a jobs file: one of them")
+    if bool(job.files or job.task) == bool(job.from_):
+        raise UsageError("give bootstrap files, --task, or --from with a jobs file: one of them")
     if job.from_:
         orders = enqueueing.rows(job.from_)
     else:
-        orders = enqueueing.orders(job.files or [], job.n, pairs(job.param))
+        orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=str(job.agent))
+        orders += enqueueing.task_orders(job.task or [], job.n)
     settings = by_type(pairs(job.set_))
     if job.ticks is not None:
         settings["ticks"] = job.ticks
@@ -159,7 +174,14 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         with reading() as conn:
             settings["corrections"] = campaigns.correction(conn, job.correction)
     return enqueueing.submit(
-        orders, name=job.name, seed=job.seed, model=job.model, agent=str(job.agent), settings=settings
+        orders,
+        name=job.name,
+        seed=job.seed,
+        model=job.model,
+        agent=str(job.agent),
+        settings=settings,
+        documents=job.documents,
+        user=job.user,
     )
 
 
@@ -181,16 +203,17 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
 
 
 def by_type(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings in which TYPE.KEY became KEY of TYPE."""
+    """Settings in which TYPE.KEY became KEY of TYPE, and AGENT.KEY one of the traces that AGENT is asked for."""
     found = {key: value for key, value in settings.items() if "." not in key}
-    types: dict[str, dict[str, Any]] = {}
+    own: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():
-        type, dot, name = key.partition(".")
+        whose, dot, name = key.partition(".")
         if dot:
-            types.setdefault(type, {})[name] = value
-    if types and "types" in found:
-        raise UsageError("--set: give either types, or TYPE.KEY")
-    return found | ({"types": types} if types else {})
+            kind = "delegates" if whose in set(Program) else "types"
+            if kind in found:
+                raise UsageError(f"--set: give either {kind}, or {key}")
+            own.setdefault(kind, {}).setdefault(whose, {})[name] = value
+    return found | own
 
 
 def size(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Commands that look: status, pool, show, sql."""
+"""Commands that look: status, show, sql."""
 
 import csv
 import dataclasses
@@ -13,7 +13,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from weavegen import config as configuration
 from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.errors import UsageError
@@ -43,30 +42,6 @@ def status(job: Annotated[int | None, typer.Argument(help="A job's number.")] = 
         out.print(display.summary(jobs[0]))
     else:
         out.print(display.jobs_table(jobs))
-
-
-@app.command()
-def pool(
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to look, for the rates.")] = 1.0,
-    json: Json = False,
-) -> None:
-    """Show the model servers: what runs and waits there, how full the cache is, what it saves, tokens a second.
-
-    Example: weavegen pool --seconds 5
-    """
-    from weavegen.pool.survey import survey
-    from weavegen.services.fleet import model_urls
-    from weavegen.store import reports
-
-    config = configuration.load()
-    rows = survey(model_urls(config), config.api_key, seconds)
-    with reading() as conn:
-        traces = reports.traces_by_server(conn)
-    if json:
-        print_json([dataclasses.asdict(row) | {"traces": traces.get(row.url, 0)} for row in rows])
-    else:
-        out.print(display.pool_table(rows, traces))
-    raise typer.Exit(0 if any(row.state != "away" for row in rows) else 1)
 
 
 @app.command()

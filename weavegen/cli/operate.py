@@ -49,13 +49,7 @@ def retry(
     with reading() as conn:
         if job is not None:
             reports.jobs(conn, job)
-        # On lines of its own, so that a comment at its end comments out nothing of ours. What it finds is only
-        # ever looked up again, so nothing but its meaning can be gained by what it closes or opens.
-        query = f"select id from traces where status = '{status}' and (\n{where or 'true'}\n)"
-        try:
-            _, rows = reports.select(conn, query, SECONDS, None)
-        except UsageError as error:
-            raise UsageError(f"--where: {error}") from None
+        rows = reports.matching(conn, f"select id from traces where status = '{status}'", where or None, SECONDS)
         conn.rollback()
         matching, ids = jobs.retry(
             conn, [int(row[0]) for row in rows], [status], job_id=job, new_seed=new_seed, dry_run=dry_run

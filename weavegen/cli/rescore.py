@@ -138,13 +138,8 @@ def begin(
         enqueueing.check_services(configuration.load(), model, workers=workers)
     view, id = VIEWS[over]
     with reading() as conn:
-        # On lines of its own, so that a comment at its end comments out nothing of ours. What it finds is only
-        # ever looked up again.
-        query = f"select {id} from {view} where (\n{where}\n) order by 1" + (f" limit {limit}" if limit else "")
-        try:
-            _, rows = reports.select(conn, query, SECONDS, None)
-        except UsageError as error:
-            raise UsageError(f"--where: {error}") from None
+        rest = "order by 1" + (f" limit {limit}" if limit is not None else "")
+        rows = reports.matching(conn, f"select {id} from {view} where true", where, SECONDS, rest)
         conn.rollback()
         ids = [int(row[0]) for row in rows]
         counts = campaigns.chosen(conn, found, over, ids)

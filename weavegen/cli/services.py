@@ -25,7 +25,8 @@ def up(
 ) -> None:
     """Start the database, the broker, the workers and, without OPENAI_BASE_URL, the simulated model.
 
-    What runs already is left as it is.
+    What runs already is left as it is. Flower and the viewer, which are pages for a browser, come last: on ports
+    5555 and 8991, or the ones in WEAVEGEN_FLOWER and WEAVEGEN_VIEWER; 0 leaves one out.
 
     Example: weavegen up
     """
@@ -35,7 +36,9 @@ def up(
 
     config = configuration.load()
     provider(config.sandbox).require()
-    parts = fleet.up(config, model_threads=threads, sim=sim, sim_port=sim_port, sim_options=split(sim_options))
+    parts = fleet.up(
+        config, model_threads=threads, sim=sim, sim_port=sim_port, sim_options=split(sim_options), pages=True
+    )
     if json:
         print_json(parts)
         return
@@ -69,6 +72,26 @@ def down(
         print_json([service.name for service in ended])
     else:
         out.print("ended: " + (", ".join(service.name for service in ended) or "nothing was running"))
+
+
+@app.command()
+def migrate(json: Json = False) -> None:
+    """Bring the database to this version's schema, and start nothing. For deployments; `up` does it as well.
+
+    Example: DATABASE_URL=postgresql://weavegen@db/weavegen weavegen migrate
+    """
+    from weavegen.services import postgres, schema
+
+    config = configuration.load()
+    postgres.check(config)
+    url = postgres.database_url(config)
+    before = schema.current(url)
+    schema.upgrade(url)
+    after = schema.newest()
+    if json:
+        print_json({"before": before, "after": after})
+    else:
+        out.print(f"schema {after}" + ("" if before == after else f", before: {before or 'none'}"), markup=False)
 
 
 @app.command()

@@ -4,7 +4,20 @@
 """
 
 from weavegen.errors import UsageError
-from weavegen.exports import atif, atropos, dpo, grpo, kto, retrieval, sft, stepwise, text, trace_files, verifier
+from weavegen.exports import (
+    atif,
+    atropos,
+    dpo,
+    grpo,
+    kto,
+    retrieval,
+    sft,
+    stepwise,
+    text,
+    trace_files,
+    trajectories,
+    verifier,
+)
 from weavegen.exports.format import FileFormat, Format, Options, RowFormat
 
 FORMATS: dict[str, Format] = {
@@ -18,6 +31,8 @@ FORMATS: dict[str, Format] = {
         stepwise.FORMAT,
         verifier.FORMAT,
         atropos.FORMAT,
+        trajectories.FORMAT,
+        trajectories.TOKENS,
         retrieval.FORMAT,
         trace_files.PY,
         trace_files.JSON,

@@ -3,8 +3,8 @@
 The format is that of Harbor's RFC 0001 (https://harborframework.com/docs/trajectory-format). What the model wrote
 is the agent's steps: text as their message, code as a call of the tool that its block type names, with what came
 of it as the observation. What the world wrote (task reminders, views, outcomes) is the system's steps, the
-bootstrap file the user's. Subagents are trajectories of their own in the same file. A step's number is not its
-block's index: that is in `extra`.
+bootstrap file and what a conversation's user says the user's. Subagents are trajectories of their own in the same
+file. A step's number is not its block's index: that is in `extra`.
 """
 
 import datetime
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from weavegen.blocks import CALLBACK, BlockType, Label
 from weavegen.exports.format import FileFormat, Source
+from weavegen.exports.read_prompts import numbers, reals
 from weavegen.render import render_label
 
 VERSION = "ATIF-v1.7"
@@ -154,7 +155,7 @@ def step(row: Any, trace: Any, refs: dict[str, str]) -> Step:
     }
     if type is BlockType.OPTION and row["question"] is not None:
         found["message"] = render_label(Label(row["question"], row["answer"], row["probability"])).strip()
-    if type is BlockType.BOOTSTRAP:
+    if type in (BlockType.BOOTSTRAP, BlockType.USER):
         found["source"] = "user"
     call = f"block-{row['index']}"
     if found["source"] == "agent" and type in TOOLS:
@@ -200,17 +201,10 @@ def measured(row: Any) -> dict[str, Any]:
         "prompt_tokens": row["prompt_tokens"],
         "completion_tokens": row["tokens"],
         "cached_tokens": row["cached"],
-        "completion_token_ids": array(row["token_ids"], int),
-        "logprobs": array(row["logprobs"], float),
+        "completion_token_ids": None if row["token_ids"] is None else numbers(row["token_ids"]),
+        "logprobs": None if row["logprobs"] is None else reals(row["logprobs"]),
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def array(value: str | None, type: Any) -> list[Any] | None:
-    """A PostgreSQL array of numbers, as text."""
-    if value is None:
-        return None
-    return [type(one) for one in value[1:-1].split(",")] if value != "{}" else []
 
 
 FORMAT = FileFormat(

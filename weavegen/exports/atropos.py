@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from weavegen.exports.completions import END, GONE, UNKNOWN, batches
+from weavegen.exports.completions import GONE, UNKNOWN, batches, sampled
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
-from weavegen.exports.read_prompts import PromptReader, numbers
+from weavegen.exports.read_prompts import PromptReader, numbers, reals
 
 READ, READ_LOGPROB = -100, 1.0
 """Mask and logprob of a token that the model read and did not write."""
@@ -108,8 +108,7 @@ def grouped(source: Source, reader: PromptReader, step: int, found: Any) -> Row 
         columns["masks"].append([READ] * len(read) + written)
         columns["inference_logprobs"].append([READ_LOGPROB] * len(read) + logprobs)
         columns["scores"].append(row.value)
-        own = row.text.removeprefix(prompt.prefix)
-        own = own.rstrip("\n") + END if row.finish_reason == "stop" else own
+        own = sampled(prompt, row.text, row.finish_reason)
         columns["messages"].append(
             [{"role": "user", "content": prompt.text + prompt.prefix}, {"role": "assistant", "content": own}]
         )
@@ -124,11 +123,6 @@ def grouped(source: Source, reader: PromptReader, step: int, found: Any) -> Row 
         "group_overrides": {name: first[name] for name in ORIGIN},
         "env_id": None,
     }
-
-
-def reals(array: str) -> list[float]:
-    """A PostgreSQL array of numbers, as text."""
-    return [float(one) for one in array[1:-1].split(",")] if array != "{}" else []
 
 
 FORMAT = RowFormat(

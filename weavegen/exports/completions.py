@@ -8,10 +8,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen.exports.format import Key, column
-from weavegen.exports.read_prompts import ModelPrompt
+from weavegen.exports.read_prompts import END, ModelPrompt
 
-END = "\n#endblock\n"
-"""How a completion ends where the model ended it: the mark at which sampling stops."""
 BATCH = 128
 """Keys looked up at a time."""
 GONE = "the block has gone: its tick was started over meanwhile"
@@ -58,4 +56,6 @@ def parted(prompt: ModelPrompt, body: str) -> tuple[str, str]:
 def sampled(prompt: ModelPrompt, text: str, finish_reason: str) -> str:
     """A completion as it was sampled after `prompt.text + prompt.prefix`. One that was cut off has no end."""
     text = text.removeprefix(prompt.prefix)
-    return text.rstrip("\n") + END if finish_reason == "stop" else text
+    if finish_reason != "stop":
+        return text
+    return (text.rstrip("\n") if prompt.end == END else text) + prompt.end

@@ -9,6 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen import context
+from weavegen.blocks import MESSAGE, BlockType
 from weavegen.context import PINNED
 from weavegen.settings import Settings
 from weavegen.steps import Prompt
@@ -35,8 +36,20 @@ TOKENS = """
 select index, token_ids::text from block_tokens
 where trace_id = :trace and (index < :pinned or (index >= :first and index < :end)) order by index
 """
+MESSAGES = f"""
+select b.index as at, b.type, coalesce(c.text, b.body) as text from blocks b
+left join candidates c on c.id = b.candidate_id
+where b.trace_id = :trace and b.index >= :first and b.index < :end
+  and b.type in ({", ".join(f"'{type}'" for type in sorted(MESSAGE))}) order by b.index
+"""
 COUNT = "select array_length(token_ids, 1) from block_tokens where trace_id = :trace and index = :index"
 ASKING = "select token_ids::text from prompts where step_id = :step"
+
+
+END = "\n#endblock\n"
+"""How a body ends where the model ended it: the mark at which sampling stops."""
+TEMPLATE = ("prompt_open", "prompt_close", "message_open", "message_close")
+"""The settings that say how the model's template looks."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,10 @@ class ModelPrompt:
     """How many of blocks 0 and 1 are in it."""
     shortened: dict[int, int]
     """Tokens that are left of blocks that were shortened, by index."""
+    end: str = END
+    """What ends a body that the model ended."""
+    messages: int | None = None
+    """Of a conversation: messages in it; None: it is none."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +105,7 @@ class PromptReader:
             if row.prompt is None:
                 continue
             prompt = msgspec.convert(row.prompt, Prompt)
-            given = {name: row.settings[name] for name in ("prompt_open", "prompt_close") if name in row.settings}
+            given = {name: row.settings[name] for name in TEMPLATE if name in row.settings}
             self._steps[row.id] = _Recorded(prompt, row.first_block, row.cut or {}, row.tokens, Settings(**given))
 
     def prompt(self, step_id: int) -> ModelPrompt | None:
@@ -99,9 +116,10 @@ class PromptReader:
         step = self._steps.get(step_id)
         if step is None:
             return None
-        key = (step.prompt, step.first_block, msgspec.json.encode(step.cut), step.settings.prompt_open)
+        s = step.settings
+        key = (step.prompt, step.first_block, msgspec.json.encode(step.cut), s.prompt_open, s.message_open)
         if key not in self._kept:
-            found = self._put_together(step)
+            found = self._conversation(step) if step.prompt.type in MESSAGE else self._put_together(step)
             if found is None:
                 return None
             self._kept[key] = found
@@ -119,7 +137,8 @@ class PromptReader:
         wanted = {"trace": self._trace, "pinned": prompt.pinned, "first": first, "end": end}
         asking = self._conn.execute(sa.text(ASKING), {"step": step_id}).scalar_one_or_none()
         rows = self._conn.execute(sa.text(TOKENS), wanted).all()
-        if asking is None or len(rows) != prompt.pinned + end - first:
+        blocks = end - first if prompt.messages is None else prompt.messages
+        if asking is None or len(rows) != prompt.pinned + blocks:
             return None
         found: list[int] = []
         for index, text in rows:
@@ -128,6 +147,19 @@ class PromptReader:
         found += numbers(asking)
         # An older corpus may lack the ids of the prefix.
         return None if prompt.prefix and len(found) == prompt.tokens else found
+
+    def _conversation(self, step: _Recorded) -> ModelPrompt | None:
+        first, end = step.prompt.window
+        values = {"trace": self._trace, "first": first, "end": end}
+        found = self._conn.execute(sa.text(MESSAGES), values).all()
+        if not found or found[-1].at >= end:
+            return None
+        s, type = step.settings, step.prompt.type
+        text = "".join(context.spoken(BlockType(row.type), row.text, s) for row in found) + context.opening(
+            type, s
+        )
+        window = (found[0].at, end)
+        return ModelPrompt(text, "", True, step.tokens, window, 0, {}, s.message_close.strip(), len(found))
 
     def _put_together(self, step: _Recorded) -> ModelPrompt | None:
         prompt, cut = step.prompt, step.cut
@@ -181,3 +213,8 @@ def spans(indexes: Sequence[int]) -> list[tuple[int, int]]:
 def numbers(array: str) -> list[int]:
     """A PostgreSQL array of whole numbers, as text: psycopg would make each of thousands by itself."""
     return msgspec.json.decode(f"[{array[1:-1]}]", type=list[int])
+
+
+def reals(array: str) -> list[float]:
+    """A PostgreSQL array of numbers, as text. It may have NaN and infinities, which JSON has not."""
+    return [float(one) for one in array[1:-1].split(",")] if array != "{}" else []

@@ -21,8 +21,9 @@ import sqlalchemy as sa
 
 from weavegen import context
 from weavegen.blocks import BlockType
-from weavegen.exports.completions import END, GONE, PLACE, batches, values
+from weavegen.exports.completions import GONE, PLACE, batches, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.read_prompts import END
 from weavegen.query import parse, restricted, words
 from weavegen.retrieval import corpus_search
 from weavegen.retrieval.scope import Scope

@@ -73,10 +73,10 @@ def select(
     """
     format.check(options)
     keys = ", ".join(format.key)
-    # The condition stands on lines of its own, so that a comment at its end comments out nothing of ours.
-    query = (
-        f"select {keys} from {format.view} where {format.narrow(options)} and (\n{where or 'true'}\n)\n"
-        f"order by {keys}" + (f" limit {limit:d}" if limit is not None else "")
+    query = reports.narrowed(
+        f"select {keys} from {format.view} where {format.narrow(options)}",
+        where or None,
+        f"order by {keys}" + (f" limit {limit:d}" if limit is not None else ""),
     )
     try:
         with reports.answer(conn, query, seconds) as (_, rows):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import sqlalchemy as sa
 
-from weavegen.exports.completions import END, EXACT, GONE, PLACE, PROMPT, UNKNOWN, batches, parted, values
+from weavegen.exports.completions import EXACT, GONE, PLACE, PROMPT, UNKNOWN, batches, parted, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import PromptReader
 
@@ -43,7 +43,11 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
                 source.leave_out(UNKNOWN)
             else:
                 read, rest = parted(prompt, row["body"])
-                yield values(row, ABOUT) | {"prompt": read, "completion": rest + END, "exact_prompt": prompt.exact}
+                yield values(row, ABOUT) | {
+                    "prompt": read,
+                    "completion": rest + prompt.end,
+                    "exact_prompt": prompt.exact,
+                }
 
 
 FORMAT = RowFormat(

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from weavegen.exports.completions import END, EXACT, GONE, PLACE, PROMPT, UNKNOWN, batches, parted, values
+from weavegen.exports.completions import EXACT, GONE, PLACE, PROMPT, UNKNOWN, batches, parted, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
-from weavegen.exports.read_prompts import PromptReader
+from weavegen.exports.read_prompts import END, PromptReader
 
 TICKS = """
 select * from stepwise_examples where trace_id = :trace and tick = any(cast(:ticks as bigint[]))

@@ -106,10 +106,13 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
         yield piece
 
 
-def blocks(conn: sa.Connection, trace: int) -> Iterator[Any]:
-    """Rows (index, rendered, tokens) of a trace's blocks in order, a page at a time."""
+def blocks(conn: sa.Connection, trace: int, query: str = BLOCKS) -> Iterator[Any]:
+    """Rows of a trace's blocks in order, (index, rendered, tokens) by default, a page at a time.
+
+    `query` gives those with an index in [:first, :end) of :trace.
+    """
     first = 0
-    while page := conn.execute(sa.text(BLOCKS), {"trace": trace, "first": first, "end": first + PAGE}).all():
+    while page := conn.execute(sa.text(query), {"trace": trace, "first": first, "end": first + PAGE}).all():
         yield from page
         first += PAGE
 

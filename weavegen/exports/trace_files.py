@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from weavegen.blocks import Block, BlockType, Label
 from weavegen.exports.format import FileFormat, Source
-from weavegen.exports.text import PAGE, blocks
+from weavegen.exports.text import blocks
 
 AS_THEY_ARE = [name for name in Block.__struct_fields__ if name not in ("type", "label", "tags")]
 """Fields of a block that are columns by the same name."""
@@ -24,14 +24,10 @@ def python(source: Source, trace: int) -> Iterator[str]:
 
 def json(source: Source, trace: int) -> Iterator[str]:
     """A list of its blocks, one a line."""
-    first, mark = 0, "[\n"
-    while page := source.conn.execute(
-        sa.text(BLOCKS), {"trace": trace, "first": first, "end": first + PAGE}
-    ).mappings().all():  # fmt: skip
-        for row in page:
-            yield mark + msgspec.json.encode(block_of(row)).decode()
-            mark = ",\n"
-        first += PAGE
+    mark = "[\n"
+    for row in blocks(source.conn, trace, BLOCKS):
+        yield mark + msgspec.json.encode(block_of(row._mapping)).decode()
+        mark = ",\n"
     yield "\n]\n"
 
 

@@ -1,14 +1,18 @@
 """`weavegen doctor`: looks at every part, and says what to do about what is missing."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from weavegen.config import Config
 from weavegen.environment.sandbox import groups, provider
@@ -16,6 +20,7 @@ from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
 from weavegen.pool.served import served
 from weavegen.services import fleet, postgres, processes, redis, schema
+from weavegen.store import servers
 
 ENOUGH_DISK = 5 * 2**30
 """Bytes; traces are megabytes each, and every candidate is kept."""
@@ -158,20 +163,27 @@ def _broker(config: Config) -> Finding:
 
 
 def _model(config: Config) -> Finding:
+    keys: Mapping[str, str] = {}
     try:
-        urls = fleet.model_urls(config)
-    except UsageError as error:
-        return Finding(name="model", ok=False, detail="none", advice=str(error))
+        url = postgres.database_url(config)
+        with create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 5}).connect() as conn:
+            keys = servers.members(conn, config).keys
+    except (DBAPIError, UsageError):  # the lent ones can't be told: look at those of the configuration
+        with contextlib.suppress(UsageError):
+            keys = dict.fromkeys(fleet.model_urls(config), config.api_key)
+    if not keys:
+        advice = "set OPENAI_BASE_URL, start the simulated one with `weavegen up`, or add one: `weavegen pool add`"
+        return Finding(name="model", ok=False, detail="none", advice=advice)
     seen: set[str] = set()
-    for url in urls:
+    for url, key in keys.items():
         try:
-            models = served(url, Http(config.api_key, ANSWER_TIMEOUT), ANSWER_TIMEOUT)
+            models = served(url, Http(key, ANSWER_TIMEOUT), ANSWER_TIMEOUT)
             seen |= {model.id for model in models[:1]}  # adapters come after the model
         except (TransientError, ModelError):
             advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
             return Finding(name="model", ok=False, detail=f"{_place(url)} does not answer", advice=advice)
-    simulated = " (simulated)" if config.model_url is None else ""
-    detail = f"{', '.join(sorted(seen))}{simulated} on {', '.join(map(_place, urls))}"
+    simulated = " (simulated)" if config.model_url is None and processes.find(config, fleet.SIM) else ""
+    detail = f"{', '.join(sorted(seen))}{simulated} on {', '.join(map(_place, keys))}"
     return Finding(
         name="model", ok=len(seen) == 1, detail=detail, advice="all servers must serve one and the same model"
     )

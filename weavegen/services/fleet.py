@@ -1,5 +1,6 @@
 """Everything that `weavegen up` brings up on this machine and `weavegen down` ends."""
 
+import importlib.util
 import logging
 import socket
 import sys
@@ -19,7 +20,7 @@ import weavegen
 from weavegen.config import Config
 from weavegen.environment import client as environments
 from weavegen.errors import UsageError
-from weavegen.services import folders, postgres, processes, redis, schema
+from weavegen.services import flower, folders, postgres, processes, redis, schema
 from weavegen.services.processes import Service
 from weavegen.store import steps
 
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 SIM = "sim"
 BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
+VIEWER = "viewer"
 MODEL_THREADS = 256
 """Steps that wait for the model at a time, mostly one for each active trace. One that waits costs little."""
 START_TIMEOUT = 90.0
@@ -57,10 +59,12 @@ def up(
     sim: bool = True,
     sim_port: int | None = None,
     sim_options: Sequence[str] = (),
+    pages: bool = False,
 ) -> list[Part]:
     """Brings up what does not run yet, and waits until all of it answers.
 
-    The simulated model is left out where `sim` is false or the configuration names a real server.
+    The simulated model is left out where `sim` is false or the configuration names a real server. With `pages`,
+    Flower and the viewer are started, too; they are not waited for.
     """
     folders.prepare(config)
     with folders.locked(config.home / "up.lock"):
@@ -72,7 +76,8 @@ def up(
         )
         if beat:
             commands[BEAT] = _beat_command(config)
-        return parts + _workers(config, commands)
+        parts += _workers(config, commands)
+        return parts + (_pages(config) if pages else [])
 
 
 def down(config: Config, drain: float | None = None) -> list[Service]:
@@ -256,6 +261,33 @@ def _beat_command(config: Config) -> list[str]:
         "-s",
         str(schedule),
     ]
+
+
+def _pages(config: Config) -> list[Part]:
+    """What people look at in a browser. Nothing depends on it, so nobody waits until it answers."""
+    parts = []
+    for name, port in ((flower.NAME, config.flower_port), (VIEWER, config.viewer_port)):
+        started = False
+        if processes.find(config, name) is None:
+            if port == 0 or (name == VIEWER and importlib.util.find_spec("weavegen.web") is None):
+                continue
+            port = _port_near(port)
+            environ = child_environment(config)
+            command = [sys.executable, "-m", "weavegen.cli", "serve", "--port", str(port)]
+            if name == flower.NAME:
+                command, environ = flower.command(port, LOOPBACK), flower.environment(environ)
+            processes.start(config, name, command, url=f"http://{LOOPBACK}:{port}", environ=environ)
+            started = True
+        parts.append(_part(config, name, started=started))
+    return parts
+
+
+def _port_near(wanted: int) -> int:
+    """`wanted`, or a free port where another installation of this machine has it."""
+    try:
+        return _free_port(wanted)
+    except UsageError:
+        return _free_port(None)
 
 
 def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
