@@ -12,7 +12,9 @@ from rich.console import Console
 
 from bench.bars import report
 
-NAMES = ("lint", "engine", "in_flight", "long_trace", "pool", "prefix", "exports", "corpus_sql", "retrieval")
+NAMES = (
+    "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "exports", "corpus_sql", "retrieval",
+)  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
 
 
