@@ -4,7 +4,7 @@ BIN := .venv/bin
 TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-corpus test-vllm test-trl check chaos bench bench-corpus lock clean
+.PHONY: help setup demo test test-corpus test-agents test-web pictures test-vllm test-trl check chaos bench bench-corpus bench-agents lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -19,8 +19,20 @@ demo: setup ## eight traces against the simulated model, everything on this mach
 test: setup ## all the tests: unit, integration, acceptance
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
 
-test-corpus: setup ## what is made of the corpus: exports, releases, rescoring, forks, views
+test-corpus: setup ## what is made of the corpus: exports, releases, rescoring, forks, views, reports, metrics
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/corpus
+
+test-agents: setup ## agents that converse, requests, searches for programs, shared pools
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/agents
+
+test-web: ## the viewer and Flower in the system's Chromium; fetches axe-core from npm
+	@bash scripts/setup.sh chromium npm
+	@$(BIN)/python -m pytest -s tests/web
+
+pictures: ## the pictures in docs/images, from installations of their own; three minutes
+	@bash scripts/setup.sh chromium
+	@$(BIN)/python -m tests.web.pictures
+	@WEAVEGEN_PICTURES=1 $(BIN)/python -m pytest tests/web/test_flower.py
 
 test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.5 GB
 	@bash scripts/vllm.sh install
@@ -46,6 +58,9 @@ bench: setup ## how much it does, and how fast
 bench-corpus: setup ## of these: SQL, search and exports, on up to a million blocks; half an hour, 10 GB
 	@$(BIN)/python -m bench corpus_sql retrieval exports
 
+bench-agents: setup ## of these: the weave agent beside ReAct, on the same tasks, model and tokens
+	@$(BIN)/python -m bench agents
+
 lock: ## requirements.lock anew from pyproject.toml; needs uv
 	@echo 'setuptools>=77' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
@@ -53,5 +68,5 @@ lock: ## requirements.lock anew from pyproject.toml; needs uv
 	@! grep -inE '://|^torch==' requirements.lock
 
 clean: ## remove .venv, .venv-vllm, .venv-trl and caches; traces in .weavegen stay
-	@rm -rf .venv .venv-vllm .venv-trl .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info
+	@rm -rf .venv .venv-vllm .venv-trl .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

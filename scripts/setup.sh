@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv and installs what weavegen needs. Asks nothing; a second run takes no time.
+# Arguments are further commands that are needed, each in the package of its name.
 # PYTHON=/path/to/python3.12 chooses the interpreter, VENV=folder the place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,6 +58,7 @@ trap 'rm -f "$log"' EXIT
 missing=()
 command -v tmux >/dev/null || missing+=(tmux)
 command -v nano >/dev/null || missing+=(nano)
+for command in "$@"; do command -v "$command" >/dev/null || missing+=("$command"); done
 [ "${WEAVEGEN_SANDBOX:-}" = none ] || command -v bwrap >/dev/null || missing+=(bubblewrap)
 [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 

@@ -31,6 +31,10 @@ SETTINGS = (
     "WEAVEGEN_DISCORD_TOKEN",
     "WEAVEGEN_DISCORD_URL",
     "WEAVEGEN_READER_URL",
+    "WEAVEGEN_USER",
+    "WEAVEGEN_POOL_KEY",
+    "WEAVEGEN_FLOWER",
+    "WEAVEGEN_VIEWER",
 )
 
 numbers = itertools.count(1)
@@ -89,6 +93,15 @@ def copy_of(config: Config, template: str) -> Iterator[str]:
     yield name
     with administration(config) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextlib.contextmanager
+def engine_of_copy(config: Config, template: str) -> Iterator[sa.Engine]:
+    """Such a copy, as the store speaks to it."""
+    with copy_of(config, template) as name:
+        engine = make_engine(postgres.embedded_url(config, name))
+        yield engine
+        engine.dispose()
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ class Installation:
         # A short lease, so that what a killed worker held is given to another soon.
         self.environ = {**kept, "WEAVEGEN_HOME": str(home), "WEAVEGEN_LEASE": "2", "HOME": "/nonexistent"}
         self.environ["PYTHONPATH"] = str(ROOT)
+        self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}  # they would cost each `up` two seconds
 
     @property
     def config(self) -> Config:

@@ -232,7 +232,7 @@ from weavegen import agents
 from weavegen.steps import Sample
 import msgspec
 
-old = agents.AGENTS["weave"]
+old = agents.AGENTS["weave"].program
 
 def changed(tick):
     \"\"\"The same program, but that it wants one candidate more of each round.\"\"\"
@@ -250,7 +250,7 @@ def changed(tick):
     except StopIteration as stop:
         return stop.value
 
-agents.AGENTS["weave"] = changed
+agents.AGENTS["weave"] = agents.Agent(changed)
 """
 
 

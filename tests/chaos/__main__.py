@@ -11,8 +11,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the schedule of faults, and of the job")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are injected")
     parser.add_argument("--traces", type=int, default=64)
+    parser.add_argument("--agent", default="weave", help="whose traces they are")
     options = parser.parse_args()
-    return chaos(options.seed, options.minutes, options.traces)
+    return chaos(options.seed, options.minutes, options.traces, options.agent)
 
 
 if __name__ == "__main__":

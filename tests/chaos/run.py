@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -51,7 +52,7 @@ class Report:
     """What must not be."""
 
 
-def chaos(seed: int, minutes: float, traces: int) -> int:
+def chaos(seed: int, minutes: float, traces: int, agent: str = "weave") -> int:
     """Run it. Prints a report; returns the exit code."""
     report = Report()
     with relayed() as relays:
@@ -63,9 +64,9 @@ def chaos(seed: int, minutes: float, traces: int) -> int:
         with contextmanager(installed)(**environ) as place:
             world = World(place, relays, random.Random(seed))
             world.sql(SKEW)
-            job = enqueue(place, seed, traces)
+            job = enqueue(place, seed, traces) if agent == "weave" else converse(place, seed, agent)
             torment(world, report, 60 * minutes)
-            finish(world, report, job)
+            finish(world, report, job, agent)
             judge(world, report)
             audit(place, report)
     show(report, seed, minutes)
@@ -102,6 +103,30 @@ def enqueue(place: Installation, seed: int, traces: int) -> int:
     # A small window, so that blocks leave it and retrieval has something to find.
     small = ("--set", "window=16", "--set", "window_kept=8", "--set", "time_budget=100000")
     return int(place.json("enqueue", "--from", rows, "--seed", str(seed), *small)["job"])
+
+
+TASKS: dict[str, list[str | dict[str, Any]]] = {
+    "react": ["Count something.", "Write a list of words.", "Find out what is there."],
+    "research": ["What are tokens kept for?", "What is a release?", "How is a fork made?"],
+    "funsearch": [
+        json.loads((ROOT / "bootstraps" / "tasks" / name).read_text()) | {"generations": 3, "candidates": 2}
+        for name in ("bin_packing.json", "cap_set.json")
+    ],
+    "toolsmith": [{"task": "Say how many vowels the word weaving has."}, {"task": "Add up 1 to 100."}],
+}
+"""What conversing agents are given; their traces are short, so there are always more of them waiting."""
+WAITING = 5000
+"""Traces of such a job, most of which never start."""
+
+
+def converse(place: Installation, seed: int, agent: str) -> int:
+    """A job of a conversing agent."""
+    rows = place.home / "rows.jsonl"
+    tasks = TASKS[agent]
+    rows.write_text("".join(json.dumps({"task": task, "n": WAITING // len(tasks)}) + "\n" for task in tasks))
+    documents = ("--documents", ROOT / "docs") if agent == "research" else ()
+    done = place.json("enqueue", "--agent", agent, "--from", rows, "--seed", str(seed), *documents)
+    return int(done["job"])
 
 
 def torment(world: World, report: Report, seconds: float) -> None:
@@ -153,26 +178,29 @@ def all_go_on(world: World) -> bool:
 
 
 def steps_done(world: World) -> dict[int, int]:
-    """Steps done of each running trace."""
+    """Steps done of each running trace, but for those that wait for other traces or for people."""
     rows = world.sql(
         "select t.id, count(s.id) from traces t left join steps s on s.trace_id = t.id and s.status = 'done' "
-        "where t.status = 'running' group by t.id"
+        "where t.status = 'running' and not exists (select from steps w where w.trace_id = t.id "
+        "and w.status = 'running' and w.kind in ('delegate', 'await')) group by t.id"
     )
     return {int(trace): int(done) for trace, done in rows}
 
 
-def finish(world: World, report: Report, job: int) -> None:
-    """Let every trace end with the tick that it is in, and see it do so."""
-    done = world.installation.cli("retune", str(job), "ticks=1")
+def finish(world: World, report: Report, job: int, agent: str) -> None:
+    """Let every trace end with its tick, or those that have begun come to their end; see them do so."""
+    command = ("retune", str(job), "ticks=1") if agent == "weave" else ("drain", str(job))
+    done = world.installation.cli(*command)
     if done.returncode != 0:
-        report.broken.append(f"`weavegen retune` failed: {done.stderr.strip()}")
+        report.broken.append(f"`weavegen {command[0]}` failed: {done.stderr.strip()}")
     deadline = time.monotonic() + ENDING
-    while steps_done(world) and time.monotonic() < deadline:
+    while world.sql("select from traces where status = 'running' limit 1") and time.monotonic() < deadline:
         time.sleep(0.5)
 
 
 TRACES = """
-select b.name, t.status || ': ' || coalesce(t.ended_because, t.failure_kind || ', ' || t.failure, ''), count(*)
+select left(b.name, 14),
+  t.status || ': ' || coalesce(t.ended_because, t.failure_kind || ', ' || t.failure, ''), count(*)
 from traces t join bootstraps b on b.id = t.bootstrap_id group by 1, 2 order by 1, 2
 """
 FIGURES = """
@@ -195,7 +223,7 @@ where b.name = 'ledger.py' and e.scope = 'task' and e.value is distinct from 'tr
 def judge(world: World, report: Report) -> None:
     """What can be said besides the audit: how the traces ended, and what those say that keep books themselves."""
     report.traces = [(str(name), str(how), int(n)) for name, how, n in world.sql(TRACES)]
-    failed = [one for one in report.traces if not one[1].startswith("ended:")]
+    failed = [one for one in report.traces if not one[1].startswith(("ended:", "queued:"))]
     report.broken += [f"{n} traces of {name} {how}" for name, how, n in failed]
     report.broken += [f"trace {id}, tick {tick}: {title} {value}" for id, tick, title, value in world.sql(LEDGERS)]
     report.figures = [str(line) for [line] in world.sql(FIGURES)]

@@ -3,7 +3,9 @@
 It is made up (bench/generator.py), small, and the same every time.
 """
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from bench.generator import fill
+from tests.conftest import engine_of_copy
+from weavegen.config import Config
 from weavegen.store.views.refresh import refresh as refresh_views
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "corpus.md"
@@ -36,6 +40,14 @@ def questions() -> list[Question]:
         Question(int(found[1]), found[2], found[4], found[5], found.span(5))
         for found in QUESTION.finditer(DOCUMENT.read_text())
     ]
+
+
+@contextlib.contextmanager
+def filled(config: Config, template: str) -> Iterator[sa.Engine]:
+    """A database with the corpus."""
+    with engine_of_copy(config, template) as db:
+        make(db)
+        yield db
 
 
 def make(db: sa.Engine) -> None:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from tests.integration.worker import Worker, enqueue, scalar
 from weavegen import prompts
 from weavegen.blocks import BlockType
+from weavegen.calibration import Fit
 from weavegen.errors import StepLost, UsageError
 from weavegen.rubrics import Question, parse
 from weavegen.steps import YesNo
@@ -371,15 +372,15 @@ def test_an_evaluation_is_paired_where_it_is_the_only_one_of_its_tick(corpus: sa
 
 
 def test_corrections_are_stored_once_and_given_as_settings(db: sa.Engine) -> None:
-    line = campaigns.Line("Is it?", 0.5, -1.0, 100, 40, 0.25, 0.2)
+    fit = Fit("Is it?", 0.5, -1.0, 100, 40, 0.25, 0.2)
     with db.begin() as conn:
-        campaigns.save_correction(conn, "c", [line], campaign=None, condition=None, version="0")
+        campaigns.save_correction(conn, "c", [fit], campaign=None, condition=None, version="0")
     with db.begin() as conn:
         assert campaigns.correction(conn, "c") == {"Is it?": (0.5, -1.0)}
         with pytest.raises(UsageError, match="there is no correction 'd': there are c"):
             campaigns.correction(conn, "d")
         with pytest.raises(UsageError, match="never overwritten"):
-            campaigns.save_correction(conn, "c", [line], campaign=None, condition=None, version="0")
+            campaigns.save_correction(conn, "c", [fit], campaign=None, condition=None, version="0")
 
 
 def test_the_example_rubric_is_in_the_documentation() -> None:

@@ -21,8 +21,8 @@ from weavegen.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.query import parse, words
 from weavegen.retrieval import corpus_search, indexing
-from weavegen.retrieval.indexing import PAIR
 from weavegen.retrieval.lookup import lookup
+from weavegen.retrieval.postings import unpack_spread
 from weavegen.retrieval.scope import Memory, Scope
 from weavegen.steps import Execute, Retrieve
 from weavegen.store import blocks, examples, jobs, steps
@@ -381,7 +381,7 @@ def check_statistics(db: sa.Engine) -> None:
         rows = conn.execute(sa.text("select word, documents from corpus_words")).all()
         assert {row.word: row.documents for row in rows} == counts
         row = conn.execute(sa.text("select documents, spread, average_rarity from corpus_statistics")).one()
-    assert dict(np.frombuffer(row.spread, PAIR).reshape(-1, 2).tolist()) == Counter(counts.values())
+    assert unpack_spread(row.spread) == Counter(counts.values())
 
 
 def test_the_index_made_anew_is_the_same(db: sa.Engine) -> None:

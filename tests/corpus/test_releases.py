@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.conftest import copy_of
+from tests.conftest import copy_of, engine_of_copy
 from tests.integration.worker import Worker, enqueue, scalar
 from weavegen import exports
-from weavegen.cli.release import again, checked, differing, freeze
+from weavegen.cli.release import checked
 from weavegen.config import Config
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
-from weavegen.release import Double, Unit, differences, doubles, jaccard, shingles
+from weavegen.releases.freeze import again, differing, freeze
+from weavegen.releases.manifest import differences
+from weavegen.releases.near_duplicates import Double, Unit, doubles, jaccard, shingles
 from weavegen.services import postgres
 from weavegen.store import releases
 from weavegen.store.session import make_engine
@@ -60,10 +62,8 @@ def written(config: Config, template: str) -> Iterator[str]:
 @pytest.fixture
 def corpus(config: Config, written: str) -> Iterator[sa.Engine]:
     """The same for one test, to do with as it likes."""
-    with copy_of(config, written) as name:
-        db = make_engine(postgres.embedded_url(config, name))
+    with engine_of_copy(config, written) as db:
         yield db
-        db.dispose()
 
 
 def write_traces(db: sa.Engine, seed: int) -> None:

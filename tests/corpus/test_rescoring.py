@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
 from weavegen import prompts
 from weavegen.blocks import BlockType
+from weavegen.calibration import Fit
 from weavegen.render import RAN_QUESTION
 from weavegen.rubrics import parse
 from weavegen.services import postgres
@@ -131,8 +132,8 @@ def test_a_campaign_of_the_example_rubric_is_calibrated_and_used(
 
 def test_a_job_takes_a_copy_of_a_correction(installation: Installation, job: int) -> None:
     with writing(installation) as conn:
-        line = campaigns.Line(ACTION, -2.0, 0.5, 100, 50, 0.2, 0.1)
-        campaigns.save_correction(conn, "round", [line], campaign=None, condition=None, version="0")
+        fit = Fit(ACTION, -2.0, 0.5, 100, 50, 0.2, 0.1)
+        campaigns.save_correction(conn, "round", [fit], campaign=None, condition=None, version="0")
     missing = installation.cli("enqueue", TICTACTOE, "--correction", "none")
     assert missing.returncode == 2
     assert "there are round" in missing.stderr

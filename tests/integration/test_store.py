@@ -13,6 +13,7 @@ from alembic.migration import MigrationContext
 
 from tests.integration.worker import Worker, enqueue, scalar
 from tests.unit.world import GOOD, World
+from weavegen.agents import Agent
 from weavegen.blocks import SUCCESSORS, BlockType
 from weavegen.errors import StepLost, UsageError
 from weavegen.journal import Entry
@@ -231,7 +232,7 @@ def test_a_bug_in_a_program_fails_one_trace_with_the_evidence(
         yield Execute(op="bootstrap")
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("weavegen.engine.AGENTS", {"weave": broken})
+    monkeypatch.setattr("weavegen.engine.AGENTS", {"weave": Agent(broken)})
     job = enqueue(db, 1)
     worker = Worker(db)
     worker.run(worker.engine.start_queued())

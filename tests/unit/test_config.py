@@ -34,9 +34,12 @@ def test_reads_every_variable() -> None:
             "WEAVEGEN_DISCORD_URL": "http://discord/api",
             "WEAVEGEN_READER_URL": "postgresql://reader@db/traces",
             "WEAVEGEN_DRAIN": "3.5",
+            "WEAVEGEN_USER": "ada",
+            "WEAVEGEN_POOL_KEY": "lent",
         }
     )
     assert "hush" not in repr(found)
+    assert "lent" not in repr(found)
     assert found == config.Config(
         home=Path("/srv/traces"),
         database_url="postgresql://db/traces",
@@ -51,6 +54,8 @@ def test_reads_every_variable() -> None:
         discord_url="http://discord/api",
         reader_url="postgresql://reader@db/traces",
         drain=3.5,
+        user="ada",
+        pool_key="lent",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from weavegen.pool.routing import MOST_FAILURES, Load, Router
+from weavegen.pool.routing import MOST_FAILURES, Load, Router, moves
 
 NAMES = ("a", "b", "c", "d")
 
@@ -92,8 +92,9 @@ class World:
                 n = self.random.choice((4, 8, 16))
                 self._waiting[self.router.ask(trace, self.homes[trace], n)] = (trace, n)
             if int(self.now / self.STEP) % 20 == 0:
-                for name, server in self.servers.items():
-                    rests_until = self.router.servers[name].rests_until
+                for member in self.router.members:
+                    name, rests_until = member.url, member.rests_until
+                    server = self.servers[name]
                     if rests_until is None and server.alive:
                         self.router.told(name, server.load())
                     elif rests_until is None:
@@ -373,3 +374,92 @@ def test_a_server_without_figures_is_sent_more_until_it_is_busy() -> None:
     for _ in range(4):
         router.done("a", 0, "busy", 1.0)
     assert server.limit == 8
+
+
+def test_a_server_that_joins_gets_new_traces_and_spilled_requests() -> None:
+    router = Router(["a"])
+    router.servers["a"].limit = 8
+    first, second = router.ask(1, "a", 8), router.ask(2, "a", 8)
+    assert router.grant() == [(first, "a")]
+    router.add("b")
+    assert router.home({"a": 2}) == "b"
+    assert router.grant() == [(second, "b")]
+
+
+def test_a_server_that_leaves_is_sent_nothing_more_and_ends_what_it_is_at() -> None:
+    router = Router(["a", "b"])
+    router.servers["a"].limit = 8
+    running, waiting = router.ask(1, "a", 8), router.ask(2, "a", 8)
+    router.told("b", Load(8, 1, 0.5))  # it takes nobody else's requests
+    assert router.grant() == [(running, "a")]
+    router.remove("a")
+    assert router.grant() == [(waiting, "b")]
+    assert [server.url for server in router.members] == ["b"]
+    assert router.home({"a": 0, "b": 9}) == "b"
+    late = router.ask(3, "a", 1)  # its trace does not know yet
+    assert router.grant() == [(late, "b")]
+    router.done("a", 8, "failed", 1.0)
+    assert list(router.servers) == ["b"]
+
+
+def test_the_last_server_may_leave_and_what_waits_goes_to_the_next_that_comes() -> None:
+    router = Router(["a"])
+    router.servers["a"].limit = 1
+    running, waiting, tired = (router.ask(trace, "a", 1) for trace in (1, 2, 3))
+    assert router.grant() == [(running, "a")]
+    router.remove("a")
+    router.done("a", 1, "ok", 1.0)
+    router.withdraw(tired)
+    assert router.grant() == []
+    router.add("b")
+    assert router.grant() == [(waiting, "b")]
+    assert list(router.servers) == ["b"]
+
+
+def test_a_server_that_comes_back_before_it_has_ended_keeps_count() -> None:
+    router = Router(["a"])
+    router.ask(1, "a", 4)
+    router.grant()
+    router.remove("a")
+    router.add("a")
+    assert router.servers["a"].in_flight == 4
+    router.done("a", 4, "ok", 1.0)
+    assert [(server.url, server.in_flight) for server in router.members] == [("a", 0)]
+
+
+def test_while_servers_come_and_go_nothing_is_lost_and_no_slot_idles() -> None:
+    world = warm(World(four(), traces=256))
+    gone, sent = world.servers["d"], len(world.sent)
+    world.router.remove("d")
+    world.run(30)
+    assert all(name != "d" for _, _, name in world.sent[sent:])
+    assert (gone.left, "d" in world.router.servers) == ([], False)
+    world.busy.clear()
+    world.run(30)
+    assert all(world.use(name, 30) > 0.97 for name in "abc")
+    world.router.add("d")
+    counts = Counter(world.homes.values())
+    for home, number in moves(counts, "d").items():
+        for trace in [trace for trace, name in world.homes.items() if name == home][:number]:
+            world.homes[trace] = "d"
+    world.run(10)
+    world.busy.clear()
+    world.run(30)
+    assert all(world.use(name, 30) > 0.97 for name in NAMES)
+    assert not world.failed
+
+
+@pytest.mark.parametrize(
+    ("homes", "given"),
+    [
+        ({}, {}),
+        ({"a": 1}, {}),
+        ({"a": 2}, {"a": 1}),
+        ({"a": 64}, {"a": 32}),
+        ({"a": 6, "b": 0}, {"a": 3}),
+        ({"a": 5, "b": 5}, {"a": 2, "b": 1}),
+        ({"a": 4, "new": 3}, {}),
+    ],
+)
+def test_running_traces_are_shared_with_a_newcomer(homes: dict[str, int], given: dict[str, int]) -> None:
+    assert moves(homes, "new") == given

@@ -1,10 +1,12 @@
 """Where a sampled text ends among its tokens, and prompts put together of tokens."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weavegen.context import STOP
+from weavegen.pool import client
 from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
 from weavegen.sim import tokenizer
 
@@ -74,3 +76,11 @@ def test_prompts_are_put_together_of_pieces() -> None:
 @pytest.mark.parametrize("ids", [[], [7]])
 def test_tokens_know_their_number(ids: list[int]) -> None:
     assert (Tokens.of(ids).count, Tokens.of(ids).ids) == (len(ids), ids)
+
+
+@pytest.mark.parametrize("field", ["text", "reasoning", "reasoning_content"])
+def test_a_text_is_found_where_a_server_puts_what_the_model_thinks(field: str) -> None:
+    choice = msgspec.convert({"index": 0, "finish_reason": "stop", field: "It is so."}, client.Choice)
+    assert client.continuation(choice, ()).text == "It is so."
+    both = msgspec.convert({"index": 0, "text": "Yes.", "reasoning": "Hm."}, client.Choice)
+    assert client.continuation(both, ()).text == "Yes."

@@ -160,7 +160,7 @@ class Trace:
             return
         self.replays += 1
         cursor = Cursor(self.start)
-        program = AGENTS[self.agent](Tick(self.settings, cursor, "self.add_action('t', f)"))
+        program = AGENTS[self.agent].program(Tick(self.settings, cursor, "self.add_action('t', f)"))
         advance = replay(program, cursor, self.journal)
         for effect, block in advance.effects:
             if block is not None:

@@ -131,7 +131,7 @@ def steps(trace: Trace, kind: type[S]) -> list[S]:
 def drafts(trace: Trace, type: BlockType) -> list[Append]:
     """What blocks of a type were recorded from: with their scores, which no block shows."""
     cursor = Cursor(trace.start)
-    replay(AGENTS[trace.agent](Tick(trace.settings, cursor)), cursor, trace.journal)
+    replay(AGENTS[trace.agent].program(Tick(trace.settings, cursor)), cursor, trace.journal)
     return [draft for draft, block in cursor.recorded if block.type is type]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.weave.script import FAILURE, GOOD, MAIN, T, execute, samples, tick, types
 from weavegen.agents.tables import genesis
-from weavegen.blocks import SUCCESSORS, Block, BlockType, Label
+from weavegen.blocks import MESSAGE, SUCCESSORS, Block, BlockType, Label
 from weavegen.environment import api
 from weavegen.environment.client import Environment
 from weavegen.journal import Cursor, Start, record
@@ -196,8 +196,8 @@ def test_the_footer_ends_with_tags_and_the_end_of_the_block() -> None:
 
 
 def test_the_types_of_blocks() -> None:
-    """WEAVE 2: fourteen types, and `return` for subagents."""
-    assert set(BlockType) == {
+    """WEAVE 2: fourteen types, and `return` for subagents; messages are other agents'."""
+    assert set(BlockType) - MESSAGE == {
         "genesis", "bootstrap", "task-reminder", "observation", "orientation", "action", "error", "debug",
         "backtrack", "expectation", "option", "observation-inference", "evaluation", "outcome", "return",
     }  # fmt: skip
@@ -228,11 +228,11 @@ LEGAL = {
 WIDER = {
     "task-reminder": "error",
     "error": "observation orientation",
-    "action": "task-reminder",
+    "action": "task-reminder return",
     "outcome": "return",
 }
-"""What we allow beyond it: a view that fails is an error block before the orientation, and a subagent's ticks lie
-between its caller's action and the return block."""
+"""What we allow beyond it: a view that fails is an error block before the orientation, a subagent's ticks lie
+between its caller's action and the return block, and what another agent returns follows the action."""
 
 
 @pytest.mark.parametrize("type", LEGAL)

@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# A virtual environment for tests that need more than weavegen's own has; trl.sh and vllm.sh source this in the
+# repository's root, with
+#   name, venv    of their own, and the environment's folder
+#   packages      what is installed, with versions
+#   unwanted      what of that is removed again
+#   size          of it all, as people are told
+# PYTHON=/path/to/python3.12 chooses the interpreter. pip finds a CPU build of PyTorch where its own settings say
+# (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, pip.conf).
+
+fail() {
+    echo "$name: $*" >&2
+    exit 1
+}
+
+usage() {
+    sed -n 's/^#   //p' "scripts/$name.sh" >&2
+    exit 2
+}
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} .venv/bin/python python3 python3.12 python3.11 python3.13; do
+        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+        [ "$candidate" != "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is no Python from 3.11 to 3.14"
+    done
+    fail "Python from 3.11 to 3.14 is needed: install one, or name it with PYTHON=/path/to/python3"
+}
+
+# The environment, if it is not there already with these packages.
+install() {
+    local python log pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
+    exec 9<"scripts/$name.sh" # two at once would spoil each other's work
+    ! command -v flock >/dev/null || flock 9
+    if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "${packages[*]}" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+        return
+    fi
+    python=$(find_python)
+    log=$(mktemp)
+    echo "$name: installing ${packages[*]} into $venv with $("$python" --version); this takes some minutes and $size"
+    if ! {
+        "$python" -m venv --clear "$venv" &&
+            "${pip[@]}" install "${packages[@]}" &&
+            { [ ${#unwanted[@]} = 0 ] || "${pip[@]}" uninstall -y "${unwanted[@]}"; }
+    } >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        fail "could not install ${packages[*]}. If it is PyTorch's CPU build: PIP_EXTRA_INDEX_URL names an index"
+    fi
+    rm -f "$log"
+    echo "${packages[*]}" >"$venv/.stamp"
+}

@@ -1,0 +1,51 @@
+"""The execute worker as it runs in a container: told to end, it leaves its traces to others."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from weavegen.services import fleet, postgres, redis
+
+OPEN = "select count(*) from environments where host = 'pod-7' and closed_at is null"
+
+
+def test_a_pod_that_ends_gives_its_traces_to_others(own_installation: Installation) -> None:
+    here = own_installation
+    home = Path(tempfile.mkdtemp(prefix="weavegen-pod-"))
+    environ = here.environ | {
+        "WEAVEGEN_HOME": str(home),
+        "WEAVEGEN_HOST": "pod-7",
+        "WEAVEGEN_DRAIN": "2",
+        "DATABASE_URL": postgres.database_url(here.config),
+        "CELERY_BROKER_URL": redis.broker_url(here.config),
+        "OPENAI_BASE_URL": fleet.model_urls(here.config)[0],
+        "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
+    }
+    pod = subprocess.Popen([ROOT / "deploy" / "execute-worker.sh", "4"], env=environ, cwd=home)
+    try:
+        until(lambda: "execute@pod-7" in fleet.answering(here.config))
+        job = here.json("enqueue", TICTACTOE, "-n", "8", "--ticks", "30", "--seed", "2")["job"]
+        until(lambda: here.sql(OPEN)[0][0] > 0)
+        pod.terminate()
+        assert pod.wait(40) == 0
+        assert here.sql(OPEN)[0][0] == 0
+        here.json("retune", str(job), "ticks=2")
+        here.wait(job)
+        assert here.sql("select distinct status::text from traces where job_id = :job", job=job) == [("ended",)]
+        assert here.sql("select count(*) from events where kind = 'environment rebuilt'")[0][0] > 0
+    finally:
+        if pod.poll() is None:
+            pod.kill()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
