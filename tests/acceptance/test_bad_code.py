@@ -34,6 +34,8 @@ WORKS = {
     "a hundred megabytes printed": ("print('x' * 10**8)\nreturn 'printed'", "printed"),
     "a hundred megabytes returned": ("return 'x' * 10**8", "characters left out"),
 }
+SECONDS = 5
+"""That a callback may take: enough for a hundred megabytes beside all the other traces."""
 BOOTSTRAP = """
 def seen(self):
     return "seen"
@@ -58,7 +60,7 @@ def test_a_bootstrap_that_does_so_is_refused(installation: Installation, case: s
     body, complaint = FAILS[case]
     file = installation.home / "bad.py"
     file.write_text(bootstrap(body, "callback(main)"))
-    done = installation.cli("enqueue", file, "--set", "callback_seconds=2")
+    done = installation.cli("enqueue", file, "--set", f"callback_seconds={SECONDS}")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert complaint.removeprefix("ValueError: ") in done.stderr
@@ -70,7 +72,7 @@ def untried(installation: Installation) -> dict[str, tuple[str, str, str]]:
     """The same bootstraps, enqueued untried by another program: status, kind and reason of their traces."""
     with Celery(broker=redis.broker_url(installation.config), set_as_current=False) as producer:
         for case, (body, _) in FAILS.items():
-            options = {"name": case, "settings": {"ticks": 1, "callback_seconds": 2}}
+            options = {"name": case, "settings": {"ticks": 1, "callback_seconds": SECONDS}}
             source = bootstrap(body, "callback(main)")
             producer.send_task("weavegen.enqueue", args=[source], kwargs=options, queue="control")
     query = (
@@ -103,7 +105,7 @@ def views(installation: Installation) -> dict[str, tuple[str, str]]:
         file.write_text(bootstrap(body, 'main.add_observation_view("Bad", callback)'))
         rows.append(json.dumps({"bootstrap": str(file)}))
     (installation.home / "views.jsonl").write_text("\n".join(rows))
-    options = ("--ticks", "2", "--set", "callback_seconds=2")
+    options = ("--ticks", "2", "--set", f"callback_seconds={SECONDS}")
     job = installation.json("enqueue", "--from", installation.home / "views.jsonl", *options)["job"]
     installation.wait(job)
     ended = installation.sql("select distinct ended_because, failure from traces where job_id = :job", job=job)

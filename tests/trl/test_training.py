@@ -16,7 +16,7 @@ from weavegen import exports
 from weavegen.exports.format import RowFormat
 
 README = ROOT / "README.md"
-HEADING = "## From traces to a trainer"
+HEADING = "## From there to a trainer"
 
 
 @pytest.mark.parametrize("name", ["sft", "dpo", "kto", "text"])

@@ -229,8 +229,8 @@ def test_scaling_is_by_queues_that_the_scaled_part_serves() -> None:
 
 
 def test_model_servers_have_the_options_that_weavegen_relies_on() -> None:
-    readme = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    line = next(line for line in readme.splitlines() if line.strip().startswith("vllm serve MODEL"))
+    document = (ROOT / "docs" / "servers.md").read_text().replace("\\\n", " ")
+    line = next(line for line in document.splitlines() if line.strip().startswith("vllm serve MODEL"))
     wanted = set(re.findall(r"--[a-z-]+", line))
     [container] = [container for name, container in containers() if name == "vllm"]
     for given in (COMPOSE["services"]["vllm"]["command"], container["args"]):

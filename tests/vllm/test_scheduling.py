@@ -107,7 +107,7 @@ def test_lower_priority_values_overtake(
 @pytest.fixture(scope="module")
 def long_prompt(client: ModelClient) -> LongPrompt:
     """(name, tokens) -> a prompt that shares no beginning with one of another name."""
-    body = client.encode((ROOT / "README.md").read_text()).ids
+    body = client.encode((ROOT / "ARCHITECTURE.md").read_text()).ids
 
     def make(name: str, tokens: int) -> list[int]:
         return [*client.encode(f"<s> {name}\n").ids, *body][:tokens]

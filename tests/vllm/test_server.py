@@ -24,9 +24,9 @@ def sample(client: ModelClient, prompt: Prompt, max_tokens: int = 1) -> list[int
     return sampled.continuations[0].token_ids or []
 
 
-def test_it_runs_with_the_flags_that_the_readme_recommends(server: Server) -> None:
+def test_it_runs_with_the_flags_that_the_documents_recommend(server: Server) -> None:
     (command,) = re.findall(
-        r"^    vllm serve MODEL((?:.*\\\n)*.*)$", (ROOT / "README.md").read_text(), re.MULTILINE
+        r"^    vllm serve MODEL((?:.*\\\n)*.*)$", (ROOT / "docs" / "servers.md").read_text(), re.MULTILINE
     )
     flags = shlex.split(command.replace("\\\n", " "))
     assert len(flags) >= 6
