@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from weavegen.errors import UsageError
-from weavegen.sim import MODEL, metrics, options, parameters, tokenizer
+from weavegen.serving.metrics import REASONS
+from weavegen.sim import MODEL, options, parameters, tokenizer
 from weavegen.sim.batch import Batch, Sequence
 from weavegen.sim.cache import BLOCK, Cache, Prompt
 from weavegen.sim.load import Engine
@@ -95,7 +96,7 @@ def test_zero_times_take_no_time() -> None:
     for one in sequences:
         batch.add(one)
     assert batch.advance(7.0) == sequences
-    assert batch.counters.slot_seconds == 0
+    assert batch.slot_seconds == 0
 
 
 def test_lower_priorities_come_first_then_who_came_first() -> None:
@@ -156,7 +157,7 @@ def test_slot_seconds_are_exact_between_any_two_moments() -> None:
     for now, expected in ((5.0, 0.0), (5.123, 0.246), (6.0, 2.0), (6.5, 2.5), (7.0, 3.0), (9.0, 3.0)):
         batch.advance(now)
         batch.count_slots(now)
-        assert batch.counters.slot_seconds == pytest.approx(expected)
+        assert batch.slot_seconds == pytest.approx(expected)
 
 
 def test_aborted_sequences_free_their_place() -> None:
@@ -168,7 +169,7 @@ def test_aborted_sequences_free_their_place() -> None:
     batch.advance(0.105)
     assert play(batch) == {next_one: pytest.approx(0.205)}
     assert batch.counters.finished == {"abort": 2, "length": 1}
-    assert batch.counters.slot_seconds == pytest.approx(0.205)
+    assert batch.slot_seconds == pytest.approx(0.205)
     batch.abort([running], 9.0)
     assert batch.counters.finished["abort"] == 2
 
@@ -608,7 +609,7 @@ def test_metrics_of_a_load() -> None:
     assert values["vllm:prefix_cache_hits_total"] == 2 * (tokens // 16 * 16)
     assert values["vllm:cache_config_info"] == 1
     finished = [line for line in lines if line.startswith("vllm:request_success_total")]
-    assert len(finished) == len(metrics.REASONS)
+    assert len(finished) == len(REASONS)
     assert sum(float(line.rpartition(" ")[2]) for line in finished) == 5
 
 

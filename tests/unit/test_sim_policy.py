@@ -13,13 +13,13 @@ from weavegen import context, prompts, query
 from weavegen.blocks import PROSE, Block, BlockType
 from weavegen.lint import lint
 from weavegen.render import render_block, render_header
+from weavegen.serving.protocol import BadRequest, CompletionRequest
 from weavegen.settings import Settings
 from weavegen.sim import complete, policies, tokenizer
 from weavegen.sim.load import Engine, Load
 from weavegen.sim.policies import board, judge, tictactoe
 from weavegen.sim.policies.draft import CALLBACK_FLAWS, EVALUATION_FLAWS, PROSE_FLAWS
 from weavegen.sim.policies.situation import read
-from weavegen.sim.protocol import BadRequest, CompletionRequest
 from weavegen.steps import Prompt
 
 BOOTSTRAP = "from bootstraps.tictactoe_server import start\n"

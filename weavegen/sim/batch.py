@@ -9,9 +9,9 @@ any number of them is taken at once, up to the first sequence that ends. So even
 import heapq
 import itertools
 import math
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from weavegen.serving.metrics import Counters
 from weavegen.sim.cache import WIDTH, Cache, Prompt
 from weavegen.sim.parameters import Load
 
@@ -44,28 +44,14 @@ class Sequence:
         return max(1, len(self.output) // WIDTH)
 
 
-@dataclass
-class Counters:
-    """What vLLM counts, of all sequences since the start; those of a request's `n` count each for itself."""
-
-    queries: int = 0
-    """Prompt tokens looked for in the prefix cache."""
-    hits: int = 0
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    preemptions: int = 0
-    finished: Counter[str] = field(default_factory=Counter)
-    """Sequences by how they ended."""
-    slot_seconds: float = 0.0
-    """Integral over time of the number of running sequences."""
-
-
 class Batch:
     """Sequences that run and that wait. All times are seconds on the caller's clock and never go back."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
         self.counters = Counters()
+        self.slot_seconds = 0.0
+        """Integral over time of the number of running sequences."""
         self.cache = Cache(load.cache_tokens, shares=load.prefix_cache)
         self.running: dict[Sequence, None] = {}  # in the order of admission
         self.waiting: set[Sequence] = set()
@@ -330,5 +316,5 @@ class Batch:
     def count_slots(self, now: float) -> None:
         """Bring `slot_seconds` up to `now`. `advance` to `now` before."""
         if now > self._counted:
-            self.counters.slot_seconds += len(self.running) * (now - self._counted)
+            self.slot_seconds += len(self.running) * (now - self._counted)
             self._counted = now

@@ -1,0 +1,1 @@
+"""vLLM's API, for the model servers that are written here: the simulation (`sim`) and `nano`."""

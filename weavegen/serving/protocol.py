@@ -1,0 +1,219 @@
+"""Requests and responses in the shape that vLLM 0.32 gives them, and what it refuses."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+MAX_STOPS = 4
+MAX_LOGPROBS = 20
+MAX_IDS = 128
+"""vLLM's limits on `stop`, `logprobs` and `logprob_token_ids`."""
+
+
+class BadRequest(Exception):
+    """The request is refused; vLLM's body for errors is made of this."""
+
+    def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.message, self.param, self.status = message, param, status
+
+
+class CompletionRequest(msgspec.Struct):
+    """What is read of `/v1/completions`; other fields are ignored, as vLLM does."""
+
+    prompt: str | list[str | int | list[int]] | None = None
+    """Text or token ids, one prompt or several."""
+    add_special_tokens: bool = True
+    """Whether a token that begins the text is put in front of a prompt that is text."""
+    priority: int = 0
+    """Lower: earlier."""
+    model: str | None = None
+    n: int = 1
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    include_stop_str_in_output: bool = False
+    logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    stream: bool | None = None
+    echo: bool | None = None
+
+
+class TokenizeRequest(msgspec.Struct):
+    prompt: str
+    model: str | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(msgspec.Struct):
+    tokens: list[int]
+    model: str | None = None
+
+
+class Logprobs(msgspec.Struct):
+    text_offset: list[int]
+    token_logprobs: list[float]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float]]
+
+
+class Choice(msgspec.Struct):
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: str
+    stop_reason: str | None
+    token_ids: list[int] | None = None
+    prompt_logprobs: None = None
+    prompt_token_ids: list[int] | None = None
+    routed_experts: None = None
+
+
+class TokensDetails(msgspec.Struct):
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct):
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: TokensDetails | None = None
+    completion_tokens_details: None = None
+
+
+class CompletionResponse(msgspec.Struct):
+    id: str
+    created: int
+    choices: list[Choice]
+    usage: Usage
+    model: str
+    system_fingerprint: str
+    object: str = "text_completion"
+    service_tier: None = None
+    kv_transfer_params: None = None
+    ec_transfer_params: None = None
+    metrics: None = None
+
+
+class TokenizeResponse(msgspec.Struct):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+def error_body(message: str, status: int, param: str | None = None) -> dict[str, Any]:
+    """vLLM's body of an error response."""
+    kinds = {400: "BadRequestError", 404: "NotFoundError", 429: "RateLimitError", 500: "InternalServerError"}
+    return {"error": {"message": message, "type": kinds.get(status, "Error"), "param": param, "code": status}}
+
+
+def check(request: CompletionRequest, model: str, vocabulary: int, *, priorities: bool) -> None:
+    """Refuse what vLLM refuses, in its words. Raises BadRequest.
+
+    `vocabulary`: token ids are below it. `priorities`: whether requests are served by priority.
+    """
+    if request.model not in (None, model):
+        message = f"The model `{request.model}` does not exist. Valid aliases: {model}."
+        raise BadRequest(message, param="model", status=404)
+    if request.stream or request.echo:
+        raise BadRequest("This server does neither `stream` nor `echo`.", param="stream")
+    if request.n < 1:
+        raise BadRequest(f"n must be at least 1, got {request.n}.", param="n")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise BadRequest(f"max_tokens must be at least 1, got {request.max_tokens}.", param="max_tokens")
+    if request.priority and not priorities:
+        message = f"Got priority {request.priority} but Priority scheduling is not enabled."
+        raise BadRequest(message, param="priority")
+    ids = request.logprob_token_ids
+    if ids and request.logprobs is None:
+        message = "when using `logprob_token_ids`, `logprobs` must be set."
+        raise BadRequest(message, param="logprob_token_ids")
+    if ids and len(ids) > MAX_IDS:
+        message = f"Requested logprob_token_ids of length {len(ids)}, which is greater than max allowed: {MAX_IDS}"
+        raise BadRequest(message, param="logprob_token_ids")
+    if ids and (strange := [number for number in ids if not 0 <= number < vocabulary]):
+        message = f"token_id(s) {strange} in logprob_token_ids contain out-of-vocab token ids."
+        raise BadRequest(message, param="logprob_token_ids")
+    if isinstance(request.stop, list) and len(request.stop) > MAX_STOPS:
+        message = f"List should have at most {MAX_STOPS} items after validation, not {len(request.stop)}"
+        raise BadRequest(message, param="stop")
+    if not ids and (request.logprobs or 0) > MAX_LOGPROBS:
+        message = f"Requested sample logprobs of {request.logprobs}, which is greater than max allowed: "
+        raise BadRequest(message + str(MAX_LOGPROBS), param="logprobs")
+
+
+def prompts(request: CompletionRequest) -> list[str | list[int]]:
+    """The request's prompts, each a text or token ids. Raises BadRequest."""
+    prompt = request.prompt
+    if prompt is None or prompt == "" or prompt == []:
+        raise BadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+    items = [prompt] if isinstance(prompt, str) else prompt
+    if len({type(item) for item in items}) > 1:
+        raise BadRequest("prompt must be a text, token ids, or several of one of these.", param="prompt")
+    ids = [item for item in items if isinstance(item, int)]
+    return [ids] if ids else [item for item in items if not isinstance(item, int)]
+
+
+def stops(request: CompletionRequest) -> tuple[str, ...]:
+    """The texts that end a continuation."""
+    return (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+
+
+def room(request: CompletionRequest, tokens: int, length: int) -> int:
+    """Tokens that a prompt of `tokens` leaves for its continuation, as far as the request wants them.
+
+    `length`: of the model's context. Raises BadRequest where nothing is left.
+    """
+    left = length - tokens
+    if left < 0:
+        message = (
+            f"This model's maximum context length is {length} tokens. However, your prompt contains "
+            f"{tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the "
+            f"length of the input prompt. (parameter=input_tokens, value={tokens})"
+        )
+        raise BadRequest(message, param="input_tokens")
+    if left == 0:
+        raise BadRequest(
+            "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)", param="max_tokens"
+        )
+    return min(left, 16 if request.max_tokens is None else request.max_tokens)
+
+
+def told(
+    request: CompletionRequest,
+    ids: Sequence[int],
+    tops: Sequence[Mapping[int, float]],
+    text: Callable[[int], str],
+) -> Logprobs:
+    """The logprobs of a choice. `tops`: per token, logprobs by id, its own among them; `text`: of a token.
+
+    Keys are texts unless the request wants ids: like vLLM, by which tokens of one text become one.
+    """
+    name = placeholder if request.return_tokens_as_token_ids else text
+    tokens = [name(token) for token in ids]
+    offsets, at = [], 0
+    for token in tokens:
+        offsets.append(at)
+        at += len(token)
+    return Logprobs(
+        text_offset=offsets,
+        token_logprobs=[top[token] for token, top in zip(ids, tops, strict=True)],
+        tokens=tokens,
+        top_logprobs=[{name(token): logprob for token, logprob in top.items()} for top in tops],
+    )
+
+
+@lru_cache(maxsize=65536)
+def placeholder(token: int) -> str:
+    """What stands for a token's text where ids are wanted."""
+    return f"token_id:{token}"
