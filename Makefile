@@ -1,7 +1,7 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
 # The longest first; two files at a time, as much of a test is waiting.
-TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/unit
+TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/nano tests/unit
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-corpus test-agents test-web pictures test-vllm test-trl check chaos bench bench-corpus bench-agents lock clean

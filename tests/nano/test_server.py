@@ -1,0 +1,132 @@
+"""`weavegen nano serve` as its users meet it: a process, and the client that workers use."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.nano.model import Reference
+from tests.nano.serving import serving
+from tests.nano.test_engine import CLOSE
+from weavegen.errors import ModelError
+from weavegen.pool import metrics, yes_no
+from weavegen.pool.client import ModelClient, Sampled
+from weavegen.pool.http import Http
+
+PROMPT = "#startblock type: action\ndef move(cell):\n"
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with serving(folder) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[ModelClient]:
+    client = ModelClient(url, "EMPTY", None, timeout=60)
+    yield client
+    client.close()
+
+
+def sample(client: ModelClient, text: str, seed: int, n: int = 4, **more: Any) -> Sampled:
+    options: dict[str, Any] = {"max_tokens": 12, "temperature": 0.9, "top_k": 50, "repetition_penalty": 1.0}
+    return client.sample(client.encode(text, begins=True), n=n, seed=seed, stop=(), **(options | more))
+
+
+def test_what_the_client_finds_out(client: ModelClient) -> None:
+    assert (client.model, client.tokenizes) == ("tiny", True)
+    ids = client.encode(PROMPT, begins=True).ids
+    assert ids[0] == 0
+    assert client.decode(ids) == PROMPT
+
+
+def test_continuations_are_the_models(client: ModelClient, reference: Reference) -> None:
+    prompt = client.encode(PROMPT, begins=True)
+    sampled = sample(client, PROMPT, 1)
+    assert sampled.prompt_tokens == len(prompt.ids)
+    assert len({one.text for one in sampled.continuations}) == 4
+    for one in sampled.continuations:
+        assert one.token_ids is not None
+        assert one.logprobs is not None
+        assert one.text == client.decode(one.token_ids)
+        true = reference.logprobs([*prompt.ids, *one.token_ids])[len(prompt.ids) - 1 :]
+        chosen = [told[token] for told, token in zip(true, one.token_ids, strict=False)]
+        assert np.abs(np.array(one.logprobs) - chosen).max() < CLOSE
+
+
+def test_yes_and_no_are_the_models(client: ModelClient, reference: Reference) -> None:
+    questions = [f"{PROMPT}Is it {word}?" for word in ("so", "one", "cell", "not")]
+    prompts = [client.encode(question, begins=True) for question in questions]
+    for prompt, answer in zip(prompts, client.yes_no(prompts), strict=True):
+        odds = np.exp(reference.logprobs(list(prompt.ids))[-1])
+        sides = {
+            ids[0]: yes_no.side(text) for text in yes_no.variants() if len(ids := client.encode(text).ids) == 1
+        }
+        for side, mass in ((True, answer.yes), (False, answer.no)):
+            assert mass == pytest.approx(
+                sum(odds[token] for token, meant in sides.items() if meant is side), abs=1e-5
+            )
+
+
+def test_many_at_once_get_what_they_get_alone(client: ModelClient) -> None:
+    def texts(seed: int) -> list[str]:
+        return [one.text for one in sample(client, PROMPT * (1 + seed % 5), seed).continuations]
+
+    alone = [texts(seed) for seed in range(24)]
+    with ThreadPoolExecutor(24) as pool:
+        assert list(pool.map(texts, range(24))) == alone
+
+
+def test_a_prompt_beyond_the_window_is_served(client: ModelClient) -> None:
+    sampled = sample(client, PROMPT * 400, 1)
+    assert sampled.prompt_tokens is not None
+    assert sampled.prompt_tokens <= 256
+    assert {one.finish_reason for one in sampled.continuations} <= {"length", "stop"}
+
+
+def test_figures(client: ModelClient, url: str) -> None:
+    root = url.removesuffix("/v1")
+    before = metrics.read(root, Http("EMPTY", 10))
+    sample(client, "def move(cell):" * 6, 1)
+    again = sample(client, "def move(cell):" * 6, 2)
+    after = metrics.read(root, Http("EMPTY", 10))
+    assert again.cached_tokens
+    assert (after.running, after.waiting) == (0, 0)
+    assert after.generated - before.generated == 2 * 4 * 12
+    assert urlopen(f"{root}/health", timeout=10).status == 200
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"prompt": ""}, "must be provided"),
+        ({"prompt": [[1, 10**6]]}, "out of vocabulary"),
+        ({"model": "other"}, "does not exist"),
+        ({"n": 0}, "n must be at least 1"),
+        ({"stop": list("abcde")}, "at most 4 items"),
+        ({"logprobs": 1, "logprob_token_ids": [10**6]}, "out-of-vocab"),
+        ({"prompt": [1] * 131_073}, "maximum context length"),
+        ({"n": 257}, "n must be at most 256"),
+    ],
+)
+def test_what_is_refused(url: str, wrong: dict[str, Any], told: str) -> None:
+    http = Http("EMPTY", 10)
+    with pytest.raises(ModelError, match=told):
+        http.post(f"{url}/completions", {"prompt": "x", "max_tokens": 1} | wrong, msgspec.Raw)
+    http.post(f"{url}/completions", {"prompt": "x", "max_tokens": 1}, msgspec.Raw)
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(tmp_path / "none")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "give a folder with a model" in done.stderr

@@ -1,0 +1,119 @@
+"""Text to tokens and back, and what of a long prompt is shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from tests.nano.model import make, make_tokenizer
+from weavegen.errors import UsageError
+from weavegen.nano.texts import BORDER, Texts, cut
+
+BORDER_ID = 2
+
+
+@given(st.text(max_size=200))
+def test_tokens_are_their_texts_bytes(text: str) -> None:
+    texts = TEXTS
+    ids = texts.encode(text, special=False)
+    assert b"".join(map(texts.spell, ids)) == text.encode()
+    assert texts.decode(ids) == text
+
+
+def test_special_tokens_have_no_text_and_a_name(texts: Texts) -> None:
+    ids = texts.encode("</s>It is so.", special=True)
+    assert ids[:2] == [0, 1]
+    assert texts.decode(ids) == "It is so."
+    assert [texts.name(number) for number in ids[:2]] == ["<s>", "</s>"]
+    assert texts.end == 1
+
+
+def test_a_border_is_one_token(texts: Texts) -> None:
+    ids = texts.encode(f"a\n{BORDER}action\n", special=False)
+    assert ids.count(texts.border or -1) == 1
+    assert texts.decode(ids) == f"a\n{BORDER}action\n"
+
+
+@pytest.mark.parametrize("wrong", [-1, 10**6])
+def test_ids_that_are_none(texts: Texts, wrong: int) -> None:
+    with pytest.raises(IndexError, match=str(wrong)):
+        texts.decode([5, wrong])
+
+
+def test_what_is_no_byte_level_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"tokenizer\.json"):
+        Texts(tmp_path)
+    words = Tokenizer(models.WordLevel({"zwölf ": 0}, unk_token=None))
+    words.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UsageError, match="no byte-level token"):
+        Texts(tmp_path)
+
+
+blocks = st.lists(st.integers(1, 60), min_size=1, max_size=40)
+"""Lengths of blocks."""
+
+
+@given(blocks, st.integers(40, 400))
+def test_a_cut_prompt_is_its_first_token_and_whole_blocks_at_its_end(lengths: list[int], room: int) -> None:
+    whole = prompt(lengths)
+    shown = cut(whole, room, BORDER_ID)
+    assert len(shown) <= room
+    if len(whole) <= room:
+        assert shown.tolist() == whole
+        return
+    assert shown[0] == whole[0]
+    assert shown[1:].tolist() == whole[len(whole) - len(shown) + 1 :]
+    starts = [at for at, token in enumerate(whole) if token == BORDER_ID]
+    if any(len(whole) - at < room for at in starts):
+        assert shown[1] == BORDER_ID
+
+
+@given(blocks, st.integers(200, 400))
+def test_prompts_that_grow_are_seldom_cut_elsewhere(lengths: list[int], room: int) -> None:
+    """So that the beginning of the next one is known already; and no less than it fits is thrown away."""
+    whole = prompt(lengths)
+    places = []
+    for end in range(room + 1, len(whole) + 1):
+        shown = cut(whole[:end], room, BORDER_ID)
+        places.append(end - len(shown))
+        assert len(shown) >= room // 4
+    assert len(set(places)) <= 2 + 2 * len(whole) // (room // 2)
+
+
+def test_a_prompt_without_borders_keeps_its_end() -> None:
+    whole = [0, *range(3, 503)]
+    for border in (None, BORDER_ID):
+        shown = cut(whole, 100, border)
+        assert shown[0] == 0
+        assert 50 <= len(shown) <= 100
+        assert shown[1:].tolist() == whole[-len(shown) + 1 :]
+
+
+def prompt(lengths: list[int]) -> list[int]:
+    """`<s>`, then blocks of these lengths, each begun by the border."""
+    return [0, *(token for length in lengths for token in (BORDER_ID, *range(3, 2 + length)))]
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    from weavegen.nano.server import NanoApi
+
+    folder = make(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    make(folder, vocab_size=config["vocab_size"] - 1)
+    with pytest.raises(UsageError, match="different models"):
+        NanoApi(folder)
+
+
+def _texts() -> Texts:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        make_tokenizer().save(f"{folder}/tokenizer.json")
+        return Texts(Path(folder))
+
+
+TEXTS = _texts()

@@ -1,0 +1,80 @@
+"""nano and a real vLLM, serving the same weights."""
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.nano.serving import serving
+from tests.vllm.server import ROOT, Server
+from weavegen.pool.client import ModelClient
+from weavegen.pool.http import Http
+
+PROMPTS = 200
+CLOSE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def nano(model: Path) -> Iterator[str]:
+    with serving(model) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def prompts(client: ModelClient) -> list[list[int]]:
+    """Pieces of a document, of 5 to 600 tokens."""
+    ids = client.encode((ROOT / "ARCHITECTURE.md").read_text()).ids
+    chance = random.Random(1)
+    starts = [(chance.randrange(len(ids) - 600), chance.randint(5, 600)) for _ in range(PROMPTS)]
+    return [list(ids[start : start + count]) for start, count in starts]
+
+
+def ask(url: str, model: str, prompt: list[int], **more: Any) -> tuple[list[int], list[dict[str, float]]]:
+    """Tokens of a greedy continuation, and by id what was told of each."""
+    body = {"model": model, "prompt": prompt, "temperature": 0.0, "return_tokens_as_token_ids": True} | more
+    answer = msgspec.json.decode(Http("EMPTY", 120).post(f"{url}/completions", body, msgspec.Raw))
+    told = answer["choices"][0]["logprobs"]
+    return [int(name.removeprefix("token_id:")) for name in told["tokens"]], told["top_logprobs"]
+
+
+def test_the_next_tokens_logprobs_are_equal(
+    server: Server, nano: str, model: Path, prompts: list[list[int]]
+) -> None:
+    differences = []
+    for number, prompt in enumerate(prompts):
+        ids = [(number * 97 + at * 16) % 2048 for at in range(128)]
+        wanted = {"max_tokens": 1, "logprobs": 1, "logprob_token_ids": ids}
+        [vllms] = ask(server.url, "tiny", prompt, **wanted)[1]
+        [ours] = ask(nano, model.name, prompt, **wanted)[1]
+        assert {f"token_id:{token}" for token in ids} <= vllms.keys() & ours.keys()
+        differences += [abs(vllms[name] - ours[name]) for name in vllms.keys() & ours.keys()]
+    sys.stdout.write(f"largest of {len(differences)} differences: {max(differences):.1e}\n")  # seen with -s
+    assert max(differences) < CLOSE
+
+
+def test_continuations_are_equal(server: Server, nano: str, model: Path, prompts: list[list[int]]) -> None:
+    """Greedy ones, but where two tokens are as likely as one another."""
+    equal = 0
+    for prompt in prompts:
+        vllms, told = ask(server.url, "tiny", prompt, max_tokens=12, logprobs=1)
+        ours, told_by_us = ask(nano, model.name, prompt, max_tokens=12, logprobs=1)
+        equal += vllms == ours
+        for token, same, top, our_top in zip(vllms, ours, told, told_by_us, strict=False):
+            if token != same:
+                break
+            assert abs(top[f"token_id:{token}"] - our_top[f"token_id:{token}"]) < CLOSE
+    assert equal >= 0.95 * PROMPTS
+
+
+def test_text_and_tokens_are_equal(client: ModelClient, nano: str, model: Path) -> None:
+    other = ModelClient(nano, "EMPTY", None)
+    assert other.model == model.name
+    for text in ((ROOT / "ARCHITECTURE.md").read_text(), "Zwölf Boxkämpfer 🥊 </s> <s>\n\t", " "):
+        assert other.encode(text, begins=True) == client.encode(text, begins=True)
+        ids = client.encode(text).ids
+        assert other.decode(ids) == client.decode(ids)
+    other.close()

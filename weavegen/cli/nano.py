@@ -1,0 +1,32 @@
+"""weavegen nano: a small model served on the CPU."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weavegen.cli.app import app
+
+nano = typer.Typer(no_args_is_help=True, help="A small language model on the CPU, by vLLM's API (docs/nano.md).")
+app.add_typer(nano, name="nano")
+
+
+@nano.command()
+def serve(
+    model: Annotated[Path, typer.Argument(help="A folder: a Llama in Hugging Face's format, and its tokenizer.")],
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for a free one.")] = 8018,
+    name: Annotated[str | None, typer.Option(help="What it is called; by default as its folder.")] = None,
+    slots: Annotated[int, typer.Option(min=1, help="Continuations that are sampled at once.")] = 256,
+    cache_tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens of prompts that are remembered; 0: none.")
+    ] = 65_536,
+) -> None:
+    """Serve a model in the foreground. Up to some ten million parameters; for more take vLLM.
+
+    Example: weavegen nano serve my-model --port 8018
+    """
+    from weavegen.nano.server import NanoApi
+    from weavegen.serving import http
+
+    api = NanoApi(model, name=name, slots=slots, cache_tokens=cache_tokens)
+    http.serve(api, port, about=f"; {api.engine.model.parameters:,} parameters, window {api.window:,}")

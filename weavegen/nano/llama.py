@@ -1,0 +1,181 @@
+"""A Llama's arithmetic in NumPy: token ids and the keys and values before them, to logits. float32 throughout.
+
+The architecture is that of `LlamaForCausalLM` in Hugging Face's transformers: root mean square norms before each
+part, rotary positions, grouped queries, a gated feed-forward part; no biases.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from weavegen.errors import UsageError
+
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
+Ids: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Attend: TypeAlias = Callable[[int, Floats, Floats, Floats], Floats]
+"""(layer, queries, keys, values) -> what each row attended to.
+
+Queries are (rows, key-value heads, queries per head, head), keys and values (rows, key-value heads, head), the
+result is as the queries. Whoever attends keeps the keys and values that later rows need.
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes, as config.json names them in its own way."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head: int
+    """Of one head: numbers of its queries, keys and values."""
+    vocabulary: int
+    length: int
+    """Tokens that the model was made for, prompt and continuation together."""
+    theta: float
+    """Base of the rotary frequencies."""
+    epsilon: float
+    tied: bool
+    """Whether the embedding is also the last layer."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    before: Floats
+    qkv: Floats
+    """(width, all heads of queries, keys and values); queries are divided by the root of the head's size."""
+    out: Floats
+    after: Floats
+    gate_up: Floats
+    down: Floats
+
+
+class Llama:
+    """The weights. Read only, so any number of threads may use one."""
+
+    def __init__(self, folder: Path) -> None:
+        """Reads config.json and model.safetensors. Raises UsageError where this is no such model."""
+        self.shape = shape = read_shape(folder / "config.json")
+        try:
+            weights = {
+                name: _float32(name, array) for name, array in load_file(folder / "model.safetensors").items()
+            }
+            self._embedding = weights["model.embed_tokens.weight"]
+            self._norm = weights["model.norm.weight"]
+            last = self._embedding if shape.tied else weights["lm_head.weight"]
+            self._last = np.ascontiguousarray(last.T)
+            self._layers = [_layer(weights, f"model.layers.{number}.", shape) for number in range(shape.layers)]
+        except (OSError, SafetensorError) as error:
+            raise UsageError(f"{folder}: its weights can't be read: {error}") from None
+        except KeyError as error:
+            raise UsageError(f"{folder}: model.safetensors lacks {error}, which a Llama has") from None
+        half = np.arange(0, shape.head, 2, dtype=np.float64) / shape.head
+        self._frequencies = shape.theta**-half
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        arrays = [self._embedding, self._norm, *([] if self.shape.tied else [self._last])]
+        arrays += [array for layer in self._layers for array in vars(layer).values()]
+        return sum(array.size for array in arrays)
+
+    def forward(self, ids: Ids, positions: Ids, attend: Attend) -> Floats:
+        """(rows, width): the last hidden state of each of `ids`, which stand at `positions`."""
+        shape, rows = self.shape, len(ids)
+        cos, sin = self._rotary(positions)
+        queries = shape.heads * shape.head
+        keys = queries + shape.kv_heads * shape.head
+        hidden = self._embedding[ids]
+        for number, layer in enumerate(self._layers):
+            qkv = self._normed(hidden, layer.before) @ layer.qkv
+            q = _rotated(qkv[:, :queries].reshape(rows, shape.heads, shape.head), cos, sin)
+            k = _rotated(qkv[:, queries:keys].reshape(rows, shape.kv_heads, shape.head), cos, sin)
+            v = qkv[:, keys:].reshape(rows, shape.kv_heads, shape.head)
+            seen = attend(number, q.reshape(rows, shape.kv_heads, -1, shape.head), k, v)
+            hidden = hidden + seen.reshape(rows, queries) @ layer.out
+            gate, up = np.split(self._normed(hidden, layer.after) @ layer.gate_up, 2, axis=1)
+            with np.errstate(over="ignore"):  # exp of a very negative gate: infinite, and the quotient is right, 0
+                hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ layer.down
+        return hidden
+
+    def logits(self, hidden: Floats) -> Floats:
+        """(rows, vocabulary): of the token behind each row."""
+        logits: Floats = self._normed(hidden, self._norm) @ self._last
+        return logits
+
+    def _normed(self, hidden: Floats, weight: Floats) -> Floats:
+        square = np.mean(hidden * hidden, axis=1, keepdims=True)
+        normed: Floats = hidden * (weight / np.sqrt(square + np.float32(self.shape.epsilon)))
+        return normed
+
+    def _rotary(self, positions: Ids) -> tuple[Floats, Floats]:
+        """Cosine and sine of each position's angles: (rows, 1, half a head)."""
+        angles = positions[:, None, None] * self._frequencies
+        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _rotated(rows: Floats, cos: Floats, sin: Floats) -> Floats:
+    """Each pair (i, i + half) of a head turned by its position's angle."""
+    first, second = np.split(rows, 2, axis=-1)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def _layer(weights: dict[str, Floats], prefix: str, shape: Shape) -> _Layer:
+    attention, feed = prefix + "self_attn.", prefix + "mlp."
+    q = weights[attention + "q_proj.weight"] * np.float32(shape.head**-0.5)
+    qkv = [q, weights[attention + "k_proj.weight"], weights[attention + "v_proj.weight"]]
+    gate_up = [weights[feed + "gate_proj.weight"], weights[feed + "up_proj.weight"]]
+    return _Layer(
+        before=weights[prefix + "input_layernorm.weight"],
+        qkv=np.ascontiguousarray(np.concatenate(qkv).T),
+        out=np.ascontiguousarray(weights[attention + "o_proj.weight"].T),
+        after=weights[prefix + "post_attention_layernorm.weight"],
+        gate_up=np.ascontiguousarray(np.concatenate(gate_up).T),
+        down=np.ascontiguousarray(weights[feed + "down_proj.weight"].T),
+    )
+
+
+def _float32(name: str, array: Any) -> Floats:
+    if array.dtype not in (np.float32, np.float16):
+        raise UsageError(f"{name} is {array.dtype}: save the model in float32 or float16")
+    return np.asarray(array, np.float32)
+
+
+def read_shape(file: Path) -> Shape:
+    """The sizes in a config.json. Raises UsageError where it is of another architecture, or can't be read."""
+    try:
+        config = json.loads(file.read_text())
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        strange = {
+            "model_type": config["model_type"] != "llama",
+            "hidden_act": config.get("hidden_act", "silu") != "silu",
+            "attention_bias": config.get("attention_bias", False),
+            "mlp_bias": config.get("mlp_bias", False),
+            "rope_type": rope.get("rope_type", "default") != "default",
+        }
+        if unfit := [name for name, is_so in strange.items() if is_so]:
+            raise UsageError(f"{file}: {', '.join(unfit)}: this is no plain Llama: serve it by vLLM")
+        heads = config["num_attention_heads"]
+        return Shape(
+            layers=config["num_hidden_layers"],
+            width=config["hidden_size"],
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads") or heads,
+            head=config.get("head_dim") or config["hidden_size"] // heads,
+            vocabulary=config["vocab_size"],
+            length=config["max_position_embeddings"],
+            theta=rope.get("rope_theta") or config.get("rope_theta", 10_000.0),
+            epsilon=config.get("rms_norm_eps", 1e-6),
+            tied=config.get("tie_word_embeddings", False),
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file}: {error}: give a folder with a model in Hugging Face's format") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file}: {error}: this is no configuration of a Llama") from None
