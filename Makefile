@@ -1,10 +1,10 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
 # The longest first; two files at a time, as much of a test is waiting.
-TIERS := tests/acceptance tests/security tests/integration tests/fuzz tests/weave tests/nano tests/unit
+TIERS := tests/acceptance tests/integration tests/weave tests/nano tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-corpus test-agents test-web pictures test-vllm test-trl check chaos bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl check chaos bench bench-corpus bench-agents lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -16,7 +16,7 @@ setup: ## the virtual environment .venv, bubblewrap, tmux and nano
 demo: setup ## eight traces against the simulated model, everything on this machine
 	@$(BIN)/weavegen demo
 
-test: setup ## all the tests: unit, integration, acceptance
+test: setup ## unit, integration and acceptance tests; ten minutes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
 
 test-corpus: setup ## what is made of the corpus: exports, releases, rescoring, forks, views, reports, metrics
@@ -24,6 +24,12 @@ test-corpus: setup ## what is made of the corpus: exports, releases, rescoring, 
 
 test-agents: setup ## agents that converse, requests, searches for programs, shared pools
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/agents
+
+test-security: setup ## what SECURITY.md and docs/audit.md promise: attacks, fuzzing, damage that the auditor finds
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/security tests/audit tests/fuzz
+
+test-docs: setup ## every command, query and link in the documents
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/docs
 
 test-web: ## the viewer and Flower in the system's Chromium; fetches axe-core from npm
 	@bash scripts/setup.sh chromium npm

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.acceptance.conftest import TICTACTOE, Installation, installed
-from tests.integration.test_audit import CALLING
+from tests.audit.test_audit import CALLING
 from weavegen import exports
 from weavegen.errors import UsageError
 from weavegen.exports import push, retrieval, write

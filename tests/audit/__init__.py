@@ -1,0 +1,1 @@
+"""The auditor against damage of every kind: `make test-security`."""
