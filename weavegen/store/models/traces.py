@@ -108,6 +108,9 @@ class Tick(Base):
     __tablename__ = "ticks"
     __table_args__ = (
         sa.UniqueConstraint("trace_id", "number"),
+        sa.Index(
+            "ix_ticks_finished", "finished_at", "id", postgresql_where=sa.text("finished_at is not null")
+        ),  # for whoever follows what is finished: weavegen spans
         {"comment": "Turns of an agent. Number 0 is the bootstrap's own."},
     )
 
