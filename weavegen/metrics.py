@@ -84,6 +84,15 @@ def text(conn: sa.Connection) -> str:
     return generate_latest(registry).decode()
 
 
+def answer(engine: sa.Engine) -> tuple[int, str]:
+    """HTTP status and text of an answer to Prometheus."""
+    try:
+        with engine.connect() as conn:
+            return 200, text(conn)
+    except (sa.exc.DBAPIError, sa.exc.TimeoutError):
+        return 503, "the database does not answer\n"
+
+
 class _Read(Collector):
     """Metrics that were read before: a registry asks for them twice."""
 

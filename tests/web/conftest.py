@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.corpus.sample_corpus import filled
-from tests.web.serving import Watched, launch, serving
+from tests.web.serving import PATIENCE, Watched, launch, serving
 from weavegen.config import Config
 
 AXE = "4.11.0"
@@ -34,6 +34,7 @@ def address(config: Config, corpus: sa.Engine) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser
@@ -44,7 +45,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """A page that may ask this machine alone, and at whose end nothing has gone wrong."""
     context = browser.new_context(base_url=address, viewport={"width": 1200, "height": 800})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     watched = Watched(context.new_page())
     yield watched.page
     context.close()

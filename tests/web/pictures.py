@@ -16,7 +16,7 @@ from tests.web.serving import launch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "images"
-LARGEST = 300_000
+LARGEST = 200_000
 """Bytes of a picture at most."""
 LOST = """
     select b.trace_id, b.index from blocks b join candidates c on c.id = b.candidate_id
@@ -91,16 +91,20 @@ def draw(address: str, installation: Installation) -> None:
             ("job", "/jobs/1"),
             ("trace", block),
             ("candidates", f"{block}/candidates"),
+            ("differences", f"{block}/candidates?diff=1"),
             ("timeline", f"/traces/{lost['trace_id']}/ticks/2"),
             ("search", "/search?q=%2Bcorner+line"),
             ("figures", "/figures?job=1"),
+            ("report", "/jobs/1/report"),
         ):
             wide.goto(path)
+            if name == "differences":
+                wide.locator(".round").first.evaluate("round => round.scrollIntoView()")
             shoot(wide, name)
         wide.goto(f"/traces/{react['id']}/blocks/3")
         shoot(wide, "conversation")
         wide.goto(f"/traces/{node['trace_id']}/blocks/{node['index']}/candidates")
-        wide.evaluate("document.querySelector('.tree .on-path').scrollIntoView()")
+        wide.locator("section", has=wide.locator(".tree")).last.evaluate("tree => tree.scrollIntoView()")
         shoot(wide, "tree")
         wide.goto(f"/traces/{talk['id']}/chat")
         wide.get_by_label("Your message").fill("A sailing boat. And you?")

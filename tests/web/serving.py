@@ -8,22 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-import uvicorn
 from playwright.sync_api import Browser, Page, Playwright
 
 from weavegen.config import Config
 from weavegen.web import database
 from weavegen.web.app import make_app
+from weavegen.web.server import Server
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE = 60_000
+"""Milliseconds that a page has, on a machine that does many other things."""
 
 
 @contextlib.contextmanager
-def serving(config: Config, url: str) -> Iterator[str]:
-    """The address of a viewer over the database at `url`."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def serving(config: Config, url: str, port: int = 0) -> Iterator[str]:
+    """The address of a viewer over the database at `url`. `port`: 0 takes any."""
+    listener = socket.create_server(("127.0.0.1", port))
     app = make_app(database.reader(config, url), database.writer(url))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    server = Server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -4,10 +4,7 @@ import pytest
 import sqlalchemy as sa
 from playwright.sync_api import Page
 
-from tests.web.test_pages import rejected
-
-OF_A_TRACE = ("", "/blocks/{}", "/blocks/{}/candidates", "/ticks", "/ticks/2", "/problems", "/about")
-PLACES = ("/", "/jobs/1", "/search?q=the", "/figures", *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
+from tests.web.test_pages import PLACES, rejected
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

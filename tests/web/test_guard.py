@@ -19,7 +19,7 @@ def ask(
 ) -> tuple[int, str, str]:
     """Status, Content-Security-Policy and text of an answer."""
     parts = urlsplit(address)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=10)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -34,12 +34,14 @@ def test_other_names_for_this_host_are_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/traces/987654", "/nothing", "/static/app.css", "/jobs/99999999999999999999"]
+    "path",
+    ["/", "/traces/987654", "/nothing", "/static/app.css", "/jobs/99999999999999999999", "/jobs/1/report"],
 )
 def test_every_answer_has_a_policy(address: str, path: str) -> None:
     status, policy, text = ask(address, "GET", path, {})
     assert status in (200, 404)
     assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
     assert "Traceback" not in text
 

@@ -2,16 +2,25 @@
 
 import json
 import re
+import time
 
 import pytest
 import sqlalchemy as sa
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.web.serving import tell
-from tests.web.traces import HOSTILE, action, add_blocks, new_trace
+from tests.web.traces import HOSTILE, action, add_blocks, add_candidates, new_trace
 from weavegen.blocks import BlockType
 from weavegen.render import parse_trace
 from weavegen.store import messages
+
+OF_A_TRACE = (
+    "", "/blocks/{}", "/blocks/{}/candidates", "/blocks/{}/candidates?diff=1", "/ticks", "/ticks/2", "/problems",
+    "/about",
+)  # fmt: skip
+OTHERS = ("/", "/jobs/1", "/jobs/1/report", "/search?q=the", "/figures")
+PLACES = (*OTHERS, *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
+"""Addresses of pages, with room for what `rejected` gives."""
 
 
 def rejected(engine: sa.Engine) -> tuple[int, int]:
@@ -29,7 +38,7 @@ def rejected(engine: sa.Engine) -> tuple[int, int]:
 def test_jobs_and_a_jobs_traces(page: Page) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
-    page.locator("tbody .row a").first.click()
+    page.get_by_role("link", name="1", exact=True).click()
     expect(page.get_by_role("heading", name=re.compile("^Job "))).to_be_visible()
     page.locator("tbody .row a").first.click()
     expect(page.locator("#b0")).to_be_visible()
@@ -63,6 +72,24 @@ def test_a_job_s_progress_is_live(page: Page, corpus: sa.Engine) -> None:
     expect(page.get_by_role("img", name="Progress: 100%")).to_be_visible()
 
 
+def test_progress_by_size_and_by_the_agent_s_own_end(page: Page, corpus: sa.Engine) -> None:
+    budget = "update jobs set settings = cast(:settings as jsonb) where id = "
+    budget += "(select job_id from traces where id = :id) returning id"
+    with corpus.begin() as conn:
+        sized, free = new_trace(conn, name="sized.py"), new_trace(conn, name="free.py")
+        job = conn.execute(sa.text(budget), {"settings": '{"until_bytes": 1000}', "id": sized}).scalar_one()
+        conn.execute(sa.text("update traces set bytes = 400 where id = :id"), {"id": sized})
+        # Its first trace came to 20 blocks, and the second has 5 of them.
+        other = "insert into traces (job_id, number, bootstrap_id, params, seed, status, started_at, blocks) "
+        other += "select job_id, 2, bootstrap_id, params, seed, 'running', now(), 5 from traces where id = :id"
+        conn.execute(sa.text(other), {"id": free})
+        ended = "update traces set status = 'ended', blocks = 20 where id = :id returning job_id"
+        unlimited = conn.execute(sa.text(ended), {"id": free}).scalar_one()
+    page.goto("/")
+    expect(page.get_by_role("img", name=f"Progress of job {job}: 40%")).to_be_visible()
+    expect(page.get_by_role("img", name=f"Progress of job {unlimited}: 62%")).to_be_visible()
+
+
 def test_a_block_s_candidates_say_why_they_lost(page: Page, corpus: sa.Engine) -> None:
     trace, index = rejected(corpus)
     page.goto(f"/traces/{trace}/blocks/{index}")
@@ -73,6 +100,110 @@ def test_a_block_s_candidates_say_why_they_lost(page: Page, corpus: sa.Engine) -
     assert all(reasons)
     page.keyboard.press("u")
     expect(page.locator(f"#b{index}")).to_be_in_viewport()
+
+
+def test_from_the_front_page_to_what_a_candidate_says_otherwise(page: Page, corpus: sa.Engine) -> None:
+    trace, _ = rejected(corpus)
+    with corpus.connect() as conn:
+        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+    page.goto("/")
+    row = page.locator("tr.row", has=page.get_by_role("link", name=str(job), exact=True))
+    while "current" not in (row.get_attribute("class") or ""):
+        page.keyboard.press("j")
+    for key, seen in (("Enter", "Traces"), ("Enter", "Trace "), ("c", "Block "), ("d", "Block ")):
+        page.keyboard.press(key)
+        expect(page.get_by_role("heading", name=re.compile(f"^{seen}")).first).to_be_visible()
+    expect(page.get_by_role("button", name="Differences", pressed=True)).to_be_visible()
+
+
+def test_differences_from_the_block(page: Page, corpus: sa.Engine) -> None:
+    trace, index = rejected(corpus)
+    page.goto(f"/traces/{trace}/blocks/{index}/candidates")
+    expect(page.locator("main del, main ins")).to_have_count(0)
+    kept = page.locator(".candidate.chosen > pre").inner_text()
+    lost = page.locator(".candidate:not(.chosen)").nth(1)
+    text, name = lost.locator("> pre").inner_text(), lost.get_attribute("id")
+    for _ in range(3):
+        page.keyboard.press("j")
+    expect(lost).to_have_class(re.compile("current"))
+    page.keyboard.press("d")
+    expect(page.get_by_role("button", name="Differences", pressed=True)).to_be_visible()
+    expect(page).to_have_url(re.compile(rf"\?diff=1#{name}$"))
+    expect(lost).to_have_class(re.compile("current"))
+    expect(lost).to_be_in_viewport()
+    expect(lost.locator(".alike")).to_contain_text("shared")
+    # Each side is whole, and told apart by more than its colour.
+    for side, whole in (("ins", kept), ("del", text)):
+        body = lost.locator("> pre")
+        left = body.evaluate(f"""pre => {{
+            const copy = pre.cloneNode(true);
+            copy.querySelectorAll("{side}").forEach(one => one.remove());
+            return copy.textContent.replaceAll("\u21b5", "");
+        }}""")
+        assert left.strip() == whole.strip()
+    style = "(one, of) => getComputedStyle(one).textDecorationLine"
+    assert page.locator(".candidate del").first.evaluate(style) == "line-through"
+    assert page.locator(".candidate ins").first.evaluate(style) == "underline"
+    page.get_by_role("button", name="Differences").click()
+    expect(page.get_by_role("button", name="Differences", pressed=False)).to_be_visible()
+    expect(page.locator("main del, main ins")).to_have_count(0)
+
+
+def test_differences_of_many_long_candidates(page: Page, corpus: sa.Engine) -> None:
+    texts = [action(number % 7, lines) for number, lines in enumerate([900, *[80] * 62, 2_000])]
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, texts[:1])
+        add_candidates(conn, trace, 0, texts)
+    for place in ("", "?diff=1"):
+        began = time.perf_counter()
+        page.goto(f"/traces/{trace}/blocks/0/candidates{place}")
+        seconds = time.perf_counter() - began
+        tell(f"{len(texts)} candidates, {sum(map(len, texts)) / 1e3:.0f} kB{place}: shown after {seconds:.2f} s")
+    expect(page.locator(".alike")).to_have_count(63)
+    expect(page.locator(".alike").last).to_contain_text("characters more were not compared")
+
+
+def test_differences_are_text(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, ["said"])
+        hostile = HOSTILE.replace("\x1b", "")
+        ids = add_candidates(
+            conn, trace, 0, [f"{hostile} one", f"{hostile} <img src=x onerror=alert(9)>", "said\n"]
+        )
+    page.goto(f"/traces/{trace}/blocks/0/candidates?diff=1")
+    expect(page.locator(f"#c{ids[1]} > pre")).to_contain_text("<script>alert(1)</script>")
+    expect(page.locator(f"#c{ids[1]} ins")).to_contain_text("<img src=x onerror=alert(9)>")
+    assert page.locator("main img, main script, main style, main textarea").count() == 0
+    assert "\u202e" not in page.content()
+
+
+def test_differences_without_a_script(browser: Browser, address: str, corpus: sa.Engine) -> None:
+    trace, index = rejected(corpus)
+    context = browser.new_context(base_url=address, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"/traces/{trace}/blocks/{index}/candidates")
+    page.get_by_role("button", name="Differences").click()
+    expect(page.locator(".candidate del").first).to_be_visible()
+    page.get_by_role("link", name=re.compile("^Block ")).last.click()
+    expect(page).to_have_url(re.compile(r"/candidates\?diff=1$"))
+    expect(page.locator(".candidate.chosen")).to_have_count(1)
+    page.get_by_role("button", name="Differences").click()
+    expect(page.locator("main del, main ins")).to_have_count(0)
+    context.close()
+
+
+def test_a_candidate_is_found_by_its_number(page: Page, corpus: sa.Engine) -> None:
+    trace, index = rejected(corpus)
+    with corpus.connect() as conn:
+        query = "select max(id) from candidates where trace_id = :trace and block_index = :index and type = "
+        query += "(select type from blocks where trace_id = :trace and index = :index)"
+        number = conn.execute(sa.text(query), {"trace": trace, "index": index}).scalar_one()
+    page.goto(f"/candidates/{number}")
+    expect(page).to_have_url(re.compile(f"/traces/{trace}/blocks/{index}/candidates#c{number}$"))
+    expect(page.locator(f"#c{number}.current")).to_be_in_viewport()
+    assert page.request.get("/candidates/987654321").status == 404
 
 
 def test_deep_link_and_keys(page: Page, corpus: sa.Engine) -> None:
@@ -120,12 +251,21 @@ def test_light_and_dark(page: Page) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
 
 
-@pytest.mark.parametrize("place", ["", "/blocks/40", "/ticks", "/ticks/2", "/problems", "/about"])
+@pytest.mark.parametrize("place", PLACES)
 def test_nothing_is_wider_than_a_phone(page: Page, corpus: sa.Engine, place: str) -> None:
-    trace, _ = rejected(corpus)
     page.set_viewport_size({"width": 360, "height": 740})
-    page.goto(f"/traces/{trace}{place}")
+    page.goto(place.format(*rejected(corpus)))
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_long_name_is_no_wider_than_a_phone(page: Page, corpus: sa.Engine) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn, name="a_very_long_name" * 20)
+        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+    page.set_viewport_size({"width": 360, "height": 740})
+    for place in ("/", f"/jobs/{job}", f"/figures?job={job}", f"/traces/{trace}", f"/jobs/{job}/report"):
+        page.goto(place)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
 
 
 def test_ticks_and_timeline(page: Page, corpus: sa.Engine) -> None:

@@ -20,10 +20,13 @@ def test_it_says_where_it_is_and_ends_when_it_is_told_to(postgres_url: str) -> N
         assert viewer.stdout is not None
         assert viewer.stderr is not None
         found = next(filter(None, (re.search(r'"url": "([^"]+)"', line) for line in viewer.stdout)))
-        with urllib.request.urlopen(found[1], timeout=10) as answer:
+        with urllib.request.urlopen(found[1], timeout=60) as answer:
             assert b"There are no jobs yet" in answer.read()
-        viewer.terminate()
-        viewer.wait(timeout=10)
+        with urllib.request.urlopen(f"{found[1]}/events/jobs", timeout=60) as page_that_is_open:
+            assert page_that_is_open.readline() == b"retry: 1000\n"
+            viewer.terminate()
+            page_that_is_open.read()  # to its end, for the viewer ends it
+        viewer.wait(timeout=60)
         assert viewer.stderr.read() == ""
 
 

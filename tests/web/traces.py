@@ -68,3 +68,28 @@ def add_blocks(conn: sa.Connection, trace: int, bodies: list[str], type: BlockTy
         sa.text("update traces set blocks = blocks + :n, bytes = bytes + :size where id = :id"),
         {"n": len(bodies), "size": size, "id": trace},
     )
+
+
+def add_candidates(conn: sa.Connection, trace: int, index: int, texts: list[str]) -> list[int]:
+    """What was sampled for a block, of which the first became it. Returns their ids."""
+    step = conn.execute(
+        sa.text(
+            "insert into steps (trace_id, tick, run, ordinal, kind, label, status, request, queue, claims) "
+            "select trace_id, tick, 0, index, 'sample', '', 'done', '{}', 'sample', 1 from blocks "
+            "where trace_id = :trace and index = :index returning id"
+        ),
+        {"trace": trace, "index": index},
+    ).scalar_one()
+    add = sa.text(
+        "insert into candidates "
+        "(trace_id, step_id, position, block_index, type, round, text, finish_reason, tokens) "
+        "values (:trace, :step, :position, :index, 'action', 0, :text, 'stop', 9) returning id"
+    )
+    values = {"trace": trace, "step": step, "index": index}
+    ids = [
+        int(conn.execute(add, {**values, "position": position, "text": text}).scalar_one())
+        for position, text in enumerate(texts)
+    ]
+    chosen = sa.text("update blocks set candidate_id = :id where trace_id = :trace and index = :index")
+    conn.execute(chosen, {"id": ids[0], "trace": trace, "index": index})
+    return ids

@@ -71,13 +71,9 @@ def server_at(engine: sa.Engine, host: str, port: int) -> "ThreadingHTTPServer":
             if self.path.split("?")[0] != "/metrics":
                 self.answer(404, "the figures are at /metrics\n")
                 return
-            try:
-                with one_at_a_time, engine.connect() as conn:
-                    body = figures.text(conn)
-            except sa.exc.DBAPIError:
-                self.answer(503, "the database does not answer\n")
-            else:
-                self.answer(200, body)
+            with one_at_a_time:
+                found = figures.answer(engine)
+            self.answer(*found)
 
         def answer(self, status: int, text: str) -> None:
             body = text.encode()

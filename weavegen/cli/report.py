@@ -7,12 +7,13 @@ import typer
 
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.complete import job_numbers
 from weavegen.errors import UsageError
 
 
 @app.command()
 def report(
-    job: Annotated[int, typer.Argument(help="A job's number, also while it runs.")],
+    job: Annotated[int, typer.Argument(help="A job's number, also while it runs.", autocompletion=job_numbers)],
     file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; report-JOB.html by default.")
     ] = None,

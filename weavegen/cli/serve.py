@@ -27,12 +27,11 @@ def serve(
     """
     import socket
 
-    import uvicorn
-
     from weavegen.services import postgres, schema
     from weavegen.web import database
     from weavegen.web.app import make_app
     from weavegen.web.guard import LOCAL
+    from weavegen.web.server import Server
 
     config = configuration.load()
     with postgres.running(config) as url:
@@ -60,7 +59,5 @@ def serve(
             database.writer(url) if local else None,
             hosts=LOCAL if local else None,
         )
-        # Pages that are open hold event streams: these are cut off, the browser comes back by itself.
-        settings = uvicorn.Config(viewer, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
         with listener:
-            uvicorn.Server(settings).run(sockets=[listener])
+            Server(viewer).run(sockets=[listener])

@@ -41,18 +41,27 @@ def html(report: Report) -> str:
         "json": lambda value: msgspec.json.encode(value).decode(),
         "time": time,
     }
-    style = (HERE / "page.css").read_text() + plot.css()
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         r=report,
-        style=Markup(style),
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        style=Markup(style()),
+        policy=policy(),
         simulated=SIMULATED,
         plots={name: Markup(picture) for name, picture in pictures(report).items()},
         settings=flat(report.effective) if report.effective is not None else None,
         revisions=[row | {"rows": flat(row["settings"])} for row in report.revisions],
         score_step=STEP,
     )
+
+
+def style() -> str:
+    """The one style sheet, which stands in the page."""
+    return (HERE / "page.css").read_text() + plot.css()
+
+
+def policy() -> str:
+    """The page's Content-Security-Policy: this style sheet, and nothing else."""
+    digest = base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
 def _shown(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """The viewer's pages. Reads by the read-only role; only the chat box writes."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -17,9 +18,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.store import messages
-from weavegen.web import candidates, jobs, live, pages, plots, ticks, traces
+from weavegen.web import candidates, database, jobs, live, pages, plots, ticks, traces
 from weavegen.web.guard import LOCAL, Guard
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
@@ -31,6 +33,8 @@ HITS = 30
 """Of a search."""
 MOST = 200
 """Blocks in one answer at most."""
+FRESH = {"cache-control": "no-store"}
+"""What is shown changes all the time."""
 
 
 class Viewer:
@@ -39,6 +43,9 @@ class Viewer:
     def __init__(self, reader: sa.Engine, writer: sa.Engine | None) -> None:
         self.reader, self.writer = reader, writer
         """`writer`: None where the chat box is closed."""
+        self.sessions = reader.execution_options(isolation_level="READ COMMITTED")
+        """The reader, with transactions."""
+        self.scraping = asyncio.Lock()
         self.templates: jinja2.Environment = pages.environment()
 
     # ------------------------------------------------------------------------------------------ pages
@@ -100,11 +107,20 @@ class Viewer:
             return self.page("blocks.html", trace_id=trace_id, blocks=found)
 
     def candidates(self, request: Request) -> Response:
+        """`?diff=1`: each that lost is shown by what it has otherwise than the block."""
         trace_id, index = whole(request.path_params["trace"]), whole(request.path_params["index"])
         with self.reader.connect() as conn:
             trace = traces.trace(conn, trace_id)
             choice = candidates.choice(conn, trace_id, index)
-        return self.page("candidates.html", trace=trace, choice=choice)
+        differences = choice.differences() if request.query_params.get("diff") == "1" else None
+        return self.page("candidates.html", trace=trace, choice=choice, differences=differences)
+
+    def candidate(self, request: Request) -> Response:
+        """Where the candidate of a row of the database is shown."""
+        candidate_id = whole(request.path_params["candidate"])
+        with self.reader.connect() as conn:
+            trace_id, index = candidates.place(conn, candidate_id)
+        return RedirectResponse(f"/traces/{trace_id}/blocks/{index}/candidates#c{candidate_id}", 303)
 
     def ticks(self, request: Request) -> Response:
         trace_id = whole(request.path_params["trace"])
@@ -171,6 +187,37 @@ class Viewer:
             rewards=rewards,
             ages=ages,
         )
+
+    def report(self, request: Request) -> Response:
+        """What `weavegen report` writes, made anew; as a file where the address ends in .html.
+
+        The role that reads can't refresh views, so it is as of their last refresh, and says so.
+        """
+        from weavegen.report import page, read
+
+        job_id = whole(request.path_params["job"])
+        with self.reader.connect() as conn:
+            jobs.jobs(conn, job_id)  # so that what fails from here on is no missing job
+            try:
+                simulation = configuration.load().model_url is None
+                found = read.read(conn, job_id, seconds=database.SECONDS, simulation=simulation)
+            except UsageError as error:
+                problem = f"{error}. In a terminal it may take longer: weavegen report {job_id}"
+                return self.problem("No report", problem, 503)
+        headers = {"content-security-policy": f"{page.policy()}; frame-ancestors 'none'", **FRESH}
+        if request.url.path.endswith(".html"):
+            headers |= attachment(f"report-{job_id}.html")
+        return HTMLResponse(page.html(found).encode(errors="replace"), headers=headers)
+
+    # ------------------------------------------------------------------------------------------ for machines
+
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus. One reading at a time, so that nobody can have the servers asked many times at once."""
+        from weavegen import metrics
+
+        async with self.scraping:
+            status, text = await run_in_threadpool(metrics.answer, self.sessions)
+        return PlainTextResponse(text, status, media_type=metrics.CONTENT_TYPE, headers=FRESH)
 
     # ------------------------------------------------------------------------------------------ downloads
 
@@ -288,26 +335,29 @@ class Viewer:
 
     # ------------------------------------------------------------------------------------------ all of them
 
-    def page(self, name: str, /, **values: Any) -> Response:
+    def page(self, name: str, status: int = 200, /, **values: Any) -> Response:
         text = self.templates.get_template(name).render(**values)
         # Lone surrogates can't be encoded; nothing in the database has one, an address may.
-        return HTMLResponse(text.encode(errors="replace"), headers={"cache-control": "no-store"})
+        return HTMLResponse(text.encode(errors="replace"), status, headers=FRESH)
+
+    def problem(self, title: str, problem: str, status: int) -> Response:
+        return self.page("problem.html", status, title=title, problem=problem)
 
     async def wrong(self, request: Request, error: Exception) -> Response:
         """What is asked for is not there, or can't be done."""
-        text = self.templates.get_template("problem.html").render(title="Not found", problem=str(error))
-        return HTMLResponse(text.encode(errors="replace"), 404 if request.method == "GET" else 400)
+        return self.problem("Not found", str(error), 404 if request.method == "GET" else 400)
 
     async def no_database(self, request: Request, error: Exception) -> Response:
-        problem = "The database does not answer, or took too long. Is it running? `weavegen up` starts it."
-        text = self.templates.get_template("problem.html").render(title="No answer", problem=problem)
-        return HTMLResponse(text, 503)
+        return self.problem("No answer", live.NO_DATABASE, 503)
 
     def routes(self) -> list[Route | Mount]:
         trace = "/traces/{trace:int}"
         shown: list[tuple[str, Callable[..., Any]]] = [
             ("/", self.home),
             ("/jobs/{job:int}", self.job),
+            ("/jobs/{job:int}/report", self.report),
+            ("/jobs/{job:int}/report.html", self.report),
+            ("/candidates/{candidate:int}", self.candidate),
             (trace, self.trace),
             (f"{trace}/blocks", self.blocks),
             (f"{trace}/blocks/{{index:int}}", self.trace),
@@ -321,6 +371,7 @@ class Viewer:
             (f"{trace}.json", self.as_json),
             ("/search", self.search),
             ("/figures", self.figures),
+            ("/metrics", self.metrics),
             ("/events/jobs", self.job_events),
             (f"/events{trace}", self.trace_events),
             (f"/events{trace}/chat", self.chat_events),
@@ -345,9 +396,12 @@ def whole(text: Any) -> int:
 
 
 def download(texts: Iterator[str] | Iterator[bytes], media_type: str, name: str) -> Response:
-    return StreamingResponse(
-        texts, media_type=media_type, headers={"content-disposition": f'attachment; filename="{name}"'}
-    )
+    return StreamingResponse(texts, media_type=media_type, headers=attachment(name))
+
+
+def attachment(name: str) -> dict[str, str]:
+    """Headers of what a browser keeps under a name."""
+    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] | None = LOCAL) -> Starlette:
@@ -361,12 +415,14 @@ def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] 
         if writer is not None:
             writer.dispose()
 
-    return Starlette(
+    app = Starlette(
         routes=viewer.routes(),
         lifespan=lifespan,
         middleware=[
             Middleware(Guard, hosts=hosts),
             Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4),
         ],
-        exception_handlers={UsageError: viewer.wrong, sa.exc.DBAPIError: viewer.no_database},
+        exception_handlers={UsageError: viewer.wrong, **dict.fromkeys(live.AWAY, viewer.no_database)},
     )
+    app.state.closing = False
+    return app

@@ -10,6 +10,8 @@ from weavegen.choose import penalised
 from weavegen.errors import UsageError
 from weavegen.steps import Penalties
 from weavegen.web import traces
+from weavegen.web.differences import Difference, difference
+from weavegen.web.pages import percent
 from weavegen.web.traces import PENALTIES, Asked
 
 
@@ -112,10 +114,28 @@ class Choice:
     queries: list[Candidate]
     """What was sampled for the header, or the type."""
     retrievals: list[dict[str, Any]]
+    before: int | None
+    """Index of the nearest block before this one that was sampled; None: there is none."""
+    after: int | None
 
     @property
     def count(self) -> int:
         return sum(len(one.candidates) for one in self.rounds)
+
+    @property
+    def chosen(self) -> Candidate | None:
+        return next((one for round in self.rounds for one in round.candidates if one.chosen), None)
+
+    def differences(self) -> dict[int, Difference]:
+        """How each candidate that lost differs from the chosen one, both as sampled, by Candidate.id."""
+        if (kept := self.chosen) is None:
+            return {}
+        return {
+            one.id: difference(kept.text, one.text, unfinished=one.half_written)
+            for round in self.rounds
+            for one in round.candidates
+            if not (one.chosen or one.on_path)
+        }
 
 
 SAMPLED = sa.text(
@@ -137,6 +157,25 @@ HITS = sa.text(
     where s.trace_id = :trace and s.tick = :tick and s.kind = 'retrieve' order by s.ordinal, h.rank
     """
 )
+
+AROUND = sa.text(
+    """
+    select
+      (select index from blocks where trace_id = :trace and index < :index and candidate_id is not null
+        order by index desc limit 1) as before,
+      (select index from blocks where trace_id = :trace and index > :index and candidate_id is not null
+        order by index limit 1) as after
+    """
+)
+
+
+def place(conn: sa.Connection, candidate_id: int) -> tuple[int, int]:
+    """Trace and index of the block that a candidate was sampled for. Raises UsageError if there is none such."""
+    query = sa.text("select trace_id, block_index from candidates where id = :id")
+    row = conn.execute(query, {"id": candidate_id}).one_or_none()
+    if row is None:
+        raise UsageError(f"there is no candidate {candidate_id}")
+    return row.trace_id, row.block_index
 
 
 def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
@@ -180,7 +219,8 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
             own.add((run, min(after)))
     retrieved = [dict(hit._mapping) for hit in hits if (hit.run, hit.ordinal) in own]
     roots = tree(sampled)  # first: whether a node is on the block's path is a reason
-    return Choice(block, rounds(sampled), roots, queries, retrieved)
+    around = conn.execute(AROUND, {"trace": trace_id, "index": index}).one()
+    return Choice(block, rounds(sampled), roots, queries, retrieved, around.before, around.after)
 
 
 def rounds(sampled: list[Candidate]) -> list[Round]:
@@ -236,7 +276,7 @@ def reason(one: Candidate, chosen: Candidate | None, among: int) -> str:
     if one.chosen:
         if one.share is None or among == 1:
             return "Became the block"
-        return f"Became the block: drawn with a probability of {one.share:.1%}"
+        return f"Became the block: drawn with a probability of {percent(one.share, 1)}"
     if one.on_path:
         return "The block goes on from it"
     parts = []
@@ -261,7 +301,7 @@ def reason(one: Candidate, chosen: Candidate | None, among: int) -> str:
         parts.append("its whole round was not good enough")
     elif one.share is not None and chosen.share is not None:
         beaten = "scored higher than the block, but was " if one.share > chosen.share else ""
-        parts.append(f"{beaten}not drawn: its probability was {one.share:.1%}")
+        parts.append(f"{beaten}not drawn: its probability was {percent(one.share, 1)}")
     text = "; ".join(parts)
     return text[:1].upper() + text[1:]
 

@@ -35,7 +35,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers[name] = value
+                    headers.setdefault(name, value)  # a page of another kind brings a policy of its own
             await send(message)
 
         if (refusal := self.refusal(str(scope["method"]), Headers(scope=scope))) is not None:

@@ -22,6 +22,9 @@ EVERY = 0.4
 JOBS_EVERY = 1.0
 QUIET = 15.0
 """Seconds after which a comment is sent, so that nobody takes the connection for dead."""
+AWAY = (sa.exc.DBAPIError, sa.exc.TimeoutError)
+"""What is raised where the database is not there, is too slow, or all of its connections are in use."""
+NO_DATABASE = "The database does not answer, or took too long. Is it running? `weavegen up` starts it."
 
 
 def stream(events: AsyncIterator[str]) -> StreamingResponse:
@@ -40,18 +43,24 @@ async def changes(
 ) -> AsyncIterator[str]:
     """The events of `read` whenever its key differs from the last one, until it says that all is over.
 
-    A database that is not there for a while only delays them.
+    A database that is not there for a while only delays them; `away` and `back` say so.
     """
-    spoke = time.monotonic()
+    spoke, away = time.monotonic(), False
     yield "retry: 1000\n\n"
-    while not await request.is_disconnected():
+    while not (request.app.state.closing or await request.is_disconnected()):
         try:
             key, events, over = await run_in_threadpool(read)
         except UsageError as error:
             yield event("gone", str(error))
             return
-        except sa.exc.DBAPIError:
-            key, events, over = known, [], False
+        except AWAY:
+            if not away:
+                yield event("away", NO_DATABASE)
+            key, events, over, away = known, [], False, True
+        else:
+            if away:
+                yield event("back", None)
+            away = False
         if key != known:
             known, spoke = key, time.monotonic()
             for one in events:

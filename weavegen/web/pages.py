@@ -9,7 +9,7 @@ import msgspec
 from markupsafe import Markup
 
 from weavegen.blocks import CALLBACK, MESSAGE, PROSE, BlockType
-from weavegen.display import bytes_text, harmless
+from weavegen.display import bytes_text, duration, harmless
 from weavegen.sim import MODEL
 from weavegen.web.highlight import python, shortened
 
@@ -53,7 +53,11 @@ def signed(value: float | None, digits: int = 2) -> str:
 
 
 def percent(value: float | None, digits: int = 0) -> str:
-    return UNKNOWN if value is None else f"{value:.{digits}%}"
+    """A share; a small one is not 0."""
+    if value is None:
+        return UNKNOWN
+    least = 10.0 ** -(digits + 2)
+    return f"under {least:.{digits}%}" if 0 < value < least / 2 else f"{value:.{digits}%}"
 
 
 def moment(value: datetime.datetime | float | None) -> str:
@@ -67,6 +71,11 @@ def moment(value: datetime.datetime | float | None) -> str:
     except (OverflowError, ValueError, OSError):
         return UNKNOWN
     return at.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def visible(text: str) -> str:
+    """What was put in or left out: where that is a mere line end, a sign for it."""
+    return text if text.strip() else text.replace("\n", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}\n")
 
 
 def as_json(value: Any) -> str:
@@ -86,6 +95,7 @@ def environment() -> jinja2.Environment:
     templates.filters |= {
         "bytes": bytes_text,
         "seconds": seconds_text,
+        "duration": duration,
         "number": number,
         "signed": signed,
         "percent": percent,
@@ -93,6 +103,7 @@ def environment() -> jinja2.Environment:
         "as_json": as_json,
         "python": python,
         "shortened": shortened,
+        "visible": visible,
     }
     templates.globals |= {
         "sim_model": MODEL,

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from markupsafe import Markup
 
-from weavegen.plot import Series, svg
+from weavegen.plot import Mark, Series, svg
 from weavegen.render import one_line
 
 CURVES = 6
@@ -30,9 +30,9 @@ def calibration(conn: sa.Connection, job_id: int | None) -> "Plot | None":
         points.setdefault(row["question"], []).append((float(row["predicted"]), float(row["observed"])))
     if not points:
         return None
-    line = Series("as predicted", [(0.0, 0.0), (1.0, 1.0)])
+    mark = Mark("as predicted", 0.0, ((0.0, 0.0), (1.0, 1.0)))
     title = "What the evaluator thought of blocks, and how many ran"
-    return plot(title, "predicted probability", "share that ran", rows, points, [line])
+    return plot(title, "predicted probability", "share that ran", rows, points, [mark])
 
 
 def rewards(conn: sa.Connection, job_id: int | None) -> "Plot | None":
@@ -69,13 +69,13 @@ def plot(
     y: str,
     rows: list[dict[str, Any]],
     points: dict[str, list[tuple[float, float]]],
-    first: Sequence[Series] = (),
+    marks: Sequence[Mark] = (),
     whole: bool = False,
 ) -> Plot:
     """Lines, to be coloured by static/app.css: a page of ours takes no style from within itself."""
-    shown = dict(zip("ABCDEF"[: CURVES - len(first)], points.items(), strict=False))
-    series = [*first, *(Series(letter, found) for letter, (_, found) in shown.items())]
-    picture = Markup(_STYLE.sub("", svg(title, x, y, series, whole=whole)))  # the plot escapes its texts
+    shown = dict(zip("ABCDEF"[: CURVES - len(marks)], points.items(), strict=False))
+    series = [Series(letter, found) for letter, (_, found) in shown.items()]
+    picture = Markup(_STYLE.sub("", svg(title, x, y, series, marks, whole=whole)))  # the plot escapes its texts
     names = {letter: one_line(name) for letter, (name, _) in shown.items()}
     return Plot(picture, names, len(points) - len(shown), rows)
 

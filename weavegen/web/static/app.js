@@ -27,9 +27,18 @@ $("#theme").addEventListener("click", toggleTheme);
 
 // ---------------------------------------------------------------------------------------- live parts
 
+const SILENT = "The viewer does not answer; this page goes on trying.";
+
+/** Say above the page that what it needs is not there; nothing: it is there again. */
+function away(text) {
+  $("#away").textContent = text ?? "";
+  $("#away").hidden = !text;
+}
+
 /** An event stream that is open while the page is looked at: browsers allow few connections to one host. */
 function listen(address, handlers) {
   let source = null;
+  let silent;
   const stop = () => {
     source?.close();
     source = null;
@@ -40,6 +49,18 @@ function listen(address, handlers) {
     for (const [name, handle] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => handle(JSON.parse(event.data), event.lastEventId));
     }
+    source.addEventListener("away", (event) => away(JSON.parse(event.data)));
+    source.addEventListener("back", () => away());
+    source.addEventListener("open", () => {
+      silent = clearTimeout(silent);
+      away();
+    });
+    source.addEventListener("error", () => {
+      silent ??= setTimeout(away, 2000, SILENT);
+      if (source?.readyState !== EventSource.CLOSED) return; // else the browser comes back by itself
+      stop();
+      setTimeout(start, 2000);
+    });
     for (const name of ["over", "gone"]) {
       source.addEventListener(name, () => {
         stop();
@@ -92,6 +113,8 @@ function go(row) {
   row.dispatchEvent(new CustomEvent("went", { bubbles: true }));
 }
 
+const firstInView = () => rows().find((row) => row.getBoundingClientRect().bottom > 60);
+
 function step(by) {
   const all = rows();
   const here = current();
@@ -99,8 +122,16 @@ function step(by) {
     go(all[all.indexOf(here) + by]);
     return;
   }
-  const inView = all.filter((row) => row.getBoundingClientRect().bottom > 60);
-  go(by > 0 ? inView[0] : inView[0] && all[all.indexOf(inView[0]) - 1]);
+  const first = firstInView();
+  go(by > 0 ? first : first && all[all.indexOf(first) - 1]);
+}
+
+/** Candidates of the marked block, or of the next one that has some. */
+function toCandidates() {
+  const all = rows();
+  const here = all.indexOf(current() ?? firstInView());
+  const next = here < 0 ? null : all.slice(here).find((row) => $("a.candidates", row));
+  if (next) follow("a.candidates", next);
 }
 
 /** Follow the first link there is, within the marked row or the page. */
@@ -112,8 +143,9 @@ function follow(selector, within = document) {
 const KEYS = {
   j: () => step(1),
   k: () => step(-1),
-  Enter: () => current() && follow("a", current()),
-  c: () => current() && follow("a.candidates", current()),
+  Enter: () => follow("a", current() ?? $(".row") ?? document.createElement("p")),
+  c: toCandidates,
+  d: () => $("#differences button")?.click(),
   n: () => follow("[data-next]"),
   p: () => follow("[data-previous]"),
   u: () => {
@@ -142,4 +174,13 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   act();
 });
+
+// The other view of candidates begins at the one that is looked at.
+$("#differences")?.addEventListener("submit", (event) => {
+  const here = current() ?? firstInView();
+  if (here) event.target.action = `#${here.id}`;
+});
+const named = document.getElementById(location.hash.slice(1));
+if (named?.matches(".candidate")) mark(named);
+
 $("#help-button").addEventListener("click", () => $("#help").showModal());

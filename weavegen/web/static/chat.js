@@ -24,18 +24,22 @@
     });
   }
   const form = $("#say");
+  let sending = false;
   form?.addEventListener("submit", async (event) => {
     event.preventDefault();
     const text = $("#text").value.trim();
-    if (!text) return;
+    if (!text || sending) return;
+    sending = true;
     const answer = await fetch(form.action, {
       method: "POST",
       headers: { accept: "application/json" },
       body: new URLSearchParams({ channel, text }),
     }).catch(() => null);
+    sending = false;
     const problem = $("#problem");
+    const there = answer && answer.status < 500;
     problem.hidden = Boolean(answer?.ok);
-    problem.textContent = answer?.ok ? "" : "It was not sent. Is the trace over?";
+    problem.textContent = there ? "It was not sent. Is the trace over?" : "It was not sent: nobody answers. Send it again.";
     if (answer?.ok) form.reset();
   });
   $("#text")?.addEventListener("keydown", (event) => {

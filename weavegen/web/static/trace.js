@@ -23,20 +23,33 @@
     piece.style.minHeight = `${Math.round(piece.seen ?? guess(piece))}px`;
   }
 
+  /** Blocks as HTML, escaped by the server's templates. Goes on trying while the viewer or its database is away. */
+  async function fetched(first, end) {
+    for (;;) {
+      const answer = await fetch(`/traces/${trace}/blocks?first=${first}&end=${end}`).catch(() => null);
+      if (answer?.ok) {
+        away();
+        return answer.text();
+      }
+      if (answer && answer.status < 500) throw new Error(answer.statusText);
+      away(SILENT);
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+  }
+
   async function load(piece) {
     if (piece.loaded) return;
     piece.loaded ??= false;
     if (piece.loading) return piece.loading;
     const first = Number(piece.dataset.first);
-    piece.loading = fetch(`/traces/${trace}/blocks?first=${first}&end=${first + size}`)
-      .then((answer) => (answer.ok ? answer.text() : Promise.reject(new Error(answer.statusText))))
+    piece.loading = fetched(first, first + size)
       .then((html) => {
-        piece.innerHTML = html; // escaped by the server's templates
+        piece.innerHTML = html;
         piece.loaded = true;
         piece.style.minHeight = "";
         clamp(piece);
       })
-      .catch(() => announce("Some blocks could not be loaded; scroll to try again."))
+      .catch(() => announce("Some blocks could not be loaded."))
       .finally(() => {
         piece.loading = null;
       });
@@ -149,14 +162,12 @@
       const count = Math.min(size, total - first);
       piece.dataset.bytes = (Number(piece.dataset.bytes) || 0) + 900 * (count - (Number(piece.dataset.count) || 0));
       piece.dataset.count = count;
+      await piece.loading; // it may have been asked for before the new blocks were there
       if (fresh) {
         adopt(piece);
       } else if (piece.loaded) {
-        const start = Math.max(before, first);
-        const answer = await fetch(`/traces/${trace}/blocks?first=${start}&end=${first + count}`);
-        if (!answer.ok) continue;
         const box = document.createElement("template");
-        box.innerHTML = await answer.text();
+        box.innerHTML = await fetched(Math.max(before, first), first + count);
         for (const block of $$(".block", box.content)) {
           if (!$(`#${block.id}`, piece)) {
             block.classList.add("fresh");
@@ -192,6 +203,8 @@
         if (first >= mark.blocks) piece.remove();
         else {
           piece.dataset.count = Math.min(size, mark.blocks - first);
+          await piece.loading;
+          if (!piece.loaded) continue;
           piece.loaded = false;
           await load(piece);
         }

@@ -1,0 +1,91 @@
+"""The database or the viewer goes away and comes back while pages are open."""
+
+import contextlib
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+import sqlalchemy as sa
+from playwright.sync_api import Browser, Page, expect
+from psycopg import sql
+
+from tests.conftest import administration
+from tests.web.serving import PATIENCE, serving
+from tests.web.traces import action, add_blocks, new_trace
+from weavegen.config import Config
+from weavegen.web.live import NO_DATABASE
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    """A page that may find nobody who answers; the browser's console says so, which is no fault here."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
+    yield context.new_page()
+    context.close()
+
+
+@contextlib.contextmanager
+def unreachable(config: Config, engine: sa.Engine) -> Iterator[None]:
+    """A time in which the server refuses a database to everybody; whoever was connected is cut off."""
+    engine.dispose()
+    name = engine.url.database
+    assert name is not None
+    allow = sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}")
+    with administration(config) as connection:
+        connection.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        try:
+            yield
+        finally:
+            connection.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
+
+
+def written(db: sa.Engine, trace: int | None, numbers: range) -> int:
+    """A trace that has these blocks, too."""
+    with db.begin() as conn:
+        trace = trace or new_trace(conn)
+        add_blocks(conn, trace, [action(number, 3) for number in numbers])
+    return trace
+
+
+def test_the_database_goes_away_and_comes_back(config: Config, db: sa.Engine, tab: Page) -> None:
+    trace = written(db, None, range(110))
+    with serving(config, db.url.render_as_string(hide_password=False)) as address:
+        tab.goto(f"{address}/traces/{trace}")
+        banner = tab.locator("#away")
+        expect(banner).to_be_hidden()
+        with unreachable(config, db):
+            expect(banner).to_contain_text("The database does not answer")
+            # Blocks that are scrolled to now are asked for until somebody answers.
+            tab.keyboard.press("G")
+            expect(tab.locator("#b109")).to_have_count(0)
+            other = tab.context.new_page()
+            answer = other.goto(f"{address}/jobs/1")
+            assert answer is not None
+            assert answer.status == 503
+            expect(other.locator("main")).to_contain_text(NO_DATABASE)
+            expect(other.locator("main")).not_to_contain_text("Traceback")
+            answer = other.goto(f"{address}/metrics")
+            assert answer is not None
+            assert (answer.status, answer.text()) == (503, "the database does not answer\n")
+        expect(tab.locator("#b109")).to_be_in_viewport()
+        written(db, trace, range(110, 113))
+        expect(tab.locator("#b112")).to_be_attached()
+        expect(banner).to_be_hidden()
+
+
+def test_the_viewer_is_started_anew(config: Config, db: sa.Engine, tab: Page) -> None:
+    trace = written(db, None, range(10))
+    url = db.url.render_as_string(hide_password=False)
+    with serving(config, url) as address:
+        tab.goto(f"{address}/traces/{trace}")
+        tab.get_by_role("button", name="Follow").click()
+        written(db, trace, range(10, 12))
+        expect(tab.locator("#b11")).to_be_in_viewport()
+    expect(tab.locator("#away")).to_contain_text("The viewer does not answer")
+    written(db, trace, range(12, 40))
+    with serving(config, url, urlsplit(address).port or 0):
+        expect(tab.locator("#b39")).to_be_in_viewport()
+        expect(tab.locator("#away")).to_be_hidden()
+        assert tab.locator(".block").count() == 40

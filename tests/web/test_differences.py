@@ -1,0 +1,59 @@
+"""What a candidate says otherwise than the block. Pure."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weavegen.web.differences import COMPARED, Difference, difference
+
+
+def marked(found: Difference) -> str:
+    signs = {"same": "{}", "block": "[-{}]", "candidate": "[+{}]"}
+    return "".join(signs[part.kind].format(part.text) for part in found.parts)
+
+
+def test_lines_that_resemble_each_other_differ_by_words() -> None:
+    block = "def play(self):\n    x = self.move(3)\n    return x\n"
+    candidate = "def play(self):\n    y = self.move(4)\n    return y\n\nself.add(play)\n"
+    assert marked(difference(block, candidate)) == (
+        "def play(self):\n    [-x][+y] = self.move([-3][+4])\n    return [-x][+y]\n[+\nself.add(play)\n]"
+    )
+
+
+def test_lines_that_share_little_are_shown_whole() -> None:
+    found = difference("same\nthe corner is free\n", "same\nthe opponent plays badly today\n")
+    assert marked(found) == "same\n[-the corner is free\n][+the opponent plays badly today\n]"
+
+
+def test_spaces_and_signs_between_changes_are_changed_with_them() -> None:
+    assert marked(difference("play(one, two) # of nine", "play(six, ten) # of nine")) == (
+        "play([-one, two][+six, ten]) # of nine"
+    )
+
+
+def test_equal_texts() -> None:
+    assert difference("a\n", "a\n").alike == 1
+    assert difference("", "").alike == 1
+    assert difference("", "a").alike == 0
+
+
+def test_what_comes_after_an_unfinished_text_is_no_difference() -> None:
+    assert marked(difference("x = 1\ny = 2\nz = 3\n", "x = 1\ny =", unfinished=True)) == "x = 1\ny ="
+
+
+def test_long_texts_are_compared_up_to_a_point() -> None:
+    found = difference("a\n" * COMPARED, "a\n" * COMPARED + "b" * 50)
+    assert found.left == COMPARED + 50
+    assert sum(len(part.text) for part in found.parts) == COMPARED
+
+
+texts = st.text(st.sampled_from("ab \n(,\t\r\u2028é"), max_size=120)
+
+
+@given(texts, texts)
+def test_the_parts_of_a_side_are_its_text(block: str, candidate: str) -> None:
+    found = difference(block, candidate)
+    for side, text in (("block", block), ("candidate", candidate)):
+        assert "".join(part.text for part in found.parts if part.kind in ("same", side)) == text
+    assert all(part.text for part in found.parts)
+    assert 0 <= found.alike <= 1
+    assert (found.alike == 1) == (block == candidate)

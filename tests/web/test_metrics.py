@@ -1,0 +1,34 @@
+"""Prometheus asks the viewer."""
+
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.web.serving import tell
+from weavegen import metrics
+
+
+def test_it_is_told_what_the_command_tells(address: str, corpus: sa.Engine, redis_url: str) -> None:
+    for number in range(3):
+        began = time.perf_counter()
+        with urllib.request.urlopen(f"{address}/metrics") as answer:
+            text = answer.read().decode()
+        tell(f"scrape {number + 1}: {1000 * (time.perf_counter() - began):.0f} ms, {len(text):,} bytes")
+    assert answer.headers["content-type"] == metrics.CONTENT_TYPE
+    with corpus.connect() as conn:
+        expected = {family.name for family in text_string_to_metric_families(metrics.text(conn))}
+        blocks = conn.execute(sa.text("select sum(blocks - coalesce(fork_at, 0)) from traces")).scalar_one()
+    assert {family.name for family in text_string_to_metric_families(text)} == expected
+    assert f"\nweavegen_blocks_total {float(blocks)}\n" in text
+
+
+def test_under_another_name_it_is_refused(address: str) -> None:
+    asked = urllib.request.Request(f"{address}/metrics", headers={"Host": "weavegen.example:8991"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked)
+    with refused.value:
+        assert refused.value.code == 403

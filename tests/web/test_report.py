@@ -1,0 +1,50 @@
+"""The report of a job, in the viewer."""
+
+import pytest
+import sqlalchemy as sa
+from playwright.sync_api import Page, expect
+
+from tests.web.traces import HOSTILE, add_blocks, new_trace
+
+
+def test_it_is_opened_from_the_job_and_downloaded(page: Page) -> None:
+    page.goto("/jobs/1")
+    with page.expect_download() as got:
+        page.get_by_role("link", name="download").click()
+    assert got.value.suggested_filename == "report-1.html"
+    page.get_by_role("link", name="Report").click()
+    expect(page.get_by_role("heading", name="Why candidates lost")).to_be_visible()
+    # The policy in the answer's headers lets the page's own style through, as that in the page does.
+    assert page.evaluate("getComputedStyle(document.querySelector('.plot .bar')).fillOpacity") == "0.65"
+    saved = got.value.path().read_text()
+    assert saved.count("<svg") == page.locator("svg.plot").count() > 5
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_it_is_no_wider_than_the_screen(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 740})
+    page.goto("/jobs/1/report")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_what_is_recorded_stays_text(page: Page, corpus: sa.Engine) -> None:
+    hostile = HOSTILE.replace("\x1b", "")
+    with corpus.begin() as conn:
+        trace = new_trace(conn, name=hostile, status="failed")
+        add_blocks(conn, trace, [hostile])
+        fail = "update traces set failure = :text, failure_kind = 'bug', finished_at = now() where id = :id"
+        conn.execute(sa.text(fail), {"text": hostile, "id": trace})
+        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+    page.goto(f"/jobs/{job}/report")
+    expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")
+    expect(page.locator("main pre").first).to_contain_text("<script>alert(1)</script>")
+    assert page.locator("img, script, main style, main textarea").count() == 0
+    assert "\u202e" not in page.content()
+    # It ended after the views were refreshed, which this page can't do.
+    expect(page.locator("header")).to_contain_text("Some figures are older than the job's end")
+
+
+def test_of_a_job_that_there_is_not(page: Page) -> None:
+    answer = page.request.get("/jobs/987654/report")
+    assert answer.status == 404
+    assert "there is no job 987654" in answer.text()
