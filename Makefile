@@ -38,6 +38,7 @@ test-web: ## the viewer and Flower in the system's Chromium; fetches axe-core fr
 pictures: ## the pictures in docs/images, from installations of their own; three minutes
 	@bash scripts/setup.sh chromium
 	@$(BIN)/python -m tests.web.pictures
+	@$(BIN)/python -m tests.acceptance.terminal_pictures docs/images
 	@WEAVEGEN_PICTURES=1 $(BIN)/python -m pytest tests/web/test_flower.py
 
 test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.5 GB

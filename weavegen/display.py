@@ -1,28 +1,24 @@
-"""What people see in a terminal: tables, and a job as it runs."""
+"""What people see in a terminal: harmless text, and tables."""
 
+import os
 import re
 import shutil
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
-import sqlalchemy as sa
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from weavegen.pool.survey import ServerRow
-from weavegen.store import reports
 from weavegen.store.models import JobState
 from weavegen.store.reports import JobRow, Retune, TraceRow
 
-SHOWN = 16
-"""Traces listed while a job runs; a larger job shows its sums alone."""
 STYLES = {"running": "cyan", "ended": "green", "failed": "red", "cancelled": "yellow", "queued": "dim"}
 RESULTS = {"won": "green", "drawn": "yellow", "lost": "red"}
 _ESCAPES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -40,7 +36,12 @@ class HarmlessConsole(Console):
 def console(*, stderr: bool = False) -> Console:
     """Where tables go; what is no terminal gets room for whole lines."""
     stream = sys.stderr if stderr else sys.stdout
-    return HarmlessConsole(stderr=stderr, highlight=False, width=None if stream.isatty() else 200)
+    terminal = stream.isatty()
+    # What the environment says of colours does not make a pipe one that redraws.
+    interactive = terminal and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return HarmlessConsole(
+        stderr=stderr, highlight=False, width=None if terminal else 200, force_interactive=interactive
+    )
 
 
 def harmless(text: str) -> str:
@@ -77,60 +78,105 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def pool_table(rows: Sequence[ServerRow], traces: Mapping[str, int], owners: Mapping[str, str]) -> Table:
+def duration(seconds: float) -> str:
+    """A length of time, roughly."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def number(value: float | None, text: str = "{:,.0f}", unknown: str = "") -> str:
+    """A figure; what is not known is not 0."""
+    return unknown if value is None else text.format(value)
+
+
+LEAST, MOST = 12, 60
+"""Characters that a shortened column has at least, where there is that much to tell, and at most."""
+Columns: TypeAlias = Mapping[str, Sequence[Text | str]]
+
+
+def table_of(
+    columns: Columns,
+    short: Collection[str],
+    *,
+    whole: Collection[str] = (),
+    dropped: Sequence[str] = (),
+    width: int | None = None,
+) -> Table:
+    """A table of columns by name. Texts are shortened where they are long, or told whole; the others are numbers.
+
+    With `width` columns for which so many characters have no room are left out, the first of `dropped` first.
+    """
+
+    def total(widths: Mapping[str, int]) -> int:
+        return sum(widths.values()) + 2 * len(widths) - 2
+
+    widths = {name: max(cell_len(str(one)) for one in (name, *cells)) for name, cells in columns.items()}
+    widths |= {name: min(MOST, widths[name]) for name in short if name in widths}
+    if width is not None:
+        least = {name: min(LEAST, widths[name]) if name in short else widths[name] for name in widths}
+        for name in dropped:
+            if total(least) > width:
+                least.pop(name, None)
+        widths = {name: widths[name] for name in least}
+        while total(widths) > width and widths != least:
+            widths[max(widths, key=lambda name: widths[name] - least[name])] -= 1
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in widths:
+        if name in short:
+            table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=widths[name])
+        else:
+            left = name in whole
+            table.add_column(name, justify="left" if left else "right", no_wrap=width is not None and not left)
+    for cells in zip(*(columns[name] for name in widths), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def pool_table(
+    rows: Sequence[ServerRow], traces: Mapping[str, int], owners: Mapping[str, str], width: int | None = None
+) -> Table:
     """One row a model server; `traces`: how many running ones stick to each; `owners`: who lends it."""
-
-    def number(value: float | None, text: str = "{:,.0f}") -> str:
-        return "" if value is None else text.format(value)
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("server", "owner", "state", "model"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=60)
-    for column in ("traces", "running", "waiting", "cache", "prefix hits", "prompt tok/s", "generated tok/s"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(
-            cell(row.url),
-            cell(owners.get(row.url)),
-            Text(row.state, {"up": "green", "full": "cyan", "away": "red"}[row.state]),
-            cell(row.model),
-            str(traces.get(row.url, 0)),
-            number(row.running),
-            number(row.waiting),
-            number(row.cache, "{:.0%}"),
-            number(row.prefix_hits, "{:.0%}"),
-            number(row.prompt_rate),
-            number(row.generated_rate),
-        )
-        if row.why:
-            table.add_row("", "", Text("  ") + cell(row.why, "dim"))
-    return table
+    styles = {"up": "green", "full": "cyan", "away": "red"}
+    columns: Columns = {
+        "server": [cell(row.url) for row in rows],
+        "owner": [cell(owners.get(row.url)) for row in rows],
+        "state": [Text(row.state, styles[row.state]) for row in rows],
+        "model": [cell(row.why, "dim") if row.why else cell(row.model) for row in rows],
+        "traces": [str(traces.get(row.url, 0)) for row in rows],
+        "running": [number(row.running) for row in rows],
+        "waiting": [number(row.waiting) for row in rows],
+        "cache": [number(row.cache, "{:.0%}") for row in rows],
+        "prefix hits": [number(row.prefix_hits, "{:.0%}") for row in rows],
+        "prompt tok/s": [number(row.prompt_rate) for row in rows],
+        "generated tok/s": [number(row.generated_rate) for row in rows],
+    }
+    dropped = ("prefix hits", "prompt tok/s", "owner", "model", "traces", "cache", "waiting", "running")
+    return table_of(columns, ("server", "owner", "state", "model"), dropped=dropped, width=width)
 
 
-def traces_table(rows: Sequence[TraceRow]) -> Table:
-    """One row a trace; a column for remarks where there are any."""
-    remarks = [remarks_text(row) for row in rows]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("trace", "bootstrap", "status", "because"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=60)
-    for column in ("ticks", "blocks", "bytes"):
-        table.add_column(column, justify="right")
-    table.add_column("result")
-    if any(remarks):
-        table.add_column("remarks")
-    for row, remark in zip(rows, remarks, strict=True):
-        table.add_row(
-            str(row.id),
-            cell(row.bootstrap),
-            Text(row.status, STYLES.get(row.status, "")),
-            cell(row.because),
-            str(row.ticks),
-            str(row.blocks),
-            bytes_text(row.bytes),
-            cell(row.result, RESULTS.get(row.result or "", "")),
-            *([remark] if any(remarks) else []),
-        )
-    return table
+def traces_table(rows: Sequence[TraceRow], width: int | None = None) -> Table:
+    """One row a trace; a column for remarks where there are any. `width`: as of `table_of`."""
+    columns: dict[str, Sequence[Text | str]] = {
+        "trace": [str(row.id) for row in rows],
+        "bootstrap": [cell(row.bootstrap) for row in rows],
+        "status": [Text(row.status, STYLES.get(row.status, "")) for row in rows],
+        "because": [cell(row.because) for row in rows],
+        "ticks": [str(row.ticks) for row in rows],
+        "blocks": [str(row.blocks) for row in rows],
+        "bytes": [bytes_text(row.bytes) for row in rows],
+        "result": [cell(row.result, RESULTS.get(row.result or "", "")) for row in rows],
+    }
+    if any(remarks := [remarks_text(row) for row in rows]):
+        columns["remarks"] = [cell(remark) for remark in remarks]
+    dropped = ("remarks", "because", "bytes", "result", "bootstrap", "blocks")
+    return table_of(
+        columns, ("bootstrap", "status", "because"), whole=("result", "remarks"), dropped=dropped, width=width
+    )
 
 
 def remarks_text(row: TraceRow) -> str:
@@ -194,42 +240,3 @@ def summary(job: JobRow) -> Text:
         f"{job.seconds:.0f} s",
     )
     return Text(f"job {job.id}: {', '.join(filter(None, parts))}")
-
-
-def watch(conn: sa.Connection, job_id: int, console: Console, interval: float = 0.5) -> list[TraceRow]:
-    """Show a job until all its traces are over; without a terminal, a line whenever something changed."""
-    job, rows = read(conn, job_id)
-    if console.is_terminal:
-        with Live(picture(job, rows), console=console, refresh_per_second=4) as live:
-            while job.open:
-                time.sleep(interval)
-                job, rows = read(conn, job_id)
-                live.update(picture(job, rows))
-    else:
-        said, last = (-1, ""), 0.0
-        while job.open:
-            now = (job.open, job.state)
-            if now != said or time.monotonic() - last > 10:
-                said, last = now, time.monotonic()
-                console.print(summary(job))
-            time.sleep(interval)
-            job, rows = read(conn, job_id)
-        console.print(summary(job))
-        console.print(traces_table(rows[: 4 * SHOWN]))
-    return rows
-
-
-def read(conn: sa.Connection, job_id: int) -> tuple[JobRow, list[TraceRow]]:
-    try:
-        return reports.jobs(conn, job_id)[0], reports.traces(conn, job_id)
-    finally:
-        conn.rollback()
-
-
-def picture(job: JobRow, rows: Sequence[TraceRow]) -> Group:
-    """The job's bar, its traces, its sums."""
-    bar = Table.grid()
-    bar.add_row(ProgressBar(total=job.traces, completed=job.traces - job.open, width=60))
-    parts: list[RenderableType] = [traces_table(rows)] if len(rows) <= SHOWN else []
-    parts += [bar, summary(job)]
-    return Group(*parts)

@@ -12,6 +12,7 @@ from weavegen.cli import (
     jobs,
     look,
     metrics,
+    nano,
     operate,
     pool,
     refresh,
@@ -23,6 +24,8 @@ from weavegen.cli import (
     serve,
     services,
     spans,
+    top,
+    watch,
 )
 from weavegen.cli.app import main
 
@@ -39,6 +42,7 @@ __all__ = [
     "look",
     "main",
     "metrics",
+    "nano",
     "operate",
     "pool",
     "refresh",
@@ -50,4 +54,6 @@ __all__ = [
     "serve",
     "services",
     "spans",
+    "top",
+    "watch",
 ]

@@ -14,6 +14,7 @@ import typer
 
 from weavegen import display
 from weavegen.cli.app import Json, app, reading
+from weavegen.cli.complete import trace_numbers
 from weavegen.errors import UsageError
 
 POLL = 0.2
@@ -24,7 +25,7 @@ LONGEST = 2_000
 
 @app.command()
 def chat(
-    trace: Annotated[int, typer.Argument(help="A trace's number.")],
+    trace: Annotated[int, typer.Argument(help="A trace's number.", autocompletion=trace_numbers)],
     channel: Annotated[str | None, typer.Option(help="Which channel, where the trace has several.")] = None,
     json: Json = False,
 ) -> None:

@@ -20,6 +20,7 @@ from rich.table import Table
 from weavegen import config as configuration
 from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.complete import export_formats
 from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
 
 @app.command()
 def export(
-    format: Annotated[str | None, typer.Option("--format", "-f", help="One of --list.")] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="One of --list.", autocompletion=export_formats)
+    ] = None,
     out_: Annotated[
         Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")
     ] = None,

@@ -6,6 +6,7 @@ import typer
 
 from weavegen import __version__
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.complete import settings_names, trace_numbers
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import UsageError
 
@@ -16,7 +17,11 @@ MOST = 100_000
 @app.command()
 def fork(
     trace: Annotated[
-        int, typer.Argument(help="A trace's number, also of one that runs, ended, failed or is a fork.")
+        int,
+        typer.Argument(
+            help="A trace's number, also of one that runs, ended, failed or is a fork.",
+            autocompletion=trace_numbers,
+        ),
     ],
     at: Annotated[int, typer.Option(help="Index of the block that is written anew; those before it stay.")],
     n: Annotated[int, typer.Option("-n", "--count", help="How many forks.")] = 1,
@@ -24,7 +29,9 @@ def fork(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="KEY=VALUE as for enqueue, from that block on; else as the trace's job has it."
+            "--set",
+            help="KEY=VALUE as for enqueue, from that block on; else as the trace's job has it.",
+            autocompletion=settings_names,
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="What to call their job.")] = None,

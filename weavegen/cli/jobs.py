@@ -11,8 +11,9 @@ import msgspec
 import typer
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
+from weavegen.cli.complete import job_numbers, settings_names
+from weavegen.cli.watch import follow
 from weavegen.errors import UsageError
 from weavegen.settings import MOST, check_json
 
@@ -67,7 +68,11 @@ class JobOptions:
     param: Param = None
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE, a number of weavegen/settings.py; TYPE.KEY: for one block type."),
+        typer.Option(
+            "--set",
+            help="KEY=VALUE, a number of weavegen/settings.py; TYPE.KEY: for one block type.",
+            autocompletion=settings_names,
+        ),
     ] = None
     model: Annotated[
         str | None, typer.Option(help="The model's name; not needed where the server has only one.")
@@ -135,16 +140,7 @@ def run(job: JobOptions) -> None:
 
     Example: weavegen run bootstraps/tictactoe.py -n 8 --ticks 12 --seed 1
     """
-    raise typer.Exit(watch(submit(job, workers=True), job.json))
-
-
-def watch(job_id: int, json: bool = False) -> int:
-    """Show a job until all its traces are over. Returns the exit code."""
-    with reading() as conn:
-        rows = display.watch(conn, job_id, display.console(stderr=json))
-    if json:
-        print_json([dataclasses.asdict(row) for row in rows])
-    return 1 if any(row.status == "failed" for row in rows) else 0
+    raise typer.Exit(follow(submit(job, workers=True), job.json))
 
 
 def submit(job: JobOptions, *, workers: bool = False) -> int:
@@ -230,7 +226,9 @@ def size(text: str) -> int:
 
 
 @app.command()
-def cancel(job: Annotated[int, typer.Argument(help="A job's number.")], json: Json = False) -> None:
+def cancel(
+    job: Annotated[int, typer.Argument(help="A job's number.", autocompletion=job_numbers)], json: Json = False
+) -> None:
     """Cancel a job's queued and running traces. What they wrote stays.
 
     Example: weavegen cancel 3

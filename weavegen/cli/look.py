@@ -9,21 +9,28 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
+import sqlalchemy as sa
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.errors import UsageError
 from weavegen.render import parse_trace
 
 TABLE_ROWS = 1_000
-"""Rows of a query that a table shows where nothing else is asked for."""
+"""Rows of a query, or traces of a job, that a table shows where nothing else is asked for."""
+CHUNK = 100
+"""Blocks of a trace that are read at a time."""
 
 
 @app.command()
-def status(job: Annotated[int | None, typer.Argument(help="A job's number.")] = None, json: Json = False) -> None:
+def status(
+    job: Annotated[int | None, typer.Argument(help="A job's number.", autocompletion=job_numbers)] = None,
+    json: Json = False,
+) -> None:
     """List the jobs, or one job's traces and what `retune` changed of its settings.
 
     Example: weavegen status 3
@@ -32,11 +39,13 @@ def status(job: Annotated[int | None, typer.Argument(help="A job's number.")] = 
 
     with reading() as conn:
         jobs = reports.jobs(conn, job)
-        rows = reports.traces(conn, job) if job is not None else None
+        rows = reports.traces(conn, job, None if json else TABLE_ROWS) if job is not None else None
     if json:
         print_json([dataclasses.asdict(row) for row in (rows if rows is not None else jobs)])
     elif rows is not None:
         out.print(display.traces_table(rows))
+        if len(rows) < jobs[0].traces:
+            out.print(f"(the first {len(rows):,} traces of {jobs[0].traces:,}: --json for all of them)")
         for retune in jobs[0].retunes:
             out.print(display.retune_line(retune))
         out.print(display.summary(jobs[0]))
@@ -45,20 +54,39 @@ def status(job: Annotated[int | None, typer.Argument(help="A job's number.")] = 
 
 
 @app.command()
-def show(trace: Annotated[int, typer.Argument(help="A trace's number.")], json: Json = False) -> None:
-    """Print a trace: one Python file.
+def show(
+    trace: Annotated[int, typer.Argument(help="A trace's number.", autocompletion=trace_numbers)],
+    plain: Annotated[bool, typer.Option("--plain", help="No colours and no pager, in a terminal too.")] = False,
+    json: Json = False,
+) -> None:
+    """Print a trace: one Python file. A terminal gets it in colours, through $PAGER (less).
 
     Example: weavegen show 1 > trace.py
     """
+    from weavegen.cli.paging import page
     from weavegen.store import reports
 
     with reading() as conn:
         texts = reports.blocks(conn, trace)
         if json:
             print_json([block for text in texts for block in parse_trace(text)])
-            return
-        for text in texts:
-            display.write(text)
+        elif plain or not sys.stdout.isatty():
+            for text in texts:
+                display.write(text)
+        else:
+            texts.close()
+            page(blocks(conn, trace))
+
+
+def blocks(conn: sa.Connection, trace: int) -> Iterator[str]:
+    """A trace's blocks as they are wanted. No transaction is open while somebody reads them in a pager."""
+    from weavegen.store.blocks import texts
+
+    first = 0
+    while found := texts(conn, trace, first, first + CHUNK):
+        conn.rollback()
+        yield from found
+        first += len(found)
 
 
 @app.command()

@@ -12,11 +12,15 @@ from sqlalchemy.engine import make_url
 
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.complete import job_numbers
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import UsageError
 from weavegen.store.models import Base, Job, JobState, TraceStatus
 
-OneJob = Annotated[int | None, typer.Argument(help="A job's number; all jobs that are not over by default.")]
+OneJob = Annotated[
+    int | None,
+    typer.Argument(help="A job's number; all jobs that are not over by default.", autocompletion=job_numbers),
+]
 File = Annotated[Path, typer.Argument(help="The backup's file.")]
 SECONDS = 60.0
 """That a condition may take to be looked up."""
@@ -112,7 +116,7 @@ def set_state(state: JobState, job: int | None, json: bool) -> None:
 
 @app.command()
 def retune(
-    job: Annotated[int, typer.Argument(help="A job's number.")],
+    job: Annotated[int, typer.Argument(help="A job's number.", autocompletion=job_numbers)],
     values: Annotated[
         list[str],
         typer.Argument(metavar="KEY=VALUE...", help="As for enqueue --set; TYPE.KEY: of one type."),

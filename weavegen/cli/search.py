@@ -11,6 +11,7 @@ from rich.text import Text
 
 from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.complete import block_types
 from weavegen.errors import UsageError
 
 SHOWN_LINES = 3
@@ -25,7 +26,7 @@ def search(
     trace: Annotated[int | None, typer.Option(help="Only in this trace.")] = None,
     job: Annotated[int | None, typer.Option(help="Only in traces of this job.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="Only in the examples.")] = False,
-    type: Annotated[str | None, typer.Option(help="Only blocks of this type.")] = None,
+    type: Annotated[str | None, typer.Option(help="Only blocks of this type.", autocompletion=block_types)] = None,
     n: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Hits at most.")] = 10,
     min_score: Annotated[float, typer.Option(help="No hits with a lower BM25 score.")] = 0.0,
     before: Annotated[

@@ -8,7 +8,7 @@ import typer
 from weavegen import config as configuration
 from weavegen import display
 from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
-from weavegen.cli.jobs import watch
+from weavegen.cli.watch import show
 
 
 @app.command()
@@ -209,7 +209,7 @@ def demo(
         fleet.up(config)
         orders = enqueueing.orders([str(enqueueing.BOOTSTRAPS / "tictactoe.py")], n, {})
         job = enqueueing.submit(orders, name="demo", seed=seed, settings={"ticks": 12})
-        code = watch(job)
+        code = show(job)
         with reading() as conn:
             list(refresh(conn))  # its views would be filled within a minute
             first = conn.execute(
@@ -219,10 +219,14 @@ def demo(
         if not ran:
             fleet.down(config)
     out.print("\nLook further:", style="bold")
-    out.print(f"  {display.command()} show {first}", markup=False)
-    out.print(f"  {display.command()} status {job}", markup=False)
     query = (
         "select type, count(*), round(avg(score)::numeric, 2) as score from blocks group by type order by 2 desc"
     )
-    out.print(f'  {display.command()} sql "{query}"', markup=False)
+    for command in (
+        f"serve    # http://127.0.0.1:8991/traces/{first}, and there press c: why candidates lost",
+        f"show {first}",
+        f"status {job}",
+        f'sql "{query}"',
+    ):
+        out.print(f"  {display.command()} {command}", markup=False, soft_wrap=True)
     raise typer.Exit(code)

@@ -11,18 +11,19 @@ BLOCK = 16
 _CHUNK = 256
 """Prompt tokens computed at once. A chunk attends to nothing behind it, so less is computed in vain."""
 _GROW = 64
-"""Tokens of a continuation by which its place grows."""
+"""Tokens that a continuation has room for at first; then twice as many, and so on."""
 
 
 class Prompt:
     """Keys and values of a prompt's tokens."""
 
     def __init__(self, ids: Ids, shape: Shape) -> None:
-        self.ids, self.known = ids, 0
+        self.ids = ids
+        self.known = 0
+        """Of how many tokens, from the first, keys and values are computed."""
         self.keys: Floats = np.empty((shape.layers, shape.kv_heads, shape.head, len(ids)), np.float32)
         """Transposed, as they are multiplied."""
         self.values: Floats = np.empty((shape.layers, shape.kv_heads, len(ids), shape.head), np.float32)
-        """`known`: of how many tokens, from the first, both are computed."""
 
     def read(self, model: Llama) -> Floats:
         """Compute what is not known yet. Returns (1, vocabulary): the logits behind the last token."""

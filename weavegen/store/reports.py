@@ -57,6 +57,18 @@ class JobRow:
     """None: it is not paused."""
     revision: int
     """Of its settings; 0: as it was enqueued."""
+    agent: str
+    model: str | None
+    """None: none was asked yet."""
+    user: str | None
+    """Who enqueued it; None: that was not kept yet."""
+    called_by: int | None
+    """The job whose traces ask for those of this one; None: people enqueued it."""
+    progress: float
+    """0 to 1: of each trace that runs, the share of the budget that is spent most; where the settings name none,
+    of the blocks that the job's traces ended with, in the mean."""
+    paused_seconds: float
+    """For how long it was paused, in pauses that are over."""
     retunes: list[Retune]
     """The revisions after 0, in order."""
 
@@ -108,36 +120,147 @@ def traces_by_server(conn: sa.Connection) -> dict[str, int]:
     return {row.server: row.traces for row in rows}
 
 
-def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50) -> list[JobRow]:
-    """The latest jobs, newest first; or one. Raises UsageError if there is no such job."""
-    rows = conn.execute(
-        sa.text(
-            """
-            select j.id, j.name,
-              count(*) filter (where t.status = 'queued') queued,
-              count(*) filter (where t.status = 'running') running,
-              count(*) filter (where t.status = 'ended') ended,
-              count(*) filter (where t.status = 'failed') failed,
-              count(*) filter (where t.status = 'cancelled') cancelled,
-              sum(greatest(0, t.blocks - coalesce(t.fork_at, 0)))::bigint blocks,
-              sum(t.bytes - t.shared_bytes)::bigint bytes,
-              sum(t.sampled_tokens)::bigint sampled_tokens,
-              round(sum(t.candidates) / nullif(sum(t.written), 0), 2)::double precision candidates_per_block,
-              coalesce(extract(epoch from (
-                case when bool_or(t.status in ('queued', 'running')) then now() else max(t.finished_at) end
-              ) - min(t.started_at)), 0)::double precision seconds,
-              j.state, j.paused_at, j.revision
-            from jobs j join traces t on t.job_id = j.id
-            where (cast(:job as bigint) is null or j.id = :job)
-            group by j.id order by j.id desc limit :limit
-            """
-        ),
-        {"job": job_id, "limit": limit},
-    ).all()
+JOB_ROWS = """
+with listed as (
+  select j.*, coalesce(
+    (select r.settings from job_settings r where r.job_id = j.id order by r.revision desc limit 1), j.settings
+  ) as newest
+  from jobs j where {which} and exists (select from traces t where t.job_id = j.id)
+  order by j.id desc limit :limit
+), budgeted as (
+  select l.*, {budgets} from listed l
+), jobs_told as (
+  select *, coalesce(most_ticks, most_blocks, most_until_bytes, most_sampled_tokens) is not null as limited
+  from budgeted
+)
+select j.id, j.name, s.queued, s.running, s.ended, s.failed, s.cancelled, s.blocks, s.bytes, s.sampled_tokens,
+  s.candidates_per_block, s.seconds, j.state, j.paused_at, j.revision, j.agent, j.model, j.enqueued_by as "user",
+  j.called_by,
+  (s.ended + s.failed + s.cancelled + coalesce(
+    s.spent, case when s.running > 0 and s.usual_blocks > 0 then
+      s.running * least(0.99, s.running_blocks / s.running / s.usual_blocks) end, 0
+  )) / (s.queued + s.running + s.ended + s.failed + s.cancelled) as progress,
+  j.paused_seconds
+from jobs_told j cross join lateral (
+  select
+    count(*) filter (where t.status = 'queued') queued,
+    count(*) filter (where t.status = 'running') running,
+    count(*) filter (where t.status = 'ended') ended,
+    count(*) filter (where t.status = 'failed') failed,
+    count(*) filter (where t.status = 'cancelled') cancelled,
+    sum(greatest(0, t.blocks - coalesce(t.fork_at, 0)))::bigint blocks,
+    sum(t.bytes - t.shared_bytes)::bigint bytes,
+    sum(t.sampled_tokens)::bigint sampled_tokens,
+    round(sum(t.candidates) / nullif(sum(t.written), 0), 2)::double precision candidates_per_block,
+    coalesce(extract(epoch from (
+      case when bool_or(t.status in ('queued', 'running')) then now() else max(t.finished_at) end
+    ) - min(t.started_at)), 0)::double precision seconds,
+    sum(least(0.99, greatest(
+      t.ticks / j.most_ticks, t.blocks / j.most_blocks, t.bytes / j.most_until_bytes,
+      t.sampled_tokens / j.most_sampled_tokens
+    ))) filter (where t.status = 'running' and j.limited) spent,
+    sum(t.blocks) filter (where t.status = 'running')::double precision running_blocks,
+    avg(t.blocks) filter (where t.status = 'ended')::double precision usual_blocks
+  from traces t where t.job_id = j.id
+) s order by j.id desc
+"""
+BUDGETS = ("ticks", "blocks", "until_bytes", "sampled_tokens")
+"""Settings that end a trace. Numbers alone count: what another version wrote need not have our shape."""
+BUDGET = """
+  case when jsonb_typeof(l.newest -> '{0}') = 'number' then nullif((l.newest -> '{0}')::float, 0) end most_{0}
+"""
+OPEN = """(
+  exists (select from traces t where t.job_id = j.id and t.status = 'queued')
+  or j.id in (select t.job_id from traces t where t.status = 'running')
+)"""
+
+
+def jobs(
+    conn: sa.Connection, job_id: int | None = None, limit: int = 50, *, only_open: bool = False
+) -> list[JobRow]:
+    """The latest jobs, newest first; or one. Raises UsageError if there is no such job.
+
+    It reads all rows of their traces: half a second for a million.
+    """
+    # Put together, so that each has a plan of its own: one for all cases would read every trace there is.
+    which = "j.id = :job" if job_id is not None else OPEN if only_open else "true"
+    query = JOB_ROWS.format(which=which, budgets=", ".join(map(BUDGET.format, BUDGETS)))
+    rows = conn.execute(sa.text(query), {"limit": limit} | ({} if job_id is None else {"job": job_id})).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
     tuned = _retunes(conn, [row.id for row in rows])
     return [JobRow(**row._mapping, retunes=tuned[row.id]) for row in rows]
+
+
+def latest(conn: sa.Connection) -> int:
+    """Id of the newest job that people enqueued. Raises UsageError where there is none."""
+    query = sa.select(sa.func.max(JOBS.c.id)).where(JOBS.c.called_by.is_(None))
+    found: int | None = conn.execute(query).scalar_one()
+    if found is None:
+        raise UsageError("there is no job yet: `weavegen run bootstraps/tictactoe.py -n 8 --ticks 12` makes one")
+    return found
+
+
+@dataclass(frozen=True)
+class Troubles:
+    """What a job loses on its way."""
+
+    kept_share: float | None
+    """Tokens of recorded blocks as a share of all that were sampled; None before any were."""
+    raised: int | None
+    """Blocks whose code raised; None: that could not be told in time."""
+    repeated: int | None
+    """Steps that were taken more than once: tried again, or their worker fell silent. None likewise."""
+
+
+KEPT_OF = 1_000
+"""Traces that the share of kept tokens is taken from, where a job has begun more; evenly spread over it."""
+TROUBLES = """
+with sample as (
+  select id, sampled_tokens, coalesce(fork_at, 0) as own from traces
+  where job_id = :job and number in (select generate_series(1, :begun, 1 + (:begun - 1) / :most))
+)
+select
+  (
+    select sum(c.tokens) from sample t
+    join blocks b on b.trace_id = t.id and b.index >= t.own join candidates c on c.id = b.candidate_id
+  )::double precision / nullif((select sum(sampled_tokens) from sample), 0) as kept_share,
+  (
+    select count(*) from traces t join blocks b on b.trace_id = t.id and b.index >= coalesce(t.fork_at, 0)
+    where t.job_id = :job and not b.ran
+  ) as raised,
+  (
+    select count(*) from traces t join steps s on s.trace_id = t.id
+    where t.job_id = :job and s.claims > 1 and s.copy_of is null
+  ) as repeated
+"""
+
+
+def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles:
+    """What a job loses, read from its blocks, candidates and steps: dearer than its sums.
+
+    In a transaction of its own. What takes longer than `seconds` is not known.
+    """
+    asked = {"job": job.id, "begun": max(1, job.traces - job.queued), "most": KEPT_OF}
+    try:
+        with conn.begin():
+            conn.execute(sa.text(f"set local statement_timeout = {int(seconds * 1000)}"))
+            return Troubles(*conn.execute(sa.text(TROUBLES), asked).one())
+    except sa.exc.OperationalError as error:
+        if not isinstance(error.orig, psycopg.errors.QueryCanceled):
+            raise
+        return Troubles(None, None, None)
+
+
+def worked_on(conn: sa.Connection, job_id: int) -> bool:
+    """Whether a worker holds one of its steps right now."""
+    query = """
+        select exists (
+          select from steps s join traces t on t.id = s.trace_id
+          where t.job_id = :job and s.status = 'running' and s.lease_until > clock_timestamp()
+        )
+    """
+    return bool(conn.execute(sa.text(query), {"job": job_id}).scalar_one())
 
 
 def _retunes(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, list[Retune]]:
@@ -165,25 +288,32 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def traces(conn: sa.Connection, job_id: int, limit: int | None = None) -> list[TraceRow]:
-    """A job's traces, in order."""
+def traces(
+    conn: sa.Connection, job_id: int, limit: int | None = None, *, status: str | None = None
+) -> list[TraceRow]:
+    """A job's traces, in order; with `status` those of one. Only the rows that are asked for are read."""
+    # The rest is looked up for the rows that are told. The status is part of the text, and ids are in the order of
+    # numbers: of those that run there is an index by both.
     rows = conn.execute(
         sa.text(
-            """
+            f"""
+            with told as materialized (
+              select * from traces where job_id = :job {"" if status is None else f"and status = '{status}'"}
+              order by {"number" if status is None else "id"} limit :limit
+            )
             select t.id, t.number, b.name, t.status,
               coalesce(t.ended_because, t.failure_kind || ': ' || t.failure),
               t.ticks, t.blocks, t.bytes, t.sampled_tokens,
               round(t.candidates::numeric / nullif(t.written, 0), 2)::double precision,
               case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
                 case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end,
-              t.fork_of, t.fork_at, t.retry_of, coalesce(r.ids, '{}'),
+              t.fork_of, t.fork_at, t.retry_of, coalesce(r.ids, '{{}}'),
               not exists (select from events e where e.trace_id = t.id and e.kind = 'not isolated')
-            from traces t join bootstraps b on b.id = t.bootstrap_id
-            left join (
-              select retry_of, array_agg(id order by id) ids from traces
-              where job_id = :job and retry_of is not null group by retry_of
-            ) r on r.retry_of = t.id
-            where t.job_id = :job order by t.number limit :limit
+            from told t join bootstraps b on b.id = t.bootstrap_id
+            left join lateral (
+              select array_agg(r.id order by r.id) ids from traces r where r.job_id = :job and r.retry_of = t.id
+            ) r on true
+            order by t.number
             """
         ),
         {"job": job_id, "limit": limit},

@@ -1,0 +1,80 @@
+"""Makes the pictures of docs/terminal.md: `python -m tests.acceptance.terminal_pictures FOLDER`.
+
+They show a job of an installation of its own, as `weavegen watch` and `weavegen top` draw it.
+"""
+
+import dataclasses
+import io
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from rich.console import Console, Group
+
+from tests.acceptance.conftest import TICTACTOE, installed
+from weavegen.cli import top, watch
+from weavegen.display import HarmlessConsole
+from weavegen.services import postgres
+from weavegen.store.session import make_engine
+
+LARGEST = 60_000
+"""Bytes of a picture at most."""
+SECONDS = 25.0
+"""That the rates are taken over."""
+
+
+def console(width: int, height: int) -> Console:
+    """One that keeps what is drawn."""
+    return HarmlessConsole(
+        file=io.StringIO(), record=True, force_terminal=True, highlight=False, width=width, height=height
+    )
+
+
+def save(console: Console, path: Path, title: str) -> None:
+    # Less the fonts that a reader's browser would fetch from elsewhere, and rich's own address.
+    svg = re.sub(r"@font-face \{.*?\}|<!--.*?-->", "", console.export_svg(title=title), flags=re.DOTALL)
+    assert len(svg) < LARGEST, f"{path} would have {len(svg)} bytes"
+    path.write_text(svg)
+    sys.stdout.write(f"{path}: {len(svg)} bytes\n")
+
+
+def draw(conn: sa.Connection, job: int, folder: Path) -> None:
+    """Looks at the job until it is well on its way, and has rates."""
+    job_look, fleet_look = watch.Look(conn, job), top.Look(conn)
+    until = time.monotonic() + SECONDS
+    while True:
+        now, fleet = job_look.now(), fleet_look.read()
+        if (time.monotonic() > until and now.job.progress > 0.3) or not now.job.open:
+            break
+        time.sleep(1)
+    assert now.job.open, "it was over before it could be looked at: give it more ticks"
+    screen = console(100, 22)
+    screen.print(watch.picture(now, job_look, screen))
+    save(screen, folder / "terminal-watch.svg", f"weavegen watch {job}")
+    fleet = dataclasses.replace(fleet, servers=fleet_look.servers(), workers=fleet_look.workers())
+    screen = console(128, 24)
+    screen.print(Group(*top.parts(fleet, (128, 24))))
+    save(screen, folder / "terminal-top.svg", "weavegen top")
+
+
+def pictures(folder: Path) -> None:
+    """Writes terminal-watch.svg and terminal-top.svg; two minutes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for installation in installed(WEAVEGEN_USER="you", WEAVEGEN_HOST="here"):
+        words = ("--ticks", "20", "--seed", "1", "--name", "games")
+        job = int(installation.json("enqueue", TICTACTOE, "-n", "24", *words)["job"])
+        installation.json("enqueue", TICTACTOE, "-n", "400", "--ticks", "20", "--name", "held")
+        installation.json("pause", str(job + 1))
+        engine = make_engine(postgres.database_url(installation.config))
+        with pytest.MonkeyPatch.context() as patch, engine.connect() as conn:
+            for name, value in installation.environ.items():
+                patch.setenv(name, value)
+            draw(conn, job, folder)
+        engine.dispose()
+
+
+if __name__ == "__main__":
+    pictures(Path(sys.argv[1]))

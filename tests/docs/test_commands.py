@@ -1,0 +1,194 @@
+"""Every command in the documents, and in the help of commands, does what it says: it is typed, and runs."""
+
+import concurrent.futures
+import importlib.util
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from celery.bin.celery import celery as celery_cli
+from typer.main import get_command
+
+from tests.docs.desk import ENDLESS, PLACEHOLDERS, REQUESTS, STEERING, Outcome, desk
+from tests.docs.reading import DOCUMENTS, PROGRAMS, ROOT, Command, code, commands, examples
+from tests.unit.test_deploy import QUEUES
+from weavegen.cli.app import app
+
+ALL = [one for document in DOCUMENTS if document.name != "CHANGELOG.md" for one in commands(document)]
+ALL += examples()
+NOT_RUN = {
+    "apt-get": "changes the machine",
+    "celery": "workers and pages like those that `weavegen up` starts",
+    "docker": "needs images that nobody has built",
+    "kubectl": "needs a cluster",
+    "make": "sets things up, and takes minutes",
+    "ssh": "needs another machine",
+    "vllm": "needs a GPU; make test-vllm serves a model with these options",
+    "WEAVEGEN_WRITE_ANSWERS=1 python -m pytest tests/corpus/test_corpus_docs.py": "writes into a document",
+    "python -m bench corpus_sql": "takes half an hour",
+    "weavegen --install-completion": "changes the shell's own files",
+    "weavegen demo": "make demo",
+    "weavegen doctor --sandbox": "takes minutes; tests/security has the same attacks",
+    "weavegen doctor --sandbox --json": "the same",
+    "weavegen down": "all the others need what it ends",
+    "weavegen enqueue --network host": "a part of a command",
+    "weavegen export --format trajectories": "a part of a command",
+    "weavegen nano serve my-model": "needs a model; tests/vllm/test_nano.py makes one and serves it",
+    "weavegen nano serve my-model --port 0 --slots 64": "the same",
+    "weavegen nano serve my-model --port 8018": "the same",
+    "pg_dump --format=custom": "a part of a command",
+}
+"""By a program, or as it stands."""
+
+
+def words(command: Command) -> list[str]:
+    """Without variables before it, nor where it reads from or writes to."""
+    found = itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), shlex.split(command.text))
+    return list(itertools.takewhile(lambda word: word not in ("<", ">"), found))
+
+
+def reason(command: Command) -> str | None:
+    """Why it is not run; None: it is."""
+    return NOT_RUN.get(command.text) or NOT_RUN.get(command.text.split()[0])
+
+
+def of_weavegen(line: list[str]) -> tuple[Any, list[str]]:
+    """The command that is meant, and what it is given."""
+    meant: Any = get_command(app)
+    rest = line[1:]
+    while rest and rest[0] in getattr(meant, "commands", {}):
+        meant, rest = meant.commands[rest[0]], rest[1:]
+    assert meant is not get_command(app) or not rest or rest[0].startswith("-"), f"there is no weavegen {rest[0]}"
+    return meant, rest
+
+
+def options(meant: Any) -> set[str]:
+    return {option for parameter in meant.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def parses(line: list[str]) -> bool:
+    """Whether weavegen takes it, as far as its options go."""
+    meant, rest = of_weavegen(line)
+    if line[1].startswith("-"):  # What these ask for is done as they are parsed.
+        return set(rest) <= options(meant)
+    try:
+        meant.make_context(line[1], rest)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what click and typer say of a command line
+            raise
+        return False
+    return True
+
+
+def is_synopsis(command: Command) -> bool:
+    """Whether it names a command, and at most some of what that takes."""
+    line = words(command)
+    if line[0] != "weavegen" or command.block is not None or command.path.startswith("help"):
+        return False
+    _, rest = of_weavegen(line)
+    if all(word.startswith("-") for word in rest):
+        return not rest or not parses(line)
+    return any(re.search(r"\[|^[A-Z]+$", word) for word in rest)
+
+
+def units() -> list[tuple[Command, ...]]:
+    """What is run, in pieces that do not need each other: a block is one."""
+    found: dict[object, tuple[Command, ...]] = {}
+    for command in RUN:
+        key = command if command.block is None else (command.path, command.block)
+        found[key] = (*found.get(key, ()), command)
+    return list(found.values())
+
+
+RUN = [one for one in ALL if reason(one) is None and not is_synopsis(one)]
+SYNOPSES = [one for one in ALL if reason(one) is None and is_synopsis(one)]
+NOT = [one for one in ALL if reason(one) is not None]
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Command, "Future[Outcome]"]]:
+    """What came of the commands that are asked about: they run side by side, those that steer others at last."""
+    asked = {item.callspec.params.get("command") for item in request.session.items if hasattr(item, "callspec")}
+    chosen = [unit for unit in units() if asked & set(unit)]
+    last = [unit for unit in chosen if any(STEERING.search(one.text) for one in unit)]
+    futures: dict[Command, Future[Outcome]] = {one: Future() for unit in chosen for one in unit}
+    needed = 2 * sum(any(REQUESTS.match(one.text) for one in unit) for unit in chosen)
+
+    with desk(tmp_path_factory.mktemp("desk"), needed) as reader, ThreadPoolExecutor(4) as pool:
+
+        def run(unit: tuple[Command, ...]) -> None:
+            try:
+                for command, outcome in reader.run(unit).items():
+                    futures[command].set_result(outcome)
+            except Exception as error:  # noqa: BLE001 - the tests that ask for it are told
+                for command in unit:
+                    futures[command].set_exception(error)
+
+        def run_last(others: list["Future[None]"]) -> None:
+            concurrent.futures.wait(others)
+            for unit in last:
+                run(unit)
+
+        pool.submit(run_last, [pool.submit(run, unit) for unit in chosen if unit not in last])
+        yield futures
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("command", RUN, ids=str)
+def test_a_command_runs(command: Command, outcomes: dict[Command, "Future[Outcome]"]) -> None:
+    outcome = outcomes[command].result()
+    assert outcome.code in ((0, 130) if ENDLESS.search(command.text) else (0,)), outcome
+    assert "Traceback" not in outcome.err, outcome
+
+
+@pytest.mark.parametrize("command", SYNOPSES, ids=str)
+def test_what_is_named_is_there(command: Command) -> None:
+    meant, rest = of_weavegen(words(command))
+    assert {word.strip("[].") for word in rest if word.strip("[.").startswith("-")} <= options(meant)
+
+
+@pytest.mark.parametrize("command", NOT, ids=str)
+def test_what_is_not_run_could_be(command: Command) -> None:
+    """As far as can be seen without running it."""
+    line = words(command)
+    match line[0]:
+        case "weavegen":
+            assert parses(line)
+        case "make":
+            assert f"\n{line[1]}:" in (ROOT / "Makefile").read_text()
+        case "python":
+            assert line[1] == "-m"
+            assert importlib.util.find_spec(line[2])
+        case "celery":
+            verb = line[3]
+            assert line[1:3] == ["-A", "tasks"]
+            if verb == "flower":
+                return
+            given = {word.split("=")[0] for word in line[4:] if word.startswith("-")}
+            assert given <= options(celery_cli.commands[verb])
+            queues = line[line.index("-Q") + 1].split(",") if "-Q" in line else []
+            assert {queue for queue in queues if not queue.startswith("execute.")} <= QUEUES
+        case "docker" | "kubectl":
+            assert all((ROOT / word).is_file() for word in line if word.startswith("deploy/"))
+
+
+def test_the_tables_name_what_is_in_the_documents() -> None:
+    for known in NOT_RUN:
+        assert any(known in (one.text, one.text.split()[0]) for one in ALL), known
+    for pattern, _ in PLACEHOLDERS:
+        assert any(re.search(pattern, text) for one in RUN for text in (one.text, *one.exports)), pattern
+
+
+def test_no_command_is_overlooked() -> None:
+    """In a block that is not for a shell no line begins like a command."""
+    for document in DOCUMENTS:
+        for block in code(document):
+            if block.language == "" and not block.is_shell:
+                first = {line.split()[0] for line in block.text.splitlines() if line.strip()}
+                assert not first & PROGRAMS or "─►" in block.text, block

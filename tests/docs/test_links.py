@@ -1,0 +1,65 @@
+"""What the documents point to is there: files, headings, pictures, code, and each document from README.md."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.docs.reading import DOCUMENTS, ROOT, code, headings, links, prose
+
+FILE = re.compile(r"(?<![\w/.-])(?:bench|bootstraps|deploy|docs|scripts|tests|weavegen)/[\w/-]+\.\w+")
+"""Anywhere in a sentence."""
+FOLDERS = (ROOT, ROOT / "weavegen", ROOT / "weavegen" / "environment")
+"""Where a path in backticks may begin: ARCHITECTURE.md leaves `weavegen/` out, docs/sandbox.md more."""
+PATH = re.compile(r"(?P<path>[\w.-]+(?:/[\w.-]+)+/?)(?:::(?P<test>\w+)|: (?P<name>\w+))?")
+ENDINGS = (".css", ".html", ".json", ".lark", ".md", ".png", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml")
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+@every_document
+def test_links_lead_somewhere(document: Path) -> None:
+    for line, target in links(document):
+        parts = urlsplit(target)
+        if parts.scheme:
+            assert parts.scheme == "https", (line, target)
+            assert re.fullmatch(r"[\w-]+(\.[\w-]+)+", parts.netloc), (line, target)
+            continue
+        file = document.parent / parts.path if parts.path else document
+        assert file.is_file(), (line, target)
+        assert file.resolve().is_relative_to(ROOT), (line, target)
+        if parts.fragment:
+            assert parts.fragment in headings(file), (line, target)
+
+
+@every_document
+def test_files_that_are_named_are_there(document: Path) -> None:
+    for line, piece in prose(document):
+        if piece.type in ("text", "code_inline"):
+            for file in FILE.findall(piece.content):
+                assert (ROOT / file).is_file(), (line, file)
+
+
+@every_document
+def test_code_that_is_named_is_there(document: Path) -> None:
+    for one in code(document):
+        found = PATH.fullmatch(one.text.strip()) if one.language == "inline" else None
+        if found is None or not found["path"].endswith((*ENDINGS, "/")):
+            continue
+        places = [place for folder in FOLDERS if (place := folder / found["path"]).exists()]
+        assert places, one
+        if name := found["test"] or found["name"]:
+            assert re.search(rf"\b{name}\b", places[0].read_text()), one
+
+
+def test_every_document_is_reached_from_the_readme() -> None:
+    reached, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        document = ahead.pop()
+        reached.add(document)
+        for _, target in links(document):
+            file = (document.parent / urlsplit(target).path).resolve()
+            if file.suffix == ".md" and not urlsplit(target).scheme and file not in reached:
+                ahead.append(file)
+    assert set(DOCUMENTS) <= reached

@@ -1,0 +1,136 @@
+"""How far jobs are and what they lose, read from a real PostgreSQL."""
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.integration.worker import enqueue, scalar
+from weavegen.errors import UsageError
+from weavegen.store import reports
+from weavegen.store.reports import JobRow, Troubles
+
+
+def do(db: sa.Engine, query: str, **parameters: Any) -> None:
+    with db.begin() as conn:
+        conn.execute(sa.text(query), parameters)
+
+
+def read(db: sa.Engine, job: int) -> JobRow:
+    with db.connect() as conn:
+        [row] = reports.jobs(conn, job)
+    return row
+
+
+def run(db: sa.Engine, job: int, number: int, **values: Any) -> None:
+    """Have a trace run, and be as far as `values` say."""
+    values = {"status": "running", "started_at": "2026-01-01 00:00:00Z"} | values
+    sets = ", ".join(f"{name} = :{name}" for name in values)
+    do(db, f"update traces set {sets} where job_id = :job and number = :number", job=job, number=number, **values)
+
+
+def test_progress_is_of_the_budget_that_is_spent_most(db: sa.Engine) -> None:
+    job = enqueue(db, 4, ticks=10, until_bytes=1000)
+    assert read(db, job).progress == 0
+    run(db, job, 1, ticks=2, bytes=500)
+    run(db, job, 2, ticks=4, bytes=100)
+    assert read(db, job).progress == pytest.approx((0.5 + 0.4) / 4)
+    run(db, job, 2, ticks=50)
+    run(db, job, 3, status="failed", failure_kind="bug", failure="x")
+    assert read(db, job).progress == pytest.approx((0.5 + 0.99 + 1) / 4)
+    # What is asked for now decides, not what was at first.
+    do(
+        db,
+        """insert into job_settings (job_id, revision, settings) values (:job, 1, '{"sampled_tokens": 100}')""",
+        job=job,
+    )
+    run(db, job, 2, sampled_tokens=20)
+    assert read(db, job).progress == pytest.approx((0 + 0.2 + 1) / 4)
+
+
+def test_without_a_budget_progress_is_of_what_others_ended_with(db: sa.Engine) -> None:
+    job = enqueue(db, 4)
+    run(db, job, 1, blocks=10)
+    run(db, job, 2, blocks=20)
+    assert read(db, job).progress == 0, "nothing is known of where they end"
+    run(db, job, 3, status="ended", ended_because="returned", blocks=60)
+    assert read(db, job).progress == pytest.approx((1 + 2 * 15 / 60) / 4)
+    # A setting that another version wrote is no number: nothing is known of it.
+    do(db, """update jobs set settings = '{"ticks": "many", "blocks": null}' where id = :job""", job=job)
+    assert read(db, job).progress == pytest.approx((1 + 2 * 15 / 60) / 4)
+
+
+def test_open_and_latest_jobs(db: sa.Engine) -> None:
+    with db.connect() as conn, pytest.raises(UsageError, match="there is no job yet"):
+        reports.latest(conn)
+    queued, running, over, asked_for = (enqueue(db, 2) for _ in range(4))
+    run(db, running, 1)
+    do(db, "update traces set status = 'cancelled' where job_id = :job and status = 'queued'", job=running)
+    do(db, "update traces set status = 'ended' where job_id = :job", job=over)
+    do(db, "update jobs set called_by = :queued where id = :job", queued=queued, job=asked_for)
+    with db.connect() as conn:
+        assert [row.id for row in reports.jobs(conn, only_open=True)] == [asked_for, running, queued]
+        assert [row.id for row in reports.jobs(conn, limit=2)] == [asked_for, over]
+        assert reports.latest(conn) == over
+        [row] = reports.traces(conn, running, 5, status="running")
+        assert (row.number, row.status) == (1, "running")
+        assert [row.number for row in reports.traces(conn, running, 1)] == [1]
+        assert not reports.worked_on(conn, running)
+
+
+def plant(
+    db: sa.Engine, trace: int, index: int, *, ran: bool | None, tokens: int, claims: int, copied: bool
+) -> None:
+    """A block with the candidate that it was made of and one that lost, and the step that sampled these."""
+    do(
+        db,
+        """
+        with step as (
+          insert into steps (trace_id, tick, run, ordinal, kind, label, status, request, queue, claims, copy_of)
+          values (:trace, :index, 0, 0, 'sample', '', 'done', '{}', 'sample', :claims,
+            case when :copied then (select min(id) from steps) end)
+          returning id
+        ), sampled as (
+          insert into candidates
+            (trace_id, step_id, position, block_index, type, round, text, finish_reason, tokens)
+          select :trace, id, position, :index, 'action', 0, '', 'stop', :tokens
+          from step cross join generate_series(0, 1) position returning id, position
+        ), counted as (
+          update traces set sampled_tokens = sampled_tokens + 2 * :tokens where id = :trace and not :copied
+        )
+        insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,
+          compiles, ran, tags, candidate_id)
+        select :trace, :index, :index, 'main', 'action', '', '', 0, 0, true, :ran, '{}', id
+        from sampled where position = 0
+        """,
+        trace=trace, index=index, ran=ran, tokens=tokens, claims=claims, copied=copied,
+    )  # fmt: skip
+
+
+def test_what_a_job_loses(db: sa.Engine) -> None:
+    job, other = enqueue(db, 3), enqueue(db, 1)
+    first, fork, untouched = (
+        scalar(db, "select id from traces where job_id = :job and number = :n", job=job, n=number)
+        for number in (1, 2, 3)
+    )
+    stranger = scalar(db, "select id from traces where job_id = :job", job=other)
+    assert untouched
+    with db.connect() as conn:
+        assert reports.troubles(conn, read(db, job)) == Troubles(None, 0, 0)
+    plant(db, first, 0, ran=None, tokens=30, claims=1, copied=False)
+    plant(db, first, 1, ran=False, tokens=10, claims=3, copied=False)
+    plant(db, first, 2, ran=True, tokens=10, claims=2, copied=False)
+    run(db, job, 1)
+    # A fork's copies of what another trace wrote are that trace's.
+    run(db, job, 2, fork_of=first, fork_at=2)
+    plant(db, fork, 1, ran=False, tokens=10, claims=2, copied=True)
+    plant(db, fork, 2, ran=False, tokens=50, claims=1, copied=False)
+    plant(db, stranger, 0, ran=False, tokens=1000, claims=9, copied=False)
+    with db.connect() as conn:
+        assert reports.troubles(conn, read(db, job)) == Troubles(0.5, 2, 2)
+        conn.rollback()
+        # What would take too long is told as not known, and the connection goes on.
+        with db.connect() as lock, lock.begin():
+            lock.execute(sa.text("lock table blocks in access exclusive mode"))
+            assert reports.troubles(conn, read(db, job), seconds=0.05) == Troubles(None, None, None)
+        assert reports.troubles(conn, read(db, job)).raised == 2

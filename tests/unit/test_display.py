@@ -1,0 +1,139 @@
+"""How rows and figures are worded, and what of a table narrow windows show."""
+
+import dataclasses
+import itertools
+
+import pytest
+from rich.console import Console, RenderableType
+
+from weavegen import display
+from weavegen.cli import top, watch
+from weavegen.pool.survey import ServerRow
+from weavegen.progress import Paced, Rates, seconds_left
+from weavegen.store.reports import JobRow, TraceRow, Troubles
+
+JOB = JobRow(
+    id=3, name="games", queued=10, running=20, ended=9, failed=1, cancelled=0, blocks=600, bytes=1_200_000,
+    sampled_tokens=90_000, candidates_per_block=8.0, seconds=300.0, state="active", paused_at=None, revision=0,
+    agent="weave", model="m", user="ada", called_by=None, progress=0.25, paused_seconds=0.0, retunes=[],
+)  # fmt: skip
+TRACE = TraceRow(
+    id=17, number=1, bootstrap="tictactoe.py", status="ended", because="returned", ticks=4, blocks=35,
+    bytes=32_000, sampled_tokens=1, candidates_per_block=8.0, result="won", fork_of=None, fork_at=None,
+    retry_of=None, retried_as=[], isolated=True,
+)  # fmt: skip
+
+
+def drawn(part: RenderableType, width: int = 200) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(part)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (119.4, "119 s"),
+        (150, "2 min"),
+        (7190, "2 h 0 min"),
+        (9000, "2 h 30 min"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert display.duration(seconds) == text
+
+
+def test_columns_give_way_one_by_one() -> None:
+    tables = {width: drawn(display.traces_table([TRACE], width), width) for width in (100, 50, 40, 24)}
+    heads = {width: lines[0].split() for width, lines in tables.items()}
+    assert heads[100] == ["trace", "bootstrap", "status", "because", "ticks", "blocks", "bytes", "result"]
+    assert set(heads[24]) < set(heads[40]) < set(heads[50]) < set(heads[100])
+    assert {"trace", "status", "ticks"} <= set(heads[24])
+    for width, lines in tables.items():
+        assert len(lines) == 2, "nothing is wrapped"
+        assert max(map(len, lines)) <= width
+
+
+def test_a_server_that_is_away_says_why_in_place_of_its_model() -> None:
+    rows = [ServerRow("http://a/v1", "up", model="m", running=3), ServerRow("http://b/v1", "away", why="refused")]
+    _, a, b = drawn(display.pool_table(rows, {"http://a/v1": 7}, {}))
+    assert a.split()[:5] == ["http://a/v1", "up", "m", "7", "3"]
+    assert b.split() == ["http://b/v1", "away", "refused", "0"]
+
+
+def test_the_rest_takes_as_long_as_the_part_before() -> None:
+    assert seconds_left(JOB) == 900
+    assert seconds_left(dataclasses.replace(JOB, paused_seconds=100.0)) == 600
+    for unknown in ({"progress": 0.0}, {"state": "paused"}, {"queued": 0, "running": 0}, {"seconds": 0.0}):
+        assert seconds_left(dataclasses.replace(JOB, **unknown)) is None
+
+
+def test_rates_are_of_the_last_moments() -> None:
+    rates = Rates(window=10)
+    assert rates.now(0, JOB) == (None, None)
+    later = dataclasses.replace(JOB, blocks=610, sampled_tokens=91_000)
+    assert rates.now(5, later) == (2, 200)
+    # What was before the window counts no more.
+    assert rates.now(15, later) == (0, 0)
+    assert rates.now(25, dataclasses.replace(later, blocks=620)) == (1, 0)
+
+
+def test_what_takes_long_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    asked: list[float] = []
+
+    def ask() -> int:
+        asked.append(clock[0])
+        clock[0] += 2.0
+        return len(asked)
+
+    monkeypatch.setattr("weavegen.progress.time.monotonic", lambda: clock[0])
+    paced = Paced(ask, every=1.0, share=0.05)
+    for _ in range(1000):
+        paced.get()
+        clock[0] += 0.1
+    assert [round(after - before) for before, after in itertools.pairwise(asked)] == [40, 40]
+    assert paced.get() == 3
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_what_is_told_of_a_job(width: int) -> None:
+    now = watch.Now(JOB, blocks=0.5, tokens=1234.0, troubles=Troubles(0.14, 1, None))
+    console = Console(width=width, color_system=None)
+    text = " ".join(" ".join(drawn(watch.figures(now, console), width)).split())
+    for told in (
+        "25%",
+        "games: 10 of 40 over, 20 running, 10 queued",
+        "1,234 tokens/s, 30.0 blocks/min, 14% of the tokens kept",
+        "1 failed trace, 1 block raised, — steps tried again",
+        "about 15 min, until ",
+        "600 blocks, 1.2 MB, 90,000 tokens sampled in 5 min; 8.0 candidates per block",
+    ):
+        assert told in text, text
+    over = dataclasses.replace(JOB, queued=0, running=0, ended=39, progress=1.0)
+    assert watch.left_line(over).plain == "nothing"
+
+
+def test_top_fits_its_window() -> None:
+    now = top.Now(
+        jobs=[top.JobNow(dataclasses.replace(JOB, id=number), 0.5, 1234.0) for number in range(40)],
+        queues=[top.QueueRow("sample", "sample", 12, 64, 1, 3.0)],
+        environments={"here": 20},
+        homes={},
+        owners={},
+        servers=[ServerRow(f"http://gpu{number}:8000/v1", "up", model="m") for number in range(30)],
+        workers={"sample": 2, "lint": 0},
+    )
+    for size in ((120, 40), (80, 24), (40, 15)):
+        lines = [line for part in top.parts(now, size) for line in drawn(part, size[0]) or [""]]
+        assert len(lines) <= size[1], size
+        assert max(map(len, lines)) <= size[0], size
+    whole = [line for part in top.parts(now, None) for line in drawn(part)]
+    assert sum("gpu" in line for line in whole) == 30
+    assert not any("more" in line for line in whole)
+    [sample] = [line.split() for line in whole if line.startswith("sample")]
+    assert sample == ["sample", "2", "sample", "12", "64", "1", "3", "s"]
+    assert whole[0].endswith("40 open jobs, 800 running traces, environments: 20 on here")

@@ -1,0 +1,79 @@
+"""What the shell offers when Tab is pressed: numbers of jobs and traces, names of settings.
+
+Nothing is started for it, and nothing is said where there is no database.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import psycopg
+from sqlalchemy.engine import make_url
+
+from weavegen import config as configuration
+from weavegen.display import harmless
+from weavegen.errors import WeavegenError
+
+MOST = 50
+"""Numbers that are offered, the newest."""
+SECONDS = 1
+"""That the database has for an answer."""
+JOBS = "select id::text, left(name, 40) from jobs where id::text like %s || '%%' order by id desc limit %s"
+TRACES = """
+select t.id::text, left(j.name, 40) || ', ' || t.status from traces t join jobs j on j.id = t.job_id
+where t.id::text like %s || '%%' order by t.id desc limit %s
+"""
+
+
+def job_numbers(incomplete: str) -> list[tuple[str, str]]:
+    return list(answers(JOBS, incomplete))
+
+
+def trace_numbers(incomplete: str) -> list[tuple[str, str]]:
+    return list(answers(TRACES, incomplete))
+
+
+def answers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
+    """Rows (number, words) for numbers that begin so."""
+    from weavegen.services import postgres
+
+    if not incomplete.isdigit() and incomplete:
+        return
+    with contextlib.suppress(psycopg.Error, WeavegenError, OSError):
+        config = configuration.load()
+        if config.database_url is None and postgres.find(config) is None:
+            return
+        url = postgres.reader_url(config, make_url(postgres.database_url(config))).set(drivername="postgresql")
+        options = f"-c statement_timeout={SECONDS * 1000}"
+        with psycopg.connect(
+            url.render_as_string(hide_password=False), connect_timeout=2, options=options
+        ) as conn:
+            for number, words in conn.execute(query, (incomplete, MOST)):
+                yield number, harmless(" ".join(words.split()))
+
+
+def settings_names(incomplete: str) -> list[str]:
+    """KEY= of --set, also as TYPE.KEY=."""
+    import msgspec
+
+    from weavegen.settings import WRITTEN, BlockSettings, Settings
+
+    kind, dot, _ = incomplete.partition(".")
+    if dot:
+        names = (
+            [f"{kind}.{field.name}" for field in msgspec.structs.fields(BlockSettings)] if kind in WRITTEN else []
+        )
+    else:
+        names = [field.name for field in msgspec.structs.fields(Settings)]
+    return [f"{name}=" for name in names if name.startswith(incomplete)]
+
+
+def block_types(incomplete: str) -> list[str]:
+    from weavegen.retrieval.documents import RECALLABLE
+
+    return [str(one) for one in RECALLABLE if one.startswith(incomplete)]
+
+
+def export_formats(incomplete: str) -> list[str]:
+    from weavegen.exports import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
