@@ -27,6 +27,7 @@ from tests.acceptance.conftest import Installation, installed
 from tests.corpus.test_export_groups import Trainer
 from tests.corpus.test_spans import Collector
 from tests.docs.reading import ROOT, Command, code
+from tests.nano.model import make
 from weavegen import config as configuration
 from weavegen.services import fleet, postgres, redis
 from weavegen.sim.process import Process
@@ -84,7 +85,8 @@ PLACEHOLDERS = (
     (r"http://(?:gpu1:8000/v1,http://gpu2|127\.0\.0\.1):8000/v1", "{simulation}"),
     (r"http://127\.0\.0\.1:4318", "{collector}"),
     (r"http://localhost:8000", "{trainer}"),
-    (r"(weavegen sim|-m weavegen\.sim|weavegen serve)(?! --port)", r"\1 --port {port}"),
+    (r"(weavegen sim|-m weavegen\.sim|weavegen serve|nano serve my-model)(?! --port)", r"\1 --port {port}"),
+    (r"my-model", "{model}"),
     (r"--(port|listen) \d+", r"--\1 {port}"),
     (r"DATABASE_URL=postgresql://weavegen@db/weavegen", "DATABASE_URL='{database}'"),
     (r"--file=corpus \"\$", r'--file=the-other "$'),
@@ -94,7 +96,7 @@ PLACEHOLDERS = (
     (r"redis-cli", "redis-cli -s {redis}"),
 )
 """What a document makes up, and what is there. In braces: Desk.facts."""
-ENDLESS = re.compile(r"weavegen (serve|sim|watch|metrics --listen|spans --follow)|-m weavegen\.sim")
+ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m weavegen\.sim")
 """Commands that somebody ends by Ctrl-C."""
 PORT = re.compile(r"--(?:port|listen) (\d+)")
 """Where they answer once they are up, if they do."""
@@ -174,7 +176,8 @@ class Desk:
             "lent": self.lent.url, "simulation": self.installation.json("pool", "list")[0]["url"],
             "collector": f"http://127.0.0.1:{self.collector.server_port}", "trainer": self.trainer.url,
             "database": url, "libpq": libpq, "reader": libpq.replace("//weavegen@", "//weavegen_reader@"),
-            "other": str(self.other), "redis": str(redis.socket(config)),
+            "model": str(make(self.folder / "model")), "other": str(self.other),
+            "redis": str(redis.socket(config)),
         }  # fmt: skip
         for text in (
             "weavegen rescore --rubric docs/rubric.toml --name asked --where true --wait",

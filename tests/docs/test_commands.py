@@ -37,9 +37,6 @@ NOT_RUN = {
     "weavegen down": "all the others need what it ends",
     "weavegen enqueue --network host": "a part of a command",
     "weavegen export --format trajectories": "a part of a command",
-    "weavegen nano serve my-model": "needs a model; tests/vllm/test_nano.py makes one and serves it",
-    "weavegen nano serve my-model --port 0 --slots 64": "the same",
-    "weavegen nano serve my-model --port 8018": "the same",
     "pg_dump --format=custom": "a part of a command",
 }
 """By a program, or as it stands."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from celery.bin.celery import celery as celery_cli
 from typer.main import get_command
@@ -267,18 +266,3 @@ def test_scripts_are_shell() -> None:
     for script in DEPLOY.glob("*.sh"):
         assert script.stat().st_mode & 0o111
         subprocess.run(["sh", "-n", script], check=True)
-
-
-@pytest.mark.parametrize("document", ["deploy.md", "flower.md"])
-def test_documents_name_what_there_is(document: str) -> None:
-    text = (ROOT / "docs" / document).read_text()
-    for path in re.findall(r"(?:\]\(|`)((?:\.\./)?(?:deploy|docs|bench|images)/[\w./-]+\.\w+)", text):
-        place = ROOT / path if not path.startswith(("images", "..")) else ROOT / "docs" / path
-        assert place.exists(), path
-    weavegen = get_command(app)
-    for verb in re.findall(r"(?m)^ {4}(?:\w+=\S+ )*weavegen ([a-z]+)|`weavegen ([a-z]+)", text):
-        assert (verb[0] or verb[1]) in weavegen.commands  # type: ignore[attr-defined]
-    for name in re.findall(r"\b(WEAVEGEN_[A-Z]+)\b", text):
-        assert name in settings(), name
-    for name in re.findall(r"\b(FLOWER_[A-Z_]+)\b", text):
-        assert name in flower.SETTINGS or name in OF_FLOWERS, name

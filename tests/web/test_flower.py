@@ -124,14 +124,6 @@ def test_a_port_in_use_is_another_installations(watched: Installation) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def test_queries_of_the_document_run(watched: Installation, job: int) -> None:
-    queries = re.findall(r'weavegen sql "([^"]+)"', (ROOT / "docs" / "deploy.md").read_text())
-    assert len(queries) >= 5
-    for query in queries:
-        done = watched.cli("sql", query)
-        assert done.returncode == 0, (query, done.stderr)
-
-
 def test_pictures(watched: Installation, job: int, browser: Browser, tmp_path: Path) -> None:
     folder = ROOT / "docs" / "images" if os.environ.get("WEAVEGEN_PICTURES") else tmp_path
     folder.mkdir(exist_ok=True)

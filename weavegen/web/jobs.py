@@ -5,7 +5,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen.progress import Rates as Rates
 from weavegen.progress import seconds_left
 from weavegen.sim import MODEL
 from weavegen.store import reports

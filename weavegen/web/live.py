@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from weavegen.errors import UsageError
+from weavegen.progress import Rates
 from weavegen.store import messages
 from weavegen.web import jobs, traces
 
@@ -90,7 +91,7 @@ def job_events(
     request: Request, reader: sa.Engine, job_id: int | None, draw: Callable[[list[jobs.JobView]], str]
 ) -> AsyncIterator[str]:
     """The jobs, or one, drawn anew whenever something changed."""
-    rates = jobs.Rates()
+    rates = Rates()
 
     def read() -> tuple[str, list[str], bool]:
         with reader.connect() as conn:
