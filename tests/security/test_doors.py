@@ -19,7 +19,7 @@ from weavegen.config import Config
 from weavegen.services import postgres, processes, redis
 
 NOBODY = 65534
-UNHARMFUL = ("beat-schedule", "sim.ready", "env-", "watch.lock", "pry.py")
+UNHARMFUL = ("beat-schedule", "sim.ready", "env-", "watch.lock")
 
 
 class Steal:
@@ -80,7 +80,7 @@ def test_another_user_of_the_machine_gets_nowhere(services: Config, planted: Pla
         assert any(path.is_socket() for path in inside) or config is not services
         data = [postgres.data(config), postgres.data(config) / "PG_VERSION"]
         opened = set(knock([*folders, *inside, *(path for path in data if path.exists())]))
-        # Nothing is in these but times, and numbers of processes; pry.py is another test's.
+        # Nothing is in these but times, and numbers of processes.
         unharmful = {path for path in opened if Path(path).name.startswith(UNHARMFUL)}
         assert opened == unharmful, opened
 

@@ -38,9 +38,9 @@ def leaks(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def said(planted: Planted, echo: type[Echo]) -> dict[str, str]:
+def said(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What commands said while traces ran: one well, one refused, one that is tried again and again."""
-    file = planted.home / "pry.py"
+    file = tmp_path_factory.mktemp("secrets") / "pry.py"
     file.write_text(PRY)
     cmdlines: list[str] = []
     told: dict[str, str] = {}

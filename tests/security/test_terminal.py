@@ -111,8 +111,8 @@ def test_commands_write_nothing_that_a_terminal_obeys(
         )
 
 
-def test_a_bootstrap_file_that_is_checked_and_run(planted: Planted) -> None:
-    file = planted.home / "hostile.py"
+def test_a_bootstrap_file_that_is_checked_and_run(planted: Planted, tmp_path: Path) -> None:
+    file = tmp_path / "hostile.py"
     file.write_text(SOURCE)
     checked = planted.terminal("check", file)
     is_harmless(checked)
