@@ -23,11 +23,11 @@ def test_tokens_are_their_texts_bytes(text: str) -> None:
     assert texts.decode(ids) == text
 
 
-def test_special_tokens_have_no_text_and_a_name(texts: Texts) -> None:
+def test_special_tokens_are_written_and_add_nothing_to_a_text(texts: Texts) -> None:
     ids = texts.encode("</s>It is so.", special=True)
     assert ids[:2] == [0, 1]
-    assert texts.decode(ids) == "It is so."
-    assert [texts.name(number) for number in ids[:2]] == ["<s>", "</s>"]
+    assert texts.decode(ids) == "<s></s>It is so."
+    assert b"".join(map(texts.spell, ids)) == b"It is so."
     assert texts.end == 1
 
 

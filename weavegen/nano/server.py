@@ -47,7 +47,7 @@ class NanoApi(http.Api):
         return self.texts.decode(ids)
 
     def token_text(self, number: int) -> str:
-        return self.texts.name(number)
+        return self.texts.decode([number])
 
     def figures(self) -> str:
         figures, cache = Figures(self.model), self.engine.cache
@@ -153,7 +153,7 @@ class NanoApi(http.Api):
             stop_reason=None if continuation.stop is None else continuation.stop.decode(),
         )
         if asked.logprobs is not None:
-            choice.logprobs = protocol.told(asked, continuation.ids, continuation.tops, self.texts.name)
+            choice.logprobs = protocol.told(asked, continuation.ids, continuation.tops, self.token_text)
         if asked.return_token_ids:
             choice.token_ids, choice.prompt_token_ids = continuation.ids, ids
         return choice

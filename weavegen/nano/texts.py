@@ -27,15 +27,13 @@ class Texts:
         except Exception as error:  # noqa: BLE001 (what the library raises has no type of its own)
             raise UsageError(f"{file}: {error}: give a folder with a model and its tokenizer") from None
         spelled = _bytes_by_character()
-        special = {number for number, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
-        added = {number: token.content for number, token in self._tokenizer.get_added_tokens_decoder().items()}
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = {number for number, token in added.items() if token.special}
         self._bytes: list[bytes] = []
         for number in range(self._tokenizer.get_vocab_size()):
             token = self._tokenizer.id_to_token(number) or ""
-            if number in special:
-                self._bytes.append(b"")
-            elif number in added:
-                self._bytes.append(added[number].encode())
+            if number in added:
+                self._bytes.append(added[number].content.encode())
             else:
                 try:
                     self._bytes.append(bytes(spelled[character] for character in token))
@@ -56,21 +54,17 @@ class Texts:
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def spell(self, token: int) -> bytes:
-        """The bytes that a token stands for; of a special one, none."""
-        if token < 0:
-            raise IndexError(token)
-        try:
-            return self._bytes[token]
-        except IndexError:
-            raise IndexError(token) from None
+        """What a token adds to a text: nothing, if it is a special one."""
+        return b"" if token in self._special else self._bytes[token]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, with replacement characters for what is no UTF-8. Raises IndexError with a wrong id."""
-        return b"".join(self.spell(token) for token in ids).decode("utf-8", "replace")
+        """The text of ids, special ones as they are written, with replacement characters for what is no UTF-8.
 
-    def name(self, token: int) -> str:
-        """The text of one token by itself, of a special one too."""
-        return self.spell(token).decode("utf-8", "replace") or str(self._tokenizer.id_to_token(token))
+        Raises IndexError with a wrong id.
+        """
+        if strange := [token for token in ids if not 0 <= token < self.size]:
+            raise IndexError(strange[0])
+        return b"".join(self._bytes[token] for token in ids).decode("utf-8", "replace")
 
 
 def cut(ids: Sequence[int], room: int, border: int | None) -> Ids:
