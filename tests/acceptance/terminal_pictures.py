@@ -50,7 +50,7 @@ def draw(conn: sa.Connection, job: int, folder: Path) -> None:
         if (time.monotonic() > until and now.job.progress > 0.3) or not now.job.open:
             break
         time.sleep(1)
-    assert now.job.open, "it was over before it could be looked at: give it more ticks"
+    assert now.job.open, "it was over before it could be looked at: give it more traces"
     screen = console(100, 22)
     screen.print(watch.picture(now, job_look, screen))
     save(screen, folder / "terminal-watch.svg", f"weavegen watch {job}")
@@ -65,7 +65,7 @@ def pictures(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for installation in installed(WEAVEGEN_USER="you", WEAVEGEN_HOST="here"):
         words = ("--ticks", "20", "--seed", "1", "--name", "games")
-        job = int(installation.json("enqueue", TICTACTOE, "-n", "24", *words)["job"])
+        job = int(installation.json("enqueue", TICTACTOE, "-n", "96", *words)["job"])
         installation.json("enqueue", TICTACTOE, "-n", "400", "--ticks", "20", "--name", "held")
         installation.json("pause", str(job + 1))
         engine = make_engine(postgres.database_url(installation.config))
