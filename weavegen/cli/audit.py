@@ -1,6 +1,6 @@
 """The command that proves that nothing was lost or doubled."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -8,10 +8,11 @@ from rich.table import Table
 
 from weavegen import config as configuration
 from weavegen import display
-from weavegen.audit import SHOWN, Outcome, Report, Scope
-from weavegen.audit import audit as examine
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.errors import UsageError
+
+if TYPE_CHECKING:
+    from weavegen.audit import Outcome, Report
 
 SUBJECTS = ("traces", "ticks", "blocks", "candidates", "steps", "environments")
 """Of what there was to look at: the sums that people know."""
@@ -36,6 +37,9 @@ def audit(
 
     Example: weavegen audit --job 3
     """
+    from weavegen.audit import Scope
+    from weavegen.audit import audit as examine
+
     if job is not None and trace is not None:
         raise UsageError("give --job or --trace, not both")
     with reading() as conn:
@@ -48,7 +52,7 @@ def audit(
     raise typer.Exit(1 if report.damage else 0)
 
 
-def show(report: Report, *, table: bool, host: bool) -> None:
+def show(report: "Report", *, table: bool, host: bool) -> None:
     """For people: what was found, by check, then what was looked at; before that, with `table`, a line a check."""
     if table:
         out.print(table_of(report))
@@ -64,7 +68,7 @@ def show(report: Report, *, table: bool, host: bool) -> None:
     out.print(f"{damage}, {report.remarks:,} remarks", style="bold red" if report.damage else "bold")
 
 
-def table_of(report: Report) -> Table:
+def table_of(report: "Report") -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("looked at", justify="right")
@@ -77,7 +81,9 @@ def table_of(report: Report) -> Table:
     return table
 
 
-def show_findings(outcome: Outcome) -> None:
+def show_findings(outcome: "Outcome") -> None:
+    from weavegen.audit import SHOWN
+
     kind = "remark" if outcome.remark else "damage"
     out.print(f"{kind}: {outcome.name}", style="bold")
     if not outcome.remark:

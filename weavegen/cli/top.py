@@ -16,7 +16,6 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import sqlalchemy as sa
 import typer
-from kombu.exceptions import OperationalError
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -143,6 +142,7 @@ class Look:
     def workers(self) -> dict[str, int] | None:
         """A message to each worker, and a second for the answers. None where the broker is away."""
         from celery import Celery
+        from kombu.exceptions import OperationalError
 
         from weavegen.services import redis
 
