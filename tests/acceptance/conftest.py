@@ -36,6 +36,7 @@ class Installation:
         # A short lease, so that what a killed worker held is given to another soon.
         self.environ = {**kept, "WEAVEGEN_HOME": str(home), "WEAVEGEN_LEASE": "2", "HOME": "/nonexistent"}
         self.environ["PYTHONPATH"] = str(ROOT)
+        self.environ |= {"WEAVEGEN_MODEL": "sim"}  # most tests want equal seeds and given mistakes
         self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}  # they would cost each `up` two seconds
 
     @property
@@ -69,6 +70,16 @@ class Installation:
                 return [tuple(row) for row in conn.execute(sa.text(query), parameters)]
         finally:
             engine.dispose()
+
+    def until(self, query: str, **parameters: Any) -> None:
+        """Wait until the query's answer is true."""
+        engine = make_engine(postgres.database_url(self.config), isolation_level="AUTOCOMMIT")
+        deadline = time.monotonic() + 60
+        with engine.connect() as conn:
+            while not conn.execute(sa.text(query), parameters).scalar_one():
+                assert time.monotonic() < deadline, f"{query}: {self.logs()}"
+                time.sleep(0.05)
+        engine.dispose()
 
     def bodies(self, job: int) -> list[tuple[Any, ...]]:
         """What equal seeds make equal: all of a job's blocks but their times."""

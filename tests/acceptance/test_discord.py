@@ -1,13 +1,13 @@
 """A conversation over the bridge, with a simulation of Discord at its other end; the real one is never called."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.acceptance.conftest import ROOT, Installation, installed
 from tests.discord_simulation import TOKEN, DiscordSimulation
+from tests.waiting import until
 
 CONVERSATION = ROOT / "bootstraps" / "conversation.py"
 CHANNEL, FORBIDDEN = "123456789012345678", "923456789012345678"
@@ -26,15 +26,6 @@ def bridged(discord: DiscordSimulation) -> Iterator[Installation]:
     yield from installed(WEAVEGEN_DISCORD_TOKEN=TOKEN, WEAVEGEN_DISCORD_URL=discord.url)
 
 
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """What the condition gives, once it is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
-
-
 def test_a_conversation_on_discord(bridged: Installation, discord: DiscordSimulation) -> None:
     discord.say(CHANNEL, "Kim", "This was here before.")
     discord.answers.append((429, {"retry_after": 1.5, "global": False}))
@@ -45,17 +36,17 @@ def test_a_conversation_on_discord(bridged: Installation, discord: DiscordSimula
     def mine() -> list[dict[str, Any]]:
         return [message for message in discord.messages[CHANNEL] if message["author"]["bot"]]
 
-    [greeting] = until(mine)
+    [greeting] = until(mine, seconds=120)
     assert "roofs" in greeting["content"]
     refused, again = (when for when, method, _ in discord.requests[:2] if method == "POST")
     assert again - refused >= 1.5, "Was the pause that was asked for made?"
 
     asked = discord.say(CHANNEL, "Kim", "Grass grows on mine.")
-    reply = until(lambda: mine()[1:])[0]
+    reply = until(lambda: mine()[1:], seconds=120)[0]
     assert reply["message_reference"] == {"message_id": asked}
     assert "Grass grows" in reply["content"]
     discord.say(CHANNEL, "Kim", "Goodbye!", about=reply["id"])
-    until(lambda: "oodbye" in mine()[-1]["content"])
+    until(lambda: "oodbye" in mine()[-1]["content"], seconds=120)
     bridged.wait(job)
     [[returned]] = bridged.sql("select returned from traces where job_id = :job", job=job)
     assert (returned["messages"], returned["ended_by"]) == (2, "goodbye")
@@ -70,7 +61,8 @@ def test_a_channel_that_is_closed_to_the_bot_is_given_up(
 ) -> None:
     discord.answers.append((403, {"message": "Missing Access"}))
     job = bridged.json("enqueue", CONVERSATION, "--ticks", "0", "-p", f'channel="{FORBIDDEN}"')["job"]
-    [[failure]] = until(lambda: bridged.sql("select failure from channels where failure is not null"))
+    query = "select failure from channels where failure is not null"
+    [[failure]] = until(lambda: bridged.sql(query), seconds=120)
     assert "403" in failure
     bridged.wait(job)
     assert len([path for _, _, path in discord.requests if FORBIDDEN in path]) == 1

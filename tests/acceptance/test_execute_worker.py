@@ -4,12 +4,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
-from weavegen.services import fleet, postgres, redis
+from tests.waiting import until
+from weavegen.services import fleet, model_server, postgres, redis
 
 OPEN = "select count(*) from environments where host = 'pod-7' and closed_at is null"
 
@@ -23,7 +22,7 @@ def test_a_pod_that_ends_gives_its_traces_to_others(own_installation: Installati
         "WEAVEGEN_DRAIN": "2",
         "DATABASE_URL": postgres.database_url(here.config),
         "CELERY_BROKER_URL": redis.broker_url(here.config),
-        "OPENAI_BASE_URL": fleet.model_urls(here.config)[0],
+        "OPENAI_BASE_URL": model_server.urls(here.config)[0],
         "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
     }
     pod = subprocess.Popen([ROOT / "deploy" / "execute-worker.sh", "4"], env=environ, cwd=home)
@@ -42,10 +41,3 @@ def test_a_pod_that_ends_gives_its_traces_to_others(own_installation: Installati
         if pod.poll() is None:
             pod.kill()
         shutil.rmtree(home, ignore_errors=True)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -18,7 +18,7 @@ from tests.acceptance.conftest import ROOT, TICTACTOE, Installation, kill
 from weavegen.cli import jobs as jobs_cli
 from weavegen.cli import operate
 from weavegen.errors import UsageError
-from weavegen.services import fleet, postgres, processes
+from weavegen.services import fleet, model_server, postgres, processes
 from weavegen.store import jobs
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
@@ -49,21 +49,9 @@ def undisturbed(own_installation: Installation) -> list[tuple[Any, ...]]:
     return bodies
 
 
-def until(installation: Installation, query: str, **parameters: Any) -> None:
-    """Wait until the query's answer is true."""
-    deadline = time.monotonic() + 60
-    engine = make_engine(postgres.database_url(installation.config), isolation_level="AUTOCOMMIT")
-    with engine.connect() as conn:
-        while not conn.execute(sa.text(query), parameters).scalar_one():
-            assert time.monotonic() < deadline, f"{query}: {installation.logs()}"
-            time.sleep(0.05)
-    engine.dispose()
-
-
 def half_way(installation: Installation, job: int) -> None:
     """Until each trace of the job has sampled something, and is far from its end."""
-    until(
-        installation,
+    installation.until(
         "select count(*) = :n from traces t where job_id = :job and exists "
         "(select from steps s where s.trace_id = t.id and s.kind = 'sample' and s.status = 'done')",
         job=job,
@@ -105,7 +93,7 @@ def test_a_paused_job_stands_still_and_goes_on_as_if_nothing_had_been(
     job = play(up)
     half_way(up, job)
     at_once(up, operate.pause, job)
-    until(up, f"select count(*) = 0 from ({STEPS}) s where status = 'running'", job=job)
+    up.until(f"select count(*) = 0 from ({STEPS}) s where status = 'running'", job=job)
     still = f"select sum(claims), max(send_after), count(*) from ({STEPS}) s"
     before = up.sql(still, job=job)
     pids = up.sql("select pid from environments where closed_at is null")
@@ -153,9 +141,9 @@ def test_what_failed_is_retried_once_it_can_succeed(up: Installation, capsys: py
     # As a newer version might have written it.
     job = enqueued(up, TICTACTOE.read_text(), 3, ticks=1, warp=9)
     other = play(up, ticks=1, n=1)
-    until(up, f"select count(*) > 1 from ({STEPS}) s", job=other)
+    up.until(f"select count(*) > 1 from ({STEPS}) s", job=other)
     at_once(up, operate.pause, other)
-    until(up, f"select count(*) = 0 from ({STEPS}) s where status = 'running'", job=other)
+    up.until(f"select count(*) = 0 from ({STEPS}) s where status = 'running'", job=other)
     write(up, "update steps set kind = 'ponder' where status = 'ready'")
     at_once(up, operate.resume, other)
     up.wait(job)
@@ -258,7 +246,7 @@ def test_an_upgrade_starts_ticks_over_and_no_traces(up: Installation, undisturbe
     job = play(up)
     half_way(up, job)
     at_once(up, operate.pause, job)
-    until(up, f"select count(*) = 0 from ({STEPS}) s where status = 'running'", job=job)
+    up.until(f"select count(*) = 0 from ({STEPS}) s where status = 'running'", job=job)
     stop_workers(up)
     finished = dict(up.sql("select id, ticks from traces where job_id = :job", job=job))
     # Where a tick has asked for no sample yet, the changed program does not differ from its journal.
@@ -303,7 +291,7 @@ def test_a_worker_that_is_told_to_end_gives_back_what_takes_too_long(own_install
     worker = by_hand(own_installation, "hasty", WEAVEGEN_DRAIN="0.5")
     try:
         job = enqueued(own_installation, SLEEPY, 1, ticks=1)
-        until(own_installation, f"select count(*) = 1 from ({STEPS}) s where status = 'running'", job=job)
+        own_installation.until(f"select count(*) = 1 from ({STEPS}) s where status = 'running'", job=job)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
     finally:
@@ -317,15 +305,15 @@ def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed:
     # Slowly, so that samples are in flight; and one step that takes longer than `down` waits. How long it waits is
     # what the command says, not what the workers were started with.
     stop_workers(up)
-    processes.stop(up.config, [processes.registered(up.config)[fleet.SIM]])
-    done = up.cli("up", "--sim-options", "--inter-token 10", WEAVEGEN_DRAIN="0.1")
+    processes.stop(up.config, [processes.registered(up.config)[model_server.SIM]])
+    done = up.cli("up", "--model", "sim", "--sim-options", "--inter-token 10", WEAVEGEN_DRAIN="0.1")
     assert done.returncode == 0, done.stderr
     job = play(up)
     sleepy = enqueued(up, SLEEPY, 1, ticks=1)
     half_way(up, job)
-    until(up, f"select count(*) = 1 from ({STEPS}) s where status = 'running'", job=sleepy)
+    up.until(f"select count(*) = 1 from ({STEPS}) s where status = 'running'", job=sleepy)
     sampling = f"select s.id from ({STEPS}) s where status = 'running' and kind = 'sample'"
-    until(up, f"select exists ({sampling})", job=job)
+    up.until(f"select exists ({sampling})", job=job)
     in_flight = [id for [id] in up.sql(sampling, job=job)]
     done = up.cli("down", "--wait", "6")
     assert done.returncode == 0, done.stderr
@@ -339,7 +327,7 @@ def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed:
     # Leases that last longer than the test: nothing waits for one.
     done = up.cli("up", WEAVEGEN_LEASE="300")
     assert done.returncode == 0, done.stderr
-    until(up, f"select max(claims) = 2 from ({STEPS}) s", job=sleepy)
+    up.until(f"select max(claims) = 2 from ({STEPS}) s", job=sleepy)
     at_once(up, jobs_cli.cancel, sleepy)
     up.wait(job, 60)
     assert up.bodies(job) == undisturbed

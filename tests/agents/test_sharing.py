@@ -67,7 +67,7 @@ def pool(sims: list[Process]) -> Iterator[Installation]:
     installation = Installation(home)
     installation.environ |= {"WEAVEGEN_USER": "ada", "OPENAI_API_KEY": KEY}
     try:
-        done = installation.cli("up", "--no-sim")
+        done = installation.cli("up", "--model", "none")
         assert done.returncode == 0, done.stderr
         done = installation.cli("pool")
         assert (done.returncode, "weavegen pool add URL" in done.stderr) == (2, True)
@@ -92,14 +92,6 @@ def play(pool: Installation, ticks: int, *options: str) -> int:
     file.write_text(ENDLESS)
     fixed = ("-n", str(TRACES), "--ticks", str(ticks), "--seed", "5", "--set", "rounds=[4]")
     return int(pool.json("enqueue", file, *fixed, *options)["job"])
-
-
-def until(pool: Installation, query: str, **parameters: Any) -> None:
-    """Wait until the query's answer is true."""
-    deadline = time.monotonic() + 60
-    while not pool.sql(query, **parameters)[0][0]:
-        assert time.monotonic() < deadline, f"{query}: {pool.logs()}"
-        time.sleep(0.1)
 
 
 def counters(sim: Process) -> Metrics:
@@ -144,12 +136,12 @@ def test_what_the_ledger_is_summed_up_by(pool: Installation, sims: list[Process]
 def test_servers_come_and_go_while_traces_run(pool: Installation, sims: list[Process], undisturbed: int) -> None:
     one, two = (sim.url for sim in sims)
     job = play(pool, 60, "--user", "bob")  # more ticks than it will come to
-    until(pool, "select count(server) = :n from traces where job_id = :j and status = 'running'", n=TRACES, j=job)
+    pool.until("select count(server) = :n from traces where job_id = :j and status = 'running'", n=TRACES, j=job)
     assert pool.json("pool", "add", two, "--owner", "linus")["traces"] == TRACES // 2
-    until(pool, "select exists (select from pool_usage where job_id = :j and owner = 'linus')", j=job)
+    pool.until("select exists (select from pool_usage where job_id = :j and owner = 'linus')", j=job)
 
     assert pool.json("pool", "remove", one)["servers"] == 1
-    until(pool, LEFT, server=one)
+    pool.until(LEFT, server=one)
     before = counters(sims[0])
     assert pool.json("pool", "remove", two)["servers"] == 0
     time.sleep(5)
@@ -159,7 +151,7 @@ def test_servers_come_and_go_while_traces_run(pool: Installation, sims: list[Pro
     assert counters(sims[0]).prompt == before.prompt
 
     assert pool.json("pool", "add", two)["owner"] == "ada"
-    until(pool, "select min(ticks) > 2 from traces where job_id = :j", j=job)
+    pool.until("select min(ticks) > 2 from traces where job_id = :j", j=job)
     state = pool.sql("select distinct status, server from traces where job_id = :j", j=job)
     assert state == [("running", two)]
     assert set(pool.bodies(undisturbed)) < set(pool.bodies(job))  # nobody can tell where they were written

@@ -16,8 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,9 @@ from tests.corpus.test_export_groups import Trainer
 from tests.corpus.test_spans import Collector
 from tests.docs.reading import ROOT, Command, code
 from tests.nano.model import make
+from tests.waiting import until
 from weavegen import config as configuration
+from weavegen.environment.sandbox.arena import free_port
 from weavegen.services import fleet, postgres, redis
 from weavegen.sim.process import Process
 from weavegen.store import traces
@@ -162,7 +163,9 @@ class Desk:
             for name, job in jobs.items()
         }
         until(
-            lambda: not sql("select from requests where status in ('NOT_STARTED', 'IN_PROGRESS')"), "the requests"
+            lambda: not sql("select from requests where status in ('NOT_STARTED', 'IN_PROGRESS')"),
+            "the requests",
+            seconds=PATIENCE,
         )
         asking = sql("select id from requests where status = 'WAITING_FEEDBACK' order by id")
         assert len(asking) >= requests, asking
@@ -258,10 +261,10 @@ class Desk:
             assert process.stdout is not None
             first = ""
             if found := PORT.search(text):
-                until(lambda: process.poll() is not None or answers(int(found[1])), text)
+                until(lambda: process.poll() is not None or answers(int(found[1])), text, seconds=PATIENCE)
             elif "--follow" in text:
                 self.bash("weavegen enqueue bootstraps/tictactoe.py --ticks 1", place)
-                until(lambda: process.poll() is not None or self.collector.spans, text)
+                until(lambda: process.poll() is not None or self.collector.spans, text, seconds=PATIENCE)
             else:
                 first = process.stdout.readline()
             with contextlib.suppress(ProcessLookupError):
@@ -312,21 +315,9 @@ def filled(text: str, facts: Mapping[str, str]) -> str:
     return text
 
 
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def answers(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextlib.contextmanager

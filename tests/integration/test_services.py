@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from kombu import Connection
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
+from tests.waiting import until
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import doctor, fleet, folders, postgres, processes, redis, schema
+from weavegen.services import doctor, fleet, folders, model_server, postgres, processes, redis, schema
 
 START = """
 import sys
@@ -47,7 +48,7 @@ def deep() -> Iterator[Config]:
 
 
 def _installation(folder: Path, home: Path) -> Iterator[Config]:
-    config = configuration.load({"WEAVEGEN_HOME": str(home), "WEAVEGEN_HOST": "here"})
+    config = configuration.load({"WEAVEGEN_HOME": str(home), "WEAVEGEN_HOST": "here", "WEAVEGEN_MODEL": "sim"})
     yield config
     fleet.down(config)
     shutil.rmtree(config.runtime, ignore_errors=True)
@@ -136,7 +137,7 @@ def test_a_killed_postgres_that_nobody_waits_for_does_not_stop_the_next(own: Con
         assert starter.stdout.readline() == "False\n"
         server = psutil.Process(processes.registered(own)["postgres"].pid)
         server.kill()
-        until(lambda: server.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: server.status() == psutil.STATUS_ZOMBIE, seconds=20)
         assert postgres.start(own) is True
         assert server.status() == psutil.STATUS_ZOMBIE
         assert query(own, "SELECT 1") == 1
@@ -149,23 +150,18 @@ def test_a_query_that_outlived_its_postgres_does_not_stop_the_next(own: Config) 
     busy = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i FROM n) SELECT count(*) FROM n"  # never ends
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(query, own, busy)
-        until(lambda: query(own, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'WITH%'") == 1)
+        until(
+            lambda: query(own, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'WITH%'") == 1, seconds=20
+        )
         backends = server.children()
         server.kill()
-        until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, seconds=20)
         time.sleep(0.5)  # those that are idle notice it
         assert [backend for backend in backends if backend.is_running()] != []
         assert postgres.start(own) is True
         with pytest.raises(OperationalError):
             asked.result()
     assert query(own, "SELECT 1") == 1
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_postgres_is_found_though_the_register_is_lost(own: Config) -> None:
@@ -340,7 +336,7 @@ def test_the_fleet_comes_up_answers_and_goes_down(own: Config) -> None:
     assert [part.name for part in parts] == ["postgres", "redis", "sim", "model", "lint", "execute", "beat"]
     assert all(part.started and part.pid for part in parts)
     assert fleet.answering(own) == {"model@here", "lint@here", "execute@here"}
-    assert fleet.model_urls(own)[0].startswith("http://127.0.0.1:")
+    assert model_server.urls(own)[0].startswith("http://127.0.0.1:")
     assert [finding for finding in doctor.examine(own) if not finding.ok] == []
     assert {ip for _, ip in listeners(own)} <= {"127.0.0.1", "::1"}
     assert {name for name, _ in listeners(own)} == {"sim"}
@@ -363,7 +359,7 @@ def test_a_port_in_use_is_one_line(own: Config) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} can't be used") as caught:
-            fleet.up(own, sim_port=port)
+            fleet.up(own, model_port=port)
         assert "\n" not in str(caught.value)
 
 

@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from tests.nano.model import make, make_tokenizer
+from tests.nano.model import make
 from weavegen.errors import UsageError
 from weavegen.nano.texts import BORDER, Texts, cut
 
 BORDER_ID = 2
 
 
-@given(st.text(max_size=200))
-def test_tokens_are_their_texts_bytes(text: str) -> None:
-    texts = TEXTS
+@given(text=st.text(max_size=200))
+def test_tokens_are_their_texts_bytes(texts: Texts, text: str) -> None:
     ids = texts.encode(text, special=False)
     assert b"".join(map(texts.spell, ids)) == text.encode()
     assert texts.decode(ids) == text
@@ -106,14 +105,3 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     make(folder, vocab_size=config["vocab_size"] - 1)
     with pytest.raises(UsageError, match="different models"):
         NanoApi(folder)
-
-
-def _texts() -> Texts:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        make_tokenizer().save(f"{folder}/tokenizer.json")
-        return Texts(Path(folder))
-
-
-TEXTS = _texts()

@@ -1,7 +1,6 @@
 """Who is served first, what the prefix cache saves, and what the server counts."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -11,6 +10,7 @@ import pytest
 
 from tests.vllm.conftest import SLOTS
 from tests.vllm.server import ROOT, Server
+from tests.waiting import until
 from weavegen.pool.client import ModelClient, Sampled
 from weavegen.pool.metrics import Metrics
 from weavegen.pool.tokens import Tokens
@@ -33,13 +33,6 @@ def sample(client: ModelClient, prompt: str | list[int], n: int, max_tokens: int
         stop=(),
         priority=priority,
     )
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.02)
 
 
 def idle(server: Server) -> Metrics:

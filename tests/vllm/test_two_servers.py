@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.vllm.conftest import SLOTS, StartServer
 from tests.vllm.server import Server
+from tests.waiting import until
 from weavegen.errors import TransientError
 from weavegen.pool.client import ModelClient
 from weavegen.pool.pool import Pool
@@ -72,13 +73,6 @@ def test_a_server_that_dies_under_a_request_and_comes_back(client: ModelClient, 
     second.restart()
     assert texts(other) == before
     assert second.metrics().queries == 4 * other.encode(PROMPT).count  # it knows of nothing before
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_pool_goes_on_while_one_of_its_servers_is_dead(server: Server, second: Server) -> None:

@@ -7,12 +7,10 @@ import json
 import os
 import re
 import shutil
-import socket
 import tempfile
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,8 @@ from celery import Celery
 from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from tests.waiting import until
+from weavegen.environment.sandbox.arena import free_port
 from weavegen.services import fleet
 from weavegen.services.redis import broker_url
 from weavegen.sim.process import Process
@@ -36,7 +36,7 @@ def watched() -> Iterator[Installation]:
     installation = Installation(home)
     installation.environ |= {"WEAVEGEN_FLOWER": str(free_port()), "FLOWER_UNAUTHENTICATED_API": "true"}
     try:
-        done = installation.cli("up", "--no-sim")
+        done = installation.cli("up", "--model", "none")
         assert done.returncode == 0, done.stderr
         eventually(lambda: read(installation, "healthcheck") == b"OK")
         # It asks workers what they run as soon as it is up; events of a task that came before are not its own.
@@ -115,10 +115,10 @@ def test_a_port_in_use_is_another_installations(watched: Installation) -> None:
     other = Installation(home)
     other.environ["WEAVEGEN_FLOWER"] = watched.environ["WEAVEGEN_FLOWER"]
     try:
-        parts = {part["name"]: part for part in other.json("up", "--no-sim")}
+        parts = {part["name"]: part for part in other.json("up", "--model", "none")}
         assert parts["flower"]["started"]
         assert parts["flower"]["url"] != address(watched)
-        assert {part["name"]: part["started"] for part in other.json("up", "--no-sim")}["flower"] is False
+        assert {part["name"]: part["started"] for part in other.json("up", "--model", "none")}["flower"] is False
     finally:
         assert "flower" in {service.name for service in fleet.down(other.config)}
         shutil.rmtree(home, ignore_errors=True)
@@ -161,19 +161,13 @@ def address(watched: Installation) -> str:
     return f"http://127.0.0.1:{watched.environ['WEAVEGEN_FLOWER']}"
 
 
-def eventually(true: Any) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+def eventually(true: Callable[[], bool]) -> None:
+    """As `until`; as long as there is no answer, it is not true."""
+
+    def holds() -> bool:
         try:
-            if true():
-                return
+            return true()
         except OSError:
-            pass  # it does not answer yet
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+            return False
 
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    until(holds)
