@@ -22,6 +22,7 @@ def first_tick(config: Config, name: str, **params: Any) -> list[Executed]:
     ("name", "program", "package", "params", "views"),
     [
         ("conversation", None, "", {"channel": "hall"}, ["WeaveDiscordClient (hall)", "State"]),
+        ("sums", None, "", {"digits": 3}, ["Sum"]),
         ("zombie_survival", None, "", {"minutes": 5}, ["WeaveZombieGame", "State"]),
         ("nano_practice", "nano", "nano", {"text": "clock"}, ["WeaveNano (/app/practice.txt)", "Differences"]),
         ("nethack", "nethack", "nethack-console", {"depth": 2}, ["WeaveNethack"]),

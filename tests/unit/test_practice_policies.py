@@ -1,4 +1,4 @@
-"""The policies for conversation, nano, the zombie game and NetHack: what they see, and what they do about it."""
+"""The policies for conversation, nano, sums, the zombie game and NetHack: what they see, and what they do."""
 
 import ast
 import json
@@ -15,7 +15,7 @@ from weavegen.blocks import BlockType
 from weavegen.environment.tools.zombie_game import Game
 from weavegen.lint import compiles
 from weavegen.sim import policies
-from weavegen.sim.policies import conversation, generic, nano, nethack, survivor
+from weavegen.sim.policies import conversation, generic, nano, nethack, sums, survivor
 from weavegen.sim.policies.situation import Situation, read
 
 PREFIX = {BlockType.ACTION: "def action_", BlockType.EVALUATION: "def eval_", BlockType.OBSERVATION_INFERENCE: ""}
@@ -39,6 +39,7 @@ WeaveNethack: 80x24, the cursor is in row 3, column 3
 Dlvl:1 $:0 HP:14(14) Pw:3(3) AC:7 Xp:1
 Last keys sent: none
 Moves: h west, < up, > down"""
+SUM = "58 + 67 = ?\nWrong answers so far: 0. Left after this sum: 2."
 
 
 def bootstrap(name: str) -> str:
@@ -54,6 +55,7 @@ SHOWN = {
     "nano_practice": (nano, DIFFERENT),
     "zombie_survival": (survivor, ""),
     "nethack": (nethack, DUNGEON),
+    "sums": (sums, SUM),
 }
 
 
@@ -114,6 +116,22 @@ def test_nano() -> None:
     assert action(nano, situation("nano_practice", DIFFERENT)) == "mend_line_3"
     equal = "The saved file is equal to the text. Nothing is left to do but to return."
     assert action(nano, situation("nano_practice", equal)) == "return_the_similarity"
+
+
+def test_sums() -> None:
+    here = situation("sums", SUM, BlockType.ORIENTATION)
+    assert "The tens: 5 + 6 + 1 = 12, I write 2 and carry 1. The sum is 125." in policies.write(here, 1, 1)
+    assert action(sums, situation("sums", SUM)) == "answer_125"
+    assert action(sums, situation("sums", "All sums are answered. Wrong answers: 0.")) == "return_the_result"
+
+
+def test_a_wrong_sum_is_thought_little_of() -> None:
+    def odds(number: int) -> float:
+        body = f'def action_a(self):\n    assert answer({number}), "Is it?"\n\nself.add_action("A", action_a)'
+        prompt = base(BlockType.ACTION, SUM, bootstrap=bootstrap("sums"))
+        return sums.log_odds(read(f"{prompt}{body}\n#q: Is it good? "))
+
+    assert odds(125) - odds(115) > 3
 
 
 def test_the_survivor_wins_some_games_and_loses_others() -> None:
