@@ -21,9 +21,12 @@ def home() -> Iterator[Path]:
 
 @contextmanager
 def installation(folder: Path, **environ: str) -> Iterator[config.Config]:
-    """Everything brought up in a folder, with these environment variables; this process works with it, too."""
+    """Everything brought up in a folder, with these environment variables; this process works with it, too.
+
+    The model is the SIMULATED one, unless they say otherwise.
+    """
     before = dict(os.environ)
-    os.environ |= {"WEAVEGEN_HOME": str(folder), **environ}
+    os.environ |= {"WEAVEGEN_HOME": str(folder), "WEAVEGEN_MODEL": "sim", **environ}
     try:
         settings = config.load()
         fleet.up(settings)

@@ -35,6 +35,7 @@ SETTINGS = (
     "WEAVEGEN_POOL_KEY",
     "WEAVEGEN_FLOWER",
     "WEAVEGEN_VIEWER",
+    "WEAVEGEN_MODEL",
 )
 
 numbers = itertools.count(1)

@@ -31,8 +31,8 @@ class Config:
     broker_url: str | None = field(repr=False)
     """CELERY_BROKER_URL; None: the embedded Redis."""
     model_url: str | None
-    """OPENAI_BASE_URL, one or several, with commas between; None: the simulation that `up` starts. A password or
-    a query in it is left out: it is stored with traces, and the key goes into a header."""
+    """OPENAI_BASE_URL, one or several, with commas between; None: what `up` starts. A password or a query in it is
+    left out: it is stored with traces, and the key goes into a header."""
     api_key: str = field(repr=False)
     """OPENAI_API_KEY."""
     host: str
@@ -60,6 +60,9 @@ class Config:
     """WEAVEGEN_FLOWER: where `up` starts Flower, or on a free port where it is taken; 0: not at all."""
     viewer_port: int = 8991
     """WEAVEGEN_VIEWER: the same of the viewer."""
+    model: str = "sim"
+    """WEAVEGEN_MODEL: what `up` starts where there is no OPENAI_BASE_URL: `sim` (the simulation), `none`, or a
+    folder with a small model, which runs on the CPU."""
 
     @property
     def runtime(self) -> Path:
@@ -122,6 +125,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         drain=number("WEAVEGEN_DRAIN", Config.drain),
         flower_port=port("WEAVEGEN_FLOWER", Config.flower_port),
         viewer_port=port("WEAVEGEN_VIEWER", Config.viewer_port),
+        model=environ.get("WEAVEGEN_MODEL") or Config.model,
     )
 
 

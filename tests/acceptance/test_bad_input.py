@@ -120,7 +120,7 @@ def test_a_port_in_use(installation: Installation) -> None:
         port = str(taken.getsockname()[1])
         refused(installation, port, "sim", "--port", port)
         other = installation.home / "other"
-        done = installation.cli("up", "--sim-port", port, WEAVEGEN_HOME=str(other))
+        done = installation.cli("up", "--model-port", port, WEAVEGEN_HOME=str(other))
         assert done.returncode == 2
         assert port in done.stderr
         installation.cli("down", WEAVEGEN_HOME=str(other))

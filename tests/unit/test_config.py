@@ -6,7 +6,7 @@ import pytest
 
 from weavegen import config
 from weavegen.errors import UsageError
-from weavegen.services import fleet, postgres, processes, redis
+from weavegen.services import model_server, postgres, processes, redis
 
 
 def test_needs_no_environment_at_all() -> None:
@@ -119,6 +119,6 @@ def test_a_comma_in_the_home_is_refused() -> None:
 
 def test_a_given_model_server_wins_over_the_simulated_one(tmp_path: Path) -> None:
     given = config.load({"WEAVEGEN_HOME": str(tmp_path), "OPENAI_BASE_URL": "http://gpu:8000/v1"})
-    assert fleet.model_urls(given) == ["http://gpu:8000/v1"]
+    assert model_server.urls(given) == ["http://gpu:8000/v1"]
     with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
-        fleet.model_urls(config.load({"WEAVEGEN_HOME": str(tmp_path)}))
+        model_server.urls(config.load({"WEAVEGEN_HOME": str(tmp_path)}))

@@ -34,7 +34,7 @@ class Installation:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "HOME") if name in os.environ}
         self.environ = {**kept, "WEAVEGEN_HOME": str(home), "PYTHONPATH": str(ROOT), "WEAVEGEN_USER": "you"}
         # What the pictures do not need.
-        self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}
+        self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0", "WEAVEGEN_MODEL": "sim"}
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "weavegen.cli", *words]

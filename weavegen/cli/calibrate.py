@@ -44,6 +44,7 @@ def calibrate(
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """
     from weavegen.calibration import Pair, figures, fit
+    from weavegen.services import model_server
     from weavegen.store import campaigns, reports
 
     with reading() as conn:
@@ -97,7 +98,7 @@ def calibrate(
         return
     for one in measured:
         report(one)
-    if configuration.load().model_url is None:
+    if model_server.simulated(configuration.load()):
         out.print(SIMULATED)
     if undefined:
         out.print(f"{undefined} answers are left out: the model gave neither yes nor no any mass there")

@@ -75,6 +75,7 @@ def export(
     """
     from weavegen import exports
     from weavegen.exports import selection, write
+    from weavegen.services import model_server
 
     if list_:
         print_formats(format, json)
@@ -92,7 +93,7 @@ def export(
         options=exports.Options(context=context, context_bytes=context_bytes, per_block=per_block),
         shard_bytes=size(shard_size),
         seconds=seconds,
-        simulation=configuration.load().model_url is None,
+        simulation=model_server.simulated(configuration.load()),
     )
     if dry_run:
         with reading() as conn:

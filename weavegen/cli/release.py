@@ -56,6 +56,7 @@ def release(
     from weavegen import exports
     from weavegen.exports import selection, write
     from weavegen.releases.freeze import CHANGED, again, differing, freeze
+    from weavegen.services import model_server
     from weavegen.store import releases
 
     if list_:
@@ -86,7 +87,7 @@ def release(
                 limit=limit,
                 options=exports.Options(context=context, context_bytes=context_bytes, per_block=per_block),
                 shard_bytes=size(shard_size),
-                simulation=configuration.load().model_url is None,
+                simulation=model_server.simulated(configuration.load()),
             )
             written = freeze(conn, checked(name), wanted, near_duplicates or None, configuration.load(), told)
         row = releases.load(conn, name)

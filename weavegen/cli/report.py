@@ -33,13 +33,14 @@ def report(
     Example: weavegen report 3 --out report.html
     """
     from weavegen.report import page, read
+    from weavegen.services import model_server
 
     with reading() as conn:
         if refresh:
             for name in read.refresh(conn, job):
                 if not json:
                     out.print(f"brought {name} up to date", markup=False, highlight=False)
-        found = read.read(conn, job, gpus, timeout, simulation=configuration.load().model_url is None)
+        found = read.read(conn, job, gpus, timeout, simulation=model_server.simulated(configuration.load()))
     if file is None and not json:
         file = Path(f"report-{job}.html")
     if file is not None:

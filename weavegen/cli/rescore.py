@@ -23,7 +23,7 @@ from weavegen.store.models import CampaignState
 SECONDS = 600.0
 """That a condition may take to be looked up."""
 LONGEST_NAME = 100
-SIMULATED = "SIMULATED answers: no OPENAI_BASE_URL is set, so the simulated model answers; they mean nothing"
+SIMULATED = "SIMULATED answers: the simulation answers, which is no model; they mean nothing"
 LOOK = 0.5
 """Seconds between two looks at a campaign."""
 
@@ -166,6 +166,8 @@ def begin(
 
 def show(rows: list[CampaignRow], json: bool, *, many: bool) -> None:
     """Print campaigns."""
+    from weavegen.services import model_server
+
     if json:
         found = [dataclasses.asdict(row) for row in rows]
         print_json(found if many else found[0])
@@ -180,7 +182,7 @@ def show(rows: list[CampaignRow], json: bool, *, many: bool) -> None:
         numbers = (row.items, row.done, row.failed, row.answers)
         table.add_row(*map(display.cell, texts), *map(str, numbers))
     out.print(table)
-    if configuration.load().model_url is None:
+    if model_server.simulated(configuration.load()):
         out.print(SIMULATED)
     if any(row.failed for row in rows):
         out.print(

@@ -1,5 +1,6 @@
 """Commands about what runs: up, down, doctor, sim, demo."""
 
+import dataclasses
 from typing import Annotated
 
 import sqlalchemy as sa
@@ -9,14 +10,30 @@ from weavegen import config as configuration
 from weavegen import display
 from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
 from weavegen.cli.watch import show
+from weavegen.errors import UsageError
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="What writes where OPENAI_BASE_URL is not set: sim, the simulation, none, or a folder with a small "
+        "language model, which then runs on the CPU (docs/nano.md). Default: WEAVEGEN_MODEL, else sim."
+    ),
+]
+
+
+def with_model(name: str | None) -> configuration.Config:
+    """The configuration, with a model that was named on the command line."""
+    config = configuration.load()
+    return config if name is None else dataclasses.replace(config, model=name)
 
 
 @app.command()
 def up(
-    sim: Annotated[bool, typer.Option(help="Start the simulated model where OPENAI_BASE_URL is not set.")] = True,
-    sim_port: Annotated[int | None, typer.Option(help="Its port; a free one by default.")] = None,
+    model: Model = None,
+    model_port: Annotated[int | None, typer.Option(help="The port of that model; a free one by default.")] = None,
     sim_options: Annotated[
-        str, typer.Option(help='Its other options, as `weavegen sim` takes them: "--like h100-8b --slots 128".')
+        str,
+        typer.Option(help='Of --model sim, as `weavegen sim` takes them: "--like h100-8b --slots 128".'),
     ] = "",
     threads: Annotated[
         int, typer.Option(help="Requests to the model at a time; give at least the number of active traces.")
@@ -31,13 +48,15 @@ def up(
     Example: weavegen up
     """
     from weavegen.environment.sandbox import provider
-    from weavegen.services import fleet
+    from weavegen.services import fleet, model_server
     from weavegen.sim.options import split
 
-    config = configuration.load()
+    config = with_model(model)
     provider(config.sandbox).require()
+    if sim_options and config.model != model_server.SIM:
+        raise UsageError("--sim-options are of the simulation: give --model sim, too")
     parts = fleet.up(
-        config, model_threads=threads, sim=sim, sim_port=sim_port, sim_options=split(sim_options), pages=True
+        config, model_threads=threads, model_port=model_port, sim_options=split(sim_options), pages=True
     )
     if json:
         print_json(parts)
@@ -193,18 +212,20 @@ def sim(
 def demo(
     n: N = 8,
     seed: Seed = 7,
+    model: Model = None,
 ) -> None:
     """Bring everything up, have eight games of tic-tac-toe played, and take down again what was brought up.
 
     Example: weavegen demo
     """
     from weavegen import enqueueing
-    from weavegen.services import fleet
+    from weavegen.services import fleet, model_server
     from weavegen.store.views.refresh import refresh
 
-    config = configuration.load()
+    config = with_model(model)
     ran = {service.name for service in fleet.running(config)}
-    out.print("starting PostgreSQL, Redis, the workers and the SIMULATED model (no GPU, no download) ...")
+    what = "the SIMULATED model (no GPU, no download)" if config.model == model_server.SIM else config.model
+    out.print(f"starting PostgreSQL, Redis, the workers and {config.model_url or what} ...", markup=False)
     try:
         fleet.up(config)
         orders = enqueueing.orders([str(enqueueing.BOOTSTRAPS / "tictactoe.py")], n, {})

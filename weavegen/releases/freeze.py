@@ -20,7 +20,7 @@ from weavegen.pool.client import ModelClient
 from weavegen.releases import manifest
 from weavegen.releases.manifest import CARD, MANIFEST, SHOWN
 from weavegen.releases.near_duplicates import Double, Key, doubles
-from weavegen.services.fleet import model_urls
+from weavegen.services import model_server
 from weavegen.store import releases
 
 SECONDS = 600.0
@@ -250,7 +250,7 @@ def tokenizer(config: Config, blocks: list[tuple[str, list[int]]]) -> dict[str, 
     """
     client = None
     try:
-        client = ModelClient(model_urls(config)[0], config.api_key, None, timeout=10.0)
+        client = ModelClient(model_server.urls(config)[0], config.api_key, None, timeout=10.0)
         ids = client.encode(PROBE).ids
         same = [client.encode(text).ids == read for text, read in blocks]
         about = {"model": client.model, "model_length": client.length}

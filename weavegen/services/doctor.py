@@ -19,7 +19,7 @@ from weavegen.environment.sandbox import groups, provider
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
 from weavegen.pool.served import served
-from weavegen.services import fleet, postgres, processes, redis, schema
+from weavegen.services import fleet, model_server, postgres, processes, redis, schema
 from weavegen.store import servers
 
 ENOUGH_DISK = 5 * 2**30
@@ -170,9 +170,9 @@ def _model(config: Config) -> Finding:
             keys = servers.members(conn, config).keys
     except (DBAPIError, UsageError):  # the lent ones can't be told: look at those of the configuration
         with contextlib.suppress(UsageError):
-            keys = dict.fromkeys(fleet.model_urls(config), config.api_key)
+            keys = dict.fromkeys(model_server.urls(config), config.api_key)
     if not keys:
-        advice = "set OPENAI_BASE_URL, start the simulated one with `weavegen up`, or add one: `weavegen pool add`"
+        advice = "set OPENAI_BASE_URL, start a small one with `weavegen up`, or add one: `weavegen pool add`"
         return Finding(name="model", ok=False, detail="none", advice=advice)
     seen: set[str] = set()
     for url, key in keys.items():
@@ -182,7 +182,7 @@ def _model(config: Config) -> Finding:
         except (TransientError, ModelError):
             advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
             return Finding(name="model", ok=False, detail=f"{_place(url)} does not answer", advice=advice)
-    simulated = " (simulated)" if config.model_url is None and processes.find(config, fleet.SIM) else ""
+    simulated = " (simulated)" if model_server.simulated(config) else ""
     detail = f"{', '.join(sorted(seen))}{simulated} on {', '.join(map(_place, keys))}"
     return Finding(
         name="model", ok=len(seen) == 1, detail=detail, advice="all servers must serve one and the same model"

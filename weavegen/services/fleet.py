@@ -20,21 +20,17 @@ import weavegen
 from weavegen.config import Config
 from weavegen.environment import client as environments
 from weavegen.errors import UsageError
-from weavegen.services import flower, folders, postgres, processes, redis, schema
+from weavegen.services import flower, folders, model_server, postgres, processes, redis, schema
 from weavegen.services.processes import Service
 from weavegen.store import steps
 
 log = logging.getLogger(__name__)
 
-SIM = "sim"
 BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
 VIEWER = "viewer"
 MODEL_THREADS = 256
 """Steps that wait for the model at a time, mostly one for each active trace. One that waits costs little."""
-START_TIMEOUT = 90.0
-"""Seconds for all the workers together; the first start on a slow disk compiles every module."""
-LOOPBACK = "127.0.0.1"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,21 +52,21 @@ def up(
     lint_processes: int = 2,
     execute_threads: int = 16,
     beat: bool = True,
-    sim: bool = True,
-    sim_port: int | None = None,
+    model_port: int | None = None,
     sim_options: Sequence[str] = (),
     pages: bool = False,
 ) -> list[Part]:
     """Brings up what does not run yet, and waits until all of it answers.
 
-    The simulated model is left out where `sim` is false or the configuration names a real server. With `pages`,
-    Flower and the viewer are started, too; they are not waited for.
+    Which model is `config.model`, and none where the configuration names a server. With `pages`, Flower and the
+    viewer are started, too; they are not waited for.
     """
     folders.prepare(config)
     with folders.locked(config.home / "up.lock"):
         parts = [_database(config), _broker(config)]
-        if sim and config.model_url is None:
-            parts.append(_simulation(config, sim_port, sim_options))
+        if config.model != model_server.NONE and config.model_url is None:
+            name, started = model_server.start(config, model_port, sim_options, child_environment(config))
+            parts.append(_part(config, name, started=started))
         commands = worker_commands(
             config, model_threads=model_threads, lint_processes=lint_processes, execute_threads=execute_threads
         )
@@ -150,16 +146,6 @@ def _gone(worker: str) -> bool:
         return True
 
 
-def model_urls(config: Config) -> list[str]:
-    """Base URLs of the model servers. Raises UsageError if there is none."""
-    if given := [url.strip().rstrip("/") for url in (config.model_url or "").split(",") if url.strip()]:
-        return given
-    service = processes.find(config, SIM)
-    if service is None or service.url is None:
-        raise UsageError("no model server: set OPENAI_BASE_URL, or start the simulated one with `weavegen up`")
-    return [service.url]
-
-
 def running(config: Config) -> list[Service]:
     """The registered services that are alive."""
     return [service for service in processes.registered(config).values() if processes.alive(service)]
@@ -227,33 +213,6 @@ def _part(config: Config, name: str, *, started: bool) -> Part:
     return Part(name=name, started=started, pid=service.pid, url=service.url, log=service.log)
 
 
-def _simulation(config: Config, port: int | None, options: Sequence[str]) -> Part:
-    if processes.find(config, SIM) is not None:
-        return _part(config, SIM, started=False)
-    port = _free_port(port)
-    ready = config.runtime / "sim.ready"
-    ready.unlink(missing_ok=True)
-    processes.start(
-        *(config, SIM),
-        [sys.executable, "-m", "weavegen.sim", "--port", str(port), "--ready-file", str(ready), *options],
-        url=f"http://{LOOPBACK}:{port}/v1",
-        environ=child_environment(config),
-        ready=ready.exists,
-        timeout=START_TIMEOUT,
-    )
-    return _part(config, SIM, started=True)
-
-
-def _free_port(wanted: int | None) -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((LOOPBACK, wanted or 0))
-        except (OSError, OverflowError):
-            raise UsageError(f"port {wanted} can't be used: give another one to the simulated model") from None
-        return int(listener.getsockname()[1])
-
-
 def _beat_command(config: Config) -> list[str]:
     schedule = config.home / "beat-schedule"
     return [
@@ -275,8 +234,8 @@ def _pages(config: Config) -> list[Part]:
             environ = child_environment(config)
             command = [sys.executable, "-m", "weavegen.cli", "serve", "--port", str(port)]
             if name == flower.NAME:
-                command, environ = flower.command(port, LOOPBACK), flower.environment(environ)
-            processes.start(config, name, command, url=f"http://{LOOPBACK}:{port}", environ=environ)
+                command, environ = flower.command(port, processes.LOOPBACK), flower.environment(environ)
+            processes.start(config, name, command, url=f"http://{processes.LOOPBACK}:{port}", environ=environ)
             started = True
         parts.append(_part(config, name, started=started))
     return parts
@@ -285,9 +244,9 @@ def _pages(config: Config) -> list[Part]:
 def _port_near(wanted: int) -> int:
     """`wanted`, or a free port where another installation of this machine has it."""
     try:
-        return _free_port(wanted)
+        return processes.free_port(wanted)
     except UsageError:
-        return _free_port(None)
+        return processes.free_port(None)
 
 
 def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
@@ -305,7 +264,7 @@ def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
 
 
 def _wait_for_workers(config: Config, services: list[Service]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT
+    deadline = time.monotonic() + processes.START_TIMEOUT
     silent = {node(config, service.name) for service in services if service.name != BEAT}
     while silent:
         for service in services:

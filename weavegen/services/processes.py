@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,11 @@ CLOCK_SLACK = 5.0
 
 GRACE = 10.0
 """Seconds between asking a process to end and killing it."""
+
+START_TIMEOUT = 90.0
+"""Seconds for a part, or for all the workers together; the first start on a slow disk compiles every module."""
+
+LOOPBACK = "127.0.0.1"
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
 # Children of this very process, kept so that the dead can be told from the living (a dead child that
@@ -207,6 +213,17 @@ def stop(
     for name in parents:
         log.info("stopped %s", name)
     return [service for service in services if service.name in parents]
+
+
+def free_port(wanted: int | None) -> int:
+    """A port that nothing listens on, or `wanted`. Raises UsageError where that is taken."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, wanted or 0))
+        except (OSError, OverflowError):
+            raise UsageError(f"port {wanted} can't be used: give another one to the model") from None
+        return int(listener.getsockname()[1])
 
 
 def _family(parent: psutil.Process) -> list[psutil.Process]:

@@ -79,5 +79,5 @@ def split(line: str) -> list[str]:
         raise UsageError(f"the simulated model's options can't be read ({error}): {line}") from None
     options = parse(arguments)
     if options.port or options.ready_file or options.host != HOST:
-        raise UsageError("the simulated model's options can't say where it listens: give --sim-port instead")
+        raise UsageError("the simulated model's options can't say where it listens: give --model-port instead")
     return arguments

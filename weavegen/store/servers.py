@@ -11,7 +11,7 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.pool.metering import Used
 from weavegen.pool.routing import moves
-from weavegen.services import fleet
+from weavegen.services import model_server
 from weavegen.store import models as m
 from weavegen.store import reports
 from weavegen.store.models import TraceStatus
@@ -57,7 +57,7 @@ def members(conn: sa.Connection, config: Config) -> Members:
     What is lent is not sent OPENAI_API_KEY, which is the configured servers' own.
     """
     try:
-        configured = fleet.model_urls(config)
+        configured = model_server.urls(config)
     except UsageError:  # there is none
         configured = []
     lent = {one.url: one.owner for one in servers(conn) if one.url not in configured}

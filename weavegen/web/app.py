@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from weavegen import config as configuration
 from weavegen.errors import UsageError
+from weavegen.services import model_server
 from weavegen.store import messages
 from weavegen.web import candidates, database, jobs, live, pages, plots, ticks, traces
 from weavegen.web.guard import LOCAL, Guard
@@ -199,7 +200,7 @@ class Viewer:
         with self.reader.connect() as conn:
             jobs.jobs(conn, job_id)  # so that what fails from here on is no missing job
             try:
-                simulation = configuration.load().model_url is None
+                simulation = model_server.simulated(configuration.load())
                 found = read.read(conn, job_id, seconds=database.SECONDS, simulation=simulation)
             except UsageError as error:
                 problem = f"{error}. In a terminal it may take longer: weavegen report {job_id}"
