@@ -20,6 +20,9 @@ def serve(
     cache_tokens: Annotated[
         int, typer.Option(min=0, help="Tokens of prompts that are remembered; 0: none.")
     ] = 65_536,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Gets url, port and pid as JSON once requests are taken.", hidden=True)
+    ] = None,
 ) -> None:
     """Serve a model in the foreground. Up to some ten million parameters; for more take vLLM.
 
@@ -29,4 +32,5 @@ def serve(
     from weavegen.serving import http
 
     api = NanoApi(model, name=name, slots=slots, cache_tokens=cache_tokens)
-    http.serve(api, port, about=f"; {api.engine.model.parameters:,} parameters, window {api.window:,}")
+    about = f"; {api.engine.model.parameters:,} parameters, window {api.window:,}"
+    http.serve(api, port, about=about, ready_file=ready_file)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import enum
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import sqlalchemy as sa
@@ -118,6 +119,46 @@ def remove(url: Url, json: Json = False) -> None:
         return
     go_on = f"{traces} running traces go on with others" if left else f"{traces} running traces wait for another"
     out.print(f"{base} has left the pool: {go_on}; what it is at ends there", markup=False)
+
+
+@pool.command()
+def load(
+    name: Annotated[str, typer.Argument(help="What it is called: jobs ask for it with --model NAME.")],
+    folder: Annotated[Path, typer.Argument(help="A LoRA adapter as PEFT writes it, where all servers find it.")],
+) -> None:
+    """Have all servers of the pool load an adapter and serve it beside their model, while they go on.
+
+    vLLM does that with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment. nano also takes
+    a folder with whole weights.
+
+    Example: weavegen pool load round-1 models/round-1
+    """
+    from weavegen.pool import adapters
+    from weavegen.store import servers
+
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder: give that of an adapter")
+    with reading() as conn:
+        members = servers.members(conn, configuration.load())
+    members.require()
+    adapters.load(members.keys, name, folder)
+    out.print(f"{name} is served by {len(members.keys)}: enqueue with --model {name}", markup=False)
+
+
+@pool.command()
+def unload(name: Annotated[str, typer.Argument(help="What it was loaded as.")]) -> None:
+    """Have all servers of the pool forget an adapter. Jobs that ask for it fail from then on.
+
+    Example: weavegen pool unload round-1
+    """
+    from weavegen.pool import adapters
+    from weavegen.store import servers
+
+    with reading() as conn:
+        members = servers.members(conn, configuration.load())
+    if not adapters.unload(members.keys, name):
+        raise UsageError(f"no server of the pool has an adapter {name!r}: see `weavegen pool`")
+    out.print(f"{name} is served no more", markup=False)
 
 
 @pool.command("list")

@@ -125,11 +125,13 @@ def _add(to: Continuation, order: Order, token: int, logprobs: Floats, texts: Te
 class Engine:
     """Serves orders in a thread of its own, from `start` to `close`."""
 
-    def __init__(self, model: Llama, texts: Texts, *, slots: int, cache_tokens: int) -> None:
-        """`slots`: continuations at once; `cache_tokens`: of prompts that are remembered."""
+    def __init__(
+        self, model: Llama, texts: Texts, *, slots: int, cache_tokens: int, counters: Counters | None = None
+    ) -> None:
+        """`slots`: continuations at once; `cache_tokens`: of prompts remembered; `counters`: to count on."""
         self.model, self.texts, self.slots = model, texts, slots
         self.cache = PrefixCache(cache_tokens)
-        self.counters = Counters()
+        self.counters = counters or Counters()
         self._waiting: list[tuple[int, int, Order, Future[Served]]] = []  # a heap
         self._running: list[_Running] = []
         self._arrivals = itertools.count()

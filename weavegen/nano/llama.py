@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from weavegen.errors import UsageError
+from weavegen.nano.lora import merged
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 Ids: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -60,13 +61,15 @@ class _Layer:
 class Llama:
     """The weights. Read only, so any number of threads may use one."""
 
-    def __init__(self, folder: Path) -> None:
-        """Reads config.json and model.safetensors. Raises UsageError where this is no such model."""
+    def __init__(self, folder: Path, adapter: Path | None = None) -> None:
+        """Reads config.json and model.safetensors, and a LoRA adapter. Raises UsageError where these are none."""
         self.shape = shape = read_shape(folder / "config.json")
         try:
             weights = {
                 name: _float32(name, array) for name, array in load_file(folder / "model.safetensors").items()
             }
+            if adapter is not None:
+                weights = merged(weights, adapter)
             self._embedding = weights["model.embed_tokens.weight"]
             self._norm = weights["model.norm.weight"]
             last = self._embedding if shape.tied else weights["lm_head.weight"]

@@ -1,5 +1,6 @@
 """Text and tokens, by the tokenizer.json beside a model, and what of a long prompt the model is shown."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ class Texts:
             self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # noqa: BLE001 (what the library raises has no type of its own)
             raise UsageError(f"{file}: {error}: give a folder with a model and its tokenizer") from None
+        self.digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        """Equal for equal tokenizers."""
         spelled = _bytes_by_character()
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = {number for number, token in added.items() if token.special}

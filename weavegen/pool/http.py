@@ -44,11 +44,15 @@ class Http:
 
     def post(self, url: str, body: Mapping[str, Any], type: type[T], timeout: float | None = None) -> T:
         """The answer to a JSON body, as `type`."""
-        answer = self._request("POST", url, _encode(body), timeout)
+        answer = self.send(url, body, timeout)
         try:
             return msgspec.json.decode(answer, type=type)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise TransientError(f"{url} answered what can't be read: {error}") from None
+
+    def send(self, url: str, body: Mapping[str, Any], timeout: float | None = None) -> bytes:
+        """The answer to a JSON body, as it is."""
+        return self._request("POST", url, _encode(body), timeout)
 
     def close(self) -> None:
         """Close the connections."""

@@ -15,6 +15,8 @@ class Served(msgspec.Struct, frozen=True):
     id: str
     max_model_len: int | None = None
     """Tokens of a prompt and its continuation together; None if the server does not say."""
+    parent: str | None = None
+    """Of an adapter: the model that it changes."""
 
 
 class _Models(msgspec.Struct):
@@ -51,12 +53,13 @@ def served(url: str, http: Http, seconds: float = 10.0) -> list[Served]:
 
 
 def pick(wanted: str | None, has: Sequence[Served], url: str) -> Served:
-    """The model to use: the one that is wanted, or the only one. Raises UsageError where that is none."""
+    """The model to use: the one that is wanted, or the only one that is no adapter. Raises UsageError."""
     names = ", ".join(model.id for model in has) or "none"
     if wanted is None:
-        if len(has) != 1:
-            raise UsageError(f"{url} has {len(has)} models: name one of them ({names})")
-        return has[0]
+        own = [model for model in has if model.parent is None]
+        if len(own) != 1:
+            raise UsageError(f"{url} has {len(own)} models: name one of them ({names})")
+        return own[0]
     found = next((model for model in has if model.id == wanted), None)
     if found is None:
         raise UsageError(f"{url} has no model {wanted!r}: it has {names}")

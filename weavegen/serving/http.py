@@ -96,12 +96,12 @@ class Api(ABC):
             raise protocol.BadRequest(f"Token id {error} is out of vocabulary", param="tokens") from None
 
     async def models(self, request: Request) -> Response:
-        return answer({"object": "list", "data": [self.card()]})
+        return answer({"object": "list", "data": self.cards()})
 
-    def card(self) -> dict[str, Any]:
-        """What `/v1/models` says of the model."""
+    def cards(self) -> list[dict[str, Any]]:
+        """What `/v1/models` says of each model, the server's own first."""
         about = {"id": self.model, "object": "model", "created": self._started, "owned_by": self.server}
-        return about | {"root": self.model, "parent": None, "max_model_len": self.length, "permission": []}
+        return [about | {"root": self.model, "parent": None, "max_model_len": self.length, "permission": []}]
 
     async def health(self, request: Request) -> Response:
         return Response()

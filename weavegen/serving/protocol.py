@@ -54,6 +54,13 @@ class TokenizeRequest(msgspec.Struct):
     return_token_strs: bool | None = None
 
 
+class AdapterRequest(msgspec.Struct):
+    """Of `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`."""
+
+    lora_name: str
+    lora_path: str = ""
+
+
 class DetokenizeRequest(msgspec.Struct):
     tokens: list[int]
     model: str | None = None
@@ -117,13 +124,14 @@ def error_body(message: str, status: int, param: str | None = None) -> dict[str,
     return {"error": {"message": message, "type": kinds.get(status, "Error"), "param": param, "code": status}}
 
 
-def check(request: CompletionRequest, model: str, vocabulary: int, *, priorities: bool) -> None:
+def check(request: CompletionRequest, models: Sequence[str], vocabulary: int, *, priorities: bool) -> None:
     """Refuse what vLLM refuses, in its words. Raises BadRequest.
 
-    `vocabulary`: token ids are below it. `priorities`: whether requests are served by priority.
+    `models`: those that are served. `vocabulary`: token ids are below it. `priorities`: whether requests are
+    served by priority.
     """
-    if request.model not in (None, model):
-        message = f"The model `{request.model}` does not exist. Valid aliases: {model}."
+    if request.model is not None and request.model not in models:
+        message = f"The model `{request.model}` does not exist. Valid aliases: {', '.join(models)}."
         raise BadRequest(message, param="model", status=404)
     if request.stream or request.echo:
         raise BadRequest("This server does neither `stream` nor `echo`.", param="stream")

@@ -68,7 +68,7 @@ def complete(
 ) -> tuple[protocol.CompletionResponse, list[batch.Sequence]]:
     """The response, and the sequences that the engine has to work through before it is sent."""
     load = engine.load
-    protocol.check(request, MODEL, tokenizer.SIZE, priorities=load.scheduling_policy == "priority")
+    protocol.check(request, [MODEL], tokenizer.SIZE, priorities=load.scheduling_policy == "priority")
     seed = secrets.randbits(62) if request.seed is None else request.seed
     choices: list[Choice] = []
     work: list[batch.Sequence] = []

@@ -75,11 +75,11 @@ class _Api(http.Api):
     def token_text(self, number: int) -> str:
         return tokenizer.token_text(number)
 
-    def card(self) -> dict[str, Any]:
-        card = super().card()
+    def cards(self) -> list[dict[str, Any]]:
+        [card] = super().cards()
         if self._plain:
-            return {name: card[name] for name in ("id", "object", "created", "owned_by", "root")}
-        return card
+            return [{name: card[name] for name in ("id", "object", "created", "owned_by", "root")}]
+        return [card]
 
     def figures(self) -> str:
         return self.engine.metrics()

@@ -1,0 +1,126 @@
+"""Adapters that a server loads while it serves, as vLLM does with LoRA."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.nano.model import make
+from tests.nano.serving import serving
+from weavegen.errors import UsageError
+from weavegen.nano.llama import Llama
+from weavegen.nano.lora import merged
+from weavegen.pool import adapters
+from weavegen.pool.client import ModelClient
+from weavegen.pool.http import Http
+from weavegen.pool.served import served
+
+PROMPT = "#startblock type: action\ndef move(cell):\n"
+TARGETS = ("self_attn.q_proj", "mlp.down_proj")
+
+
+def make_adapter(folder: Path, model: Path, *, rank: int = 2, **changed: Any) -> Path:
+    """An adapter with random differences, as PEFT lays it out."""
+    folder.mkdir()
+    chance = np.random.default_rng(7)
+    weights = load_file(model / "model.safetensors")
+    arrays = {}
+    for name, weight in weights.items():
+        if any(target in name for target in TARGETS):
+            stem = f"base_model.model.{name.removesuffix('.weight')}"
+            rows, columns = weight.shape
+            arrays[f"{stem}.lora_A.weight"] = chance.standard_normal((rank, columns)).astype(np.float32)
+            arrays[f"{stem}.lora_B.weight"] = chance.standard_normal((rows, rank)).astype(np.float32)
+    save_file(arrays, str(folder / "adapter_model.safetensors"))
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "use_dora": False} | changed
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def adapter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_adapter(tmp_path_factory.mktemp("adapters") / "round-1", folder)
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with serving(folder) as url:
+        yield url
+
+
+def likelihood(url: str, model: str | None) -> Any:
+    """Of the tokens behind a prompt."""
+    client = ModelClient(url, "EMPTY", model, timeout=60)
+    try:
+        options = {"n": 1, "max_tokens": 8, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0, "seed": 1}
+        [found] = client.sample(client.encode(PROMPT, begins=True), stop=(), **options).continuations  # type: ignore[arg-type]
+        return found.token_ids, found.logprobs
+    finally:
+        client.close()
+
+
+def test_an_adapter_is_the_sum_of_its_parts(folder: Path, adapter: Path) -> None:
+    before = load_file(folder / "model.safetensors")
+    parts = load_file(adapter / "adapter_model.safetensors")
+    after = merged(before, adapter)
+    changed = [name for name in before if not np.array_equal(before[name], after[name])]
+    assert len(changed) == 2 * 3
+    for name in changed:
+        stem = f"base_model.model.{name.removesuffix('.weight')}"
+        difference = 2.0 * parts[f"{stem}.lora_B.weight"] @ parts[f"{stem}.lora_A.weight"]
+        assert np.allclose(after[name] - before[name], difference, atol=1e-5)
+
+
+def test_one_is_loaded_served_beside_its_model_and_forgotten(url: str, folder: Path, adapter: Path) -> None:
+    servers = {url: "EMPTY"}
+    own = likelihood(url, None)
+    adapters.load(servers, "round-1", adapter)
+    adapters.load(servers, "round-1", adapter)  # it is there: nothing happens
+    models = served(url, Http("EMPTY", 10.0))
+    assert [(model.id, model.parent) for model in models] == [(folder.name, None), ("round-1", folder.name)]
+    assert likelihood(url, None) == own, "Is the model itself the one that is meant where none is named?"
+    assert likelihood(url, "round-1") != own
+    assert adapters.unload(servers, "round-1") == 1
+    assert adapters.unload(servers, "round-1") == 0
+    with pytest.raises(UsageError, match="has no model 'round-1'"):
+        likelihood(url, "round-1")
+
+
+def test_whole_weights_are_served_as_by_a_server_of_their_own(url: str, tmp_path: Path) -> None:
+    other = make(tmp_path / "other", seed=5)
+    adapters.load({url: "EMPTY"}, "other", other)
+    with serving(other) as alone:
+        assert likelihood(url, "other") == likelihood(alone, None)
+    adapters.unload({url: "EMPTY"}, "other")
+
+
+def test_what_does_not_fit_is_refused_in_a_line(url: str, folder: Path, adapter: Path, tmp_path: Path) -> None:
+    wrong = {
+        "missing": (tmp_path / "missing", "can't be read|No such file"),
+        "dora": (make_adapter(tmp_path / "dora", folder, use_dora=True), "only plain LoRA"),
+        "wide": (make(tmp_path / "wide", hidden_size=48), "its shape is not that of"),
+    }
+    strange = make(tmp_path / "words")
+    text = (strange / "tokenizer.json").read_text()
+    (strange / "tokenizer.json").write_text(text.replace('"content":"</s>"', '"content":"</z>"', 1) + "\n")
+    wrong["words"] = (strange, "its tokenizer is not that of")
+    foreign = tmp_path / "foreign"
+    shutil.copytree(adapter, foreign)
+    arrays = load_file(adapter / "adapter_model.safetensors")
+    save_file({name: array[..., :5] for name, array in arrays.items()}, str(foreign / "adapter_model.safetensors"))
+    wrong["foreign"] = (foreign, "belongs to another one")
+    for name, (place, why) in wrong.items():
+        with pytest.raises(UsageError, match=why) as caught:
+            adapters.load({url: "EMPTY"}, name, place)
+        assert "\n" not in str(caught.value)
+    assert len(served(url, Http("EMPTY", 10.0))) == 1
+
+
+def test_an_adapter_is_no_model_by_itself(adapter: Path) -> None:
+    with pytest.raises(UsageError, match=r"config\.json"):
+        Llama(adapter)
