@@ -1,10 +1,10 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
 # The longest first; two files at a time, as much of a test is waiting.
-TIERS := tests/acceptance tests/integration tests/weave tests/nano tests/unit
+TIERS := tests/acceptance tests/integration tests/weave tests/nano tests/training tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl check chaos bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check chaos bench bench-corpus bench-agents lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -48,6 +48,14 @@ test-vllm: setup ## the model client against a real vLLM on the CPU; installs 3.
 test-trl: setup ## exports in the hands of TRL's trainers on the CPU; installs 1.7 GB
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest tests/trl
+
+test-tuning: setup ## a turn of the tuning loop with a small model from scratch, on the CPU; ten minutes
+	@bash scripts/trl.sh install
+	@$(BIN)/python -m pytest tests/tuning
+
+weights: setup ## a small model from nothing: traces of the simulation, then training; an hour and a half
+	@bash scripts/trl.sh install
+	@bash scripts/nano_weights.sh
 
 # Away from the network nothing is known of dependencies, which is said, and nothing fails.
 check: setup ## lint, format, types, and known vulnerabilities of what requirements.lock names

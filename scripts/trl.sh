@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=trl venv=${TRL_VENV:-.venv-trl} size="1.5 GB"
-packages=(trl==1.16.0 torch==2.13.0 pytest)
+packages=(trl==1.16.0 torch==2.13.0 peft==0.21.2 lark msgspec pytest)
 unwanted=()
 . scripts/test_venv.sh
 

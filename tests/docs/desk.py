@@ -78,7 +78,7 @@ PLACEHOLDERS = (
     (r"weavegen tools count_words", "weavegen tools {tool}"),
     (r"--at \d+", "--at {block}"),
     (r"-n \d+", "-n 2"),  # so many make a few
-    (r"(--search tree|--agent funsearch)", r"\1 --ticks 1"),  # to their end they take minutes
+    (r"(--search tree|--agent funsearch|--from jobs\.jsonl)", r"\1 --ticks 1"),  # to their end they take minutes
     (r"\b(pairs-1b?|ran-1|clean)\b", r"\1-{place}"),  # names that are taken once
     (r"docs/rubric\.toml", "rubric-{place}.toml"),  # its campaign is named after it
     (r"(--(?:stop|resume|retry|campaign)) (?:NAME|ran)\b", r"\1 asked"),
@@ -86,8 +86,9 @@ PLACEHOLDERS = (
     (r"http://(?:gpu1:8000/v1,http://gpu2|127\.0\.0\.1):8000/v1", "{simulation}"),
     (r"http://127\.0\.0\.1:4318", "{collector}"),
     (r"http://localhost:8000", "{trainer}"),
-    (r"(weavegen sim|-m weavegen\.sim|weavegen serve|nano serve my-model)(?! --port)", r"\1 --port {port}"),
+    (r"(weavegen (?:sim|serve)|-m weavegen\.sim|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
     (r"my-model", "{model}"),
+    (r"--model round-1", "--model weavegen-sim"),  # what is served
     (r"--(port|listen) \d+", r"--\1 {port}"),
     (r"DATABASE_URL=postgresql://weavegen@db/weavegen", "DATABASE_URL='{database}'"),
     (r"--file=corpus \"\$", r'--file=the-other "$'),

@@ -37,9 +37,19 @@ NOT_RUN = {
     "weavegen down": "all the others need what it ends",
     "weavegen enqueue --network host": "a part of a command",
     "weavegen export --format trajectories": "a part of a command",
+    "weavegen up --model my-model": "all the others need the simulation",
     "pg_dump --format=custom": "a part of a command",
 }
 """By a program, or as it stands."""
+ELSEWHERE = {
+    "weavegen eval": "takes minutes; tests/tuning/test_tuning.py",
+    "weavegen tune": "needs PyTorch; tests/tuning/test_tuning.py",
+    "weavegen pool load": "the simulation has no weights; tests/nano/test_adapters.py",
+    "weavegen pool unload": "the same",
+    "python -m weavegen.training.tune": "needs PyTorch; tests/tuning/test_tuning.py",
+    "weavegen up --model weights": "needs weights, and all the others need the simulation",
+}
+"""By how they begin."""
 
 
 def words(command: Command) -> list[str]:
@@ -50,7 +60,9 @@ def words(command: Command) -> list[str]:
 
 def reason(command: Command) -> str | None:
     """Why it is not run; None: it is."""
-    return NOT_RUN.get(command.text) or NOT_RUN.get(command.text.split()[0])
+    elsewhere = (why for begins, why in ELSEWHERE.items() if f"{command.text} ".startswith(f"{begins} "))
+    known = NOT_RUN.get(command.text) or NOT_RUN.get(command.text.split()[0])
+    return known or (None if is_synopsis(command) else next(elsewhere, None))
 
 
 def of_weavegen(line: list[str]) -> tuple[Any, list[str]]:

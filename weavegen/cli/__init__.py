@@ -5,6 +5,7 @@ from weavegen.cli import (
     calibrate,
     chat,
     check,
+    evaluate,
     evolution,
     examples,
     export,
@@ -25,6 +26,7 @@ from weavegen.cli import (
     services,
     spans,
     top,
+    tune,
     watch,
 )
 from weavegen.cli.app import main
@@ -34,6 +36,7 @@ __all__ = [
     "calibrate",
     "chat",
     "check",
+    "evaluate",
     "evolution",
     "examples",
     "export",
@@ -55,5 +58,6 @@ __all__ = [
     "services",
     "spans",
     "top",
+    "tune",
     "watch",
 ]

@@ -88,12 +88,13 @@ def follow(job_id: int, json: bool = False) -> int:
         return 130
 
 
-def show(job_id: int, json: bool = False) -> int:
+def show(job_id: int, json: bool = False, *, aside: bool = False) -> int:
     """Show a job until all its traces are over; without a terminal in lines. Returns the exit code.
 
-    With `json` what is shown goes to standard error, and in the end the traces to standard output.
+    With `json` or `aside` what is shown goes to standard error; with `json`, in the end, the traces to standard
+    output.
     """
-    console = display.console(stderr=json)
+    console = display.console(stderr=json or aside)
     with told_if_the_database_goes(), reading() as conn:
         look = Look(conn, job_id)
         if console.is_interactive:

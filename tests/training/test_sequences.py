@@ -1,0 +1,167 @@
+"""What a model that is trained from scratch reads, and what of it it learns to write."""
+
+import random
+
+import pytest
+from tokenizers import Tokenizer
+
+from weavegen import context, prompts
+from weavegen.blocks import Block, BlockType, Label
+from weavegen.context import question_suffix
+from weavegen.errors import UsageError
+from weavegen.render import render_block, render_trace
+from weavegen.settings import Settings
+from weavegen.steps import Prompt
+from weavegen.training import WILL_RUN, sequences, tokenizer
+from weavegen.training.plan import IGNORED
+
+ORIENT = prompts.questions(BlockType.ORIENTATION)[0]
+SIMPLE = prompts.questions(BlockType.ACTION)[0]
+
+
+def block(type: BlockType, index: int, body: str, **more: object) -> Block:
+    written = {BlockType.ORIENTATION, BlockType.ACTION}
+    values = {"subagent": "main", "timestamp": 1795328753.8, "time_remaining": 21583.4} | more
+    size = 768 if type in written else None
+    return Block(type=type, body=body, index=index, block_size=size, **values)  # type: ignore[arg-type]
+
+
+def action(index: int, cell: int, *, ran: bool | None = True, yes: float = 0.9, compiles: bool = True) -> Block:
+    name = f"action_take_cell_{cell}"
+    body = f'def {name}(self):\n    return move({cell})\n\nself.add_action("Take", {name})'
+    label = Label(SIMPLE, yes >= 0.5, max(yes, 1 - yes))
+    return block(BlockType.ACTION, index, body, ran=ran, label=label, compiles=compiles)
+
+
+def tick(first: int, cell: int, **how: object) -> list[Block]:
+    return [
+        block(BlockType.TASK_REMINDER, first, "Problem map:\n- main: in progress"),
+        block(BlockType.OBSERVATION, first + 1, f"0 | 1 | {cell}", title="Board"),
+        block(
+            BlockType.ORIENTATION,
+            first + 2,
+            f'"""\nI take cell {cell}.\n"""',
+            bm25_query="+cell take",
+            label=Label(ORIENT, True, 0.97),
+            tick_start=first,
+            working_directory="/app",
+        ),
+        action(first + 3, cell, **how),  # type: ignore[arg-type]
+        block(BlockType.OUTCOME, first + 4, f"Outcome:\naction | Take | {cell}"),
+    ]
+
+
+def trace(ticks: int = 12) -> str:
+    start = [block(BlockType.GENESIS, 0, "# genesis"), block(BlockType.BOOTSTRAP, 1, "# bootstrap", ran=True)]
+    return render_trace(start + [one for number in range(ticks) for one in tick(2 + 5 * number, number % 9)])
+
+
+def blocks() -> list[str]:
+    ticks = [tick(2, number % 9, yes=0.9 - 0.6 * (number % 4 == 0)) for number in range(60)]
+    return [render_block(one) for blocks in ticks for one in blocks]
+
+
+@pytest.fixture(scope="module")
+def words() -> Tokenizer:
+    return tokenizer.train(blocks(), 800)
+
+
+def test_a_prompt_is_the_trace_up_to_where_the_model_goes_on(words: Tokenizer) -> None:
+    s = Settings()
+    *before, orient, act, _ = tick(2, 4)
+    prompt = Prompt(type=BlockType.ACTION, window=(2, 5), header="", prefix="def action_")
+    header = "#subagent main\n#startblock type: action\n#index 5\n#timestamp 1.5\n#block_size 768\n"
+    sent = [s.prompt_open + render_block(before[0]), *map(render_block, [*before[1:], orient])]
+    sent += [context.retrieved([(BlockType.ACTION, render_block(act))])]
+    sent += [context.asked(prompt, s) + header, "def action_", "take_cell_4(self):\n    return move(4)"]
+    sent += [question_suffix("", SIMPLE)]
+    read = [number for text in sent for number in words.encode(text, add_special_tokens=False).ids]
+    shown = words.decode(read, skip_special_tokens=False)
+    assert shown == (
+        "<s>#startblock type: task-reminder\n# Problem map:\n# - main: in progress\n#endblock\n\n"
+        "#startblock type: observation\n#title Board\n# 0 | 1 | 4\n#endblock\n\n"
+        '#startblock type: orientation\n#bm25_query +cell take\n"""\nI take cell 4.\n"""\n'
+        f"#q: {ORIENT} Yes.\n#endblock\n\n"
+        f"#startblock type: action\ndef action_take_cell_4(self):\n    return move(4)\n#q: {SIMPLE} "
+    )
+
+
+def test_equal_texts_give_an_equal_tokenizer(words: Tokenizer) -> None:
+    assert tokenizer.train(blocks(), 800).to_str() == words.to_str()
+
+
+def test_answers_are_tokens_and_questions_are_words(words: Tokenizer) -> None:
+    for text in ("Yes", "No", "7", '"""', f"#q: {SIMPLE} "):
+        assert len(words.encode(text, add_special_tokens=False).ids) == 1, text
+    assert len(words.encode("4711", add_special_tokens=False).ids) == 4
+
+
+def test_traces_without_both_answers_are_too_few() -> None:
+    with pytest.raises(UsageError, match="enqueue more traces"):
+        tokenizer.train([render_block(one) for one in tick(2, 4)], 500)
+
+
+@pytest.mark.parametrize(
+    ("how", "imitated"),
+    [
+        ({}, True),
+        ({"ran": False}, False),
+        ({"yes": 0.3}, False),
+        ({"compiles": False, "ran": None}, False),
+        ({"ran": None}, True),
+    ],
+)
+def test_what_is_worth_imitating_is_taught_and_answers_always_are(
+    words: Tokenizer, how: dict[str, object], imitated: bool
+) -> None:
+    text = render_trace([block(BlockType.GENESIS, 0, ""), block(BlockType.BOOTSTRAP, 1, ""), *tick(2, 5, **how)])
+    chance = random.Random(1)
+    chance.random = lambda: 0.99  # type: ignore[method-assign]  # no question is left out
+    found = list(sequences.pieces(text, words, chance))
+    assert [piece.type for piece in found] == [one.type for one in tick(2, 5)]
+    taught = [words.decode([number for number in piece.labels if number != IGNORED]) for piece in found]
+    assert taught[0] == taught[1] == taught[4] == ""
+    assert taught[2] == f'+cell take\n"""\nI take cell 5.\n"""\n#q: {ORIENT} Yes'
+    answers = "".join(f"#q: {SIMPLE} " * imitated + ("No" if how.get("yes") == 0.3 else "Yes"))
+    if how.get("ran", True) is not None:
+        answers += "Yes" if how.get("ran", True) else "No"
+    body = 'def action_take_cell_5(self):\n    return move(5)\n\nself.add_action("Take", action_take_cell_5)\n'
+    assert taught[3] == body * imitated + answers
+
+
+def test_an_executed_action_is_now_and_then_asked_one_thing(words: Tokenizer) -> None:
+    shown = [sequences.asked(action(5, 4), random.Random(seed)) for seed in range(60)]
+    questions = [(one.label.question if one.label else None, one.ran) for one in shown]
+    assert {(SIMPLE, True), (None, True), (WILL_RUN, None)} == set(questions)
+
+
+def test_close_ups_are_orientations_behind_what_was_observed(words: Tokenizer) -> None:
+    traces = sequences.read([trace(ticks=3)], words, 1)
+    found = sequences.close_ups(traces, words, 256, random.Random(1))
+    shown = sorted(words.decode(list(ids)) for ids, _ in found)
+    assert len(shown) == 3
+    assert shown[1].startswith(
+        "#startblock type: observation\n#title Board\n# 0 | 1 | 1\n#endblock\n\n#startblock"
+    )
+    assert "I take cell 1." in shown[1]
+    for ids, labels in found:
+        assert ids[0] == words.token_to_id("<s>")
+        assert words.decode([number for number in labels if number != IGNORED]).startswith("+cell take")
+    assert sequences.close_ups(traces, words, 20, random.Random(1)) == []
+
+
+def test_windows_teach_every_block_once_with_what_stands_before_it(words: Tokenizer) -> None:
+    chance = random.Random(3)
+    traces = sequences.read([trace() for _ in range(20)], words, 1)
+    length = 3 * max(sum(len(piece.ids) for piece in traces[0][start : start + 5]) for start in range(0, 50, 5))
+    found = list(sequences.windows(traces, words, length, chance))
+    assert all(len(ids) == len(labels) == length for ids, labels in found)
+    reminder = words.encode("#startblock type: task-reminder", add_special_tokens=False).ids
+    for ids, labels in found:
+        text = list(ids)
+        first = next(at for at in range(len(text)) if text[at : at + len(reminder)] == reminder)
+        assert ids[0] == words.token_to_id("<s>")
+        assert (labels[:first] == IGNORED).all(), "Is nothing taught before the first whole tick?"
+    taught = sum(int((labels != IGNORED).sum()) for _, labels in found)
+    there = sum(int((piece.labels != IGNORED).sum()) for one in traces for piece in one)
+    assert 0.95 * there < taught < 1.1 * there

@@ -1,0 +1,25 @@
+"""Shares and means with their intervals."""
+
+import math
+
+import pytest
+
+from weavegen.evaluation import ratio, share
+
+
+def test_wilsons_interval() -> None:
+    # Newcombe, doi:10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E, table I, method 3.
+    for part, of, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
+        found = share([True] * part + [False] * (of - part))
+        assert (found.value, found.of) == (part / of, of)
+        assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+    assert math.isnan(share([]).value)
+
+
+def test_a_ratio_is_resampled_by_trace() -> None:
+    alike = ratio([5] * 40, [10] * 40)
+    assert (alike.value, alike.low, alike.high) == (0.5, 0.5, 0.5)
+    apart = ratio([10] * 20 + [0] * 20, [10] * 40)
+    assert apart.value == 0.5
+    assert 0.3 < apart.low < 0.4 < 0.6 < apart.high < 0.7  # of 40 traces, not of 400 blocks
+    assert math.isnan(ratio([0], [0]).value)

@@ -1,0 +1,7 @@
+"""Models from traces: a small one from scratch, and the loop in which a model is trained on what it wrote.
+
+What needs PyTorch says so at its head: it comes with the extra `training`, and no other part of weavegen needs it.
+"""
+
+WILL_RUN = "Will this action run without raising an error?"
+"""The rubric's question that an action's execution answers."""
