@@ -15,7 +15,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from weavegen.calibration import Figures, Pair, figures
-from weavegen.training import WILL_RUN
+from weavegen.rubrics import WILL_RUN
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "selected": {},

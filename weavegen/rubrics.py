@@ -20,9 +20,11 @@ Truth = Literal["ran", "evaluation", "assertion"]
 that it registered came out true; how the assertion came out that asks the question."""
 DECLARED = ("ran", "evaluation")
 """Truths that a rubric may name. Assertions are asked about by `assertions = true`."""
+WILL_RUN = "Will this action run without raising an error?"
+"""The rubric's question that an action's execution answers."""
 KNOWN: dict[str, Truth] = {
     RAN_QUESTION: "ran",
-    "Will this action run without raising an error?": "ran",
+    WILL_RUN: "ran",
     "Will this evaluation come out true?": "evaluation",
 }
 """Questions of weavegen's own whose truth is recorded. The view calibration_pairs names them too."""

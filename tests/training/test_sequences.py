@@ -10,9 +10,10 @@ from weavegen.blocks import Block, BlockType, Label
 from weavegen.context import question_suffix
 from weavegen.errors import UsageError
 from weavegen.render import render_block, render_trace
+from weavegen.rubrics import WILL_RUN
 from weavegen.settings import Settings
 from weavegen.steps import Prompt
-from weavegen.training import WILL_RUN, sequences, tokenizer
+from weavegen.training import sequences, tokenizer
 from weavegen.training.plan import IGNORED
 
 ORIENT = prompts.questions(BlockType.ORIENTATION)[0]

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.pool import members
 from weavegen.cli.watch import show as wait
-from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
     from weavegen.evaluation import Evaluation, Measure
@@ -81,16 +81,12 @@ def run(model: str | None, files: list[str], n: int, ticks: int, seed: int | Non
 def serving(model: str | None) -> Iterator[str | None]:
     """The name that a model is served by; a folder is loaded into the pool's servers for the time being."""
     from weavegen.pool import adapters
-    from weavegen.store import servers
 
     if model is None or not Path(model).is_dir():
         yield model
         return
     folder = Path(model).absolute()
-    with reading() as conn:
-        keys = servers.members(conn, configuration.load()).keys
-    if not keys:
-        raise UsageError("the pool has no model server: start one with `weavegen up`")
+    keys = members()
     name = f"{folder.name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:6]}"
     adapters.load(keys, name, folder)
     try:

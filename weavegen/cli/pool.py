@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,15 +134,12 @@ def load(
     Example: weavegen pool load round-1 models/round-1
     """
     from weavegen.pool import adapters
-    from weavegen.store import servers
 
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: give that of an adapter")
-    with reading() as conn:
-        members = servers.members(conn, configuration.load())
-    members.require()
-    adapters.load(members.keys, name, folder)
-    out.print(f"{name} is served by {len(members.keys)}: enqueue with --model {name}", markup=False)
+    keys = members()
+    adapters.load(keys, name, folder)
+    out.print(f"{name} is served by {len(keys)}: enqueue with --model {name}", markup=False)
 
 
 @pool.command()
@@ -152,11 +149,8 @@ def unload(name: Annotated[str, typer.Argument(help="What it was loaded as.")]) 
     Example: weavegen pool unload round-1
     """
     from weavegen.pool import adapters
-    from weavegen.store import servers
 
-    with reading() as conn:
-        members = servers.members(conn, configuration.load())
-    if not adapters.unload(members.keys, name):
+    if not adapters.unload(members(), name):
         raise UsageError(f"no server of the pool has an adapter {name!r}: see `weavegen pool`")
     out.print(f"{name} is served no more", markup=False)
 
@@ -200,6 +194,16 @@ def usage(by: Annotated[By, typer.Option(help="What to sum up by.")] = By.SERVER
         print_json(rows)
     else:
         out.print(table(rows))
+
+
+def members() -> Mapping[str, str]:
+    """API keys by base URL of the pool's servers. Raises UsageError where there is none."""
+    from weavegen.store import servers
+
+    with reading() as conn:
+        found = servers.members(conn, configuration.load())
+    found.require()
+    return found.keys
 
 
 def table(rows: list[dict[str, Any]]) -> Table:

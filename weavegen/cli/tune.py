@@ -12,8 +12,9 @@ import typer
 
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.pool import members
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.training.plan import EXPORTS, METHODS, RATES, TunePlan
+from weavegen.training.plan import EXPORTS, RATES, TunePlan
 
 CONDITIONS = {"verifier": "source <> 'drawn'"}
 """Of each export, besides --where: answers that the model drew itself teach it nothing."""
@@ -59,8 +60,8 @@ def tune(
     Example: weavegen tune Qwen/Qwen3-8B --lora 32 --where "job_id = 3 and reward > 0" -o round-1 --load r1
     """
     methods = tuple(method or ["sft"])
-    if strange := [one for one in methods if one not in METHODS]:
-        raise UsageError(f"there is no method {strange[0]!r}: choose of {', '.join(METHODS)}")
+    if strange := [one for one in methods if one not in EXPORTS]:
+        raise UsageError(f"there is no method {strange[0]!r}: choose of {', '.join(EXPORTS)}")
     if to.exists():
         raise UsageError(f"{to} exists: give another folder")
     command = shlex.split(launch) if launch else [sys.executable]
@@ -88,12 +89,8 @@ def tune(
         raise
     if load is not None:
         from weavegen.pool import adapters
-        from weavegen.store import servers
 
-        with reading() as conn:
-            members = servers.members(conn, configuration.load())
-        members.require()
-        adapters.load(members.keys, load, to)
+        adapters.load(members(), load, to)
     if json:
         losses = msgspec.json.decode((to / "losses.json").read_bytes())
         print_json({"out": str(to), "rows": rows, "losses": losses, "loaded": load})
@@ -110,12 +107,13 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
     from weavegen.services import model_server
 
     found: dict[str, int] = {}
+    read = {name for names in EXPORTS.values() for name in names}
     Path(plan.data).mkdir(parents=True)
     for name in dict.fromkeys(name for method in plan.methods for name in EXPORTS[method]):
         conditions = [CONDITIONS[name]] if name in CONDITIONS else []
         for condition in where:
             only, colon, rest = condition.partition(":")
-            if not (colon and only in exports_named()):
+            if not (colon and only in read):
                 conditions.append(condition)
             elif only == name:
                 conditions.append(rest)
@@ -128,11 +126,6 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
         with reading() as conn:
             found[name] = sum(write.export(conn, wanted).rows.values())
     return found
-
-
-def exports_named() -> set[str]:
-    """The exports that any method reads."""
-    return {name for names in EXPORTS.values() for name in names}
 
 
 def train(command: list[str], plan: Path) -> None:

@@ -66,5 +66,5 @@ def urls(config: Config) -> list[str]:
         return given
     service = serving(config)
     if service is None or service.url is None:
-        raise UsageError("no model server: set OPENAI_BASE_URL, or start a small one with `weavegen up`")
+        raise UsageError("no model server: set OPENAI_BASE_URL, or start the simulated one with `weavegen up`")
     return [service.url]

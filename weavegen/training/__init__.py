@@ -2,6 +2,3 @@
 
 What needs PyTorch says so at its head: it comes with the extra `training`, and no other part of weavegen needs it.
 """
-
-WILL_RUN = "Will this action run without raising an error?"
-"""The rubric's question that an action's execution answers."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-METHODS = ("sft", "dpo", "kto")
 EXPORTS = {"sft": ("sft", "verifier"), "dpo": ("dpo",), "kto": ("kto",)}
 """The exports that each method reads."""
 IGNORED = -100

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from weavegen.blocks import CALLBACK, PROSE, Block, BlockType, Label
 from weavegen.context import PINNED
 from weavegen.render import RAN_QUESTION, parse_trace, render_block
-from weavegen.training import WILL_RUN
+from weavegen.rubrics import WILL_RUN
 from weavegen.training.plan import IGNORED
 from weavegen.training.tokenizer import BEGIN
 
