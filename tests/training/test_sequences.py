@@ -2,14 +2,15 @@
 
 import random
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from weavegen import context, prompts
 from weavegen.blocks import Block, BlockType, Label
-from weavegen.context import question_suffix
+from weavegen.context import PINNED, question_suffix
 from weavegen.errors import UsageError
-from weavegen.render import render_block, render_trace
+from weavegen.render import parse_trace, render_block, render_trace
 from weavegen.rubrics import WILL_RUN
 from weavegen.settings import Settings
 from weavegen.steps import Prompt
@@ -118,7 +119,7 @@ def test_what_is_worth_imitating_is_taught_and_answers_always_are(
     text = render_trace([block(BlockType.GENESIS, 0, ""), block(BlockType.BOOTSTRAP, 1, ""), *tick(2, 5, **how)])
     chance = random.Random(1)
     chance.random = lambda: 0.99  # type: ignore[method-assign]  # no question is left out
-    found = list(sequences.pieces(text, words, chance))
+    found = list(sequences.pieces(parse_trace(text)[PINNED:], words, chance))
     assert [piece.type for piece in found] == [one.type for one in tick(2, 5)]
     taught = [words.decode([number for number in piece.labels if number != IGNORED]) for piece in found]
     assert taught[0] == taught[1] == taught[4] == ""
@@ -137,7 +138,7 @@ def test_an_executed_action_is_now_and_then_asked_one_thing(words: Tokenizer) ->
 
 
 def test_close_ups_are_orientations_behind_what_was_observed(words: Tokenizer) -> None:
-    traces = sequences.read([trace(ticks=3)], words, 1)
+    traces = sequences.read([parse_trace(trace(ticks=3))[PINNED:]], words, 1)
     found = sequences.close_ups(traces, words, 256, random.Random(1))
     shown = sorted(words.decode(list(ids)) for ids, _ in found)
     assert len(shown) == 3
@@ -153,7 +154,7 @@ def test_close_ups_are_orientations_behind_what_was_observed(words: Tokenizer) -
 
 def test_windows_teach_every_block_once_with_what_stands_before_it(words: Tokenizer) -> None:
     chance = random.Random(3)
-    traces = sequences.read([trace() for _ in range(20)], words, 1)
+    traces = sequences.read([parse_trace(trace())[PINNED:] for _ in range(20)], words, 1)
     length = 3 * max(sum(len(piece.ids) for piece in traces[0][start : start + 5]) for start in range(0, 50, 5))
     found = list(sequences.windows(traces, words, length, chance))
     assert all(len(ids) == len(labels) == length for ids, labels in found)
@@ -166,3 +167,12 @@ def test_windows_teach_every_block_once_with_what_stands_before_it(words: Tokeni
     taught = sum(int((labels != IGNORED).sum()) for _, labels in found)
     there = sum(int((piece.labels != IGNORED).sum()) for one in traces for piece in one)
     assert 0.95 * there < taught < 1.1 * there
+
+
+def test_packed_sequences_stand_whole_one_behind_another() -> None:
+    found = [(np.full(size, size, np.int32), np.full(size, -size, np.int32)) for size in (3, 4, 5, 2, 6, 1)]
+    ids = [first.tolist() for first, _ in sequences.packed(found, 8)]
+    assert ids == [[3] * 3 + [4] * 4, [5] * 5 + [2] * 2]
+    taught = [labels.tolist() for _, labels in sequences.packed(found, 8)]
+    assert taught == [[-number for number in row] for row in ids]
+    assert list(sequences.packed(found, 2)) == []

@@ -48,13 +48,16 @@ class Plan:
     inner: int = 512
     window: int = 1024
     """Tokens, prompt and continuation together."""
-    epochs: float = 2.0
-    batch: int = 16
-    """Windows of a step."""
-    rate: float = 3e-3
+    epochs: float = 4.0
+    """Passes over the traces, in windows."""
+    batch: int = 8
+    """Windows of a step; of close-ups four times as many."""
+    rate: float = 2e-3
     """Learning rate at its highest: after a twentieth of the steps; from there it falls by a cosine."""
     close_ups: int = 8
     """Passes over the orientations behind their observations alone, before the windows."""
+    again: int = 8
+    """Further passes over these, among the windows: so that it is not forgotten."""
     held_out: float = 0.02
     """Share of the traces that only measure."""
     seed: int = 1
@@ -69,17 +72,18 @@ def pretrain(export: Path, folder: Path, plan: Plan, say: Callable[[str], None])
     texts = read_texts(export)
     chance = random.Random(plan.seed)
     chance.shuffle(texts)
-    held_out = max(1, round(len(texts) * plan.held_out))
-    blocks = [render_block(block) for text in texts[held_out:] for block in parse_trace(text)[PINNED:]]
-    words = tokenizer.train(blocks, plan.vocabulary)
-    parts = [
-        sequences.read(texts[held_out:], words, plan.seed),
-        sequences.read(texts[:held_out], words, plan.seed),
-    ]
+    traces = [parse_trace(text)[PINNED:] for text in texts]
+    held_out = max(1, round(len(traces) * plan.held_out))
+    words = tokenizer.train((render_block(one) for blocks in traces[held_out:] for one in blocks), plan.vocabulary)
+    parts = [sequences.read(part, words, plan.seed) for part in (traces[held_out:], traces[:held_out])]
     passes = range(math.ceil(plan.epochs))
     found = [window for _ in passes for window in sequences.windows(parts[0], words, plan.window, chance)]
     measured = list(sequences.windows(parts[1], words, plan.window, chance))
     found = found[: round(len(found) * plan.epochs / len(passes))]
+    near = [sequences.close_ups(part, words, plan.window // 4, chance) for part in parts]
+    for _ in range(plan.again):
+        chance.shuffle(near[0])
+        found += sequences.packed(near[0], plan.window)
     if not found or not measured:
         raise UsageError(
             f"{export} has too little text for one window of {plan.window} tokens: enqueue more traces"
@@ -92,7 +96,6 @@ def pretrain(export: Path, folder: Path, plan: Plan, say: Callable[[str], None])
     torch.manual_seed(plan.seed)
     model = LlamaForCausalLM(shape(words, plan))
     say(f"{model.num_parameters():,} parameters, {len(found) // plan.batch:,} steps")
-    near = [sequences.close_ups(part, words, plan.window // 4, chance) for part in parts]
     if plan.close_ups and near[0]:
         first = trainer(model, plan, folder, near[0], near[1], words, plan.batch * 4, plan.close_ups)
         first.train()

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from weavegen.blocks import CALLBACK, PROSE, Block, BlockType, Label
-from weavegen.context import PINNED
-from weavegen.render import RAN_QUESTION, parse_trace, render_block
+from weavegen.render import RAN_QUESTION, render_block
 from weavegen.rubrics import WILL_RUN
 from weavegen.training.plan import IGNORED
 from weavegen.training.tokenizer import BEGIN
@@ -37,9 +36,9 @@ class Piece:
     type: BlockType
 
 
-def pieces(text: str, tokenizer: Tokenizer, chance: random.Random) -> Iterator[Piece]:
-    """The blocks of a trace, but the pinned ones, which no small model's window holds."""
-    for block in parse_trace(text)[PINNED:]:
+def pieces(blocks: Iterable[Block], tokenizer: Tokenizer, chance: random.Random) -> Iterator[Piece]:
+    """Blocks of a trace as tokens. The pinned ones are not wanted: no small model's window holds them."""
+    for block in blocks:
         shown = asked(block, chance)
         rendered = render_block(shown)
         if shown.type is BlockType.OPTION and chance.random() < 0.5:
@@ -109,16 +108,30 @@ def close_ups(
         for piece in trace:
             if piece.type is BlockType.OBSERVATION:
                 seen.append(piece.ids)
-            elif seen and piece.type is BlockType.ORIENTATION and (piece.labels != IGNORED).any():
+                continue
+            if seen and piece.type is BlockType.ORIENTATION and (piece.labels != IGNORED).any():
                 before = np.concatenate([begin, *seen])
                 labels = np.concatenate([np.full(len(before), IGNORED, np.int32), piece.labels])
                 if len(labels) <= length:
                     found.append((np.concatenate([before, piece.ids]), labels))
-                seen = []
-            else:
-                seen = []
+            seen = []
     chance.shuffle(found)
     return found
+
+
+def packed(found: Sequence[tuple[Ids, Ids]], length: int) -> Iterator[tuple[Ids, Ids]]:
+    """Sequences one behind another, as many as `length` tokens hold; the last ones may be left over."""
+    at = 0
+    while at < len(found):
+        end, room = at, length
+        while end < len(found) and len(found[end][0]) <= room:
+            room -= len(found[end][0])
+            end += 1
+        if end == len(found) or end == at:
+            return
+        ids, labels = zip(*found[at:end], strict=True)
+        yield np.concatenate(ids), np.concatenate(labels)
+        at = end
 
 
 def windows(
@@ -137,13 +150,13 @@ def windows(
     starts = [at for at, piece in enumerate(stream) if piece.type is BlockType.TASK_REMINDER]
     tick = taught = 0
     while tick < len(starts):
-        first = starts[tick]
+        first = begun = starts[tick]
         if tick and chance.random() < MIDDLE:
-            first = chance.randint(starts[tick - 1] + 1, first)
-        ids, labels, at, room, begun = [begin], [silent], first, length - 1, starts[tick]
+            first = chance.randint(starts[tick - 1] + 1, begun)
+        ids, labels, at, room = [begin], [silent], first, length - 1
         while room > 0 and at < len(stream):
             piece = stream[at]
-            new = at >= max(starts[tick], taught)
+            new = at >= max(begun, taught)
             shown = piece.labels if new else np.full(len(piece.ids), IGNORED, np.int32)
             ids.append(piece.ids[:room])
             labels.append(shown[:room])
@@ -156,11 +169,11 @@ def windows(
         while tick < len(starts) and starts[tick] < taught:
             tick += 1
         # The tick that the window's end cuts is shown anew, unless it is longer than a window.
-        if tick < len(starts) and starts[tick - 1] > max(first, begun) and starts[tick] > taught:
+        if tick < len(starts) and starts[tick - 1] > begun and starts[tick] > taught:
             tick -= 1
 
 
-def read(texts: Iterable[str], tokenizer: Tokenizer, seed: int) -> list[list[Piece]]:
-    """The blocks of traces."""
+def read(traces: Iterable[Iterable[Block]], tokenizer: Tokenizer, seed: int) -> list[list[Piece]]:
+    """The blocks of traces as tokens."""
     chance = random.Random(seed)
-    return [list(pieces(text, tokenizer, chance)) for text in texts]
+    return [list(pieces(blocks, tokenizer, chance)) for blocks in traces]

@@ -6,6 +6,7 @@ trace's text up to where the model goes on. Its words are whole phrases: byte-le
 spaces, but never across digits, quotes that open a block's prose, marks of a table, or the beginnings of bodies.
 """
 
+import re
 from collections.abc import Iterable
 
 from tokenizers import (
@@ -63,8 +64,7 @@ def train(texts: Iterable[str], size: int) -> Tokenizer:
     Raises UsageError where the texts hold too few answers: the evaluator needs a token for each.
     """
     tokenizer = Tokenizer(models.BPE())
-    calibration = "".join(_escaped(line) for line in prompts.calibration().splitlines(keepends=True))
-    rules = [*LEFT_OUT[:-1], calibration, LEFT_OUT[-1]]
+    rules = [re.escape(prompts.calibration()), *LEFT_OUT]
     tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(Regex(rule), "") for rule in rules])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -88,7 +88,3 @@ def train(texts: Iterable[str], size: int) -> Tokenizer:
     begin = tokenizer.token_to_id(BEGIN)
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, begin)])
     return tokenizer
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{sign}" if sign in "\\^$.|?*+()[]{}" else sign for sign in text)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
@@ -23,6 +22,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrai
 
 from weavegen.context import question_suffix
 from weavegen.errors import UsageError
+from weavegen.nano.llama import Ids
 from weavegen.nano.texts import BORDER, cut
 from weavegen.training.plan import IGNORED, TunePlan
 
@@ -103,12 +103,12 @@ def answered(plan: TunePlan, words: Any) -> Iterator[Row]:
 def example(words: Any, prompt: str, completion: str, window: int) -> Row:
     """Tokens and labels. A prompt that leaves no room is cut as nano cuts it: the last blocks are whole."""
     last = words(completion, add_special_tokens=False)["input_ids"]
-    shown = [int(token) for token in shortened(words, prompt, window - min(len(last), window // 2))]
+    shown = shortened(words, prompt, window - min(len(last), window // 2)).tolist()
     ids = (shown + last)[:window]
     return {"input_ids": ids, "labels": ([IGNORED] * len(shown) + last)[:window], "attention_mask": [1] * len(ids)}
 
 
-def shortened(words: Any, prompt: str, room: int) -> Any:
+def shortened(words: Any, prompt: str, room: int) -> Ids:
     """A prompt's tokens, of a long one the first and the last blocks."""
     border = words.convert_tokens_to_ids(BORDER)
     return cut(tokens(words, prompt), room, None if border == words.unk_token_id else border)
@@ -124,21 +124,22 @@ def tokens(words: Any, prompt: str) -> list[int]:
 def preferred(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> DPOTrainer:
     """Pairs of candidates: the better one, and the worse."""
     found = [texts(words, row, plan.window, "chosen", "rejected") for row in rows(plan, "dpo")]
-    return DPOTrainer(
-        model=model,
-        args=DPOConfig(**options(plan, "dpo"), beta=plan.beta, max_length=plan.window),
-        train_dataset=Dataset.from_list(found),
-        processing_class=words,
-        peft_config=adapter,
-    )
+    args = DPOConfig(**options(plan, "dpo"), beta=plan.beta, max_length=plan.window)
+    return of_texts(DPOTrainer, args, found, model, words, adapter)
 
 
 def judged(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> KTOTrainer:
     """Candidates, each by itself good or bad."""
     found = [texts(words, row, plan.window, "completion") | {"label": row["label"]} for row in rows(plan, "kto")]
-    return KTOTrainer(
+    args = KTOConfig(**options(plan, "kto"), beta=plan.beta, max_length=plan.window)
+    return of_texts(KTOTrainer, args, found, model, words, adapter)
+
+
+def of_texts(trainer: Any, args: Any, found: list[Row], model: Any, words: Any, adapter: LoraConfig | None) -> Any:
+    """A trainer of TRL's that tokenises what it is given."""
+    return trainer(
         model=model,
-        args=KTOConfig(**options(plan, "kto"), beta=plan.beta, max_length=plan.window),
+        args=args,
         train_dataset=Dataset.from_list(found),
         processing_class=words,
         peft_config=adapter,
@@ -148,7 +149,7 @@ def judged(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -
 def texts(words: Any, row: Row, window: int, *completions: str) -> Row:
     """A prompt as text that is short enough for each of its completions: what TRL tokenises by itself."""
     longest = max(len(words(row[name], add_special_tokens=False)["input_ids"]) for name in completions) + 1
-    shown = np.asarray(shortened(words, row["prompt"], window - min(longest, window // 2)))
+    shown = shortened(words, row["prompt"], window - min(longest, window // 2))
     text = words.decode(shown[shown != words.bos_token_id])
     return {"prompt": text} | {name: row[name] for name in completions}
 
