@@ -1,7 +1,6 @@
-"""A turn of the loop with a small model from scratch: it writes, is measured, is trained, writes again."""
+"""A turn of the loop with weavegen-nano: it writes, is measured, is trained, writes again."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,36 +9,20 @@ import pytest
 
 from tests.acceptance.conftest import ROOT, Installation, installed
 from tests.trl.conftest import PYTHON, environ
+from weavegen.nano import WEIGHTS
 
 __all__ = ["environ"]  # a fixture
 
-pytestmark = pytest.mark.timeout(900)  # what the first one needs is made in it
+pytestmark = pytest.mark.timeout(600)  # what the first one needs is written in it
 
 SUMS = ROOT / "bootstraps" / "sums.py"
 OF_THE_SHARE = ("value", "low", "high", "of")
 
 
-PLAN = {"vocabulary": 1024, "layers": 3, "width": 96, "heads": 3, "inner": 256, "epochs": 10, "held_out": 0.05}
-
-
 @pytest.fixture(scope="module")
-def weights(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has seen forty traces of the simulation: most of its blocks are legal."""
-    folder = tmp_path_factory.mktemp("scratch")
-    for teacher in installed():
-        how = ["-n", "40", "--ticks", "3", "--seed", "3", "--set", "rounds=[1]"]
-        teacher.wait(teacher.json("enqueue", SUMS, *how)["job"], 300)
-        teacher.json("export", "--format", "text", "--out", folder / "text")
-    command = [PYTHON, "-m", "weavegen.training.pretrain", folder / "text", folder / "scratch", json.dumps(PLAN)]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1])["loss"] < 2.0, done.stdout
-    return folder / "scratch"
-
-
-@pytest.fixture(scope="module")
-def nano(environ: dict[str, str], weights: Path) -> Iterator[Installation]:
-    yield from installed(**(environ | {"WEAVEGEN_MODEL": str(weights), "PYTHONPATH": str(ROOT)}))
+def nano(environ: dict[str, str]) -> Iterator[Installation]:
+    """With the model that comes with weavegen."""
+    yield from installed(**(environ | {"WEAVEGEN_MODEL": "nano", "PYTHONPATH": str(ROOT)}))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +33,7 @@ def evaluated(nano: Installation) -> Any:
 def tuned(nano: Installation, out: Path, *options: str | Path) -> Any:
     """A short run on what the evaluation's jobs have written."""
     short = ["--window", "512", "--most", "12", "--batch", "4", "--rate", "1e-4", "--launch", str(PYTHON)]
-    return nano.json("tune", nano.config.model, "--out", out, *short, *options)
+    return nano.json("tune", WEIGHTS, "--out", out, *short, *options)
 
 
 def test_a_model_is_measured(nano: Installation, evaluated: Any) -> None:

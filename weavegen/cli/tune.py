@@ -131,7 +131,8 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
 def train(command: list[str], plan: Path) -> None:
     """Run the training program. Raises WeavegenError where it fails."""
     try:
-        done = subprocess.run([*command, "-m", "weavegen.training.tune", str(plan)], check=False)
+        # What trainers print is progress: standard output is for what was asked for, which may be JSON.
+        done = subprocess.run([*command, "-m", "weavegen.training.tune", str(plan)], stdout=2, check=False)
     except OSError as error:
         raise UsageError(f"--launch: {command[0]} can't be started: {error.strerror}") from None
     if done.returncode != 0:

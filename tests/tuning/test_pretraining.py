@@ -1,0 +1,45 @@
+"""A model from scratch: a short training on a few traces, which nano then serves."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import ROOT, installed
+from tests.nano.serving import serving
+from tests.trl.conftest import PYTHON, environ
+from weavegen.pool.client import ModelClient
+
+__all__ = ["environ"]  # a fixture
+
+PLAN = {
+    "vocabulary": 1024,
+    "layers": 2,
+    "width": 64,
+    "heads": 2,
+    "inner": 128,
+    "epochs": 16,
+    "again": 2,
+    "held_out": 0.1,
+}
+
+
+@pytest.mark.timeout(600)
+def test_a_model_learns_from_traces_and_is_served(environ: dict[str, str], tmp_path: Path) -> None:
+    for teacher in installed():
+        how = ["-n", "20", "--ticks", "3", "--seed", "3", "--set", "rounds=[1]"]
+        teacher.wait(teacher.json("enqueue", ROOT / "bootstraps" / "sums.py", *how)["job"], 300)
+        teacher.json("export", "--format", "text", "--out", tmp_path / "text")
+    folder = tmp_path / "scratch"
+    command = [PYTHON, "-m", "weavegen.training.pretrain", tmp_path / "text", folder, json.dumps(PLAN)]
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    # To guess at random among 1,024 words costs 6.9 nats.
+    assert json.loads(done.stdout.splitlines()[-1])["loss"] < 4.0, done.stdout
+    assert json.loads((folder / "training.json").read_text())["again"] == 2
+    with serving(folder) as url:
+        client = ModelClient(url, "EMPTY", None)
+        assert client.model == "scratch"
+        assert client.encode("#startblock type: action\n").ids
+        client.close()
