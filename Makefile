@@ -13,7 +13,7 @@ help: ## this list
 setup: ## the virtual environment .venv, bubblewrap, tmux and nano
 	@bash scripts/setup.sh
 
-demo: setup ## eight traces against the simulated model, everything on this machine
+demo: setup ## eight games of tic-tac-toe by a small language model, everything on this machine
 	@$(BIN)/weavegen demo
 
 test: setup ## unit, integration and acceptance tests; ten minutes

@@ -39,12 +39,12 @@ def move(cell):
 
 
 def view_board(self):
-    """The board as text; free cells show their number."""
+    """The board as text: each cell's number and its mark, `-` where there is none."""
     game = get_state()
-    cells = [str(i) if mark == " " else mark for i, mark in enumerate(game["board"])]
+    cells = [f"{i} {'-' if mark == ' ' else mark}" for i, mark in enumerate(game["board"])]
     rows = [" | ".join(cells[i : i + 3]) for i in (0, 3, 6)]
     turn = f"The game is over: {game['result']}." if game["over"] else "It is my turn."
-    return "\n--+---+--\n".join(rows) + f"\nI play {game['you']} against {game['opponent']}. {turn}"
+    return "\n----+-----+----\n".join(rows) + f"\nI play {game['you']} against {game['opponent']}. {turn}"
 
 
 """

@@ -60,9 +60,9 @@ class Config:
     """WEAVEGEN_FLOWER: where `up` starts Flower, or on a free port where it is taken; 0: not at all."""
     viewer_port: int = 8991
     """WEAVEGEN_VIEWER: the same of the viewer."""
-    model: str = "sim"
-    """WEAVEGEN_MODEL: what `up` starts where there is no OPENAI_BASE_URL: `sim` (the simulation), `none`, or a
-    folder with a small model, which runs on the CPU."""
+    model: str = "nano"
+    """WEAVEGEN_MODEL: what `up` starts where there is no OPENAI_BASE_URL: `nano` (the small model that comes with
+    weavegen, on the CPU), a folder with another one, `sim` (the simulation), or `none`."""
 
     @property
     def runtime(self) -> Path:

@@ -39,7 +39,7 @@ def queues(installation: Installation) -> str:
 def play(installation: Installation) -> int:
     # A small window, so that blocks leave it and retrieval has something to find.
     small = ("--set", "window=12", "--set", "window_kept=6")
-    command = ("enqueue", TICTACTOE, "-n", str(TRACES), "--ticks", "5", "--seed", "11", *small)
+    command = ("enqueue", TICTACTOE, "-n", str(TRACES), "--ticks", "5", "--seed", "15", *small)
     return int(installation.json(*command)["job"])
 
 

@@ -1,5 +1,6 @@
 """The embedded services for real: started, found again, stopped, killed, and closed to the outside."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -331,15 +332,17 @@ def test_the_schema_is_what_the_models_say(database: str) -> None:
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_the_fleet_comes_up_answers_and_goes_down(own: Config) -> None:
+@pytest.mark.parametrize("model", ["nano", "sim"])
+def test_the_fleet_comes_up_answers_and_goes_down(own: Config, model: str) -> None:
+    own = dataclasses.replace(own, model=model)
     parts = fleet.up(own, model_threads=2, execute_threads=2)
-    assert [part.name for part in parts] == ["postgres", "redis", "sim", "model", "lint", "execute", "beat"]
+    assert [part.name for part in parts] == ["postgres", "redis", model, "model", "lint", "execute", "beat"]
     assert all(part.started and part.pid for part in parts)
     assert fleet.answering(own) == {"model@here", "lint@here", "execute@here"}
     assert model_server.urls(own)[0].startswith("http://127.0.0.1:")
     assert [finding for finding in doctor.examine(own) if not finding.ok] == []
     assert {ip for _, ip in listeners(own)} <= {"127.0.0.1", "::1"}
-    assert {name for name, _ in listeners(own)} == {"sim"}
+    assert {name for name, _ in listeners(own)} == {model}
 
     kill(own, "model")
     again = fleet.up(own, model_threads=2, execute_threads=2)

@@ -23,9 +23,18 @@ from weavegen.sim.policies.situation import read
 from weavegen.steps import Prompt
 
 BOOTSTRAP = "from bootstraps.tictactoe_server import start\n"
-OPEN = "0 | 1 | 2\n--+---+--\n3 | X | 5\n--+---+--\nO | 7 | 8\nI play X against basic. It is my turn."
-TO_WIN = "X | X | 2\n--+---+--\nO | O | 5\n--+---+--\n6 | 7 | 8\nI play X against basic. It is my turn."
-WON = "X | X | X\n--+---+--\nO | O | 5\n--+---+--\n6 | 7 | 8\nI play X against basic. The game is over: won."
+
+
+def view(marks: str, turn: str) -> str:
+    """The board as bootstraps/tictactoe.py shows it."""
+    cells = [f"{number} {mark}" for number, mark in enumerate(marks)]
+    rows = [" | ".join(cells[start : start + 3]) for start in (0, 3, 6)]
+    return "\n----+-----+----\n".join(rows) + f"\nI play X against basic. {turn}"
+
+
+OPEN = view("----X-O--", "It is my turn.")
+TO_WIN = view("XX-OO----", "It is my turn.")
+WON = view("XXXOO----", "The game is over: won.")
 PREFIX = {"action": "def action_", "evaluation": "def eval_", "observation-inference": ""}
 WRITTEN = (*sorted(PROSE), BlockType.ACTION, BlockType.EVALUATION, BlockType.OBSERVATION_INFERENCE)
 

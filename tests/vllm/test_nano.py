@@ -10,18 +10,48 @@ import msgspec
 import pytest
 
 from tests.nano.serving import serving
+from tests.vllm.conftest import StartServer
 from tests.vllm.server import ROOT, Server
+from weavegen.nano import WEIGHTS
+from weavegen.nano.llama import read_shape
 from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
+
+pytestmark = pytest.mark.timeout(900)  # 400 requests to a server that shares two cores with another
 
 PROMPTS = 200
 CLOSE = 1e-3
 
 
+@pytest.fixture(scope="module", params=["random", "weavegen-nano"])
+def weights(request: pytest.FixtureRequest, model: Path) -> Path:
+    """The folder: random weights, and those that come with weavegen."""
+    return model if request.param == "random" else WEIGHTS
+
+
 @pytest.fixture(scope="module")
-def nano(model: Path) -> Iterator[str]:
-    with serving(model) as url:
+def vllm(weights: Path, model: Path, start_server: StartServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a real vLLM with them."""
+    if weights == model:
+        shared: Server = request.getfixturevalue("server")
+        yield shared.url
+        return
+    own = start_server(weights, "--max-model-len", str(read_shape(weights / "config.json").length))
+    yield own.url
+    own.kill()
+
+
+@pytest.fixture(scope="module")
+def nano(weights: Path) -> Iterator[str]:
+    with serving(weights) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def client(vllm: str) -> Iterator[ModelClient]:
+    client = ModelClient(vllm, "EMPTY", None, timeout=120)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,27 +71,25 @@ def ask(url: str, model: str, prompt: list[int], **more: Any) -> tuple[list[int]
     return [int(name.removeprefix("token_id:")) for name in told["tokens"]], told["top_logprobs"]
 
 
-def test_the_next_tokens_logprobs_are_equal(
-    server: Server, nano: str, model: Path, prompts: list[list[int]]
-) -> None:
+def test_the_next_tokens_logprobs_are_equal(vllm: str, nano: str, weights: Path, prompts: list[list[int]]) -> None:
     differences = []
     for number, prompt in enumerate(prompts):
         ids = [(number * 97 + at * 16) % 2048 for at in range(128)]
         wanted = {"max_tokens": 1, "logprobs": 1, "logprob_token_ids": ids}
-        [vllms] = ask(server.url, "tiny", prompt, **wanted)[1]
-        [ours] = ask(nano, model.name, prompt, **wanted)[1]
+        [vllms] = ask(vllm, "tiny", prompt, **wanted)[1]
+        [ours] = ask(nano, weights.name, prompt, **wanted)[1]
         assert {f"token_id:{token}" for token in ids} <= vllms.keys() & ours.keys()
         differences += [abs(vllms[name] - ours[name]) for name in vllms.keys() & ours.keys()]
     sys.stdout.write(f"largest of {len(differences)} differences: {max(differences):.1e}\n")  # seen with -s
     assert max(differences) < CLOSE
 
 
-def test_continuations_are_equal(server: Server, nano: str, model: Path, prompts: list[list[int]]) -> None:
+def test_continuations_are_equal(vllm: str, nano: str, weights: Path, prompts: list[list[int]]) -> None:
     """Greedy ones, but where two tokens are as likely as one another."""
     equal = 0
     for prompt in prompts:
-        vllms, told = ask(server.url, "tiny", prompt, max_tokens=12, logprobs=1)
-        ours, told_by_us = ask(nano, model.name, prompt, max_tokens=12, logprobs=1)
+        vllms, told = ask(vllm, "tiny", prompt, max_tokens=12, logprobs=1)
+        ours, told_by_us = ask(nano, weights.name, prompt, max_tokens=12, logprobs=1)
         equal += vllms == ours
         for token, same, top, our_top in zip(vllms, ours, told, told_by_us, strict=False):
             if token != same:
@@ -70,9 +98,9 @@ def test_continuations_are_equal(server: Server, nano: str, model: Path, prompts
     assert equal >= 0.95 * PROMPTS
 
 
-def test_text_and_tokens_are_equal(client: ModelClient, nano: str, model: Path) -> None:
+def test_text_and_tokens_are_equal(client: ModelClient, nano: str, weights: Path) -> None:
     other = ModelClient(nano, "EMPTY", None)
-    assert other.model == model.name
+    assert other.model == weights.name
     for text in ((ROOT / "ARCHITECTURE.md").read_text(), "Zwölf Boxkämpfer 🥊 </s> <s>\n\t", " "):
         assert other.encode(text, begins=True) == client.encode(text, begins=True)
         ids = client.encode(text).ids

@@ -3,15 +3,16 @@
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.jobs import Set, by_type, pairs
 from weavegen.cli.pool import members
 from weavegen.cli.watch import show as wait
 
@@ -34,6 +35,7 @@ def evaluate(
     n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file, done in both ways.")] = 32,
     ticks: Annotated[int, typer.Option(min=1, help="Ticks that a trace may have.")] = TICKS,
     seed: Annotated[int | None, typer.Option(help="The jobs' seed; by default one for evaluation.")] = None,
+    set_: Set = None,
     json: Json = False,
 ) -> None:
     """Measure how well a model does as an agent, on seeds that it was not trained on.
@@ -47,15 +49,17 @@ def evaluate(
 
     files = file or [str(enqueueing.BOOTSTRAPS / name) for name in ("tictactoe.py", "sums.py")]
     with serving(model) as name:
-        found = run(name, files, n, ticks, seed)
+        found = run(name, files, n, by_type(pairs(set_)) | {"ticks": ticks}, seed)
     if json:
         print_json(dataclasses.asdict(found))
     else:
         out.print(table([found]))
 
 
-def run(model: str | None, files: list[str], n: int, ticks: int, seed: int | None) -> "Evaluation":
-    """Enqueue what is to be done, wait, and measure."""
+def run(
+    model: str | None, files: Sequence[str], n: int, settings: Mapping[str, Any], seed: int | None = None
+) -> "Evaluation":
+    """Enqueue what is to be done, wait, and measure. What is to be measured overrides the settings."""
     from weavegen import enqueueing
     from weavegen.evaluation import HELD_OUT, SETTINGS, measure
 
@@ -67,9 +71,9 @@ def run(model: str | None, files: list[str], n: int, ticks: int, seed: int | Non
             name=f"eval {name}",
             seed=HELD_OUT if seed is None else seed,
             model=model,
-            settings={"ticks": ticks} | settings,
+            settings={**settings, **special},
         )
-        for name, settings in SETTINGS.items()
+        for name, special in SETTINGS.items()
     }
     for job in jobs.values():
         wait(job, aside=True)

@@ -21,6 +21,15 @@ Param = Annotated[
     list[str] | None, typer.Option("--param", "-p", help="KEY=VALUE, read as args.params; repeatable.")
 ]
 
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="KEY=VALUE, a number of weavegen/settings.py; TYPE.KEY: for one block type.",
+        autocompletion=settings_names,
+    ),
+]
+
 
 class Reach(enum.StrEnum):
     """What the traces' environments can reach."""
@@ -66,14 +75,7 @@ class JobOptions:
         str | None, typer.Option("--from", help="A JSONL file: bootstrap or task, n, params, seed per row.")
     ] = None
     param: Param = None
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="KEY=VALUE, a number of weavegen/settings.py; TYPE.KEY: for one block type.",
-            autocompletion=settings_names,
-        ),
-    ] = None
+    set_: Set = None
     model: Annotated[
         str | None, typer.Option(help="The model's name; not needed where the server has only one.")
     ] = None

@@ -15,8 +15,9 @@ from weavegen.errors import UsageError
 Model = Annotated[
     str | None,
     typer.Option(
-        help="What writes where OPENAI_BASE_URL is not set: sim, the simulation, none, or a folder with a small "
-        "language model, which then runs on the CPU (docs/nano.md). Default: WEAVEGEN_MODEL, else sim."
+        help="What writes where OPENAI_BASE_URL is not set: nano, the small language model that comes with "
+        "weavegen (docs/nano.md), a folder with another one, sim, the simulation, or none. "
+        "Default: WEAVEGEN_MODEL, else nano."
     ),
 ]
 
@@ -40,7 +41,7 @@ def up(
     ] = 256,
     json: Json = False,
 ) -> None:
-    """Start the database, the broker, the workers and, without OPENAI_BASE_URL, the simulated model.
+    """Start the database, the broker, the workers and, without OPENAI_BASE_URL, a small model.
 
     What runs already is left as it is. Flower and the viewer, which are pages for a browser, come last: on ports
     5555 and 8991, or the ones in WEAVEGEN_FLOWER and WEAVEGEN_VIEWER; 0 leaves one out.
@@ -224,12 +225,17 @@ def demo(
 
     config = with_model(model)
     ran = {service.name for service in fleet.running(config)}
-    what = "the SIMULATED model (no GPU, no download)" if config.model == model_server.SIM else config.model
+    names = {
+        model_server.NANO: "weavegen-nano, a small language model (no GPU, no download)",
+        model_server.SIM: "the SIMULATED model",
+    }
+    what = names.get(config.model, config.model)
     out.print(f"starting PostgreSQL, Redis, the workers and {config.model_url or what} ...", markup=False)
     try:
         fleet.up(config)
         orders = enqueueing.orders([str(enqueueing.BOOTSTRAPS / "tictactoe.py")], n, {})
-        job = enqueueing.submit(orders, name="demo", seed=seed, settings={"ticks": 12})
+        # Three million parameters are surer of what they saw on the board than of a sample at temperature 1.
+        job = enqueueing.submit(orders, name="demo", seed=seed, settings={"ticks": 12, "temperature": 0.6})
         code = show(job)
         with reading() as conn:
             list(refresh(conn))  # its views would be filled within a minute

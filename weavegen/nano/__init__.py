@@ -4,5 +4,9 @@ Real, unlike the simulation (`weavegen.sim`): what it samples and how it answers
 takes any Llama in Hugging Face's format, and beyond some ten million parameters vLLM is the better choice.
 """
 
+from pathlib import Path
+
 SERVER = "weavegen-nano"
 """The Server header of every response."""
+WEIGHTS = Path(__file__).parent / "weavegen-nano"
+"""The model that comes with weavegen; its README.md says what it can do."""

@@ -1,1 +1,1 @@
-"""What weavegen runs on, started on this machine: PostgreSQL, Redis, a simulated model, workers."""
+"""What weavegen runs on, started on this machine: PostgreSQL, Redis, a small model, workers."""

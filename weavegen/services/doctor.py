@@ -172,7 +172,7 @@ def _model(config: Config) -> Finding:
         with contextlib.suppress(UsageError):
             keys = dict.fromkeys(model_server.urls(config), config.api_key)
     if not keys:
-        advice = "set OPENAI_BASE_URL, start the simulated one with `weavegen up`, or add one: `weavegen pool add`"
+        advice = "set OPENAI_BASE_URL, start a small one with `weavegen up`, or add one: `weavegen pool add`"
         return Finding(name="model", ok=False, detail="none", advice=advice)
     seen: set[str] = set()
     for url, key in keys.items():

@@ -1,4 +1,4 @@
-"""The model server that `up` starts where no other is named: the simulation, or nano with a model in a folder."""
+"""The model server that `up` starts where no other is named: nano with a model, or the simulation."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from weavegen.config import Config
 from weavegen.errors import UsageError
+from weavegen.nano import WEIGHTS
 from weavegen.services import processes
 from weavegen.services.processes import LOOPBACK, START_TIMEOUT, Service
 
@@ -31,11 +32,15 @@ def start(
     else:
         from weavegen.nano.llama import read_shape
 
-        folder = Path(config.model).absolute()
+        folder = WEIGHTS if config.model == NANO else Path(config.model).absolute()
         if not folder.is_dir():
-            raise UsageError(f"there is no model {config.model}: give sim, none, or the folder of a small model")
+            raise UsageError(
+                f"there is no model {config.model}: give nano, sim, none, or the folder of a small model"
+            )
         read_shape(folder / "config.json")
         command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder)]
+        # Beside workers a second thread mostly waits for the first: eight games took 68 s with two, 62 s with one.
+        environ = {"OPENBLAS_NUM_THREADS": "1", **environ}
     port = processes.free_port(port)
     ready = config.runtime / "model.ready"
     ready.unlink(missing_ok=True)
@@ -66,5 +71,5 @@ def urls(config: Config) -> list[str]:
         return given
     service = serving(config)
     if service is None or service.url is None:
-        raise UsageError("no model server: set OPENAI_BASE_URL, or start the simulated one with `weavegen up`")
+        raise UsageError("no model server: set OPENAI_BASE_URL, or start a small one with `weavegen up`")
     return [service.url]

@@ -46,7 +46,7 @@ class Members:
         """Raises UsageError, for people, where there is none."""
         if not self.keys:
             raise UsageError(
-                "no model server: set OPENAI_BASE_URL, start the simulated one with `weavegen up`, or add one by "
+                "no model server: set OPENAI_BASE_URL, start a small one with `weavegen up`, or add one by "
                 "`weavegen pool add URL`"
             )
 

@@ -13,7 +13,7 @@ MOVES = {"careless": 0.15, "taken": 0.03, "taken_unchecked": 0.03}
 """Rates per action: any free cell; a cell that is taken; the same without asking first. Else the best move."""
 
 _BOOTSTRAP = "from bootstraps.tictactoe_server import"
-_ROW = re.compile(r"^([XO\d]) \| ([XO\d]) \| ([XO\d])$", re.MULTILINE)
+_ROW = re.compile(r"^\d ([XO-]) \| \d ([XO-]) \| \d ([XO-])$", re.MULTILINE)
 _CELL = re.compile(r"^\s*cell = (\d)\b|\bmove\((\d)\)", re.MULTILINE)
 _VIEW = """titles = [view["title"] for view in self.observation_views]
 
@@ -61,7 +61,7 @@ def observed(situation: Situation) -> Game | None:
         rows = _ROW.findall(text)
         me = re.search(r"\bI play ([XO])\b", text)
         if len(rows) == 3 and me:
-            cells = "".join(game.EMPTY if mark.isdigit() else mark for row in rows for mark in row)
+            cells = "".join(game.EMPTY if mark == "-" else mark for row in rows for mark in row)
             return Game(cells, me[1], "The game is over" in text)
     return None
 
@@ -182,6 +182,11 @@ def _marks(now: Game, mark: str) -> str:
     return ", ".join(cells) or "none"
 
 
+def _completing(now: Game, mark: str) -> str:
+    cells = [cell for cell in game.free(now.board) if game.winner(game.put(now.board, cell, mark))]
+    return " and ".join(map(str, cells)) or "no cell"
+
+
 def _orientation(now: Game, chance: random.Random) -> str:
     them = game.other(now.me)
     seen = f"I hold the cells {_marks(now, now.me)}, the opponent holds {_marks(now, them)}."
@@ -197,6 +202,7 @@ def _orientation(now: Game, chance: random.Random) -> str:
         return f"\n{seen} {compose(chance, plan)}"
     best = now.best()
     free = ", ".join(map(str, game.free(now.board)))
+    mine, theirs = _completing(now, now.me), _completing(now, them)
     thoughts = (
         (
             "The last action went as expected: my mark is where I put it.",
@@ -204,8 +210,8 @@ def _orientation(now: Game, chance: random.Random) -> str:
         ),
         (f"Free are the cells {free}.", f"I can choose between {free}."),
         (
-            "The crux is whether somebody has two in a line with the third cell free.",
-            "First I look for a line that can be completed, mine before theirs.",
+            f"I can complete a line at {mine}, the opponent at {theirs}.",
+            f"Cells that complete a line of mine: {mine}, of theirs: {theirs}.",
         ),
         (
             f"Which cell is it? I think that {now.reason(best)}.",
