@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from weavegen.errors import ModelError, Unserved
 from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
+from weavegen.pool.metrics import NAMES
 from weavegen.pool.pool import Pool
 from weavegen.pool.survey import survey
 from weavegen.sim.process import Process
@@ -142,3 +144,34 @@ def test_a_survey(sims: list[Process]) -> None:
     assert one.running is not None
     assert one.generated_rate is not None
     assert 0 <= (one.prefix_hits or 0) <= 1
+
+
+class Impatient(BaseHTTPRequestHandler):
+    """Closes a connection under the request that comes after a pause."""
+
+    protocol_version = "HTTP/1.1"
+    answered: float | None = None
+
+    def do_GET(self) -> None:
+        if self.answered is not None and time.monotonic() - self.answered > 0.8:
+            self.close_connection = True
+            return
+        metrics = "".join(f"{name} 0\n" for name in NAMES)
+        body = (metrics if self.path == "/metrics" else '{"data": [{"id": "impatient"}]}').encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.answered = time.monotonic()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_survey_asks_anew_after_its_pause() -> None:
+    """Servers close what is idle for five seconds, and that is how long a survey may take."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Impatient) as server:
+        threading.Thread(target=server.serve_forever).start()
+        [row] = survey([f"http://127.0.0.1:{server.server_port}/v1"], "EMPTY", 1.0)
+        server.shutdown()
+    assert (row.state, row.why, row.model, row.generated_rate) == ("up", None, "impatient", 0)

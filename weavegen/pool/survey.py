@@ -54,6 +54,7 @@ def _look(url: str, http: Http, seconds: float) -> ServerRow:
         except ModelError:
             return ServerRow(url, "up", model=model)
         time.sleep(seconds)
+        http.close()  # A server closes what is idle, often after five seconds: it could do so under this request.
         now, passed = metrics.read(url, http), time.monotonic() - began
     except (TransientError, ModelError) as error:
         return ServerRow(url, "away", why=str(error))
