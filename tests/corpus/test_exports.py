@@ -19,12 +19,13 @@ import pytest
 import sqlalchemy as sa
 
 from tests.acceptance.conftest import TICTACTOE, Installation, installed
-from weavegen import exports
+from weavegen import exports, prompts
 from weavegen.choose import mean_score, penalised
+from weavegen.context import STOP
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
-from weavegen.exports.completions import END
 from weavegen.exports.format import RowFormat
+from weavegen.exports.read_prompts import END
 from weavegen.services import postgres
 from weavegen.sim import tokenizer
 from weavegen.steps import Penalties, YesNo
@@ -34,6 +35,11 @@ TESTED = "test-exports"
 """The name of our connections in the database."""
 OURS = ("text", "sft", "dpo", "kto", "grpo", "stepwise", "verifier")
 Row = dict[str, Any]
+
+
+def stopped(text: str) -> str:
+    """What of a completion sampling would have left."""
+    return min((text.split(stop)[0] for stop in STOP), key=len)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +156,8 @@ def test_a_prompt_is_what_the_model_read_token_by_token(corpus: Installation, tm
     assert {row["exact_prompt"] for row in found} == {True, False}
     for row in found:
         blocks, asking, body, prefix = read[row["trace_id"], row["index"]]
-        assert body == prefix + row["completion"].removesuffix(END)
+        assert body == prefix + stopped(row["completion"])
+        assert row["completion"].endswith(f"\n#q: {prompts.questions(row['type'])[0]} ")
         assert f"#startblock type: {row['type']}\n#index {row['index']}\n" in row["prompt"]
         assert row["prompt"].endswith(prefix)
         if row["exact_prompt"]:
@@ -188,7 +195,7 @@ def test_pairs_are_ordered_by_score_penalties_and_what_came_of_them(corpus: Inst
         assert row["margin"] > 0
         if row["type"] in ("action", "evaluation"):
             for side in ("chosen", "rejected"):
-                key = (row["trace_id"], row["index"], begin + row[side].removesuffix(END))
+                key = (row["trace_id"], row["index"], begin + stopped(row[side]))
                 assert round(row[f"{side}_value"], 9) in worth[key]
 
 
@@ -256,7 +263,7 @@ def test_a_reward_function_gets_what_was_sampled_and_how_it_did(corpus: Installa
     assert len(found) == len(bodies)
     for row in found:
         text, tokens = bodies[row["trace_id"], row["index"]]
-        assert row["prefix"] + row["samples"][row["kept"]].removesuffix(END) == text.rstrip("\n")
+        assert row["prefix"] + stopped(row["samples"][row["kept"]]) == text.rstrip("\n")
         assert row["block_size"] == tokens
         assert len(row["samples"]) == len(row["sample_values"]) == len(row["sample_scores"]) >= 4
         assert not {"prompts", "completions", "completion"} & set(row)  # TRL's own arguments

@@ -8,7 +8,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen.exports.format import Key, column
-from weavegen.exports.read_prompts import END, ModelPrompt
+from weavegen.exports.read_prompts import ModelPrompt
 
 BATCH = 128
 """Keys looked up at a time."""
@@ -58,4 +58,4 @@ def sampled(prompt: ModelPrompt, text: str, finish_reason: str) -> str:
     text = text.removeprefix(prompt.prefix)
     if finish_reason != "stop":
         return text
-    return (text.rstrip("\n") if prompt.end == END else text) + prompt.end
+    return (text.rstrip("\n") if prompt.messages is None else text) + prompt.end

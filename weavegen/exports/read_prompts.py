@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen import context
+from weavegen import context, prompts
 from weavegen.blocks import MESSAGE, BlockType
 from weavegen.context import PINNED
 from weavegen.settings import Settings
@@ -47,7 +47,7 @@ ASKING = "select token_ids::text from prompts where step_id = :step"
 
 
 END = "\n#endblock\n"
-"""How a body ends where the model ended it: the mark at which sampling stops."""
+"""What stands behind a body of which nothing was asked."""
 TEMPLATE = ("prompt_open", "prompt_close", "message_open", "message_close")
 """The settings that say how the model's template looks."""
 
@@ -71,8 +71,8 @@ class ModelPrompt:
     """How many of blocks 0 and 1 are in it."""
     shortened: dict[int, int]
     """Tokens that are left of blocks that were shortened, by index."""
-    end: str = END
-    """What ends a body that the model ended."""
+    end: str
+    """What stands behind a body that the model ended, beginning with what sampling stops at."""
     messages: int | None = None
     """Of a conversation: messages in it; None: it is none."""
 
@@ -179,7 +179,9 @@ class PromptReader:
             if index in texts:
                 texts[index] = texts[index][: self._characters(index, tokens, texts[index])]
         text = "".join(texts.values()) + context.retrieved(recalled) + context.asked(prompt, step.settings)
-        return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened)
+        # As in the blocks that the model reads: there no body is followed by its `#endblock`.
+        behind = f"\n#q: {prompts.questions(prompt.type)[0]} "
+        return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened, behind)
 
     def _characters(self, index: int, tokens: int, text: str) -> int:
         """About how many characters of a block its first `tokens` tokens are."""

@@ -22,7 +22,15 @@ ABOUT = [
     EXACT,
 ]
 SCHEMA = pa.schema(
-    [PROMPT, column("completion", pa.string(), "The rest of the block's body, and the mark that ends it."), *ABOUT]
+    [
+        PROMPT,
+        column(
+            "completion",
+            pa.string(),
+            "The rest of the block's body, and what stands behind it, at which sampling stops.",
+        ),
+        *ABOUT,
+    ]
 )
 
 
