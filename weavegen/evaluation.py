@@ -30,7 +30,8 @@ CONFIDENCE = 0.95
 
 # A trace succeeds that returned, with all evaluations of its task true in the end.
 TRACES = """
-select f.name as bootstrap, t.status, t.candidates, t.written, t.sampled_tokens,
+select f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
+  (select count(*) from sft_examples s where s.trace_id = t.id) as kept,
   t.ended_because = 'returned' and coalesce((
     select bool_and(e.error is null and e.value = 'true') from evaluations e
     where e.trace_id = t.id and e.scope = 'task' and e.tick = t.ticks
@@ -73,7 +74,7 @@ class Evaluation:
     ran: Measure
     """Share of executed blocks that ran without an error (unaided)."""
     candidates_per_block: Measure
-    """Sampled for each block that was kept (selected)."""
+    """Sampled for each block worth imitating: kept, legal, not known to have failed (selected)."""
     tokens_per_block: Measure
     evaluator: Figures | None
     """Of the question whether an action will run (unaided); None: it was never asked of one that was executed."""
@@ -91,8 +92,8 @@ def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluat
         success={name: share([row.success for row in chosen if row.bootstrap == name]) for name in names},
         legal=ratio([row.legal for row in alone], [row.linted for row in alone]),
         ran=ratio([row.ran for row in alone], [row.executed for row in alone]),
-        candidates_per_block=ratio([row.candidates for row in chosen], [row.written for row in chosen]),
-        tokens_per_block=ratio([row.sampled_tokens for row in chosen], [row.written for row in chosen]),
+        candidates_per_block=ratio([row.candidates for row in chosen], [row.kept for row in chosen]),
+        tokens_per_block=ratio([row.sampled_tokens for row in chosen], [row.kept for row in chosen]),
         evaluator=figures(WILL_RUN, "ran", pairs) if pairs else None,
     )
 

@@ -33,7 +33,9 @@ def evaluate(
         list[str] | None, typer.Option(help="A bootstrap file; repeatable. Default: tictactoe.py and sums.py.")
     ] = None,
     n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file, done in both ways.")] = 32,
-    ticks: Annotated[int, typer.Option(min=1, help="Ticks that a trace may have.")] = TICKS,
+    ticks: Annotated[
+        int | None, typer.Option(min=1, help=f"Ticks that a trace may have; {TICKS} by default.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The jobs' seed; by default one for evaluation.")] = None,
     set_: Set = None,
     json: Json = False,
@@ -48,8 +50,9 @@ def evaluate(
     from weavegen import enqueueing
 
     files = file or [str(enqueueing.BOOTSTRAPS / name) for name in ("tictactoe.py", "sums.py")]
+    settings = {"ticks": TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
     with serving(model) as name:
-        found = run(name, files, n, by_type(pairs(set_)) | {"ticks": ticks}, seed)
+        found = run(name, files, n, settings, seed)
     if json:
         print_json(dataclasses.asdict(found))
     else:
@@ -130,4 +133,5 @@ def percent(one: "Measure") -> str:
 
 def plain(one: "Measure") -> str:
     """A mean, with its interval."""
-    return f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})"
+    places = 2 if one.value < 10 else 0
+    return f"{one.value:,.{places}f} ({one.low:,.{places}f} to {one.high:,.{places}f})"
