@@ -4,7 +4,7 @@ BIN := .venv/bin
 TIERS := tests/acceptance tests/integration tests/weave tests/nano tests/training tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check chaos bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check chaos loop bench bench-corpus bench-agents lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -56,6 +56,10 @@ test-tuning: setup ## a turn of the tuning loop with a small model from scratch,
 weights: setup ## a small model from nothing: traces of the simulation, then training; an hour and a half
 	@bash scripts/trl.sh install
 	@bash scripts/nano_weights.sh
+
+loop: setup ## a weak model learns from its own traces, twice, beside a control; an hour, and the table in README.md
+	@bash scripts/trl.sh install
+	@$(BIN)/python -m bench loop
 
 # Away from the network nothing is known of dependencies, which is said, and nothing fails.
 check: setup ## lint, format, types, and known vulnerabilities of what requirements.lock names
