@@ -87,9 +87,7 @@ def weaken(folder: Path, to: Path) -> None:
     weights = load_file(to / "model.safetensors")
     for name, matrix in sorted(weights.items()):
         if matrix.ndim == 2:
-            noise = chance.standard_normal(matrix.shape, np.float32) * (
-                NOISE * float(matrix.std(dtype=np.float32))
-            )
+            noise = chance.normal(0, NOISE * float(matrix.std(dtype=np.float32)), matrix.shape)
             weights[name] = (matrix + noise).astype(matrix.dtype)
     save_file(weights, to / "model.safetensors", {"format": "pt"})
 

@@ -1,0 +1,44 @@
+"""`make loop`, with a few games in the place of hundreds."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench import loop
+from tests.trl.conftest import PYTHON, environ
+
+__all__ = ["environ"]  # a fixture
+
+WIDE = 400
+"""Columns: wider than the table."""
+
+
+@pytest.mark.timeout(900)
+def test_the_loop_turns_and_writes_its_table(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"Before.\n{loop.BEGIN}an older table\n{loop.END}After.\n")
+    small = {"GAMES": 8, "MEASURED": 2, "ROUNDS": 1, "NOISE": 0.05, "PYTHON": str(PYTHON), "README": readme}
+    for name, value in small.items():
+        monkeypatch.setattr(loop, name, value)
+    monkeypatch.setattr(loop, "TUNING", replace(loop.TUNING, epochs=1, most=16))
+    said = io.StringIO()
+    figures = loop.run(Console(file=said, width=WIDE))
+    assert [one.what for one in figures][-1] == "the whole"
+    assert all(one.value == one.value for one in figures), figures
+    text = readme.read_text()
+    assert text.startswith(f"Before.\n{loop.BEGIN}")
+    assert text.endswith(f"{loop.END}After.\n")
+    assert "an older table" not in text
+    [heading, _, *rows] = [line for line in text.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in heading.split("|")] == ["", "", "weak model", "round 1", "control", ""]
+    for row in rows:
+        name = row.split("|")[1].strip()
+        assert name in said.getvalue()
+    assert any(row.startswith("| success, tictactoe.py |") for row in rows)
