@@ -7,8 +7,7 @@ that are shuffled, and the same trainer. All are measured on the same held-out s
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,13 +65,13 @@ def run(console: Console) -> list[Figure]:
             measure(WEAK_ONE, None)
             model, control = weak, weak
             for round in range(1, ROUNDS + 1):
-                with served(model if round > 1 else None) as name:
+                with evaluate.serving(str(model) if round > 1 else None) as name:
                     job = write_traces(name, round)
                 model = trained(kept(model, folder / f"round-{round}", job))
                 control = trained(rejected(control, folder / f"control-{round}", job))
-                with served(model) as name:
+                with evaluate.serving(str(model)) as name:
                     measure(f"round {round}", name)
-            with served(control) as name:
+            with evaluate.serving(str(control)) as name:
                 measure(CONTROL, name)
     minutes = (time.monotonic() - began) / 60
     console.print(table(f"\n{MEASURED} games of held-out seeds, 95% intervals", *cells(found)))
@@ -134,13 +133,6 @@ def trained(plan: TunePlan) -> Path:
     return Path(plan.out)
 
 
-@contextmanager
-def served(folder: Path | None) -> Iterator[str | None]:
-    """A model's name while the pool serves it."""
-    with evaluate.serving(None if folder is None else str(folder)) as name:
-        yield name
-
-
 def cells(found: dict[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of the table."""
     return ["", *found], [[what, *row] for what, row in evaluate.lines(list(found.values()))]
@@ -148,21 +140,20 @@ def cells(found: dict[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
 
 def figures(found: dict[str, Evaluation]) -> list[Figure]:
     """What the loop is for, as bars: the rounds' model leaves the weak one's intervals, the control's does not."""
-    measures: dict[str, tuple[float, Callable[[Evaluation], Measure]]] = {
-        "won": (100.0, lambda one: one.success[GAME.name]),
-        "candidates that compile": (100.0, lambda one: one.legal),
-        "candidates for a block": (1.0, lambda one: one.candidates_per_block),
-    }
+    measures: list[tuple[str, bool, Callable[[Evaluation], Measure]]] = [
+        ("won", True, lambda one: one.success[GAME.name]),
+        ("candidates that compile", True, lambda one: one.legal),
+        ("candidates for a block", False, lambda one: one.candidates_per_block),
+    ]
     bars = []
-    for what, (scale, of) in measures.items():
+    for what, rises, of in measures:
         weak, last, control = (of(found[name]) for name in (WEAK_ONE, f"round {ROUNDS}", CONTROL))
-        unit = "%" if scale == 100 else ""
-        if what == "candidates for a block":
-            bars.append(Figure(f"{what}, round {ROUNDS}", scale * last.value, unit, at_most=scale * weak.low))
-            bars.append(Figure(f"{what}, control", scale * control.value, unit, at_least=scale * weak.low))
-        else:
-            bars.append(Figure(f"{what}, round {ROUNDS}", scale * last.value, unit, at_least=scale * weak.high))
-            bars.append(Figure(f"{what}, control", scale * control.value, unit, at_most=scale * weak.high))
+        scale, unit = (100, "%") if rises else (1, "")
+        limit = scale * (weak.high if rises else weak.low)
+        above, below = {"at_least": limit}, {"at_most": limit}
+        learnt, not_learnt = (above, below) if rises else (below, above)
+        bars.append(Figure(f"{what}, round {ROUNDS}", scale * last.value, unit, **learnt))
+        bars.append(Figure(f"{what}, control", scale * control.value, unit, **not_learnt))
     return bars
 
 

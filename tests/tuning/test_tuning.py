@@ -41,6 +41,7 @@ def test_a_model_is_measured(nano: Installation, evaluated: Any) -> None:
         assert tuple(evaluated[name]) == OF_THE_SHARE
         assert 0 <= evaluated[name]["low"] <= evaluated[name]["value"] <= evaluated[name]["high"] <= 1
     assert evaluated["success"]["sums.py"]["of"] == 2
+    assert evaluated["candidates_per_block"]["value"] >= 4
     [[chosen, alone]] = nano.sql(
         "select min(job_id), max(job_id) from traces t join jobs j on j.id = t.job_id where j.name like 'eval %'"
     )
