@@ -1,11 +1,14 @@
 """`make loop`: a weak model writes traces, learns from what was kept of those that it won, writes the next ones.
 
-The weak model is weavegen-nano with noise in its weights. It learns from its own traces alone, in two rounds.
+The weak model is weavegen-nano with noise in its weights, and unsure of every token. It learns from its own traces
+alone, in two rounds.
 The control has candidates that lost in the place of what was kept, as many of them, from the same traces, answers
 that are shuffled, and the same trainer. All are measured on the same held-out seeds; README.md gets the table.
 """
 
+import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,30 +24,37 @@ from safetensors.numpy import load_file, save_file
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from weavegen import enqueueing, exports
-from weavegen.cli import evaluate, tune
+from weavegen.cli import evaluate, pool, tune
 from weavegen.cli.watch import show as wait
+from weavegen.config import Config
 from weavegen.evaluation import Evaluation, Measure
 from weavegen.exports import write
 from weavegen.nano import WEIGHTS
+from weavegen.services import processes
 from weavegen.store.session import engine
 from weavegen.training.plan import TunePlan
 
 ROOT = Path(__file__).parent.parent
 PYTHON = str(ROOT / ".venv-trl" / "bin" / "python")
 GAME = enqueueing.BOOTSTRAPS / "tictactoe.py"
-NOISE = 0.28
+NOISE = 0.1
 """Added to the weights of the weak model: standard deviation, in those of the matrix that it is added to."""
+SURE = 0.65
+"""What the weak model's logits are multiplied by: it writes at temperature 1 as it would at 1.5."""
 WEAK_ONE, CONTROL = "weak model", "control"
 ROUNDS = 2
-GAMES = 144
+GAMES = 120
 """Of a round."""
 MEASURED = 48
 """Games of an evaluation, done in both ways."""
 SETTINGS = {"ticks": 6, "rounds": [1, 4], "query_samples": 1}
 """A block's first candidate is taken if the evaluator thinks well of it, else one of four more: so small a model
 has few ideas that differ. It does not read what is retrieved: its tokenizer leaves that out."""
-TUNING = TunePlan(model="", data="", out="", window=384, epochs=2, batch=16, rates={"sft": 2e-4}, most=800)
+TUNING = TunePlan(model="", data="", out="", window=384, epochs=2, batch=16, rates={"sft": 3e-4})
+RAN = "job_id = {0} and type = 'action' and source = 'ran'"
 WON = "job_id = {0} and trace_id in (select trace_id from text_examples where job_id = {0} and result = 'won')"
+LAST = "model.norm.weight"
+"""What scales all logits alike."""
 README = ROOT / "README.md"
 BEGIN, END = "<!-- written by `make loop` -->\n", "<!-- end of what `make loop` wrote -->\n"
 
@@ -61,7 +71,10 @@ def run(console: Console) -> list[Figure]:
     with home() as folder:
         weak = folder / "weak"
         weaken(WEIGHTS, weak)
-        with installation(folder / "loop", WEAVEGEN_MODEL=str(weak), WEAVEGEN_FLOWER="0", WEAVEGEN_VIEWER="0"):
+        with installation(
+            folder / "loop", WEAVEGEN_MODEL=str(weak), WEAVEGEN_FLOWER="0", WEAVEGEN_VIEWER="0"
+        ) as config:
+            serve_twice(config, weak)
             measure(WEAK_ONE, None)
             model, control = weak, weak
             for round in range(1, ROUNDS + 1):
@@ -80,7 +93,7 @@ def run(console: Console) -> list[Figure]:
 
 
 def weaken(folder: Path, to: Path) -> None:
-    """A copy of a model, with noise in its matrices."""
+    """A copy of a model, with noise in its matrices, and logits that lie closer together."""
     shutil.copytree(folder, to)
     chance = np.random.default_rng(1)
     weights = load_file(to / "model.safetensors")
@@ -88,7 +101,22 @@ def weaken(folder: Path, to: Path) -> None:
         if matrix.ndim == 2:
             noise = chance.normal(0, NOISE * float(matrix.std(dtype=np.float32)), matrix.shape)
             weights[name] = (matrix + noise).astype(matrix.dtype)
+    weights[LAST] = (SURE * weights[LAST]).astype(weights[LAST].dtype)
     save_file(weights, to / "model.safetensors", {"format": "pt"})
+
+
+def serve_twice(config: Config, model: Path) -> None:
+    """A second server in the pool: nano computes in one thread, and there are two cores."""
+    port, ready = processes.free_port(None), config.runtime / "second.ready"
+    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(model), "--port", str(port)]
+    second = processes.start(
+        *(config, "second"),
+        [*command, "--ready-file", str(ready)],
+        url=f"http://{processes.LOOPBACK}:{port}/v1",
+        environ={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        ready=ready.exists,
+    )
+    pool.add(str(second.url))
 
 
 def write_traces(model: str | None, round: int) -> int:
@@ -99,9 +127,9 @@ def write_traces(model: str | None, round: int) -> int:
 
 
 def kept(model: Path, to: Path, job: int) -> TunePlan:
-    """What `weavegen tune` is told: blocks that were kept in games that were won, and answers that are known."""
+    """What `weavegen tune` is told: blocks that were kept in games that were won, and whether actions ran."""
     plan = replace(TUNING, model=str(model), data=str(to / "data"), out=str(to))
-    tune.collect(plan, [f"sft:{WON.format(job)}", f"verifier:job_id = {job}"])
+    tune.collect(plan, [f"sft:{WON.format(job)}", f"verifier:{RAN.format(job)}"])
     return plan
 
 

@@ -76,7 +76,12 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
         raise UsageError(f"{plan.data} has nothing to train on: enqueue more traces, or widen --where")
     return SFTTrainer(
         model=model,
-        args=SFTConfig(**options(plan, "sft"), dataset_kwargs={"skip_prepare_dataset": True}, max_length=None),
+        args=SFTConfig(
+            **options(plan, "sft"),
+            dataset_kwargs={"skip_prepare_dataset": True},
+            max_length=None,
+            train_sampling_strategy="group_by_length",  # else a quarter of it may be padding
+        ),
         train_dataset=Dataset.from_list(found),
         data_collator=DataCollatorForSeq2Seq(
             words, label_pad_token_id=IGNORED, pad_to_multiple_of=plan.multiple_of
