@@ -28,23 +28,32 @@ def start(
             raise UsageError(f"{found.name} serves the model already: `weavegen down`, then `up` with {name}")
         return name, False
     if name == SIM:
-        command = [sys.executable, "-m", "weavegen.sim", *sim_options]
+        launch(config, SIM, [sys.executable, "-m", "weavegen.sim", *sim_options], port, environ)
     else:
-        from weavegen.nano.llama import read_shape
+        launch_nano(config, NANO, WEIGHTS if config.model == NANO else Path(config.model), port, environ)
+    return name, True
 
-        folder = WEIGHTS if config.model == NANO else Path(config.model).absolute()
-        if not folder.is_dir():
-            raise UsageError(
-                f"there is no model {config.model}: give nano, sim, none, or the folder of a small model"
-            )
-        read_shape(folder / "config.json")
-        command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder)]
-        # Beside workers a second thread mostly waits for the first: eight games took 68 s with two, 62 s with one.
-        environ = {"OPENBLAS_NUM_THREADS": "1", **environ}
+
+def launch_nano(config: Config, name: str, folder: Path, port: int | None, environ: Mapping[str, str]) -> Service:
+    """Starts a nano server with a small model. Raises UsageError where there is no such model."""
+    from weavegen.nano.llama import read_shape
+
+    if not folder.is_dir():
+        raise UsageError(f"there is no model {folder}: give nano, sim, none, or the folder of a small model")
+    read_shape(folder / "config.json")
+    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder.absolute())]
+    # Beside workers a second thread mostly waits for the first: eight games took 68 s with two, 62 s with one.
+    return launch(config, name, command, port, {"OPENBLAS_NUM_THREADS": "1", **environ})
+
+
+def launch(
+    config: Config, name: str, command: Sequence[str], port: int | None, environ: Mapping[str, str]
+) -> Service:
+    """Starts a model server, and waits until it is ready."""
     port = processes.free_port(port)
-    ready = config.runtime / "model.ready"
+    ready = config.runtime / f"{name}.ready"
     ready.unlink(missing_ok=True)
-    processes.start(
+    return processes.start(
         *(config, name),
         [*command, "--port", str(port), "--ready-file", str(ready)],
         url=f"http://{LOOPBACK}:{port}/v1",
@@ -52,7 +61,6 @@ def start(
         ready=ready.exists,
         timeout=START_TIMEOUT,
     )
-    return name, True
 
 
 def serving(config: Config) -> Service | None:
