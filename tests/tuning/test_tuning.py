@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tests.acceptance.conftest import ROOT, Installation, installed
 from tests.trl.conftest import PYTHON, environ
@@ -64,7 +66,7 @@ def test_a_model_is_measured(nano: Installation, evaluated: Any) -> None:
     assert evaluated["candidates_per_block"]["value"] == pytest.approx(float(sampled) / kept)
 
 
-@pytest.mark.parametrize("options", [("--lora", "4"), ("--method", "sft", "--method", "dpo")])
+@pytest.mark.parametrize("options", [("--lora", "4"), ("--norms",), ("--method", "sft", "--method", "dpo")])
 def test_it_is_trained_and_served_beside_what_it_was(
     nano: Installation, evaluated: Any, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -77,6 +79,10 @@ def test_it_is_trained_and_served_beside_what_it_was(
     plan = json.loads((out / "plan.json").read_text())
     assert (plan["most"], plan["window"]) == (12, 512)
     assert (out / "adapter_config.json").exists() == ("--lora" in options)
+    if "--lora" not in options:
+        before, after = (load_file(folder / "model.safetensors") for folder in (WEIGHTS, out))
+        trained = {after[name].ndim for name in after if not np.array_equal(before[name], after[name])}
+        assert trained == ({1} if "--norms" in options else {1, 2})
     job = nano.json("enqueue", SUMS, "--ticks", "1", "--model", name)["job"]
     nano.wait(job)
     wrote = "select j.model, t.status from jobs j join traces t on t.job_id = j.id where j.id = :job"
@@ -96,6 +102,7 @@ def test_what_it_was_trained_on_is_what_was_asked_for(nano: Installation, evalua
     [
         (("--where", "nothing = 1"), 'column "nothing" does not exist'),
         (("--method", "ppo"), "there is no method 'ppo'"),
+        (("--lora", "4", "--norms"), "give one of them"),
         (("--launch", "/no/such/python"), "can't be started"),
         (("--out", "/"), "exists"),
     ],

@@ -35,6 +35,9 @@ def tune(
         list[str] | None, typer.Option(help="sft, dpo or kto; repeatable, done one after the other. Default: sft.")
     ] = None,
     lora: Annotated[int, typer.Option(min=0, help="Rank of an adapter; 0: all weights are trained.")] = 0,
+    norms: Annotated[
+        bool, typer.Option("--norms", help="Train the norms' scales alone: what a few hundred examples can tell.")
+    ] = False,
     window: Annotated[int, typer.Option(min=64, help="Tokens of an example at most.")] = TunePlan.window,
     epochs: Annotated[float, typer.Option(min=0.01)] = TunePlan.epochs,
     batch: Annotated[int, typer.Option(min=1, help="Examples of a step.")] = TunePlan.batch,
@@ -62,6 +65,8 @@ def tune(
     methods = tuple(method or ["sft"])
     if strange := [one for one in methods if one not in EXPORTS]:
         raise UsageError(f"there is no method {strange[0]!r}: choose of {', '.join(EXPORTS)}")
+    if lora and norms:
+        raise UsageError("--lora and --norms train different weights: give one of them")
     if to.exists():
         raise UsageError(f"{to} exists: give another folder")
     command = shlex.split(launch) if launch else [sys.executable]
@@ -73,6 +78,7 @@ def tune(
         out=str(to.absolute()),
         methods=methods,
         lora=lora,
+        norms=norms,
         window=window,
         epochs=epochs,
         batch=batch,

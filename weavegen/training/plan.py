@@ -22,6 +22,9 @@ class TunePlan:
     methods: tuple[str, ...] = ("sft",)
     lora: int = 0
     """Rank of the adapter; 0: all weights are trained."""
+    norms: bool = False
+    """Only the norms' scales are trained, and biases where there are any: thousands of numbers, not millions, at a
+    higher rate. After Tuning LayerNorm in Attention, arXiv:2312.11420."""
     window: int = 4096
     """Tokens of an example at most."""
     epochs: float = 1.0

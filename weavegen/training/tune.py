@@ -36,6 +36,9 @@ def tune(plan: TunePlan) -> dict[str, float]:
     if words.pad_token is None:
         words.pad_token = words.eos_token
     model = AutoModelForCausalLM.from_pretrained(plan.model, dtype=torch.float32)
+    if plan.norms:
+        for weight in model.parameters():
+            weight.requires_grad = weight.ndim == 1
     adapter = LoraConfig(r=plan.lora, lora_alpha=2 * plan.lora, target_modules="all-linear") if plan.lora else None
     losses: dict[str, float] = {}
     for method in plan.methods:
