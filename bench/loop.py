@@ -1,16 +1,14 @@
-"""`make loop`: a weak model writes traces, learns from what was kept of those that it won, writes the next ones.
+"""`make loop`: a weak model writes traces, learns from what was kept where it won, writes the next ones.
 
-The weak model is weavegen-nano with noise in its weights, and unsure of every token. It learns from its own traces
-alone, in two rounds.
+The weak model is weavegen-nano, but unsure of every token. It learns from its own traces alone, in two rounds,
+each of which begins with the weak model again and has the traces of all rounds (STaR, arXiv:2203.14465).
 The control has candidates that lost in the place of what was kept, as many of them, from the same traces, answers
 that are shuffled, and the same trainer. All are measured on the same held-out seeds; README.md gets the table.
 """
 
-import os
 import shutil
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,36 +21,33 @@ from safetensors.numpy import load_file, save_file
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
-from weavegen import enqueueing, exports
+from weavegen import enqueueing
 from weavegen.cli import evaluate, pool, tune
 from weavegen.cli.watch import show as wait
 from weavegen.config import Config
 from weavegen.evaluation import Evaluation, Measure
-from weavegen.exports import write
 from weavegen.nano import WEIGHTS
-from weavegen.services import processes
-from weavegen.store.session import engine
+from weavegen.services import fleet, model_server
 from weavegen.training.plan import TunePlan
 
 ROOT = Path(__file__).parent.parent
 PYTHON = str(ROOT / ".venv-trl" / "bin" / "python")
 GAME = enqueueing.BOOTSTRAPS / "tictactoe.py"
-NOISE = 0.1
-"""Added to the weights of the weak model: standard deviation, in those of the matrix that it is added to."""
-SURE = 0.65
-"""What the weak model's logits are multiplied by: it writes at temperature 1 as it would at 1.5."""
+SURE = 0.63
+"""What the weak model's logits are multiplied by: it writes at temperature 1 as weavegen-nano would at 1.6."""
 WEAK_ONE, CONTROL = "weak model", "control"
 ROUNDS = 2
-GAMES = 120
+GAMES = 96
 """Of a round."""
-MEASURED = 48
+MEASURED = 64
 """Games of an evaluation, done in both ways."""
 SETTINGS = {"ticks": 6, "rounds": [1, 4], "query_samples": 1}
 """A block's first candidate is taken if the evaluator thinks well of it, else one of four more: so small a model
 has few ideas that differ. It does not read what is retrieved: its tokenizer leaves that out."""
-TUNING = TunePlan(model="", data="", out="", window=384, epochs=2, batch=16, rates={"sft": 3e-4})
-RAN = "job_id = {0} and type = 'action' and source = 'ran'"
-WON = "job_id = {0} and trace_id in (select trace_id from text_examples where job_id = {0} and result = 'won')"
+TUNING = TunePlan(model="", data="", out="", norms=True, window=384, epochs=2, batch=16, rates={"sft": 3e-2})
+"""The norms alone: some hundred examples can't tell what three million weights should be."""
+RAN = "type = 'action' and source = 'ran'"
+WON = "trace_id in (select trace_id from text_examples where result = 'won')"
 LAST = "model.norm.weight"
 """What scales all logits alike."""
 README = ROOT / "README.md"
@@ -76,16 +71,16 @@ def run(console: Console) -> list[Figure]:
         ) as config:
             serve_twice(config, weak)
             measure(WEAK_ONE, None)
-            model, control = weak, weak
+            jobs: list[int] = []
+            learnt = None
             for round in range(1, ROUNDS + 1):
-                with evaluate.serving(str(model) if round > 1 else None) as name:
-                    job = write_traces(name, round)
-                model = trained(kept(model, folder / f"round-{round}", job))
-                control = trained(rejected(control, folder / f"control-{round}", job))
-                with evaluate.serving(str(model)) as name:
-                    measure(f"round {round}", name)
-            with evaluate.serving(str(control)) as name:
-                measure(CONTROL, name)
+                with evaluate.serving(learnt) as model:
+                    jobs.append(write_traces(model, round))
+                learnt = str(trained(kept(weak, folder / f"round-{round}", jobs)))
+                with evaluate.serving(learnt) as model:
+                    measure(f"round {round}", model)
+            with evaluate.serving(str(trained(rejected(weak, folder / "control", jobs)))) as model:
+                measure(CONTROL, model)
     minutes = (time.monotonic() - began) / 60
     console.print(table(f"\n{MEASURED} games of held-out seeds, 95% intervals", *cells(found)))
     into_readme(found, minutes)
@@ -93,29 +88,16 @@ def run(console: Console) -> list[Figure]:
 
 
 def weaken(folder: Path, to: Path) -> None:
-    """A copy of a model, with noise in its matrices, and logits that lie closer together."""
+    """A copy of a model whose logits lie closer together."""
     shutil.copytree(folder, to)
-    chance = np.random.default_rng(1)
     weights = load_file(to / "model.safetensors")
-    for name, matrix in sorted(weights.items()):
-        if matrix.ndim == 2:
-            noise = chance.normal(0, NOISE * float(matrix.std(dtype=np.float32)), matrix.shape)
-            weights[name] = (matrix + noise).astype(matrix.dtype)
     weights[LAST] = (SURE * weights[LAST]).astype(weights[LAST].dtype)
     save_file(weights, to / "model.safetensors", {"format": "pt"})
 
 
 def serve_twice(config: Config, model: Path) -> None:
     """A second server in the pool: nano computes in one thread, and there are two cores."""
-    port, ready = processes.free_port(None), config.runtime / "second.ready"
-    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(model), "--port", str(port)]
-    second = processes.start(
-        *(config, "second"),
-        [*command, "--ready-file", str(ready)],
-        url=f"http://{processes.LOOPBACK}:{port}/v1",
-        environ={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        ready=ready.exists,
-    )
+    second = model_server.launch_nano(config, "second", model, None, fleet.child_environment(config))
     pool.add(str(second.url))
 
 
@@ -126,31 +108,36 @@ def write_traces(model: str | None, round: int) -> int:
     return job
 
 
-def kept(model: Path, to: Path, job: int) -> TunePlan:
-    """What `weavegen tune` is told: blocks that were kept in games that were won, and whether actions ran."""
+def kept(model: Path, to: Path, jobs: Sequence[int], *besides: str) -> TunePlan:
+    """What `weavegen tune` is told: blocks that were kept in games that were won, and whether actions ran.
+
+    `besides`: methods whose exports are to lie there, too.
+    """
     plan = replace(TUNING, model=str(model), data=str(to / "data"), out=str(to))
-    tune.collect(plan, [f"sft:{WON.format(job)}", f"verifier:{RAN.format(job)}"])
+    theirs = f"job_id in ({', '.join(map(str, jobs))})"
+    tune.collect(replace(plan, methods=(*plan.methods, *besides)), [theirs, f"sft:{WON}", f"verifier:{RAN}"])
     return plan
 
 
-def rejected(model: Path, to: Path, job: int) -> TunePlan:
+def rejected(model: Path, to: Path, jobs: Sequence[int]) -> TunePlan:
     """As much of the same, without what tells good from bad: candidates that lost, answers that are shuffled."""
-    plan = kept(model, to, job)
-    blocks, answers = to / "data" / "sft", to / "data" / "verifier" / "data"
-    rows = pq.read_table(blocks / "data").num_rows
-    shutil.rmtree(blocks)
-    with engine().connect() as conn:
-        losers = write.Export(format=exports.find("dpo"), out=blocks, where=f"job_id = {job}", limit=rows)
-        write.export(conn, losers)
-    for file in sorted((blocks / "data").glob("*.parquet")):
-        losing = pq.read_table(file, columns=["prompt", "rejected"])
-        pq.write_table(losing.rename_columns(["prompt", "completion"]), file)
-    for file in sorted(answers.glob("*.parquet")):
-        asked = pq.read_table(file)
-        labels = np.random.default_rng(1).permutation(asked["label"].to_numpy(zero_copy_only=False))
-        at = asked.schema.get_field_index("label")
-        pq.write_table(asked.set_column(at, "label", pa.array(labels)), file)
+    plan = kept(model, to, jobs, "dpo")
+    blocks, answers, pairs = (to / "data" / name / "data" for name in ("sft", "verifier", "dpo"))
+    chance = np.random.default_rng(1)
+    count = pq.read_table(blocks).num_rows
+    losers = pq.read_table(pairs, columns=["prompt", "rejected"]).rename_columns(["prompt", "completion"])
+    rewrite(blocks, losers.take(chance.permutation(losers.num_rows)[:count]))
+    asked = pq.read_table(answers)
+    labels = chance.permutation(asked["label"].to_numpy())
+    rewrite(answers, asked.set_column(asked.schema.get_field_index("label"), "label", pa.array(labels)))
     return plan
+
+
+def rewrite(folder: Path, table: pa.Table) -> None:
+    """Put a table in the place of an export's."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    pq.write_table(table, folder / "other.parquet")
 
 
 def trained(plan: TunePlan) -> Path:
