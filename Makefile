@@ -1,10 +1,10 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
 # The longest first; two files at a time, as much of a test is waiting.
-TIERS := tests/acceptance tests/integration tests/weave tests/nano tests/training tests/unit
+TIERS := tests/integration tests/weave tests/nano tests/training tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check chaos loop bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check chaos loop bench bench-corpus bench-agents lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -16,8 +16,11 @@ setup: ## the virtual environment .venv, bubblewrap, tmux and nano
 demo: setup ## eight games of tic-tac-toe by a small language model, everything on this machine
 	@$(BIN)/weavegen demo
 
-test: setup ## unit, integration and acceptance tests; ten minutes
+test: setup ## unit and integration tests, with real services and the sandbox; under ten minutes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
+
+test-acceptance: setup ## whole installations, with workers that write traces, crash, and go on; ten minutes
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/acceptance
 
 test-corpus: setup ## what is made of the corpus: exports, releases, rescoring, forks, views, reports, metrics
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/corpus

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from weavegen.nano.texts import BORDER
@@ -25,6 +25,8 @@ CONFIG: dict[str, Any] = {
     "rope_theta": 500.0,
     "tie_word_embeddings": False,
 }
+TARGETS = ("q_proj", "down_proj")
+"""The matrices that an adapter changes."""
 Weights = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
@@ -78,6 +80,23 @@ def make(folder: Path, *, seed: int = 0, **changed: Any) -> Path:
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps(config))
     save_file(make_weights(config, seed), str(folder / "model.safetensors"))
+    return folder
+
+
+def make_adapter(folder: Path, model: Path, *, rank: int = 2, **changed: Any) -> Path:
+    """Write an adapter with random differences, as PEFT lays it out. `changed`: of its configuration."""
+    folder.mkdir()
+    chance = np.random.default_rng(7)
+    arrays = {}
+    for name, weight in load_file(model / "model.safetensors").items():
+        stem = name.removesuffix(".weight")
+        if stem.endswith(TARGETS):
+            for part, shape in {"A": (rank, weight.shape[1]), "B": (weight.shape[0], rank)}.items():
+                values = (chance.standard_normal(shape) * 0.3).astype(np.float32)
+                arrays[f"base_model.model.{stem}.lora_{part}.weight"] = values
+    save_file(arrays, str(folder / "adapter_model.safetensors"))
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": TARGETS, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"use_dora": False} | changed))
     return folder
 
 

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from weavegen.pool.client import ModelClient
+
+PROMPT = "#startblock type: action\ndef move(cell):\n"
+
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
@@ -21,3 +25,14 @@ def serving(folder: Path) -> Iterator[str]:
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=20)[1]
     assert (process.returncode, rest) == (130, "")
+
+
+def likelihood(url: str, model: str | None, prompt: str = PROMPT) -> tuple[list[int], list[float]]:
+    """The likeliest tokens behind a prompt, and their log-probabilities."""
+    client = ModelClient(url, "EMPTY", model, timeout=60)
+    try:
+        options = {"n": 1, "max_tokens": 8, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0, "seed": 1}
+        [found] = client.sample(client.encode(prompt, begins=True), stop=(), **options).continuations  # type: ignore[arg-type]
+        return list(found.token_ids), list(found.logprobs)
+    finally:
+        client.close()

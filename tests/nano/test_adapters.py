@@ -1,45 +1,21 @@
 """Adapters that a server loads while it serves, as vLLM does with LoRA."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.nano.model import make
-from tests.nano.serving import serving
+from tests.nano.model import make, make_adapter
+from tests.nano.serving import likelihood, serving
 from weavegen.errors import UsageError
 from weavegen.nano.llama import Llama
 from weavegen.nano.lora import merged
 from weavegen.pool import adapters
-from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
 from weavegen.pool.served import served
-
-PROMPT = "#startblock type: action\ndef move(cell):\n"
-TARGETS = ("self_attn.q_proj", "mlp.down_proj")
-
-
-def make_adapter(folder: Path, model: Path, *, rank: int = 2, **changed: Any) -> Path:
-    """An adapter with random differences, as PEFT lays it out."""
-    folder.mkdir()
-    chance = np.random.default_rng(7)
-    weights = load_file(model / "model.safetensors")
-    arrays = {}
-    for name, weight in weights.items():
-        if any(target in name for target in TARGETS):
-            stem = f"base_model.model.{name.removesuffix('.weight')}"
-            rows, columns = weight.shape
-            arrays[f"{stem}.lora_A.weight"] = chance.standard_normal((rank, columns)).astype(np.float32)
-            arrays[f"{stem}.lora_B.weight"] = chance.standard_normal((rows, rank)).astype(np.float32)
-    save_file(arrays, str(folder / "adapter_model.safetensors"))
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "use_dora": False} | changed
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +27,6 @@ def adapter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(folder: Path) -> Iterator[str]:
     with serving(folder) as url:
         yield url
-
-
-def likelihood(url: str, model: str | None) -> Any:
-    """Of the tokens behind a prompt."""
-    client = ModelClient(url, "EMPTY", model, timeout=60)
-    try:
-        options = {"n": 1, "max_tokens": 8, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0, "seed": 1}
-        [found] = client.sample(client.encode(PROMPT, begins=True), stop=(), **options).continuations  # type: ignore[arg-type]
-        return found.token_ids, found.logprobs
-    finally:
-        client.close()
 
 
 def test_an_adapter_is_the_sum_of_its_parts(folder: Path, adapter: Path) -> None:
