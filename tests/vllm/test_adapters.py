@@ -1,0 +1,65 @@
+"""An adapter that a real vLLM loads while it serves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nano.model import make_adapter
+from tests.nano.serving import likelihood, serving
+from tests.vllm.conftest import StartServer
+from tests.vllm.server import Server
+from weavegen.errors import UsageError
+from weavegen.pool import adapters
+from weavegen.pool.http import Http
+from weavegen.pool.served import served
+
+CLOSE = 1e-3
+PROMPTS = ("def move(cell):\n", "Once upon a time", "#startblock type: action\n", "import os\n\nclass ")
+
+
+@pytest.fixture(scope="module")
+def url(model: Path, start_server: StartServer) -> Iterator[str]:
+    """Of a server as docs/tuning.md starts one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
+        own = start_server(model, "--enable-lora", "--max-lora-rank", "8")
+    yield own.url
+    own.kill()
+
+
+def test_one_is_loaded_does_what_it_does_in_nano_and_is_forgotten(url: str, model: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "round-1", model)
+    own = [likelihood(url, None, prompt) for prompt in PROMPTS]
+    adapters.load({url: "EMPTY"}, "round-1", adapter)
+    adapters.load({url: "EMPTY"}, "round-1", adapter)  # it is there: nothing happens
+    models = served(url, Http("EMPTY", 10.0))
+    assert [(one.id, one.parent) for one in models] == [("tiny", None), ("round-1", "tiny")]
+    with serving(model) as nano:
+        adapters.load({nano: "EMPTY"}, "round-1", adapter)
+        for prompt, (tokens, _) in zip(PROMPTS, own, strict=True):
+            changed, logprobs = likelihood(url, "round-1", prompt)
+            ours, told_by_us = likelihood(nano, "round-1", prompt)
+            assert changed != tokens, "Does the adapter do nothing?"
+            assert changed == ours
+            assert logprobs == pytest.approx(told_by_us, abs=CLOSE)
+    for prompt, (tokens, told) in zip(PROMPTS, own, strict=True):
+        again, logprobs = likelihood(url, None, prompt)
+        assert (again, logprobs) == (tokens, pytest.approx(told, abs=CLOSE)), "Is the model itself as it was?"
+    assert adapters.unload({url: "EMPTY"}, "round-1") == 1
+    assert adapters.unload({url: "EMPTY"}, "round-1") == 0
+    assert len(served(url, Http("EMPTY", 10.0))) == 1
+
+
+def test_what_it_can_not_load_is_told_in_a_line(url: str, model: Path, tmp_path: Path) -> None:
+    wide = make_adapter(tmp_path / "wide", model, rank=16)
+    for folder, why in {tmp_path / "missing": "No adapter found", wide: "rank"}.items():
+        with pytest.raises(UsageError, match=why) as caught:
+            adapters.load({url: "EMPTY"}, "wrong", folder)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_server_without_lora_says_what_is_missing(server: Server, model: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "round-1", model)
+    with pytest.raises(UsageError, match="--enable-lora"):
+        adapters.load({server.url: "EMPTY"}, "round-1", adapter)
