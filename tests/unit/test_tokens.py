@@ -84,3 +84,8 @@ def test_a_text_is_found_where_a_server_puts_what_the_model_thinks(field: str) -
     assert client.continuation(choice, ()).text == "It is so."
     both = msgspec.convert({"index": 0, "text": "Yes.", "reasoning": "Hm."}, client.Choice)
     assert client.continuation(both, ()).text == "Yes."
+
+
+def test_what_no_trace_can_hold_is_marked() -> None:
+    choice = msgspec.convert({"index": 0, "finish_reason": "stop", "text": "a\x00b\r\nc"}, client.Choice)
+    assert client.continuation(choice, ()).text == "a\ufffdb\nc"
