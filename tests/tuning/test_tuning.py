@@ -29,7 +29,7 @@ def nano(environ: dict[str, str]) -> Iterator[Installation]:
 
 @pytest.fixture(scope="module")
 def evaluated(nano: Installation) -> Any:
-    return nano.json("eval", "--file", SUMS, "-n", "2", "--ticks", "2")
+    return nano.json("eval", "--file", SUMS, "-n", "2", "--ticks", "2", "-p", "sums=3")
 
 
 def tuned(nano: Installation, out: Path, *options: str | Path) -> Any:
@@ -44,6 +44,7 @@ def test_a_model_is_measured(nano: Installation, evaluated: Any) -> None:
         assert 0 <= evaluated[name]["low"] <= evaluated[name]["value"] <= evaluated[name]["high"] <= 1
     assert evaluated["success"]["sums.py"]["of"] == 2
     assert evaluated["candidates_per_block"]["value"] >= 4
+    assert nano.sql("select distinct params::text from traces") == [('{"sums": 3}',)]
     [[chosen, alone]] = nano.sql(
         "select min(job_id), max(job_id) from traces t join jobs j on j.id = t.job_id where j.name like 'eval %'"
     )

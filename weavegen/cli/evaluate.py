@@ -12,7 +12,7 @@ from rich.table import Table
 
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
-from weavegen.cli.jobs import Set, by_type, pairs
+from weavegen.cli.jobs import Param, Set, by_type, pairs
 from weavegen.cli.pool import members
 from weavegen.cli.watch import show as wait
 
@@ -37,6 +37,7 @@ def evaluate(
         int | None, typer.Option(min=1, help=f"Ticks that a trace may have; {TICKS} by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The jobs' seed; by default one for evaluation.")] = None,
+    param: Param = None,
     set_: Set = None,
     json: Json = False,
 ) -> None:
@@ -52,7 +53,7 @@ def evaluate(
     files = file or [str(enqueueing.BOOTSTRAPS / name) for name in ("tictactoe.py", "sums.py")]
     settings = {"ticks": TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
     with serving(model) as name:
-        found = run(name, files, n, settings, seed)
+        found = run(name, files, n, settings, seed, pairs(param))
     if json:
         print_json(dataclasses.asdict(found))
     else:
@@ -60,14 +61,19 @@ def evaluate(
 
 
 def run(
-    model: str | None, files: Sequence[str], n: int, settings: Mapping[str, Any], seed: int | None = None
+    model: str | None,
+    files: Sequence[str],
+    n: int,
+    settings: Mapping[str, Any],
+    seed: int | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> "Evaluation":
     """Enqueue what is to be done, wait, and measure. What is to be measured overrides the settings."""
     from weavegen import enqueueing
     from weavegen.evaluation import HELD_OUT, SETTINGS, measure
 
     enqueueing.check_services(configuration.load(), model, workers=True)
-    orders = enqueueing.orders(files, n)
+    orders = enqueueing.orders(files, n, params)
     jobs = {
         name: enqueueing.submit(
             orders,
