@@ -41,7 +41,7 @@ WEAK_ONE, CONTROL = "weak model", "control"
 ROUNDS = 2
 GAMES = 48
 """Of a round."""
-MEASURED = 96
+MEASURED = 80
 """Games of an evaluation, done in both ways."""
 SETTINGS = {"ticks": 6, "rounds": [1, 4], "query_samples": 1, "top_k": -1, "repetition_penalty": 1.0}
 """Candidates are sampled from all that the model may write: were its unlikeliest tokens cut off, it would learn
@@ -54,6 +54,8 @@ TUNING = TunePlan(
 """The norms alone: a thousand examples can't tell what three million weights should be."""
 RAN = "type = 'action' and source = 'ran'"
 WON = "trace_id in (select trace_id from text_examples where result = 'won')"
+USUAL = "type in ('orientation', 'action', 'expectation', 'evaluation')"
+"""What a tick without errors consists of. What the weak model writes of its errors, selection hardly improves."""
 LAST = "model.norm.weight"
 """What scales all logits alike."""
 README = ROOT / "README.md"
@@ -121,7 +123,8 @@ def kept(model: Path, to: Path, jobs: Sequence[int], *besides: str) -> TunePlan:
     """
     plan = replace(TUNING, model=str(model), data=str(to / "data"), out=str(to))
     theirs = f"job_id in ({', '.join(map(str, jobs))})"
-    tune.collect(replace(plan, methods=(*plan.methods, *besides)), [theirs, f"sft:{WON}", f"verifier:{RAN}"])
+    where = [theirs, f"sft:{WON} and {USUAL}", f"dpo:{USUAL}", f"verifier:{RAN}"]
+    tune.collect(replace(plan, methods=(*plan.methods, *besides)), where)
     return plan
 
 
