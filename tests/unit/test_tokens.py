@@ -86,6 +86,6 @@ def test_a_text_is_found_where_a_server_puts_what_the_model_thinks(field: str) -
     assert client.continuation(both, ()).text == "Yes."
 
 
-def test_what_no_trace_can_hold_is_marked() -> None:
-    choice = msgspec.convert({"index": 0, "finish_reason": "stop", "text": "a\x00b\r\nc"}, client.Choice)
-    assert client.continuation(choice, ()).text == "a\ufffdb\nc"
+def test_what_the_database_refuses_is_marked_and_all_else_kept() -> None:
+    choice = msgspec.convert({"index": 0, "finish_reason": "stop", "text": "a\x00b\r\n\x0f"}, client.Choice)
+    assert client.continuation(choice, ()).text == "a\ufffdb\r\n\x0f"

@@ -18,7 +18,6 @@ from weavegen.pool import metering, yes_no
 from weavegen.pool.http import Http
 from weavegen.pool.served import Served, pick, served
 from weavegen.pool.tokens import Text, Tokens
-from weavegen.render import clean
 from weavegen.steps import YesNo
 
 logger = logging.getLogger(__name__)
@@ -340,10 +339,7 @@ def _as_json(prompts: Sequence[Prompt]) -> Any:
 
 
 def continuation(choice: Choice, stop: Sequence[str]) -> Continuation:
-    """What a choice says, cut at the first of the `stop` strings, as far as a trace can hold it.
-
-    A model that samples from all of its vocabulary writes a NUL now and then, which Postgres refuses.
-    """
+    """What a choice says, cut at the first of the `stop` strings. NUL, which Postgres refuses, becomes U+FFFD."""
     text = choice.text or choice.reasoning or choice.reasoning_content or ""
     end = min((at for word in stop if (at := text.find(word)) >= 0), default=None)
     told = choice.logprobs
@@ -352,7 +348,8 @@ def continuation(choice: Choice, stop: Sequence[str]) -> Continuation:
         ids = [int(token[len("token_id:") :]) for token in told.tokens]
         logprobs = [_IMPOSSIBLE if value is None else value for value in told.token_logprobs]
     finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
-    return Continuation(text=clean(text[:end]), finish_reason=finish, token_ids=ids, logprobs=logprobs)
+    text = text[:end].replace("\x00", "\ufffd")
+    return Continuation(text=text, finish_reason=finish, token_ids=ids, logprobs=logprobs)
 
 
 def _top(choice: Choice) -> dict[str, float]:
