@@ -55,7 +55,7 @@ TUNING = TunePlan(
 RAN = "type = 'action' and source = 'ran'"
 WON = "trace_id in (select trace_id from text_examples where result = 'won')"
 USUAL = "type in ('orientation', 'action', 'expectation', 'evaluation')"
-"""What a tick without errors consists of. What the weak model writes of its errors, selection hardly improves."""
+"""The types of block that a tick without errors has. What the weak model writes of errors is bad even if kept."""
 LAST = "model.norm.weight"
 """What scales all logits alike."""
 README = ROOT / "README.md"
