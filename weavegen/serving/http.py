@@ -21,6 +21,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weavegen.errors import UsageError
+from weavegen.http_server import Server
 from weavegen.serving import protocol
 
 logger = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ def serve(
         timeout_graceful_shutdown=1,
     )
     with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

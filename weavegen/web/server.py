@@ -5,8 +5,10 @@ import socket
 import uvicorn
 from starlette.applications import Starlette
 
+from weavegen import http_server
 
-class Server(uvicorn.Server):
+
+class Server(http_server.Server):
     """Ends event streams when it is told to end: pages that are open would hold it. Browsers come back by
     themselves."""
 
