@@ -170,15 +170,21 @@ def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
         except Exception as error:
             log.exception("step %d failed for a reason that nobody thought of", held.id)
             return fail(held, "bug", f"{type(error).__name__}: {error}")
-        return settle(
-            held,
-            StepStatus.DONE,
-            done.save,
-            done.stored,
-            result=done.result,
-            model_seconds=done.model_seconds,
-            environment_seconds=done.environment_seconds,
-        )
+        try:
+            return settle(
+                held,
+                StepStatus.DONE,
+                done.save,
+                done.stored,
+                result=done.result,
+                model_seconds=done.model_seconds,
+                environment_seconds=done.environment_seconds,
+            )
+        except (sa.exc.DataError, UnicodeEncodeError) as error:
+            # Such as a NUL, or half a surrogate pair: it would be refused each time.
+            log.exception("step %d has a result that can't be stored", held.id)
+            [reason, *_] = str(getattr(error, "orig", error)).splitlines()
+            return fail(held, "bug", f"its result can't be stored: {reason}")
 
 
 def settle(
