@@ -161,6 +161,8 @@ def test_tokens(client: ModelClient) -> None:
     tokens = client.encode("one two three")
     assert (tokens.count, len(tokens.ids)) == (3, 3)
     assert "".join(map(client.word, tokens.ids)) == "one two three"
+    nul = client.encode("one\x00two").ids  # which Postgres does not take
+    assert "".join(map(client.word, nul)) == client.decode(nul) == "one\ufffdtwo"
     assert client.encode("one two", begins=True).ids == client.encode("<s>one two", begins=True).ids
     assert client.length == MAX_MODEL_LEN
 

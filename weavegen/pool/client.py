@@ -173,7 +173,9 @@ class ModelClient:
         """The text of a token by itself."""
         if token not in self._words:
             body = {"model": self.model, "tokens": [token]}
-            self._words[token] = self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt
+            self._words[token] = without_nul(
+                self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt
+            )
         return self._words[token]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -181,7 +183,7 @@ class ModelClient:
         if not tokens:
             return ""
         body = {"model": self.model, "tokens": list(tokens)}
-        return self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt
+        return without_nul(self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt)
 
     def sample(
         self,
@@ -339,7 +341,7 @@ def _as_json(prompts: Sequence[Prompt]) -> Any:
 
 
 def continuation(choice: Choice, stop: Sequence[str]) -> Continuation:
-    """What a choice says, cut at the first of the `stop` strings. NUL, which Postgres refuses, becomes U+FFFD."""
+    """What a choice says, cut at the first of the `stop` strings."""
     text = choice.text or choice.reasoning or choice.reasoning_content or ""
     end = min((at for word in stop if (at := text.find(word)) >= 0), default=None)
     told = choice.logprobs
@@ -348,8 +350,12 @@ def continuation(choice: Choice, stop: Sequence[str]) -> Continuation:
         ids = [int(token[len("token_id:") :]) for token in told.tokens]
         logprobs = [_IMPOSSIBLE if value is None else value for value in told.token_logprobs]
     finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
-    text = text[:end].replace("\x00", "\ufffd")
-    return Continuation(text=text, finish_reason=finish, token_ids=ids, logprobs=logprobs)
+    return Continuation(text=without_nul(text[:end]), finish_reason=finish, token_ids=ids, logprobs=logprobs)
+
+
+def without_nul(text: str) -> str:
+    """A text of tokens as Postgres takes it: U+FFFD for NUL, as decoders put it for bytes that are no text."""
+    return text.replace("\x00", "\ufffd")
 
 
 def _top(choice: Choice) -> dict[str, float]:
