@@ -86,5 +86,5 @@ esac
 echo "setup: installing requirements.lock"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
 "${pip[@]}" install --require-hashes -r requirements.lock
-"${pip[@]}" install --no-deps --no-build-isolation --no-index -e .
+PYTHONWARNINGS=ignore "${pip[@]}" install --no-deps --no-build-isolation --no-index -e . # setuptools warns of all that is editable
 fingerprint >"$venv/.stamp"

@@ -26,8 +26,8 @@ def over(installation: Installation) -> int:
 
 @pytest.fixture(scope="module")
 def paused(installation: Installation) -> Iterator[int]:
-    """A job of forty traces that stays as it is."""
-    job = int(installation.json("enqueue", TICTACTOE, "-n", "40", "--ticks", "1", "--name", "held")["job"])
+    """A job of forty traces that stays as it is: none is over by the time that it is paused."""
+    job = int(installation.json("enqueue", TICTACTOE, "-n", "40", "--ticks", "12", "--name", "held")["job"])
     installation.json("pause", str(job))
     yield job
     installation.json("cancel", str(job))
