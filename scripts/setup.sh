@@ -86,5 +86,6 @@ esac
 echo "setup: installing requirements.lock"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
 "${pip[@]}" install --require-hashes -r requirements.lock
-PYTHONWARNINGS=ignore "${pip[@]}" install --no-deps --no-build-isolation --no-index -e . # setuptools warns of all that is editable
+# setuptools warns of everything that is installed so.
+PYTHONWARNINGS=ignore "${pip[@]}" install --no-deps --no-build-isolation --no-index -e .
 fingerprint >"$venv/.stamp"

@@ -172,10 +172,7 @@ class ModelClient:
     def word(self, token: int) -> str:
         """The text of a token by itself."""
         if token not in self._words:
-            body = {"model": self.model, "tokens": [token]}
-            self._words[token] = without_nul(
-                self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt
-            )
+            self._words[token] = self.decode([token])
         return self._words[token]
 
     def decode(self, tokens: Sequence[int]) -> str:
