@@ -81,8 +81,8 @@ def added(island: Island, programs: Sequence[Program], room: int) -> Island:
 def reset(islands: Sequence[Island], seed: int) -> tuple[Island, ...]:
     """The islands after the worse half of them was founded anew, each with the best program of a better one."""
     rng = random.Random(seed)
-    # Equal ones in any order, so that an island is not emptied for its place alone.
-    order = sorted(range(len(islands)), key=lambda at: (best_of(islands[at]).score, rng.random()))
+    # Those with the same best in any order, so that an island is not emptied for its place alone.
+    order = sorted(range(len(islands)), key=lambda at: (_worth(best_of(islands[at])), rng.random()))
     lost, survivors = order[: len(islands) // 2], order[len(islands) // 2 :]
     after = list(islands)
     for at in lost:

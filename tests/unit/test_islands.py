@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weavegen import islands
@@ -27,6 +27,7 @@ def test_an_island_keeps_its_best_and_no_more_than_its_room(island: Island, new:
 
 
 @given(st.lists(several, min_size=1, max_size=8), st.integers(0, 99))
+@example([(program(0, 0.0, length=11),), (program(0, 0.0, length=10),)], 0)
 def test_a_reset_founds_the_worse_half_anew_and_loses_no_best(before: list[Island], seed: int) -> None:
     after = islands.reset(before, seed)
     assert len(after) == len(before)
