@@ -12,7 +12,8 @@ from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
-from weavegen import display, enqueueing
+from weavegen.engine import enqueueing
+from weavegen.monitoring import display
 from weavegen.store.session import engine
 
 AGENTS = ("weave", "react")

@@ -16,7 +16,8 @@ from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
-from weavegen import config, enqueueing
+from weavegen import config
+from weavegen.engine import enqueueing
 from weavegen.services import processes
 from weavegen.store.session import engine
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from weavegen.blocks import Block, BlockType, Label
 from weavegen.errors import UsageError
-from weavegen.render import render_block
+from weavegen.trace.blocks import Block, BlockType, Label
+from weavegen.trace.render import render_block
 
 T = BlockType
 CHUNK = 4_000

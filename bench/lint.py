@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.bars import Figure, table
-from weavegen.blocks import BlockType
-from weavegen.lint import lint
-from weavegen.prefix import viable_prefix
+from weavegen.linting.lint import lint
+from weavegen.linting.partial import viable_prefix
+from weavegen.trace.blocks import BlockType
 
 VALID = Path(__file__).parent.parent / "tests" / "grammars" / "valid"
 REPEATS = 9

@@ -16,7 +16,8 @@ from rich.console import Console
 from bench.bars import Figure, table
 from bench.engine import cpu
 from bench.installation import home, installation
-from weavegen import config, enqueueing
+from weavegen import config
+from weavegen.engine import enqueueing
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine, single
 

@@ -21,11 +21,11 @@ from safetensors.numpy import load_file, save_file
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
-from weavegen import enqueueing
 from weavegen.cli import evaluate, pool, tune
 from weavegen.cli.watch import show as wait
 from weavegen.config import Config
-from weavegen.evaluation import Evaluation, Measure
+from weavegen.engine import enqueueing
+from weavegen.evaluator.evaluation import Evaluation, Measure
 from weavegen.nano import WEIGHTS
 from weavegen.services import fleet, model_server
 from weavegen.training.plan import TunePlan

@@ -18,8 +18,8 @@ from rich.console import Console
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
-from weavegen import enqueueing
-from weavegen.sim.process import Process
+from simulation.process import Process
+from weavegen.engine import enqueueing
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine
 

@@ -21,17 +21,18 @@ from rich.console import Console
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
-from tasks.context import about, begun
 from tests.vllm.server import SCRIPT, Server
-from weavegen import context, enqueueing, prompts
-from weavegen.blocks import BlockType
+from weavegen.engine import enqueueing
+from weavegen.engine.prompt_assembly import about, begun
+from weavegen.kernel import context, prompts
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Prompt
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
-from weavegen.render import parse_trace, render_block, render_header
-from weavegen.settings import Settings
-from weavegen.steps import Prompt
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import parse_trace, render_block, render_header
 
 FIRST, LAST = 90, 130
 """Blocks of the trace that are measured: the window is full before, and falls twice meanwhile."""
@@ -149,7 +150,7 @@ def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Wr
 
 
 def ours(client: ModelClient, texts: Sequence[str], block: Written) -> str | Tokens:
-    """What the model reads now: as tasks/context.py puts it together."""
+    """What the model reads now: as weavegen/engine/prompt_assembly.py puts it together."""
     first, end = context.window(block.index, SETTINGS)
     pieces = [client.piece(SETTINGS.prompt_open + texts[0], begins=True)]
     pieces += [client.piece(text) for text in (*texts[1 : context.PINNED], *texts[first:end])]

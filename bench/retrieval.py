@@ -29,15 +29,15 @@ from bench import generator
 from bench.bars import Figure, table
 from bench.installation import home
 from weavegen import config
-from weavegen.blocks import BlockType
-from weavegen.query import Query, parse, words
-from weavegen.retrieval import corpus_search, indexing
-from weavegen.retrieval.documents import driver_of
-from weavegen.retrieval.scope import Scope
+from weavegen.search import corpus_search, indexing
+from weavegen.search.documents import driver_of
+from weavegen.search.scope import Scope
 from weavegen.services import folders, postgres, schema
 from weavegen.store import jobs
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.query import Query, parse, words
 
 SMALL, LARGE = 100_000, 1_000_000
 INSERTED = 65_536

@@ -6,7 +6,7 @@ from sqlalchemy.pool import NullPool
 
 from weavegen import config
 from weavegen.services import postgres
-from weavegen.store import views
+from weavegen.store import comments, views
 from weavegen.store.models import Base
 
 LOCK_TIMEOUT = "5s"
@@ -32,6 +32,7 @@ def migrate(connection: Connection) -> None:
             views.drop(connection)  # they read what may change
         context.run_migrations()
         if at_head():
+            comments.install(connection)
             views.install(connection)
 
 

@@ -1,9 +1,9 @@
-"""The task that answers an agent's question to a tool that only reads (weavegen/consult)."""
+"""The task that answers an agent's question to a tool that only reads (weavegen/search/lookups)."""
 
 from tasks.app import app
 from tasks.worker import Done, work_on
-from weavegen import consult as tools
-from weavegen.steps import Consult
+from weavegen.kernel.steps import Consult
+from weavegen.search import lookups as tools
 from weavegen.store.session import engine as database
 from weavegen.store.steps import Claimed
 

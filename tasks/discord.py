@@ -7,7 +7,7 @@ import logging
 
 from tasks.app import app
 from tasks.worker import settings
-from weavegen.discord import PAGE, Discord, Refused, Slower
+from weavegen.channels.discord import PAGE, Discord, Refused, Slower
 from weavegen.errors import TransientError
 from weavegen.store import messages, traces
 from weavegen.store.messages import Bridged

@@ -15,13 +15,13 @@ from tasks.app import app
 from tasks.model import ask as ask_model
 from tasks.model import model_name
 from tasks.worker import Done, engine, settings, work_on
-from weavegen.channels import Exchange
-from weavegen.environment.client import Ask, BlockBrief, Chat, Environment, epitaph, remove
-from weavegen.environment.sandbox import Limits, provider
-from weavegen.environment.sandbox.watch import watching
+from weavegen.channels.exchange import Exchange
 from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.kernel.steps import Execute, Executed, Failure
+from weavegen.sandbox.environment import Ask, BlockBrief, Chat, Environment, epitaph, remove
+from weavegen.sandbox.providers import Limits, provider
+from weavegen.sandbox.watch import watching
 from weavegen.services.folders import private
-from weavegen.steps import Execute, Executed, Failure
 from weavegen.store import blocks, environments, messages, steps, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -55,7 +55,7 @@ def refuse_without_isolation(instance: Any, **_: object) -> None:
 
 @worker_ready.connect
 def begin_watch(sender: Any, **_: object) -> None:
-    """Look after the limits of this host's environments (environment/sandbox/watch.py)."""
+    """Look after the limits of this host's environments (sandbox/watch.py)."""
     if runs_environments(sender):
         watch.enter_context(watching(private(settings().runtime)))
 

@@ -1,9 +1,9 @@
-"""The task that takes what has been recorded into the corpus index (weavegen/retrieval/indexing.py)."""
+"""The task that takes what has been recorded into the corpus index (weavegen/search/indexing.py)."""
 
 import time
 
 from tasks.app import app
-from weavegen.retrieval import indexing
+from weavegen.search import indexing
 from weavegen.store.session import engine as database
 
 SECONDS = 3.0

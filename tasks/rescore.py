@@ -15,10 +15,9 @@ import msgspec
 import sqlalchemy as sa
 
 from tasks.app import Again, app
-from tasks.context import Context, Read, about
 from tasks.model import pools, served
 from tasks.worker import Leases, engine, settings
-from weavegen import journal
+from weavegen.engine.prompt_assembly import Context, Read, about
 from weavegen.errors import (
     JournalMismatch,
     ModelError,
@@ -28,10 +27,11 @@ from weavegen.errors import (
     Unserved,
     UsageError,
 )
+from weavegen.evaluator.rubrics import Question, Rubric, parse
+from weavegen.kernel import replay
+from weavegen.kernel.steps import Sample, YesNo
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
-from weavegen.rubrics import Question, Rubric, parse
-from weavegen.steps import Sample, YesNo
 from weavegen.store import campaigns
 from weavegen.store.campaigns import Answered, Batch, Item
 from weavegen.store.session import engine as database
@@ -169,7 +169,7 @@ def ask(held: Batch, rubric: Rubric, group: Sequence[Item]) -> list[Answered]:
     # What the model read was cut for a model of that length, if at all. Cut likewise it is the same text again.
     length = first.cut["model_length"] if first.cut is not None else ALL_OF_IT
     then = dataclasses.replace(fixed, settings=msgspec.structs.replace(fixed.settings, context=length))
-    step = journal.decode_step("sample", first.request)
+    step = replay.decode_step("sample", first.request)
     assert isinstance(step, Sample)
     prompt = step.prompt
     at = Claimed(

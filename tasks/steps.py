@@ -6,14 +6,15 @@ from functools import cache
 import sqlalchemy as sa
 
 from tasks.app import app
-from tasks.context import Context, Read, about, begun
 from tasks.model import ask
 from tasks.worker import Done, engine, work_on
-from weavegen import context, retrieval
-from weavegen.lint import verdict
+from weavegen import search
+from weavegen.engine.prompt_assembly import Context, Read, about, begun
+from weavegen.kernel import context
+from weavegen.kernel.steps import Candidate, Lint, Retrieve, Sample, Score, YesNo
+from weavegen.linting.lint import verdict
 from weavegen.pool.client import Continuation, ModelClient, Sampled
 from weavegen.pool.tokens import Tokens
-from weavegen.steps import Candidate, Lint, Retrieve, Sample, Score, YesNo
 from weavegen.store import candidates, prompts, traces
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -190,8 +191,8 @@ def retrieve(step_id: int) -> str:
         step = held.step
         assert isinstance(step, Retrieve)
         with single().connect() as conn:
-            found = retrieval.search(conn, held.trace_id, step)
+            found = search.search(conn, held.trace_id, step)
         used = found[: step.limit]
-        return Done(used, lambda conn: retrieval.save(conn, held.trace_id, held.id, step, found))
+        return Done(used, lambda conn: search.save(conn, held.trace_id, held.id, step, found))
 
     return work_on(step_id, work)

@@ -4,8 +4,8 @@ from typing import Any
 
 from tasks.app import app
 from tasks.worker import close_environments, engine, follow, send, settings
-from weavegen import enqueueing
-from weavegen.steps import STEP_KINDS
+from weavegen.engine import enqueueing
+from weavegen.kernel.steps import STEP_KINDS
 from weavegen.store import requests, steps, traces
 from weavegen.store.session import engine as database
 

@@ -17,10 +17,10 @@ from celery.signals import worker_shutting_down
 
 from tasks.app import Again, StepFailed, app
 from weavegen import config
-from weavegen.engine import Engine, Progress
+from weavegen.engine.advance import Engine, Progress
 from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
+from weavegen.kernel.steps import Execute
 from weavegen.services import fleet
-from weavegen.steps import Execute
 from weavegen.store import environments, steps
 from weavegen.store.models import StepStatus
 from weavegen.store.session import engine as database

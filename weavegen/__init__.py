@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weavegen.enqueueing import enqueue
+    from weavegen.engine.enqueueing import enqueue
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "enqueue"]
@@ -12,7 +12,7 @@ __all__ = ["__version__", "enqueue"]
 def __getattr__(name: str) -> object:
     # On first use: importing weavegen must not load the database's driver.
     if name == "enqueue":
-        from weavegen.enqueueing import enqueue
+        from weavegen.engine.enqueueing import enqueue
 
         return enqueue
     raise AttributeError(name)

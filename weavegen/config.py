@@ -16,6 +16,9 @@ from weavegen.errors import UsageError
 
 log = logging.getLogger(__name__)
 
+SIMULATED_MODEL = "weavegen-sim"
+"""The only model that the simulated server lists. What it writes is labelled as simulated."""
+
 NO_KEY = "EMPTY"
 """What a server that wants no key is sent, as vLLM's own examples do."""
 

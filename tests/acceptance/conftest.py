@@ -17,11 +17,11 @@ import pytest
 import sqlalchemy as sa
 
 from weavegen import config as configuration
-from weavegen.blocks import SUCCESSORS
 from weavegen.config import Config
-from weavegen.render import parse_trace, render_trace
 from weavegen.services import fleet, postgres
 from weavegen.store.session import make_engine
+from weavegen.trace.blocks import SUCCESSORS
+from weavegen.trace.render import parse_trace, render_trace
 
 ROOT = Path(__file__).parents[2]
 TICTACTOE = ROOT / "bootstraps" / "tictactoe.py"

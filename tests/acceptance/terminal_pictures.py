@@ -16,7 +16,7 @@ from rich.console import Console, Group
 
 from tests.acceptance.conftest import TICTACTOE, installed
 from weavegen.cli import top, watch
-from weavegen.display import HarmlessConsole
+from weavegen.monitoring.display import HarmlessConsole
 from weavegen.services import postgres
 from weavegen.store.session import make_engine
 

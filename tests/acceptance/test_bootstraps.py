@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import ROOT, Installation
-from weavegen.render import parse_trace, render_trace
+from weavegen.trace.render import parse_trace, render_trace
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from simulation import tokenizer
 from tests.acceptance.conftest import TICTACTOE, Installation
-from weavegen.sim import tokenizer
 
 
 def play(installation: Installation, *options: str) -> int:

@@ -217,7 +217,7 @@ def by_hand(
 CHANGED = """
 from tasks import app
 from weavegen import agents
-from weavegen.steps import Sample
+from weavegen.kernel.steps import Sample
 import msgspec
 
 old = agents.AGENTS["weave"].program

@@ -9,8 +9,8 @@ import pytest
 from celery import Celery
 
 from tests.acceptance.conftest import TICTACTOE, Installation
-from weavegen.render import parse_trace, render_trace
 from weavegen.services import redis
+from weavegen.trace.render import parse_trace, render_trace
 
 
 @pytest.fixture(scope="module")

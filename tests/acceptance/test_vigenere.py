@@ -8,8 +8,8 @@ import pytest
 
 from bootstraps.vigenere_cipher import TEXTS, letters
 from tests.acceptance.conftest import ROOT, Installation
-from weavegen.fakes import is_fake
-from weavegen.render import parse_trace, render_trace
+from weavegen.linting.forged_markup import is_fake
+from weavegen.trace.render import parse_trace, render_trace
 
 VIGENERE = ROOT / "bootstraps" / "vigenere.py"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from simulation import tokenizer
 from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
-from weavegen.render import parse_trace, render_trace
-from weavegen.sim import tokenizer
+from weavegen.trace.render import parse_trace, render_trace
 
 ASKS = ROOT / "tests" / "bootstraps" / "asks_researchers.py"
 

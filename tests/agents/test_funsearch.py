@@ -12,17 +12,17 @@ from xml.etree import ElementTree
 import pytest
 import sqlalchemy as sa
 
+from simulation.policies.dialogue import Conversation
+from simulation.policies.funsearch import write
 from tests.integration.worker import Worker
 from weavegen import config as configuration
+from weavegen.box import trial
 from weavegen.cli.evolution import evolution
 from weavegen.config import Config
-from weavegen.environment import trial
-from weavegen.environment.client import Environment, Limits
 from weavegen.errors import UsageError
-from weavegen.journal import Entry
-from weavegen.sim.policies.dialogue import Conversation
-from weavegen.sim.policies.funsearch import write
-from weavegen.steps import Candidate, Execute, Executed, Sample, Step, Tried
+from weavegen.kernel.replay import Entry
+from weavegen.kernel.steps import Candidate, Execute, Executed, Sample, Step, Tried
+from weavegen.sandbox.environment import Environment, Limits
 from weavegen.store import jobs, programs
 from weavegen.store.jobs import Order
 

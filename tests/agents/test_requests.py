@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from simulation.policies import answer as judge
+from simulation.policies import dialogue
+from simulation.policies.dialogue import Conversation
+from simulation.policies.situation import read
 from tests.integration.worker import Worker, scalar
-from weavegen import cli, requests
+from weavegen import cli
 from weavegen import config as configuration
-from weavegen.consult import consult
-from weavegen.environment.client import Environment
+from weavegen.engine import tool_requests
 from weavegen.errors import ModelError, UsageError
-from weavegen.sim.policies import answer as judge
-from weavegen.sim.policies import dialogue
-from weavegen.sim.policies.dialogue import Conversation
-from weavegen.sim.policies.situation import read
-from weavegen.steps import Candidate, Consult, Execute, Made, Sample, Score, Step, Used, YesNo
+from weavegen.kernel.steps import Candidate, Consult, Execute, Made, Sample, Score, Step, Used, YesNo
+from weavegen.sandbox.environment import Environment
+from weavegen.search.lookups import consult
 from weavegen.store import jobs, session, steps, tools, traces
 from weavegen.store import requests as store
 from weavegen.store.models import RequestStatus, StepStatus, TraceStatus
@@ -34,7 +35,7 @@ S = RequestStatus
 
 @pytest.fixture
 def here(db: sa.Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
-    """The database, as this process's own: for the functions of weavegen/requests.py."""
+    """The database, as this process's own: for the functions of weavegen/engine/tool_requests.py."""
     monkeypatch.setenv("DATABASE_URL", database)
     monkeypatch.setenv("WEAVEGEN_USER", "kim")
     session.engine.cache_clear()
@@ -132,11 +133,11 @@ FINISH = call("finish", success=True, result="There are 4.")
 
 
 def history(number: int) -> list[tuple[str, str]]:
-    return [(change.what, change.status) for change in requests.show(number).changes]
+    return [(change.what, change.status) for change in tool_requests.show(number).changes]
 
 
 def status(number: int) -> str:
-    return requests.show(number).request.status
+    return tool_requests.show(number).request.status
 
 
 # --------------------------------------------------------------------------------------- the whole way
@@ -146,7 +147,7 @@ def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> N
     """Objective to result on the simulation, the tool searched by funsearch in a real box."""
     db = simulation.db
     for seed in itertools.count(5):  # not every search of the simulation's comes to something
-        first = requests.create(WORDS, requirements=["a number"], constraints=["no network"], seed=seed)
+        first = tool_requests.create(WORDS, requirements=["a number"], constraints=["no network"], seed=seed)
         assert status(first) == S.NOT_STARTED
         simulation.work()
         statuses = [(what, status) for what, status in history(first)]
@@ -155,7 +156,7 @@ def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> N
         if scalar(db, "select count(*) from tools"):
             break
         assert seed < 12
-    row = requests.show(first).request
+    row = tool_requests.show(first).request
     assert row.asked_by == "kim"
     returned = scalar(db, "select returned from traces where id = :id", id=row.trace_id)
     assert (returned["made"], row.result) == (["count_units"], returned["result"])
@@ -173,9 +174,9 @@ def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> N
     assert scalar(db, agent, id=version.searched_by) == "funsearch"
 
     simulation.says = [call("count_units", text="the cat and the dog", unit="words"), FINISH]
-    second = requests.create('Count the words of "the cat and the dog"!', seed=6)
+    second = tool_requests.create('Count the words of "the cat and the dog"!', seed=6)
     simulation.work()
-    row = requests.show(second).request
+    row = tool_requests.show(second).request
     returned = scalar(db, "select returned from traces where id = :id", id=row.trace_id)
     assert (row.status, returned["made"], returned["tools"]) == (S.SUCCEEDED, [], ["count_units@1"])
     assert scalar(db, "select count(*) from tool_versions") == 1
@@ -190,25 +191,25 @@ def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> N
 
 def test_feedback_resumes_exactly_where_it_waited(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which text do you mean?"), FINISH]
-    number = requests.create("How warm is it?", seed=5)
+    number = tool_requests.create("How warm is it?", seed=5)
     simulation.work()
-    shown = requests.show(number)
+    shown = tool_requests.show(number)
     assert (shown.request.status, shown.request.question) == (S.WAITING_FEEDBACK, "Which text do you mean?")
     before = len(simulation.kinds)
     simulation.work()
     assert len(simulation.kinds) == before  # it waits
     with pytest.raises(UsageError, match="the answer is empty"):
-        requests.answer(number, " ")
-    assert requests.answer(number, "the text on page 3").status == S.IN_PROGRESS
+        tool_requests.answer(number, " ")
+    assert tool_requests.answer(number, "the text on page 3").status == S.IN_PROGRESS
     with pytest.raises(UsageError, match=f"request {number} asks nothing, it is IN_PROGRESS"):
-        requests.answer(number, "or on page 4")
+        tool_requests.answer(number, "or on page 4")
     simulation.work()
     assert history(number) == [
         ("created", S.NOT_STARTED), ("status", S.IN_PROGRESS), ("status", S.WAITING_FEEDBACK),
         ("answered", S.IN_PROGRESS), ("status", S.SUCCEEDED),
     ]  # fmt: skip
     assert [kind for _, kind in simulation.kinds[before:]] == ["consult", "sample"]  # reads the request, and ends
-    changes = requests.show(number).changes
+    changes = tool_requests.show(number).changes
     assert [change.reason for change in changes[2:]] == [
         "Which text do you mean?",
         "the text on page 3",
@@ -223,7 +224,7 @@ def test_code_that_asks_the_model_goes_on_with_its_answer(simulation: Simulation
     question = "Word this as a short sentence for the user: 4"
     code = f"words = ask_model({question!r})\nopen('x', 'a').write('x')\nprint(words)"
     simulation.says = [call("python", code=code + "\nlen(open('x').read())"), FINISH]
-    assert status(requests.create("How warm is it?")) == S.NOT_STARTED
+    assert status(tool_requests.create("How warm is it?")) == S.NOT_STARTED
     simulation.work()
     body = "select body from blocks where type = 'tool' order by id desc limit 1"
     assert '"output": "The result: 4\\n1\\n"' in scalar(simulation.db, body)
@@ -231,12 +232,12 @@ def test_code_that_asks_the_model_goes_on_with_its_answer(simulation: Simulation
 
 def test_two_questions_in_a_row_are_two_waits(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which?") + call("ask_user", question="Why?"), FINISH]
-    number = requests.create("How warm is it?")
+    number = tool_requests.create("How warm is it?")
     simulation.work()
-    requests.answer(number, "this")
+    tool_requests.answer(number, "this")
     simulation.work()
-    assert requests.show(number).request.question == "Why?"
-    requests.answer(number, "so")
+    assert tool_requests.show(number).request.question == "Why?"
+    tool_requests.answer(number, "so")
     simulation.work()
     assert [kind for kind, _ in history(number)].count("answered") == 2
     assert status(number) == S.SUCCEEDED
@@ -244,44 +245,44 @@ def test_two_questions_in_a_row_are_two_waits(simulation: Simulation) -> None:
 
 def test_cancelling_while_it_waits(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which?"), FINISH]
-    number = requests.create("How warm is it?")
+    number = tool_requests.create("How warm is it?")
     simulation.work()
-    assert requests.cancel(number, "no longer needed").status == S.CANCELED
-    assert requests.show(number).changes[-1].reason == "no longer needed"
+    assert tool_requests.cancel(number, "no longer needed").status == S.CANCELED
+    assert tool_requests.show(number).changes[-1].reason == "no longer needed"
     assert scalar(simulation.db, "select status from traces") == "cancelled"
     assert scalar(simulation.db, "select count(*) from steps where status in ('ready', 'running')") == 0
     with pytest.raises(UsageError, match="is over, it is CANCELED"):
-        requests.cancel(number, "again")
+        tool_requests.cancel(number, "again")
     with pytest.raises(UsageError, match="is over, it is CANCELED"):
-        requests.answer(number, "this")
+        tool_requests.answer(number, "this")
     with pytest.raises(UsageError, match="is over, it is CANCELED"):
-        requests.update(number, objective="x")
+        tool_requests.update(number, objective="x")
     simulation.work()
     assert status(number) == S.CANCELED
 
 
 def test_cancelling_ends_what_it_has_delegated(simulation: Simulation) -> None:
-    number = requests.create(WORDS, seed=5)
+    number = tool_requests.create(WORDS, seed=5)
     messages = simulation.engine.start_queued()
     while not scalar(simulation.db, "select count(*) from jobs where agent = 'funsearch'"):
         held = simulation.claim(messages.pop(0).step_id)
         assert held is not None
         messages += simulation.finish(held)
-    requests.cancel(number, "enough")
+    tool_requests.cancel(number, "enough")
     simulation.work()
     assert scalar(simulation.db, "select count(*) from traces where status = 'cancelled'") == 2
 
 
 def test_a_change_is_read_at_the_next_turn_and_kept(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which?"), FINISH]
-    number = requests.create("How warm is it?", requirements=["in Celsius"])
+    number = tool_requests.create("How warm is it?", requirements=["in Celsius"])
     simulation.work()
-    row = requests.update(number, requirements=["in Kelvin", "rounded"], reason="it goes into a table")
+    row = tool_requests.update(number, requirements=["in Kelvin", "rounded"], reason="it goes into a table")
     assert (row.revision, row.requirements, row.objective) == (1, ["in Kelvin", "rounded"], "How warm is it?")
     assert row.status == S.WAITING_FEEDBACK
-    requests.answer(number, "this")
+    tool_requests.answer(number, "this")
     simulation.work()
-    changed = next(change for change in requests.show(number).changes if change.what == "updated")
+    changed = next(change for change in tool_requests.show(number).changes if change.what == "updated")
     assert changed.reason == "it goes into a table"
     assert changed.changed == {"requirements": ["in Kelvin", "rounded"]}
     body = "select body from blocks where body like 'The user has changed the request.%'"
@@ -290,12 +291,12 @@ def test_a_change_is_read_at_the_next_turn_and_kept(simulation: Simulation) -> N
 
 def test_what_is_said_is_found_by_later_requests(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which unit?"), FINISH]
-    number = requests.create("How warm is it?", constraints=["never use Fahrenheit"])
+    number = tool_requests.create("How warm is it?", constraints=["never use Fahrenheit"])
     simulation.work()
-    requests.answer(number, "always in Kelvin")
+    tool_requests.answer(number, "always in Kelvin")
     simulation.work()
-    other = requests.create("How warm is it in Rome?", user="robin")
-    trace = requests.show(other).request.trace_id
+    other = tool_requests.create("How warm is it in Rome?", user="robin")
+    trace = tool_requests.show(other).request.trace_id
     assert trace is not None
 
     def asked(tool: str, **arguments: Any) -> Any:
@@ -321,13 +322,13 @@ def test_what_is_said_is_found_by_later_requests(simulation: Simulation) -> None
 
 def test_a_failed_trace_fails_its_request_and_a_retry_begins_it_anew(simulation: Simulation) -> None:
     db = simulation.db
-    number = requests.create("How warm is it?")
+    number = tool_requests.create("How warm is it?")
     held = simulation.claim(simulation.engine.start_queued()[0].step_id)
     assert held is not None
     simulation.engine.finish(
         held, StepStatus.FAILED, failure_kind=ModelError.kind, failure="the context is too long"
     )
-    shown = requests.show(number)
+    shown = tool_requests.show(number)
     assert (shown.request.status, shown.changes[-1].reason) == (S.FAILED, "the context is too long")
     with db.begin() as conn:
         _, [again] = jobs.retry(conn, [held.trace_id], [TraceStatus.FAILED])
@@ -341,8 +342,8 @@ def test_a_failed_trace_fails_its_request_and_a_retry_begins_it_anew(simulation:
 
 
 def test_a_job_that_is_cancelled_cancels_its_request(here: sa.Engine) -> None:
-    number = requests.create("How warm is it?")
-    job = requests.show(number).request.job_id
+    number = tool_requests.create("How warm is it?")
+    job = tool_requests.show(number).request.job_id
     assert job is not None
     with here.begin() as conn:
         traces.cancel(conn, job)
@@ -350,7 +351,7 @@ def test_a_job_that_is_cancelled_cancels_its_request(here: sa.Engine) -> None:
 
 
 def test_what_nobody_saw_is_written_all_the_same(here: sa.Engine) -> None:
-    number = requests.create("How warm is it?")
+    number = tool_requests.create("How warm is it?")
     over = {"success": False, "error": "it reached its limit of 50 steps", "result": "half of it"}
     query = (
         "update traces set status = 'ended', started_at = '2026-01-01 10:00Z', finished_at = '2026-01-01 11:00Z',"
@@ -358,7 +359,7 @@ def test_what_nobody_saw_is_written_all_the_same(here: sa.Engine) -> None:
     )
     with here.begin() as conn:
         conn.execute(sa.text(query).bindparams(sa.bindparam("returned", type_=sa.JSON)), {"returned": over})
-    shown = requests.show(number)
+    shown = tool_requests.show(number)
     assert [(one.status, one.at.hour) for one in shown.changes[1:]] == [(S.IN_PROGRESS, 10), (S.FAILED, 11)]
     assert shown.changes[-1].reason == "it reached its limit of 50 steps"
     assert shown.request.result == "half of it"
@@ -411,8 +412,8 @@ def test_only_legal_changes_are_made(here: sa.Engine) -> None:
 
 
 def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
-    number = requests.create("How warm is it?")
-    trace = requests.show(number).request.trace_id
+    number = tool_requests.create("How warm is it?")
+    trace = tool_requests.show(number).request.trace_id
     assert trace is not None
     made = Made(name="count_units", description="Count words.", signature="def count_units(text)", source="one")
     with here.begin() as conn:
@@ -439,8 +440,8 @@ def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
 
 
 def test_the_tool_that_fits_best_comes_first(here: sa.Engine) -> None:
-    number = requests.create("How warm is it?")
-    trace = requests.show(number).request.trace_id
+    number = tool_requests.create("How warm is it?")
+    trace = tool_requests.show(number).request.trace_id
     assert trace is not None
     with here.begin() as conn:
         for name, what in (
@@ -483,7 +484,7 @@ BAD: list[tuple[list[str], str]] = [
 def test_bad_input_is_one_line(
     here: sa.Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    requests.create("How warm is it?")
+    tool_requests.create("How warm is it?")
     before = scalar(here, "select count(*) from request_changes")
     for arguments, complaint in BAD:
         monkeypatch.setattr(sys, "argv", ["weavegen", "request", *arguments])
@@ -501,8 +502,10 @@ def test_bad_input_is_one_line(
 def test_the_commands_show_what_there_is(
     here: sa.Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    number = requests.create("How warm is it?\x1b[31m".replace("\x1b", "~"), constraints=["no [red]network[/red]"])
-    trace = requests.show(number).request.trace_id
+    number = tool_requests.create(
+        "How warm is it?\x1b[31m".replace("\x1b", "~"), constraints=["no [red]network[/red]"]
+    )
+    trace = tool_requests.show(number).request.trace_id
     assert trace is not None
     with here.begin() as conn:
         made = Made(
@@ -539,6 +542,6 @@ def test_what_can_be_no_request(here: sa.Engine) -> None:
     ]  # fmt: skip
     for bad in wrong:
         with pytest.raises(UsageError):
-            requests.create(**bad)
+            tool_requests.create(**bad)
     assert scalar(here, "select count(*) from requests") == 0
     assert scalar(here, "select count(*) from jobs") == 0

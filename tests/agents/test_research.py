@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from simulation.process import Process
 from tests.conftest import engine_of_copy
 from tests.integration.worker import Worker, scalar
-from weavegen import consult as consulting
-from weavegen import context
 from weavegen.agents.lookups import TOOLS
-from weavegen.blocks import BlockType
 from weavegen.config import Config
-from weavegen.consult import consult
-from weavegen.documents import read_folder
+from weavegen.engine.document_folder import read_folder
+from weavegen.kernel import context
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Candidate, Consult, Consulted, Sample
 from weavegen.pool.client import ModelClient
-from weavegen.settings import Settings
-from weavegen.sim.process import Process
-from weavegen.steps import Candidate, Consult, Consulted, Sample
+from weavegen.search import lookups as consulting
+from weavegen.search.lookups import consult
 from weavegen.store import candidates, documents, jobs, steps
 from weavegen.store.jobs import Order
 from weavegen.store.models import StepStatus
+from weavegen.trace.blocks import BlockType
 
 WICK = "# Wicks\n\nThe lantern's wick is three inches long.\n\nA longer one smokes.\n"
 OIL = "\n".join(f"Line {number}: oil number {number % 7}." for number in range(1, 301)) + "\n"
@@ -261,7 +261,7 @@ class TestSql:
         assert scalar(reader.db, CONTENT) == before
 
     def test_one_that_takes_too_long_is_ended(self, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("weavegen.consult.database.SECONDS", 0.3)
+        monkeypatch.setattr("weavegen.search.lookups.database.SECONDS", 0.3)
         assert "timeout" in reader.refused("sql", query="select pg_sleep(60)")
 
 

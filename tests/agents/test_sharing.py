@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from simulation.process import Process
 from tests.acceptance.conftest import ROOT, Installation
 from weavegen.errors import UsageError
 from weavegen.pool import metrics
@@ -19,7 +20,6 @@ from weavegen.pool.http import Http
 from weavegen.pool.metrics import Metrics
 from weavegen.pool.served import address
 from weavegen.services import fleet, postgres
-from weavegen.sim.process import Process
 from weavegen.store import servers
 from weavegen.store.session import make_engine
 

@@ -17,8 +17,8 @@ from weavegen.audit import SHOWN, Report, Scope, audit
 from weavegen.audit.checks import CHECKS, prove
 from weavegen.audit.host import look
 from weavegen.config import Config
-from weavegen.environment.client import Environment, remove
 from weavegen.errors import UsageError
+from weavegen.sandbox.environment import Environment, remove
 from weavegen.services import fleet, postgres, processes
 from weavegen.store.session import make_engine
 

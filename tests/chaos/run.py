@@ -14,10 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from simulation.process import Process
 from tests.acceptance.conftest import ROOT, Installation, installed
 from tests.chaos.faults import ALONE, FAULTS, SKEW, World
 from tests.chaos.model import Relay
-from weavegen.sim.process import Process
 
 BOOTSTRAPS = ROOT / "tests" / "bootstraps" / "chaos"
 LEASE = 4.0

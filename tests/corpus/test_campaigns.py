@@ -7,15 +7,15 @@ import pytest
 import sqlalchemy as sa
 
 from tests.integration.worker import Worker, enqueue, scalar
-from weavegen import prompts
-from weavegen.blocks import BlockType
-from weavegen.calibration import Fit
 from weavegen.errors import StepLost, UsageError
-from weavegen.rubrics import Question, parse
-from weavegen.steps import YesNo
+from weavegen.evaluator.calibration import Fit
+from weavegen.evaluator.rubrics import Question, parse
+from weavegen.kernel import prompts
+from weavegen.kernel.steps import YesNo
 from weavegen.store import campaigns
 from weavegen.store.campaigns import Answered, Batch
 from weavegen.store.models import CampaignState
+from weavegen.trace.blocks import BlockType
 
 RUBRIC = parse('[questions]\nall = ["Is it good?"]\naction = ["Does this block run without errors?"]')
 YES = YesNo(yes=0.75, no=0.25)

@@ -17,11 +17,11 @@ from tests.conftest import administration
 from tests.corpus import sample_corpus
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.render import parse_trace
 from weavegen.services import postgres
 from weavegen.store import reports, views
 from weavegen.store.models import Base
 from weavegen.store.session import make_engine
+from weavegen.trace.render import parse_trace
 
 SECONDS = 60
 KEYS = """

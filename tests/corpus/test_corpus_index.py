@@ -15,19 +15,19 @@ from rank_bm25 import BM25Okapi
 from typer.testing import CliRunner
 
 import tasks.index
-from weavegen import retrieval
+from weavegen import search
 from weavegen.cli.app import app
-from weavegen.enqueueing import BOOTSTRAPS
+from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
-from weavegen.query import parse, words
-from weavegen.retrieval import corpus_search, indexing
-from weavegen.retrieval.lookup import lookup
-from weavegen.retrieval.postings import unpack_spread
-from weavegen.retrieval.scope import Memory, Scope
-from weavegen.steps import Execute, Retrieve
+from weavegen.kernel.steps import Execute, Retrieve
+from weavegen.search import corpus_search, indexing
+from weavegen.search.lookup import lookup
+from weavegen.search.postings import unpack_spread
+from weavegen.search.scope import Memory, Scope
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
+from weavegen.trace.query import parse, words
 
 VOCABULARY = [f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
 TYPES = ["action", "orientation", "error", "observation", "evaluation"]
@@ -456,7 +456,7 @@ def test_an_agents_memory_is_its_jobs_or_everybodys(db: sa.Engine) -> None:
     def recalled(**values: object) -> set[int]:
         step = Retrieve(query="zeppelin", before=60, considered=25, least_score=1.0, limit=3, **values)  # type: ignore[arg-type]
         with db.connect() as conn:
-            return {hit.id for hit in retrieval.search(conn, 1, step)}
+            return {hit.id for hit in search.search(conn, 1, step)}
 
     assert recalled() == {own}
     assert recalled(memory=0.5) == {own, mate}
@@ -476,12 +476,12 @@ def test_a_recalled_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
             )
         )
         [message] = steps.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
-        hits = retrieval.search(conn, 1, step)
+        hits = search.search(conn, 1, step)
     assert {hit.id for hit in hits} == {kept, gone}
     with db.begin() as conn:
         blocks.drop_from(conn, 2, 50)
     with db.begin() as conn:
-        retrieval.save(conn, 1, message.step_id, step, hits)
+        search.save(conn, 1, message.step_id, step, hits)
         assert list(conn.execute(sa.text("select block_id from retrieval_hits")).scalars()) == [kept]
         assert [text for _, text in blocks.recalled(conn, hits)] == ["zeppelin kept"]
 

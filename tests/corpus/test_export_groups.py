@@ -17,9 +17,9 @@ from tests.audit.test_audit import CALLING
 from weavegen import exports
 from weavegen.errors import UsageError
 from weavegen.exports import push, retrieval, write
-from weavegen.query import parse
 from weavegen.services import postgres
 from weavegen.store.session import make_engine
+from weavegen.trace.query import parse
 
 Json = dict[str, Any]
 

@@ -18,17 +18,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from simulation import tokenizer
 from tests.acceptance.conftest import TICTACTOE, Installation, installed
-from weavegen import exports, prompts
-from weavegen.choose import mean_score, penalised
-from weavegen.context import STOP
+from weavegen import exports
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
 from weavegen.exports.format import RowFormat
 from weavegen.exports.read_prompts import END
+from weavegen.kernel import prompts
+from weavegen.kernel.context import STOP
+from weavegen.kernel.selection import mean_score, penalised
+from weavegen.kernel.steps import Penalties, YesNo
 from weavegen.services import postgres
-from weavegen.sim import tokenizer
-from weavegen.steps import Penalties, YesNo
 from weavegen.store.session import make_engine
 
 TESTED = "test-exports"

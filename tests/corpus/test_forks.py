@@ -10,14 +10,14 @@ import sqlalchemy as sa
 
 from tests.integration.worker import Worker, enqueue, scalar
 from tests.unit.world import World
-from weavegen import forking
-from weavegen.blocks import SUCCESSORS, BlockType
-from weavegen.choose import derive_seed
+from weavegen.engine import forking
 from weavegen.errors import UsageError
-from weavegen.journal import encode
-from weavegen.steps import Step
+from weavegen.kernel.replay import encode
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.steps import Step
 from weavegen.store import jobs, traces
 from weavegen.store.models import StepStatus
+from weavegen.trace.blocks import SUCCESSORS, BlockType
 
 TIMES = re.compile(r"#timestamp [^\\]*\\n#time_remaining [^\\]*\\n")
 RECORDED = """

@@ -16,14 +16,14 @@ from kombu import Connection
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from simulation.process import Process
 from tests.corpus.sample_corpus import filled
 from tests.integration.worker import Worker, enqueue, scalar
-from weavegen import metrics
 from weavegen.cli.app import app
 from weavegen.cli.metrics import server_at
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.sim.process import Process
+from weavegen.monitoring import metrics
 from weavegen.store import servers
 
 ROOT = Path(__file__).parents[2]

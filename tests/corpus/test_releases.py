@@ -16,9 +16,9 @@ from weavegen.cli.release import checked
 from weavegen.config import Config
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
-from weavegen.releases.freeze import again, differing, freeze
-from weavegen.releases.manifest import differences
-from weavegen.releases.near_duplicates import Double, Unit, doubles, jaccard, shingles
+from weavegen.exports.releases.freeze import again, differing, freeze
+from weavegen.exports.releases.manifest import differences
+from weavegen.exports.releases.near_duplicates import Double, Unit, doubles, jaccard, shingles
 from weavegen.services import postgres
 from weavegen.store import releases
 from weavegen.store.session import make_engine

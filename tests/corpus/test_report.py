@@ -18,7 +18,7 @@ from tests.integration.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.report import page, read
+from weavegen.viewer.report import page, read
 
 HOSTILE = (
     "</pre></style></svg><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"

@@ -10,14 +10,14 @@ import pytest
 import sqlalchemy as sa
 
 from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
-from weavegen import prompts
-from weavegen.blocks import BlockType
-from weavegen.calibration import Fit
-from weavegen.render import RAN_QUESTION
-from weavegen.rubrics import parse
+from weavegen.evaluator.calibration import Fit
+from weavegen.evaluator.rubrics import parse
+from weavegen.kernel import prompts
 from weavegen.services import postgres
 from weavegen.store import campaigns
 from weavegen.store.session import make_engine
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import RAN_QUESTION
 
 ACTION, DEBUG = (prompts.questions(type)[0] for type in (BlockType.ACTION, BlockType.DEBUG))
 OWN = f'''

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from tests.integration.worker import Worker, enqueue, scalar
-from weavegen import spans
 from weavegen.cli.app import app
 from weavegen.errors import UsageError
+from weavegen.monitoring import spans
 
 BEGIN = spans.Cursor(datetime.datetime.fromtimestamp(0, datetime.UTC))
 

@@ -22,16 +22,16 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from simulation.process import Process
 from tests.acceptance.conftest import Installation, installed
 from tests.corpus.test_export_groups import Trainer
 from tests.corpus.test_spans import Collector
 from tests.docs.reading import ROOT, Command, code
 from tests.nano.model import make
+from tests.security.attacks.arena import free_port
 from tests.waiting import until
 from weavegen import config as configuration
-from weavegen.environment.sandbox.arena import free_port
 from weavegen.services import fleet, postgres, redis
-from weavegen.sim.process import Process
 from weavegen.store import traces
 from weavegen.store.session import make_engine
 

@@ -10,7 +10,7 @@ from tests.docs.reading import DOCUMENTS, ROOT, code, headings, links, prose
 
 FILE = re.compile(r"(?<![\w/.-])(?:bench|bootstraps|deploy|docs|scripts|tests|weavegen)/[\w/-]+\.\w+")
 """Anywhere in a sentence."""
-FOLDERS = (ROOT, ROOT / "weavegen", ROOT / "weavegen" / "environment")
+FOLDERS = (ROOT, ROOT / "weavegen", ROOT / "weavegen" / "box")
 """Where a path in backticks may begin: ARCHITECTURE.md leaves `weavegen/` out, docs/sandbox.md more."""
 PATH = re.compile(r"(?P<path>[\w.-]+(?:/[\w.-]+)+/?)(?:::(?P<test>\w+)|: (?P<name>\w+))?")
 ENDINGS = (".css", ".html", ".json", ".lark", ".md", ".png", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml")

@@ -16,14 +16,14 @@ from typer.main import get_command
 from tests.docs.reading import DOCUMENTS, ROOT, Code, code
 from tests.unit.test_deploy import OF_FLOWERS
 from tests.unit.test_deploy import settings as settings_of_environment
-from weavegen.blocks import BlockType
 from weavegen.cli.app import app
 from weavegen.cli.jobs import Program, by_type, pairs
 from weavegen.config import Config
-from weavegen.environment.client import dry_run
+from weavegen.kernel.settings import Settings, settings
+from weavegen.sandbox.environment import dry_run
 from weavegen.services import flower
-from weavegen.settings import Settings, settings
 from weavegen.store import reports, session
+from weavegen.trace.blocks import BlockType
 
 ALL = [one for document in DOCUMENTS for one in code(document)]
 ASKED = "docs/corpus.md"

@@ -19,18 +19,18 @@ import lark
 
 from tests.fuzz import TIMES
 from tests.fuzz.inputs import LONG, deep, every
-from weavegen.blocks import BlockType
+from weavegen.box.wire import FROM_BOX, BrokenFrame, Reader, frame, parse
 from weavegen.cli import jobs
-from weavegen.enqueueing import rows
-from weavegen.environment.wire import FROM_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.engine.enqueueing import rows
 from weavegen.errors import UsageError
-from weavegen.lint import lint
-from weavegen.prefix import viable_prefix
-from weavegen.query import MOST, restricted, words
-from weavegen.query import parse as parse_query
-from weavegen.render import normalise_body, one_line, parse_trace
-from weavegen.rewrite import LONGEST
-from weavegen.settings import settings
+from weavegen.kernel.settings import settings
+from weavegen.linting.lint import lint
+from weavegen.linting.partial import viable_prefix
+from weavegen.linting.truncate import LONGEST
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.query import MOST, restricted, words
+from weavegen.trace.query import parse as parse_query
+from weavegen.trace.render import normalise_body, one_line, parse_trace
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 HANGS = 240.0

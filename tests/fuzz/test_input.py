@@ -16,10 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fuzz import fuzz
-from weavegen import enqueueing
 from weavegen.cli.jobs import by_type, pairs, size
+from weavegen.engine import enqueueing
 from weavegen.errors import UsageError
-from weavegen.settings import BlockSettings, Settings, check_json, settings
+from weavegen.kernel.settings import BlockSettings, Settings, check_json, settings
 from weavegen.store.jobs import Order
 
 PROJECT = Path(__file__).resolve().parent.parent.parent

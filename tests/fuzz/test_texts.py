@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests.fuzz import fuzz
 from tests.fuzz.inputs import NESTED, OVER_AND_OVER
-from weavegen.blocks import Block, BlockType, Label
-from weavegen.lint import lint, syntax_error
-from weavegen.prefix import viable_prefix
-from weavegen.query import parse, restricted
-from weavegen.render import parse_trace, render_trace
-from weavegen.rewrite import LONGEST
-from weavegen.tree import Tree
+from weavegen.agents.tree import Tree
+from weavegen.linting.lint import lint, syntax_error
+from weavegen.linting.partial import viable_prefix
+from weavegen.linting.truncate import LONGEST
+from weavegen.trace.blocks import Block, BlockType, Label
+from weavegen.trace.query import parse, restricted
+from weavegen.trace.render import parse_trace, render_trace
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
 

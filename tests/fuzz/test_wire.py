@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz import TIMES, fuzz
-from weavegen.channels import alone
-from weavegen.environment.conversation import Broken, Conversation, listen, no_blocks, sync, undecided
-from weavegen.environment.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.channels.exchange import alone
 from weavegen.errors import TransientError
-from weavegen.steps import Execute, Executed
+from weavegen.kernel.steps import Execute, Executed
+from weavegen.sandbox.client_session import Broken, Conversation, listen, no_blocks, sync, undecided
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 HANGS = 20.0
@@ -226,7 +226,7 @@ def test_a_box_that_never_stops_talking_is_cut_off(box: Box, again: bytes) -> No
 
 # ------------------------------------------------------------------- a box, and a worker that is not ours
 
-START = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.environment.boot import main; main(int(sys.argv[2]))"  # noqa: E501
+START = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
 
 class Process:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from simulation.policies import reader, story
+from simulation.policies.situation import read
 from weavegen.cli.check import failures_of
 from weavegen.config import Config
-from weavegen.enqueueing import compile_bootstrap
-from weavegen.environment.client import dry_run
-from weavegen.sim.policies import reader, story
-from weavegen.sim.policies.situation import read
-from weavegen.steps import Executed, Op
+from weavegen.engine.enqueueing import compile_bootstrap
+from weavegen.kernel.steps import Executed, Op
+from weavegen.sandbox.environment import dry_run
 from weavegen.store.jobs import Order
 
 ROOT = Path(__file__).parents[2]

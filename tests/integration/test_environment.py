@@ -19,10 +19,10 @@ import pytest
 
 from weavegen import config as configuration
 from weavegen.config import Config
-from weavegen.environment.client import Ask, BlockBrief, Environment, dry_run, remove, running, undecided
-from weavegen.environment.sandbox import Limits
 from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
-from weavegen.steps import Execute, Executed
+from weavegen.kernel.steps import Execute, Executed
+from weavegen.sandbox.environment import Ask, BlockBrief, Environment, dry_run, remove, running, undecided
+from weavegen.sandbox.providers import Limits
 
 QUICK = Limits(seconds=1.0, grace=1.0)
 TICTACTOE = Path("bootstraps/tictactoe.py").read_text()
@@ -266,7 +266,7 @@ class TestDelivery:
         trace_id = next(trace_ids)
         program = (
             "import os, signal, sys\nfrom weavegen import config\n"
-            "from weavegen.environment.client import Environment\nfrom weavegen.steps import Execute\n"
+            "from weavegen.sandbox.environment import Environment\nfrom weavegen.kernel.steps import Execute\n"
             f"environment = Environment.start(config.load(), {trace_id})\n"
             f"environment.execute(1, Execute(op='bootstrap', source={EMPTY!r}))\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"

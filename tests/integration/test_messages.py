@@ -12,9 +12,9 @@ import sqlalchemy as sa
 import tasks.discord
 from tasks.discord import discord
 from tests.discord_simulation import TOKEN, DiscordSimulation
-from weavegen.channels import Exchange
+from weavegen.channels.discord import Discord
+from weavegen.channels.exchange import Exchange
 from weavegen.config import Config
-from weavegen.discord import Discord
 from weavegen.errors import UsageError
 from weavegen.store import jobs, messages
 from weavegen.store.jobs import Order

@@ -17,10 +17,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from simulation.complete import MAX_MODEL_LEN
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.client import STOPS, ModelClient
 from weavegen.pool.served import check_servers
-from weavegen.sim.complete import MAX_MODEL_LEN
 
 TRACE = """<s> [INST] #subagent main
 #startblock type: observation
@@ -40,7 +40,7 @@ STOP = ("\n#q: ", "#endblock")
 def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
     """A simulation in a process of its own, and its URL."""
     ready = folder / "ready.json"
-    process = subprocess.Popen([sys.executable, "-m", "weavegen.sim", "--ready-file", str(ready), *arguments])
+    process = subprocess.Popen([sys.executable, "-m", "simulation", "--ready-file", str(ready), *arguments])
     deadline = time.monotonic() + 30
     while not ready.exists():
         assert process.poll() is None, "the simulation ended"
@@ -239,7 +239,7 @@ def test_latency_and_a_port_in_use(tmp_path: Path) -> None:
     assert time.monotonic() - began > 0.002 * sum(len(candidate.token_ids) for candidate in candidates)
     client.close()
     port = url.removesuffix("/v1").rpartition(":")[2]
-    second = subprocess.run([sys.executable, "-m", "weavegen.sim", "--port", port], capture_output=True, text=True)
+    second = subprocess.run([sys.executable, "-m", "simulation", "--port", port], capture_output=True, text=True)
     assert second.returncode == 2
     assert "give another port" in second.stderr
     assert len(second.stderr.splitlines()) == 1

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from simulation.process import Process
 from weavegen.errors import ModelError, Unserved
 from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
 from weavegen.pool.metrics import NAMES
 from weavegen.pool.pool import Pool
 from weavegen.pool.survey import survey
-from weavegen.sim.process import Process
 
 PROMPT = "<s> [INST] # a trace [/INST]\n#startblock type: action\ndef action_"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from weavegen.config import Config
-from weavegen.environment.client import dry_run
-from weavegen.steps import Executed
+from weavegen.kernel.steps import Executed
+from weavegen.sandbox.environment import dry_run
 
 GAMES = "/usr/local/games:/usr/games:/usr/bin:/bin"
 

@@ -8,15 +8,15 @@ import pytest
 import sqlalchemy as sa
 from rank_bm25 import BM25Okapi
 
-from weavegen import retrieval
-from weavegen.enqueueing import BOOTSTRAPS
+from weavegen import search as retrieval
+from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
-from weavegen.query import parse, words
-from weavegen.retrieval import trace_index
-from weavegen.steps import Execute, Hit, Retrieve
+from weavegen.kernel.steps import Execute, Hit, Retrieve
+from weavegen.search import trace_index
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
+from weavegen.trace.query import parse, words
 
 TEXTS = {
     "orientation": "The dragon guards the northern bridge; a lantern would scare it away.",

@@ -14,12 +14,9 @@ from alembic.migration import MigrationContext
 from tests.integration.worker import Worker, enqueue, scalar
 from tests.unit.world import GOOD, World
 from weavegen.agents import Agent
-from weavegen.blocks import SUCCESSORS, BlockType
 from weavegen.errors import StepLost, UsageError
-from weavegen.journal import Entry
-from weavegen.render import parse_trace
-from weavegen.services import schema
-from weavegen.steps import (
+from weavegen.kernel.replay import Entry
+from weavegen.kernel.steps import (
     Candidate,
     Evaluated,
     Execute,
@@ -31,8 +28,11 @@ from weavegen.steps import (
     SubagentState,
     YesNo,
 )
+from weavegen.services import schema
 from weavegen.store import blocks, reports, steps, traces
 from weavegen.store.models import Base, StepStatus
+from weavegen.trace.blocks import SUCCESSORS, BlockType
+from weavegen.trace.render import parse_trace
 
 
 def test_migration_and_models_agree(db: sa.Engine) -> None:
@@ -232,7 +232,7 @@ def test_a_bug_in_a_program_fails_one_trace_with_the_evidence(
         yield Execute(op="bootstrap")
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("weavegen.engine.AGENTS", {"weave": Agent(broken)})
+    monkeypatch.setattr("weavegen.engine.advance.AGENTS", {"weave": Agent(broken)})
     job = enqueue(db, 1)
     worker = Worker(db)
     worker.run(worker.engine.start_queued())

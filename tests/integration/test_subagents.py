@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from weavegen import config as configuration
-from weavegen.environment.client import Environment, dry_run
-from weavegen.environment.sandbox import Limits
-from weavegen.steps import Execute, Executed, Op
+from weavegen.kernel.steps import Execute, Executed, Op
+from weavegen.sandbox.environment import Environment, dry_run
+from weavegen.sandbox.providers import Limits
 
 step_ids = itertools.count(1)
 BOOTSTRAP = """

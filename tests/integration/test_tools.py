@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from weavegen import config as configuration
-from weavegen.channels import Exchange, alone
-from weavegen.environment.client import Environment, Limits
+from weavegen.channels.exchange import Exchange, alone
 from weavegen.errors import TransientError
-from weavegen.steps import Execute, Executed
+from weavegen.kernel.steps import Execute, Executed
+from weavegen.sandbox.environment import Environment, Limits
 
 EMPTY = "def action_nothing(self):\n    return 1\n\nself.add_action('Nothing', action_nothing)\n"
 step_ids, trace_ids = itertools.count(1), itertools.count(1)

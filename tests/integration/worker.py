@@ -5,8 +5,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from tests.unit.world import World
-from weavegen.engine import Engine
-from weavegen.steps import Execute, Lint, Sample, Score
+from weavegen.engine.advance import Engine
+from weavegen.kernel.steps import Execute, Lint, Sample, Score
 from weavegen.store import candidates, environments, jobs, steps
 from weavegen.store.jobs import Order
 from weavegen.store.models import StepStatus

@@ -146,7 +146,7 @@ def planted(
     """Workers with a database, a broker, a model server and a Discord that all have passwords."""
     ready = tmp_path_factory.mktemp("sim") / "ready"
     sim = subprocess.Popen(
-        [sys.executable, "-m", "weavegen.sim", "--port", "0", "--ready-file", ready],
+        [sys.executable, "-m", "simulation", "--port", "0", "--ready-file", ready],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

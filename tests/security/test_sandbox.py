@@ -12,19 +12,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.security.attacks import ATTACKS, selfcheck
+from tests.security.attacks.arena import Arena, arena
+from tests.security.attacks.attack import Attack
 from weavegen import config as configuration
 from weavegen.cli.app import app
 from weavegen.config import Config
-from weavegen.environment.answer import Unacceptable, accept
-from weavegen.environment.client import Environment, epitaph, remove
-from weavegen.environment.sandbox import Limits, bubblewrap, groups, provider, seccomp, selfcheck
-from weavegen.environment.sandbox.arena import Arena, arena
-from weavegen.environment.sandbox.attacks import ATTACKS
-from weavegen.environment.sandbox.attacks.attack import Attack
-from weavegen.environment.sandbox.watch import State, Watch, watching
 from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.kernel.steps import Execute, Executed
+from weavegen.sandbox import bubblewrap, groups, seccomp
+from weavegen.sandbox.answer import Unacceptable, accept
+from weavegen.sandbox.environment import Environment, epitaph, remove
+from weavegen.sandbox.providers import Limits, provider
+from weavegen.sandbox.watch import State, Watch, watching
 from weavegen.services.folders import private
-from weavegen.steps import Execute, Executed
 
 
 @pytest.fixture(scope="module")

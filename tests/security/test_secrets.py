@@ -8,7 +8,7 @@ import pytest
 
 from tests.security.conftest import SECRETS, Echo, Planted
 from weavegen import config as configuration
-from weavegen.discord import Discord, Refused
+from weavegen.channels.discord import Discord, Refused
 from weavegen.errors import UsageError
 
 PRY = """
@@ -97,7 +97,7 @@ def said(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPathFa
 def test_no_command_says_a_secret(said: dict[str, str]) -> None:
     assert {name: leaks(text) for name, text in said.items() if leaks(text)} == {}
     assert "answered 500" in said["enqueue"]
-    assert "weavegen.sim" in said["command lines"]
+    assert "simulation" in said["command lines"]
     for name in ("no database", "no reader", "nothing answers"):
         assert "Traceback" not in said[name], said[name]
 

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from tests.security.conftest import HOSTILE, Planted
-from weavegen import display
 from weavegen.cli.app import fail, print_json
+from weavegen.monitoring import display
 from weavegen.services import postgres
 from weavegen.store.session import make_engine
 

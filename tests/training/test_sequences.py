@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from weavegen import context, prompts
-from weavegen.blocks import Block, BlockType, Label
-from weavegen.context import PINNED, question_suffix
 from weavegen.errors import UsageError
-from weavegen.render import parse_trace, render_block, render_trace
-from weavegen.rubrics import WILL_RUN
-from weavegen.settings import Settings
-from weavegen.steps import Prompt
+from weavegen.evaluator.rubrics import WILL_RUN
+from weavegen.kernel import context, prompts
+from weavegen.kernel.context import PINNED, question_suffix
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Prompt
+from weavegen.trace.blocks import Block, BlockType, Label
+from weavegen.trace.render import parse_trace, render_block, render_trace
 from weavegen.training import sequences, tokenizer
 from weavegen.training.plan import IGNORED
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from weavegen.agents import AGENTS, Tick
-from weavegen.blocks import MESSAGE, Block
 from weavegen.errors import RolloutError
-from weavegen.journal import Cursor, Entry, Start, replay
-from weavegen.settings import Settings
-from weavegen.steps import Append, Candidate, Effect, Ended, Sample, Step
+from weavegen.kernel.replay import Cursor, Entry, Start, replay
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Append, Candidate, Effect, Ended, Sample, Step
+from weavegen.trace.blocks import MESSAGE, Block
 
 Answer = Callable[[Step], Any]
 """What comes of a step; of a Sample, one text or a list of candidates. A RolloutError is its failure."""

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from weavegen.query import words
-from weavegen.retrieval import bm25
-from weavegen.retrieval.cache import EACH, Cache
-from weavegen.retrieval.postings import MOST_TEXTS, Posting, is_dense, joined, pack, unpack
+from weavegen.search import bm25
+from weavegen.search.cache import EACH, Cache
+from weavegen.search.postings import MOST_TEXTS, Posting, is_dense, joined, pack, unpack
+from weavegen.trace.query import words
 
 held = st.dictionaries(st.integers(0, 299), st.integers(1, 255), min_size=1)
 """Where a word stands among 300 texts, and how often."""

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from weavegen import prompts
 from weavegen.agents.sampling import Judged, compared
-from weavegen.calibration import Pair, figures, fit, probability
-from weavegen.choose import mean_score
 from weavegen.errors import UsageError
-from weavegen.rubrics import KNOWN, Question, parse
-from weavegen.settings import settings
-from weavegen.steps import Candidate, Penalties, Verdict, YesNo
+from weavegen.evaluator.calibration import Pair, figures, fit, probability
+from weavegen.evaluator.rubrics import KNOWN, Question, parse
+from weavegen.kernel import prompts
+from weavegen.kernel.selection import mean_score
+from weavegen.kernel.settings import settings
+from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
 from weavegen.store import views
 
 ROOT = Path(__file__).parents[2]

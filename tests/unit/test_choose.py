@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 
 from weavegen.agents.tables import outcome_table, problem_map
-from weavegen.blocks import Block, BlockType
-from weavegen.choose import accepts, best, derive_seed, draw, log_odds, mean_score, penalised
-from weavegen.context import PINNED, compose, question_suffix, window
 from weavegen.errors import UsageError
-from weavegen.settings import Settings, settings
-from weavegen.steps import Evaluated, Executed, Failure, Penalties, Prompt, SubagentState, Verdict, YesNo
+from weavegen.kernel.context import PINNED, compose, question_suffix, window
+from weavegen.kernel.selection import accepts, best, derive_seed, draw, log_odds, mean_score, penalised
+from weavegen.kernel.settings import Settings, settings
+from weavegen.kernel.steps import Evaluated, Executed, Failure, Penalties, Prompt, SubagentState, Verdict, YesNo
+from weavegen.trace.blocks import Block, BlockType
 
 FAILURE = Failure(type="ValueError", message="no", traceback="...", stage="evaluation")
 

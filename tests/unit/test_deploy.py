@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from weavegen import config
 from weavegen.cli.app import app
-from weavegen.environment.sandbox import bubblewrap
+from weavegen.sandbox import bubblewrap
 from weavegen.services import fleet, flower
 
 ROOT = Path(__file__).parents[2]

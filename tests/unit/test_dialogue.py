@@ -7,12 +7,12 @@ import pytest
 
 from weavegen.agents.dialogue import Call, Tool, calls_in, response, task_of, tools_text
 from weavegen.agents.react import TOOLS, Task
-from weavegen.blocks import BlockType
-from weavegen.context import opening, spoken, stops
-from weavegen.environment import calls
+from weavegen.box import calls
+from weavegen.kernel.context import opening, spoken, stops
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Prompt
 from weavegen.pool.tokens import said
-from weavegen.settings import Settings
-from weavegen.steps import Prompt
+from weavegen.trace.blocks import BlockType
 
 GOOD = '<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_call>'
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.discord_simulation import TOKEN, DiscordSimulation
-from weavegen.discord import Discord, Refused, Slower
+from weavegen.channels.discord import Discord, Refused, Slower
 from weavegen.errors import TransientError
 
 CHANNEL = "123456789012345678"

@@ -6,10 +6,10 @@ import itertools
 import pytest
 from rich.console import Console, RenderableType
 
-from weavegen import display
 from weavegen.cli import top, watch
+from weavegen.monitoring import display
+from weavegen.monitoring.progress import Paced, Rates, seconds_left
 from weavegen.pool.survey import ServerRow
-from weavegen.progress import Paced, Rates, seconds_left
 from weavegen.store.reports import JobRow, TraceRow, Troubles
 
 JOB = JobRow(
@@ -90,7 +90,7 @@ def test_what_takes_long_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> Non
         clock[0] += 2.0
         return len(asked)
 
-    monkeypatch.setattr("weavegen.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("weavegen.monitoring.progress.time.monotonic", lambda: clock[0])
     paced = Paced(ask, every=1.0, share=0.05)
     for _ in range(1000):
         paced.get()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.environment import api, plain, weave, wire
+from weavegen.box import api, plain, weave, wire
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from weavegen.evaluation import ratio, share
+from weavegen.evaluator.evaluation import ratio, share
 
 
 def test_wilsons_interval() -> None:

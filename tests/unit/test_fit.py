@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.context import fit
+from weavegen.kernel.context import fit
 
 tokens = st.integers(0, 2000)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.talk import Talk, said
 from weavegen.agents.funsearch import TURNS, Task, program_in
 from weavegen.errors import ModelError
-from weavegen.steps import Execute, Executed, Failure, Note, Sample, Step, Tried
+from weavegen.kernel.steps import Execute, Executed, Failure, Note, Sample, Step, Tried
 
 EVALUATOR = "def evaluate(function):\n    return function()\n"
 GIVEN = {

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weavegen.blocks import CALLBACK, PROSE, BlockType
-from weavegen.lint import compiles, lint
-from weavegen.prefix import viable_prefix
-from weavegen.render import normalise_body
-from weavegen.shapes import GRAMMARS, fit
-from weavegen.steps import Penalties
+from weavegen.kernel.steps import Penalties
+from weavegen.linting.lint import compiles, lint
+from weavegen.linting.partial import viable_prefix
+from weavegen.linting.structure import GRAMMARS, fit
+from weavegen.trace.blocks import CALLBACK, PROSE, BlockType
+from weavegen.trace.render import normalise_body
 
 CASES = Path(__file__).parent.parent / "grammars"
 VALID = sorted((CASES / "valid").rglob("*.py"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weavegen.environment import grounded
+from weavegen.box import grounded
 
 
 def run(source: str) -> tuple[list[dict[str, Any]], BaseException | None]:

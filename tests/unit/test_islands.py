@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weavegen import islands
-from weavegen.islands import Island, Program
+from weavegen.agents import islands
+from weavegen.agents.islands import Island, Program
 
 
 def program(number: int, score: float, length: int = 10, signature: tuple[float, ...] | None = None) -> Program:

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.world import Trace, World
-from weavegen import journal
 from weavegen.agents.program import Tick
-from weavegen.blocks import SUCCESSORS, BlockType
 from weavegen.errors import JournalMismatch, ModelError
-from weavegen.journal import Cursor, Entry, Program, Start, draw_label
-from weavegen.render import parse_trace, render_trace
-from weavegen.settings import Settings
-from weavegen.steps import Append, Ended, Execute, Executed, Note, Retrieve, Sample, Score, Step
+from weavegen.kernel import replay
+from weavegen.kernel.replay import Cursor, Entry, Program, Start, draw_label
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Append, Ended, Execute, Executed, Note, Retrieve, Sample, Score, Step
+from weavegen.trace.blocks import SUCCESSORS, BlockType
+from weavegen.trace.render import parse_trace, render_trace
 
 START = Start(trace_seed=1, tick=1, clock=100.0, deadline=1000.0, blocks=3, last_type=BlockType.OUTCOME)
 seeds = st.integers(0, 10**6)
@@ -63,10 +63,10 @@ def test_every_successor_is_legal_and_every_block_is_recorded_once(
 def test_steps_and_results_survive_their_json(seed: int) -> None:
     for entry in Trace(World(seed, 0.5)).run().journal:
         kind = entry.step.__struct_config__.tag
-        step = msgspec.json.decode(journal.encode(entry.step))
-        assert journal.decode_step(kind, step) == entry.step
-        result = msgspec.json.decode(journal.encode(entry.result))
-        assert journal.decode_result(kind, result) == entry.result
+        step = msgspec.json.decode(replay.encode(entry.step))
+        assert replay.decode_step(kind, step) == entry.step
+        result = msgspec.json.decode(replay.encode(entry.result))
+        assert replay.decode_result(kind, result) == entry.result
 
 
 def program_of(*requests: object) -> Program:
@@ -78,26 +78,26 @@ def program_of(*requests: object) -> Program:
 def test_a_changed_program_is_noticed() -> None:
     entries = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
     with pytest.raises(JournalMismatch, match="step 0 of tick 1"):
-        journal.replay(program_of(Execute(op="evaluate")), Cursor(START), entries)
+        replay.replay(program_of(Execute(op="evaluate")), Cursor(START), entries)
     with pytest.raises(JournalMismatch, match="ended before its journal"):
-        journal.replay(program_of(), Cursor(START), entries)
+        replay.replay(program_of(), Cursor(START), entries)
     with pytest.raises(JournalMismatch, match="inside a group"):
-        journal.replay(program_of((Execute(op="begin"), Execute(op="evaluate"))), Cursor(START), entries)
+        replay.replay(program_of((Execute(op="begin"), Execute(op="evaluate"))), Cursor(START), entries)
     with pytest.raises(JournalMismatch, match="can't read"):
-        journal.decode_step("sample", {"n": "many"})
+        replay.decode_step("sample", {"n": "many"})
 
 
 def test_effects_take_place_once() -> None:
     program = lambda: program_of(Note(kind="a", detail=""), Execute(op="begin"), Note(kind="b", detail=""))  # noqa: E731
-    first = journal.replay(program(), Cursor(START), [])
+    first = replay.replay(program(), Cursor(START), [])
     assert [effect.kind for effect, _ in first.effects] == ["a"]
     assert first.steps == [(0, Execute(op="begin"))]
-    waiting = journal.replay(program(), Cursor(START), [Entry(Execute(op="begin"))])
+    waiting = replay.replay(program(), Cursor(START), [Entry(Execute(op="begin"))])
     assert not waiting.effects
     assert not waiting.steps
     assert waiting.ended is None
     done = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
-    last = journal.replay(program(), Cursor(START), done)
+    last = replay.replay(program(), Cursor(START), done)
     assert [effect.kind for effect, _ in last.effects] == ["b"]
     assert last.ended == Ended(done=False)
 
@@ -113,9 +113,9 @@ def test_a_step_that_can_not_be_done_is_raised_inside_the_program() -> None:
         return Ended(done=True)
 
     failed = [Entry(Execute(op="begin"), done=True, failure=ModelError("context too long"), at=101.0)]
-    assert journal.replay(careful(), Cursor(START), failed).ended == Ended(done=True)
+    assert replay.replay(careful(), Cursor(START), failed).ended == Ended(done=True)
     assert caught == ["context too long"]
-    uncaught = journal.replay(program_of(Execute(op="begin")), Cursor(START), failed)
+    uncaught = replay.replay(program_of(Execute(op="begin")), Cursor(START), failed)
     assert uncaught.ended == Ended(done=True, failed="model", reason="context too long")
 
 
@@ -126,7 +126,7 @@ def test_the_clock_is_that_of_the_last_result() -> None:
         Entry(both[0], done=True, result=Executed(), at=105.0),
         Entry(both[1], done=True, result=[], at=104.0),
     ]
-    advance = journal.replay(
+    advance = replay.replay(
         program_of(both, Append(type=BlockType.TASK_REMINDER, body="b")), Cursor(START), entries
     )
     [(_, block)] = advance.effects
@@ -136,11 +136,11 @@ def test_the_clock_is_that_of_the_last_result() -> None:
 
 def test_an_illegal_successor_is_a_bug() -> None:
     with pytest.raises(ValueError, match="may not follow"):
-        journal.replay(program_of(Append(type=BlockType.EVALUATION, body="")), Cursor(START), [])
+        replay.replay(program_of(Append(type=BlockType.EVALUATION, body="")), Cursor(START), [])
 
 
 def test_labels_are_drawn_with_the_models_own_probability() -> None:
-    from weavegen.choose import derive_seed
+    from weavegen.kernel.selection import derive_seed
 
     labels = [draw_label("Is it?", 0.75, derive_seed(seed)) for seed in range(4000)]
     yes = sum(label.answer for label in labels if label is not None)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from weavegen.blocks import BlockType
-from weavegen.lint import lint, syntax_error
+from weavegen.linting.lint import lint, syntax_error
+from weavegen.trace.blocks import BlockType
 
 ACTION, EVALUATION, ORIENTATION = BlockType.ACTION, BlockType.EVALUATION, BlockType.ORIENTATION
 GOOD_ACTION = """def action_go(self):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.plot import HEIGHT, WIDTH, Bar, Mark, Series, bars, css, svg, ticks
+from weavegen.viewer.plot import HEIGHT, WIDTH, Bar, Mark, Series, bars, css, svg, ticks
 
 NUMBERS = st.floats(-1e9, 1e9)
 SPACE = "{http://www.w3.org/2000/svg}"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from bootstraps.tools.zombie_game import Game
+from simulation import policies
+from simulation.policies import conversation, generic, nano, nethack, sums, survivor
+from simulation.policies.situation import Situation, read
 from tests.unit.test_sim_policy import base
-from weavegen.blocks import BlockType
-from weavegen.environment.tools.zombie_game import Game
-from weavegen.lint import compiles
-from weavegen.sim import policies
-from weavegen.sim.policies import conversation, generic, nano, nethack, sums, survivor
-from weavegen.sim.policies.situation import Situation, read
+from weavegen.linting.lint import compiles
+from weavegen.trace.blocks import BlockType
 
 PREFIX = {BlockType.ACTION: "def action_", BlockType.EVALUATION: "def eval_", BlockType.OBSERVATION_INFERENCE: ""}
 TYPES = (*PREFIX, BlockType.ORIENTATION, BlockType.EXPECTATION, BlockType.DEBUG, BlockType.BACKTRACK)

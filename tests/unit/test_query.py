@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.blocks import BlockType
-from weavegen.query import Query, parse, restricted, words
-from weavegen.retrieval.trace_index import allowed, rank
-from weavegen.steps import Retrieve
+from weavegen.kernel.steps import Retrieve
+from weavegen.search.trace_index import allowed, rank
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.query import Query, parse, restricted, words
 
 Row = namedtuple("Row", "id body example type", defaults=["action"])
 STEP = Retrieve(query="", before=9, considered=25, least_score=0.5, limit=3)

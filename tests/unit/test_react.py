@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from tests.unit.talk import Talk, said
-from weavegen.blocks import BlockType
 from weavegen.errors import ModelError
-from weavegen.steps import Evaluated, Execute, Executed, Failure, Sample, Step, SubagentState, View
+from weavegen.kernel.steps import Evaluated, Execute, Executed, Failure, Sample, Step, SubagentState, View
+from weavegen.trace.blocks import BlockType
 
 MAIN = SubagentState(name="main", parent=None, description="Win the game.", schema={}, time_budget=60.0)
 LIST = '<think>Look.</think>\n<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_call>'

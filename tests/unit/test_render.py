@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weavegen.blocks import COMMENTED, Block, BlockType, Label
-from weavegen.lint import compiles
-from weavegen.render import normalise_body, one_line, parse_trace, render_block, render_trace
+from weavegen.linting.lint import compiles
+from weavegen.trace.blocks import COMMENTED, Block, BlockType, Label
+from weavegen.trace.render import normalise_body, one_line, parse_trace, render_block, render_trace
 
 nasty = st.text() | st.sampled_from(
     [

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from simulation.policies import research as policy
+from simulation.policies.dialogue import Conversation
 from weavegen.agents import AGENTS, Tick, research
 from weavegen.agents.lookups import TOOLS
 from weavegen.agents.research import (
@@ -23,13 +25,11 @@ from weavegen.agents.research import (
     doom_loop,
     shorten,
 )
-from weavegen.blocks import Block, BlockType
 from weavegen.errors import ModelError, RolloutError
-from weavegen.journal import Cursor, Entry, Start, decode_result, decode_step, encode, replay
-from weavegen.settings import Settings
-from weavegen.sim.policies import research as policy
-from weavegen.sim.policies.dialogue import Conversation
-from weavegen.steps import Candidate, Consult, Consulted, Ended, Note, Sample, Step
+from weavegen.kernel.replay import Cursor, Entry, Start, decode_result, decode_step, encode, replay
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Candidate, Consult, Consulted, Ended, Note, Sample, Step
+from weavegen.trace.blocks import Block, BlockType
 
 LENGTH = 100_000
 Answer = Callable[[Consult], Consulted | RolloutError]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from simulation.policies import dialogue
+from simulation.policies.dialogue import Conversation
 from weavegen.agents.funsearch import Task, code_blocks, prompt_of, task_of
-from weavegen.islands import Program
-from weavegen.sim.policies import dialogue
-from weavegen.sim.policies.dialogue import Conversation
+from weavegen.agents.islands import Program
 
 TASKS = [task for name in ("bin_packing", "cap_set")
          if (task := task_of((Path("bootstraps/tasks") / f"{name}.json").read_text(), Task))]  # fmt: skip

@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
 
+from simulation import MODEL, options, parameters, tokenizer
+from simulation.batch import Batch, Sequence
+from simulation.cache import BLOCK, Cache, Prompt
+from simulation.load import Engine
+from simulation.parameters import PRESETS, Faults, Load
+from simulation.server import app
 from weavegen.errors import UsageError
-from weavegen.serving.metrics import REASONS
-from weavegen.sim import MODEL, options, parameters, tokenizer
-from weavegen.sim.batch import Batch, Sequence
-from weavegen.sim.cache import BLOCK, Cache, Prompt
-from weavegen.sim.load import Engine
-from weavegen.sim.parameters import PRESETS, Faults, Load
-from weavegen.sim.server import app
+from weavegen.nano.counters import REASONS
 
 # ------------------------------------------------------------------------------------------- virtual time
 
@@ -616,7 +616,7 @@ def test_metrics_of_a_load() -> None:
 def test_a_client_that_hangs_up_frees_its_places(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     arguments = ["--ready-file", str(ready), "--inter-token", "5000", "--slots", "2"]
-    process = subprocess.Popen([sys.executable, "-m", "weavegen.sim", *arguments])
+    process = subprocess.Popen([sys.executable, "-m", "simulation", *arguments])
 
     def wait(values: dict[str, float]) -> None:
         """Until the metrics say so."""

@@ -2,11 +2,11 @@
 
 import pytest
 
+from simulation import complete, policies
+from simulation.policies.situation import read
 from tests.unit.test_sim_policy import BOOTSTRAP, OPEN, PREFIX, WRITTEN, base, is_fine
-from weavegen import context, prompts
-from weavegen.blocks import PROSE, BlockType
-from weavegen.sim import complete, policies
-from weavegen.sim.policies.situation import read
+from weavegen.kernel import context, prompts
+from weavegen.trace.blocks import PROSE, BlockType
 
 
 def grown(type: BlockType, bootstrap: str, seed: int, tokens: int) -> tuple[str, int]:

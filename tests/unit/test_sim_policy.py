@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from weavegen import context, prompts, query
-from weavegen.blocks import PROSE, Block, BlockType
-from weavegen.lint import lint
-from weavegen.render import render_block, render_header
-from weavegen.serving.protocol import BadRequest, CompletionRequest
-from weavegen.settings import Settings
-from weavegen.sim import complete, policies, tokenizer
-from weavegen.sim.load import Engine, Load
-from weavegen.sim.policies import board, judge, tictactoe
-from weavegen.sim.policies.draft import CALLBACK_FLAWS, EVALUATION_FLAWS, PROSE_FLAWS
-from weavegen.sim.policies.situation import read
-from weavegen.steps import Prompt
+from simulation import complete, policies, tokenizer
+from simulation.load import Engine, Load
+from simulation.policies import board, judge, tictactoe
+from simulation.policies.draft import CALLBACK_FLAWS, EVALUATION_FLAWS, PROSE_FLAWS
+from simulation.policies.situation import read
+from weavegen.kernel import context, prompts
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Prompt
+from weavegen.linting.lint import lint
+from weavegen.nano.protocol import BadRequest, CompletionRequest
+from weavegen.trace import query
+from weavegen.trace.blocks import PROSE, Block, BlockType
+from weavegen.trace.render import render_block, render_header
 
 BOOTSTRAP = "from bootstraps.tictactoe_server import start\n"
 

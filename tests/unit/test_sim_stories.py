@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from bootstraps import texts
-from weavegen.environment import weave
-from weavegen.sim import policies
-from weavegen.sim.policies import judge, reader, story
-from weavegen.sim.policies.situation import Situation, read
+from simulation import policies
+from simulation.policies import judge, reader, story
+from simulation.policies.situation import Situation, read
+from weavegen.box import weave
 
 MANSION = '"""The task: write a haunted mansion story in a file.\n"""\n'
 MARS = '"""The task: write the log of a small colony on Mars, an entry at a time.\n"""\n'

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weavegen.sim import tokenizer
+from simulation import tokenizer
 
 PROSE = """The board shows an X in the corner and an O in the centre; the next move decides the game, because
 whoever takes square seven then has two lines open. I will check the answer of the server before I go on."""
@@ -53,6 +53,6 @@ def test_unknown_ids_are_refused() -> None:
 
 
 def test_the_same_in_another_process() -> None:
-    code = f"from weavegen.sim import tokenizer; import sys; sys.stdout.write(repr(tokenizer.encode({PROSE!r})))"
+    code = f"from simulation import tokenizer; import sys; sys.stdout.write(repr(tokenizer.encode({PROSE!r})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == repr(tokenizer.encode(PROSE))

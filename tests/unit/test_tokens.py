@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.context import STOP
+from simulation import tokenizer
+from weavegen.kernel.context import STOP
 from weavegen.pool import client
 from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
-from weavegen.sim import tokenizer
 
 WORDS = ["de", "f a", "\n", "\n\n", " x", "end", "block", "#", "\n#", "st", "art", '"', "#end", "k\n", "é"]
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.environment import api
-from weavegen.environment.tools import diff, terminal
-from weavegen.environment.tools.browser import WeaveBrowser
-from weavegen.environment.tools.editor import WeaveEditor
-from weavegen.environment.tools.html_text import to_text
-from weavegen.environment.tools.weave_zombie_game import WeaveZombieGame
-from weavegen.environment.tools.zombie_game import Game
-from weavegen.environment.tools.zombie_town import TOWN
+from bootstraps.tools import diff, terminal
+from bootstraps.tools.browser import WeaveBrowser
+from bootstraps.tools.editor import WeaveEditor
+from bootstraps.tools.html_text import to_text
+from bootstraps.tools.weave_zombie_game import WeaveZombieGame
+from bootstraps.tools.zombie_game import Game
+from bootstraps.tools.zombie_town import TOWN
+from weavegen.box import api
 
 Lines = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=6), max_size=8)
 

@@ -6,20 +6,18 @@ from typing import Any
 
 import pytest
 
+from simulation.policies import answer as judge
+from simulation.policies import toolsmith as policy
+from simulation.policies.dialogue import Conversation
+from simulation.policies.situation import read
 from tests.unit.talk import Talk, said
-from weavegen import prompts
 from weavegen.agents.toolsmith.library import LibraryTool, call_source, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_queries
 from weavegen.agents.toolsmith.make import SIGNATURES, worth
-from weavegen.blocks import BlockType
-from weavegen.choose import derive_seed
-from weavegen.environment import calls
-from weavegen.retrieval.ranking import ranked
-from weavegen.sim.policies import answer as judge
-from weavegen.sim.policies import toolsmith as policy
-from weavegen.sim.policies.dialogue import Conversation
-from weavegen.sim.policies.situation import read
-from weavegen.steps import (
+from weavegen.box import calls
+from weavegen.kernel import prompts
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.steps import (
     Answered,
     Await,
     Consult,
@@ -35,6 +33,8 @@ from weavegen.steps import (
     Used,
     YesNo,
 )
+from weavegen.search.ranking import ranked
+from weavegen.trace.blocks import BlockType
 
 STAGES = ("queries", "summary", "plan", "choice", "neighbours", "signature", "execute")
 HEADS = {prompts.text(f"toolsmith_{name}").partition("\n")[0]: name for name in STAGES}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.tree import Node, Tree, conditioned, gumbel, logsumexp
+from weavegen.agents.tree import Node, Tree, conditioned, gumbel, logsumexp
 
 SHAPE: dict[float, tuple[float, ...]] = {0.3: (0.0, 1.0), -0.5: (0.7, -1.0, 0.2), 1.2: ()}
 """Logits of a root's children, until they have children themselves, and of these."""

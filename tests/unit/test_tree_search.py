@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.world import Trace, World
-from weavegen import journal
 from weavegen.agents.program import Tick
 from weavegen.agents.write_block import write_block
-from weavegen.blocks import SUCCESSORS, BlockType
-from weavegen.context import STOP, without_begun_stop
 from weavegen.errors import UsageError
-from weavegen.journal import Cursor, Start
-from weavegen.lint import verdict
-from weavegen.settings import BlockSettings, Settings
-from weavegen.settings import settings as read_settings
-from weavegen.steps import Candidate, Execute, Lint, Sample, Score, YesNo
+from weavegen.kernel import replay
+from weavegen.kernel.context import STOP, without_begun_stop
+from weavegen.kernel.replay import Cursor, Start
+from weavegen.kernel.settings import BlockSettings, Settings
+from weavegen.kernel.settings import settings as read_settings
+from weavegen.kernel.steps import Candidate, Execute, Lint, Sample, Score, YesNo
+from weavegen.linting.lint import verdict
+from weavegen.trace.blocks import SUCCESSORS, BlockType
 
 SMALL: dict[str, Any] = {
     "search": "tree",
@@ -107,10 +107,10 @@ def test_any_order_of_deliveries_gives_the_same_trace(seed: int, data: st.DataOb
     assert wild.journal == plain.journal
     for entry in plain.journal:
         kind = entry.step.__struct_config__.tag
-        step = msgspec.json.decode(journal.encode(entry.step))
-        assert journal.decode_step(kind, step) == entry.step
-        result = msgspec.json.decode(journal.encode(entry.result))
-        assert journal.decode_result(kind, result) == entry.result
+        step = msgspec.json.decode(replay.encode(entry.step))
+        assert replay.decode_step(kind, step) == entry.step
+        result = msgspec.json.decode(replay.encode(entry.result))
+        assert replay.decode_result(kind, result) == entry.result
 
 
 def test_a_long_block_is_written_in_pieces() -> None:
@@ -212,7 +212,7 @@ def test_the_journal_names_a_node_and_does_not_repeat_its_text() -> None:
             step = sample_step(trace, ordinal)
             assert step.parent is not None
             above = nodes(trace, step.parent[0])[step.parent[1]].text
-            assert msgspec.json.encode(above)[1:-1] not in journal.encode(step)
+            assert msgspec.json.encode(above)[1:-1] not in replay.encode(step)
 
 
 # ------------------------------------------------------------------------------- settings of a block type

@@ -10,19 +10,19 @@ import pytest
 
 from bootstraps import vigenere_cipher
 from bootstraps.vigenere_cipher import KEYS, TEXTS, encrypt, letters, pose
+from simulation import policies
+from simulation.policies import vigenere
+from simulation.policies.situation import read
 from tests.unit.test_sim_policy import base, block, drafts, is_fine, odds
 from tests.unit.world import Trace, World
-from weavegen.blocks import BlockType
-from weavegen.environment import api
-from weavegen.fakes import is_fake
-from weavegen.journal import encode
-from weavegen.lint import verdict
-from weavegen.render import render_block
-from weavegen.settings import Settings
-from weavegen.sim import policies
-from weavegen.sim.policies import vigenere
-from weavegen.sim.policies.situation import read
-from weavegen.steps import Lint, Penalties
+from weavegen.box import api
+from weavegen.kernel.replay import encode
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Lint, Penalties
+from weavegen.linting.forged_markup import is_fake
+from weavegen.linting.lint import verdict
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import render_block
 
 SOURCE = (Path(__file__).parents[2] / "bootstraps" / "vigenere.py").read_text()
 

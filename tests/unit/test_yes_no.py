@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from weavegen.kernel.steps import YesNo
 from weavegen.pool import yes_no
-from weavegen.steps import YesNo
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from weavegen.agents import AGENTS, Tick
-from weavegen.blocks import COMMENTED, Block, BlockType
-from weavegen.choose import derive_seed
-from weavegen.journal import Advance, Cursor, Entry, Start, encode, replay
-from weavegen.lint import verdict
-from weavegen.settings import Settings
-from weavegen.steps import (
+from weavegen.kernel.replay import Advance, Cursor, Entry, Start, encode, replay
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import (
     Candidate,
     Evaluated,
     Execute,
@@ -26,6 +24,8 @@ from weavegen.steps import (
     View,
     YesNo,
 )
+from weavegen.linting.lint import verdict
+from weavegen.trace.blocks import COMMENTED, Block, BlockType
 
 GOOD = {
     BlockType.ACTION: "def action_a(self):\n    assert True, 'Is it so?'\nself.add_action('Do a', action_a)",

@@ -1,11 +1,11 @@
 """Conversations on a real server: what the model reads next are the very tokens that it sampled."""
 
-from tasks.context import Piece, message
-from weavegen import context
-from weavegen.blocks import BlockType
+from weavegen.engine.prompt_assembly import Piece, message
+from weavegen.kernel import context
+from weavegen.kernel.settings import Settings
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
-from weavegen.settings import Settings
+from weavegen.trace.blocks import BlockType
 
 READ = ((BlockType.SYSTEM, "Be brief."), (BlockType.USER, "Say something, then something else."))
 

@@ -1,8 +1,8 @@
 """Prompts as the steps put them together, against the real prefix cache."""
 
-from tasks.context import about, begun
 from tests.vllm.server import Server
-from weavegen.context import STOP
+from weavegen.engine.prompt_assembly import about, begun
+from weavegen.kernel.context import STOP
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
 

@@ -12,9 +12,9 @@ from tests.vllm.conftest import SLOTS, StartServer
 from tests.vllm.server import Server
 from tests.waiting import until
 from weavegen.errors import TransientError
+from weavegen.kernel.steps import YesNo
 from weavegen.pool.client import ModelClient
 from weavegen.pool.pool import Pool
-from weavegen.steps import YesNo
 
 PROMPT = "<s> [INST] a lamp [/INST]\n"
 

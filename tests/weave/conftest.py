@@ -8,7 +8,7 @@ import pytest
 
 from tests.weave.script import GOOD, T, execute
 from weavegen import config as configuration
-from weavegen.environment.client import Environment
+from weavegen.sandbox.environment import Environment
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,9 @@ from typing import Any, TypeVar
 
 from tests.unit.world import Trace, World
 from weavegen.agents import AGENTS, Tick
-from weavegen.blocks import BlockType
-from weavegen.environment.client import Ask, Environment
-from weavegen.environment.conversation import undecided
-from weavegen.journal import Cursor, Entry, replay
-from weavegen.lint import verdict
-from weavegen.settings import settings
-from weavegen.steps import (
+from weavegen.kernel.replay import Cursor, Entry, replay
+from weavegen.kernel.settings import settings
+from weavegen.kernel.steps import (
     Append,
     Candidate,
     Evaluated,
@@ -32,6 +28,10 @@ from weavegen.steps import (
     View,
     YesNo,
 )
+from weavegen.linting.lint import verdict
+from weavegen.sandbox.client_session import undecided
+from weavegen.sandbox.environment import Ask, Environment
+from weavegen.trace.blocks import BlockType
 
 T = BlockType
 GOOD = {

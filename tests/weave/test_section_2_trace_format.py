@@ -9,12 +9,12 @@ import pytest
 
 from tests.weave.script import FAILURE, GOOD, MAIN, T, execute, samples, tick, types
 from weavegen.agents.tables import genesis
-from weavegen.blocks import MESSAGE, SUCCESSORS, Block, BlockType, Label
-from weavegen.environment import api
-from weavegen.environment.client import Environment
-from weavegen.journal import Cursor, Start, record
-from weavegen.render import render_block
-from weavegen.steps import Append, Executed, View
+from weavegen.box import api
+from weavegen.kernel.replay import Cursor, Start, record
+from weavegen.kernel.steps import Append, Executed, View
+from weavegen.sandbox.environment import Environment
+from weavegen.trace.blocks import MESSAGE, SUCCESSORS, Block, BlockType, Label
+from weavegen.trace.render import render_block
 
 
 def block(type: BlockType = T.ACTION, body: str = "x = 1", **fields: object) -> Block:

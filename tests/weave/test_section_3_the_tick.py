@@ -8,12 +8,10 @@ import pytest
 
 from tests.weave.script import FAILURE, MAIN, T, execute, of, samples, steps, tick, types, writes
 from weavegen.agents.tables import problem_map
-from weavegen.blocks import BlockType
-from weavegen.engine import spent_budget
-from weavegen.environment.client import Environment
-from weavegen.journal import Start
-from weavegen.settings import Settings
-from weavegen.steps import (
+from weavegen.engine.advance import spent_budget
+from weavegen.kernel.replay import Start
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import (
     Candidate,
     Evaluated,
     Execute,
@@ -24,7 +22,9 @@ from weavegen.steps import (
     SubagentState,
     View,
 )
+from weavegen.sandbox.environment import Environment
 from weavegen.store.traces import Locked
+from weavegen.trace.blocks import BlockType
 
 FAILED = Executed(error=FAILURE, subagents=(MAIN,))
 ALL = [T.TASK_REMINDER, T.OBSERVATION, T.ORIENTATION, T.ACTION, T.EXPECTATION, T.OPTION]

@@ -8,13 +8,13 @@ import pytest
 
 from tests.weave.script import FAILURE, GOOD, MAIN, T, drafts, of, samples, steps, tick, writes
 from tests.weave.server import Server
-from weavegen import prompts
-from weavegen.blocks import BlockType
-from weavegen.context import STOP, compose, window
+from weavegen.kernel import prompts
+from weavegen.kernel.context import STOP, compose, window
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Candidate, Executed, Hit, Prompt, Retrieve, Sample, Score
 from weavegen.pool.client import ModelClient
-from weavegen.render import render_block
-from weavegen.settings import Settings
-from weavegen.steps import Candidate, Executed, Hit, Prompt, Retrieve, Sample, Score
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import render_block
 
 BROKEN = "def action_go(self:"
 

@@ -9,15 +9,15 @@ import pytest
 
 from tests.weave.script import GOOD, T, drafts, execute, samples, steps, tick
 from tests.weave.server import Server
-from weavegen import prompts
-from weavegen.choose import draw, log_odds, mean_score, penalised
-from weavegen.context import compose, question_suffix
-from weavegen.environment import weave
-from weavegen.environment.client import Environment
+from weavegen.box import weave
+from weavegen.kernel import prompts
+from weavegen.kernel.context import compose, question_suffix
+from weavegen.kernel.selection import draw, log_odds, mean_score, penalised
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Penalties, Prompt, Score, YesNo
 from weavegen.pool import yes_no
 from weavegen.pool.client import ModelClient
-from weavegen.settings import Settings
-from weavegen.steps import Penalties, Prompt, Score, YesNo
+from weavegen.sandbox.environment import Environment
 
 
 @pytest.fixture(scope="module")

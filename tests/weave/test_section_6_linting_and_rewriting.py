@@ -5,13 +5,13 @@ import ast
 import pytest
 
 from tests.weave.script import GOOD, T, drafts, steps, tick, writes
-from weavegen.blocks import PROSE, BlockType
-from weavegen.choose import penalised
-from weavegen.lint import lint, verdict
-from weavegen.prefix import viable_prefix
-from weavegen.render import render_block
-from weavegen.steps import Lint, Penalties
+from weavegen.kernel.selection import penalised
+from weavegen.kernel.steps import Lint, Penalties
+from weavegen.linting.lint import lint, verdict
+from weavegen.linting.partial import viable_prefix
 from weavegen.store import models as m
+from weavegen.trace.blocks import PROSE, BlockType
+from weavegen.trace.render import render_block
 
 ACTION, EVALUATION = GOOD[T.ACTION], GOOD[T.EVALUATION]
 

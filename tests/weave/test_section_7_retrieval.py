@@ -7,18 +7,19 @@ import pytest
 import sqlalchemy as sa
 
 from tests.weave.script import GOOD, T, drafts, queries, samples, steps, tick
-from weavegen import prompts, retrieval
-from weavegen.context import LINE_STOP, compose, window
-from weavegen.enqueueing import BOOTSTRAPS
-from weavegen.query import Query, parse
-from weavegen.render import render_block
-from weavegen.retrieval.trace_index import rank
-from weavegen.settings import Settings
-from weavegen.steps import Execute, Hit, Prompt, Retrieve, Sample
+from weavegen import search
+from weavegen.engine.enqueueing import BOOTSTRAPS
+from weavegen.kernel import prompts
+from weavegen.kernel.context import LINE_STOP, compose, window
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Execute, Hit, Prompt, Retrieve, Sample
+from weavegen.search.trace_index import rank
 from weavegen.store import examples, jobs
 from weavegen.store import steps as store
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
+from weavegen.trace.query import Query, parse
+from weavegen.trace.render import render_block
 
 Row = namedtuple("Row", "id body example type", defaults=["action"])
 FILLER = [Row(number, f"something else number {number}", False) for number in range(40)]
@@ -192,9 +193,9 @@ def indices(conn: sa.Connection, hits: list[Hit]) -> list[int]:
 
 def test_the_cutoff_holds_in_the_database(conn: sa.Connection) -> None:
     """WEAVE 7: block 70 is found once it has left the window, block 3 before that."""
-    assert indices(conn, retrieval.search(conn, 1, step(query="lantern", before=70))) == [3]
-    assert sorted(indices(conn, retrieval.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
-    assert retrieval.search(conn, 1, step(query="lantern", before=3)) == []
+    assert indices(conn, search.search(conn, 1, step(query="lantern", before=70))) == [3]
+    assert sorted(indices(conn, search.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
+    assert search.search(conn, 1, step(query="lantern", before=3)) == []
 
 
 def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
@@ -207,7 +208,7 @@ def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
     expected = {(type, one.question, one.score, one.description, one.body) for type, one in seeds}
     assert {tuple(row) for row in held} == expected
     query = "type:'debug' traceback KeyError header column"
-    [hit, *_] = retrieval.search(conn, 1, step(query=query, before=0))
+    [hit, *_] = search.search(conn, 1, step(query=query, before=0))
     assert hit.example
     [(type, text)] = examples.texts(conn, [hit.id]).values()
     assert type is T.DEBUG
@@ -227,8 +228,8 @@ def test_what_was_asked_and_found_is_kept(conn: sa.Connection) -> None:
     )
     [message] = store.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
     asked = step(query="+lantern bridge", limit=1)
-    hits = retrieval.search(conn, 1, asked)
-    retrieval.save(conn, 1, message.step_id, asked, hits)
+    hits = search.search(conn, 1, asked)
+    search.save(conn, 1, message.step_id, asked, hits)
     rows = conn.execute(
         sa.text(
             "select query, before, rank, used, score from retrievals r"

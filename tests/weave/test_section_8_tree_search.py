@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.weave.script import T, of, samples, tick, writes
-from weavegen.steps import Candidate, Sample
-from weavegen.tree import Node, Tree, logsumexp
+from weavegen.agents.tree import Node, Tree, logsumexp
+from weavegen.kernel.steps import Candidate, Sample
 
 OPEN = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
 

@@ -8,10 +8,10 @@ import sqlalchemy as sa
 from tests.integration.worker import Worker, enqueue
 from tests.weave.script import FAILURE, GOOD, MAIN, Script, T, execute, of, tick, writes
 from weavegen.agents.reward import preferences, reward
-from weavegen.blocks import Block, BlockType
-from weavegen.environment.client import Environment
-from weavegen.settings import Settings
-from weavegen.steps import Append, Evaluated, Executed
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Append, Evaluated, Executed
+from weavegen.sandbox.environment import Environment
+from weavegen.trace.blocks import Block, BlockType
 
 TRUE = Evaluated(title="Is it?", scope="task", value=True)
 FALSE = Evaluated(title="Is it?", scope="tick", value=False)

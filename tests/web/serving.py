@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Page, Playwright
 
 from weavegen.config import Config
-from weavegen.web import database
-from weavegen.web.app import make_app
-from weavegen.web.server import Server
+from weavegen.viewer import database
+from weavegen.viewer.app import make_app
+from weavegen.viewer.server import Server
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 60_000

@@ -13,7 +13,7 @@ from tests.conftest import administration
 from tests.web.serving import PATIENCE, serving
 from tests.web.traces import action, add_blocks, new_trace
 from weavegen.config import Config
-from weavegen.web.live import NO_DATABASE
+from weavegen.viewer.live import NO_DATABASE
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.web.differences import COMPARED, Difference, difference
+from weavegen.viewer.differences import COMPARED, Difference, difference
 
 
 def marked(found: Difference) -> str:

@@ -18,12 +18,12 @@ import pytest
 from celery import Celery
 from playwright.sync_api import Browser, expect
 
+from simulation.process import Process
 from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from tests.security.attacks.arena import free_port
 from tests.waiting import until
-from weavegen.environment.sandbox.arena import free_port
 from weavegen.services import fleet
 from weavegen.services.redis import broker_url
-from weavegen.sim.process import Process
 
 STEP = re.compile(r"trace \d+ tick \d+( \S.*)?( attempt \d+)?")
 SAMPLE = re.compile(r"trace \d+ tick \d+ [a-z-]+ round \d+ n=\d+( attempt \d+)?")

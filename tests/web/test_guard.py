@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from tests.web.traces import new_trace
 from weavegen.config import Config
 from weavegen.store import messages
-from weavegen.web import database
+from weavegen.viewer import database
 
 
 def ask(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.web.serving import tell
-from weavegen import metrics
+from weavegen.monitoring import metrics
 
 
 def test_it_is_told_what_the_command_tells(address: str, corpus: sa.Engine, redis_url: str) -> None:

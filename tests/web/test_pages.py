@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.web.serving import tell
 from tests.web.traces import HOSTILE, action, add_blocks, add_candidates, new_trace
-from weavegen.blocks import BlockType
-from weavegen.render import parse_trace
 from weavegen.store import messages
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import parse_trace
 
 OF_A_TRACE = (
     "", "/blocks/{}", "/blocks/{}/candidates", "/blocks/{}/candidates?diff=1", "/ticks", "/ticks/2", "/problems",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from weavegen.web.candidates import Candidate, rounds, tree
-from weavegen.web.traces import Asked
+from weavegen.viewer.candidates import Candidate, rounds, tree
+from weavegen.viewer.traces import Asked
 
 
 def candidate(id: int, score: float, *, chosen: bool = False, round: int = 0, **more: object) -> Candidate:

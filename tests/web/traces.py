@@ -3,8 +3,8 @@
 import psycopg
 import sqlalchemy as sa
 
-from weavegen.blocks import Block, BlockType
-from weavegen.render import render_block
+from weavegen.trace.blocks import Block, BlockType
+from weavegen.trace.render import render_block
 
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg onload=alert(3)>"

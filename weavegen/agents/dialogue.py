@@ -10,8 +10,8 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from weavegen.agents.program import Part, Tick
-from weavegen.blocks import Block, BlockType
-from weavegen.steps import Append, Candidate, Prompt, Sample
+from weavegen.kernel.steps import Append, Candidate, Prompt, Sample
+from weavegen.trace.blocks import Block, BlockType
 
 CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)

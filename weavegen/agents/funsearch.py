@@ -4,7 +4,7 @@ After Romera-Paredes et al. (Nature 625, 2024): the model is shown some of the b
 ones; those that pass a test are scored by an evaluator, and live on islands (islands.py). What is given is a first
 version of the function, an evaluator, perhaps a test; what is missing the model writes first, piece by piece, each
 run in the box before it counts. A tick is a piece, or a generation: for each island a message with its best
-programs, `candidates` answers to it, all of them tried (environment/trial.py) and kept in the table `programs`;
+programs, `candidates` answers to it, all of them tried (box/trial.py) and kept in the table `programs`;
 the best answer becomes part of the trace.
 """
 
@@ -15,14 +15,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from weavegen import islands, prompts
+from weavegen.agents import islands
 from weavegen.agents.dialogue import THOUGHT, Reply, message, reply, say, taken, task_of
+from weavegen.agents.islands import Island, Program
 from weavegen.agents.program import Part, Tick
-from weavegen.blocks import Block, BlockType
 from weavegen.errors import RolloutError
-from weavegen.islands import Island, Program
-from weavegen.journal import Program as Journalled
-from weavegen.steps import Candidate, Ended, Executed, Note, Tried
+from weavegen.kernel import prompts
+from weavegen.kernel.replay import Program as Journalled
+from weavegen.kernel.steps import Candidate, Ended, Executed, Note, Tried
+from weavegen.trace.blocks import Block, BlockType
 
 TURNS = 12
 """Messages in which the model may write what is missing."""
@@ -31,7 +32,7 @@ RESET = 3
 LONGEST = 8_000
 """Characters of a program."""
 AT_ONCE = 16
-"""Programs in one operation of the environment, at most (environment/trial.py)."""
+"""Programs in one operation of the environment, at most (box/trial.py)."""
 STARTING = 2.0
 """Of such an operation's seconds, those that are not the programs' (likewise)."""
 UNWRITTEN = ("test: NotImplementedError", "test: AssertionError", "evaluator: NotImplementedError")

@@ -1,4 +1,4 @@
-"""What a researcher can look up, as the model reads it. weavegen/consult does it: a test compares the two."""
+"""The look-up tools of a researcher, as the model reads them. weavegen/search/lookups implements them."""
 
 from typing import Protocol
 

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from weavegen.blocks import FULL_BLOCK, BlockType
-from weavegen.choose import derive_seed
-from weavegen.journal import Cursor, Program
-from weavegen.settings import Settings
-from weavegen.steps import Effect, Execute, Op, Step
+from weavegen.kernel.replay import Cursor, Program
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Effect, Execute, Op, Step
+from weavegen.trace.blocks import FULL_BLOCK, BlockType
 
 R = TypeVar("R")
 Part: TypeAlias = Generator[Step | tuple[Step, ...] | Effect, Any, R]

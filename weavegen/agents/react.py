@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from weavegen import prompts
 from weavegen.agents import tables
 from weavegen.agents.dialogue import Call, Message, Reply, Tool, failed, reply, response, say, task_of, tools_text
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.weave import happened
-from weavegen.blocks import BlockType
-from weavegen.environment import calls
+from weavegen.box import calls
 from weavegen.errors import RolloutError
-from weavegen.journal import Program
-from weavegen.steps import Append, Ended, Evaluated, Executed
+from weavegen.kernel import prompts
+from weavegen.kernel.replay import Program
+from weavegen.kernel.steps import Append, Ended, Evaluated, Executed
+from weavegen.trace.blocks import BlockType
 
 STEPS = 50
 """Messages of the model, where the job does not say how many."""

@@ -12,16 +12,16 @@ from typing import Literal
 
 import msgspec
 
-from weavegen import prompts
 from weavegen.agents.dialogue import CALL, Call, Reply, failed, reply, response, say, task_of, tools_text
 from weavegen.agents.lookups import TOOLS
 from weavegen.agents.program import Part, Tick
-from weavegen.blocks import BlockType
 from weavegen.errors import RolloutError, UsageError
-from weavegen.journal import Program
-from weavegen.render import one_line
-from weavegen.settings import check_json
-from weavegen.steps import Consult, Consulted, Ended, Note
+from weavegen.kernel import prompts
+from weavegen.kernel.replay import Program
+from weavegen.kernel.settings import check_json
+from weavegen.kernel.steps import Consult, Consulted, Ended, Note
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import one_line
 
 ITERATIONS = 60
 """Messages of the model, where the job does not say how many; the summary that is asked for comes on top."""

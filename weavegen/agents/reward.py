@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from weavegen.blocks import CALLBACK, Block, BlockType
-from weavegen.settings import Settings
-from weavegen.steps import Append, Evaluated, Reward
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Append, Evaluated, Reward
+from weavegen.trace.blocks import CALLBACK, Block, BlockType
 
 REASONING = frozenset({BlockType.ORIENTATION, BlockType.DEBUG, BlockType.BACKTRACK})
 REWARDED = REASONING | {BlockType.ACTION}

@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import TypeAlias
 
 from weavegen.agents.program import Part, Tick
-from weavegen.blocks import BlockType
-from weavegen.choose import log_odds, penalised
-from weavegen.settings import BlockSettings
-from weavegen.steps import Candidate, Lint, Penalties, Prompt, Sample, Score, Verdict, YesNo
+from weavegen.kernel.selection import log_odds, penalised
+from weavegen.kernel.settings import BlockSettings
+from weavegen.kernel.steps import Candidate, Lint, Penalties, Prompt, Sample, Score, Verdict, YesNo
+from weavegen.trace.blocks import BlockType
 
 Line: TypeAlias = tuple[float, float]
 """A correction of log odds: slope and intercept."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 import weavegen
-from weavegen.steps import Delegate, Delegated, Evaluated, Executed, SubagentState
+from weavegen.kernel.steps import Delegate, Delegated, Evaluated, Executed, SubagentState
 
 LONGEST_VALUE = 2000
 """Characters of a value in a table."""
@@ -16,7 +16,7 @@ LONGEST_VALUE = 2000
 @cache
 def genesis() -> str:
     """The file that implements the agent's API: the model reads the very code that runs it."""
-    return (Path(weavegen.__file__).parent / "environment" / "api.py").read_text()
+    return (Path(weavegen.__file__).parent / "box" / "api.py").read_text()
 
 
 def problem_map(subagents: Sequence[SubagentState]) -> str:

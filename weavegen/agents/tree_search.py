@@ -4,8 +4,8 @@ import random
 
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.sampling import Judged, Wanted, sample
-from weavegen.steps import Prompt
-from weavegen.tree import Node, Tree
+from weavegen.agents.tree import Node, Tree
+from weavegen.kernel.steps import Prompt
 
 
 def tree_search(t: Tick, wanted: Wanted, prompt: Prompt) -> Part[Judged]:

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import msgspec
 
-from weavegen import prompts
-from weavegen.agents import dream, tables
+from weavegen.agents import planning as dream
+from weavegen.agents import tables
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.reward import reward
 from weavegen.agents.write_block import open_prompt, probability, write_block
-from weavegen.blocks import BlockType
 from weavegen.errors import EnvironmentFailure
-from weavegen.journal import Program, encode
-from weavegen.steps import Append, Delegated, Ended, Executed, Failure, Op, Score, SubagentState, Work
+from weavegen.kernel import prompts
+from weavegen.kernel.replay import Program, encode
+from weavegen.kernel.steps import Append, Delegated, Ended, Executed, Failure, Op, Score, SubagentState, Work
+from weavegen.trace.blocks import BlockType
 
 
 def weave(t: Tick) -> Program:

@@ -7,17 +7,17 @@ from typing import TypeAlias
 
 import msgspec
 
-from weavegen import prompts
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.sampling import Judged, Wanted, sample
 from weavegen.agents.tree_search import tree_search
-from weavegen.blocks import FULL_BLOCK, IMAGINED, BlockType
-from weavegen.choose import accepts, draw, mean_score
-from weavegen.context import window
-from weavegen.journal import record
-from weavegen.query import parse, restricted
-from weavegen.render import one_line, render_header
-from weavegen.steps import Append, Candidate, Prompt, Retrieve, Sample, Score, YesNo
+from weavegen.kernel import prompts
+from weavegen.kernel.context import window
+from weavegen.kernel.replay import record
+from weavegen.kernel.selection import accepts, draw, mean_score
+from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Sample, Score, YesNo
+from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, BlockType
+from weavegen.trace.query import parse, restricted
+from weavegen.trace.render import one_line, render_header
 
 PREFIX = {
     BlockType.ORIENTATION: '"""',

@@ -10,10 +10,10 @@ import psutil  # type: ignore[import-untyped]
 from weavegen.audit.check import Check
 from weavegen.audit.reading import Audit, Scope
 from weavegen.config import Config
-from weavegen.environment import client
+from weavegen.sandbox import environment as client
 from weavegen.services import fleet, processes
 
-BOOT = "weavegen.environment.boot"
+BOOT = "weavegen.box.boot"
 """In the command line of every environment process."""
 
 CHECKS = (

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from weavegen.agents import AGENTS
 from weavegen.audit.report import SHOWN, Finding, Outcome
-from weavegen.blocks import IMAGINED, MESSAGE, SUCCESSORS
-from weavegen.context import PINNED
+from weavegen.kernel.context import PINNED
+from weavegen.kernel.settings import WRITTEN, Settings
+from weavegen.kernel.steps import WAITS
 from weavegen.pool.tokens import LONGEST_TAIL
-from weavegen.settings import WRITTEN, Settings
-from weavegen.steps import WAITS
+from weavegen.trace.blocks import IMAGINED, MESSAGE, SUCCESSORS
 
 CHUNK = 200
 """Rows that a cursor fetches at a time."""

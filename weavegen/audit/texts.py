@@ -8,18 +8,18 @@ from typing import Any
 import lark
 import msgspec
 
-from weavegen import lint
 from weavegen.agents.reward import reward
 from weavegen.agents.write_block import probability
 from weavegen.audit.check import Check
 from weavegen.audit.reading import CHUNK, CONVERSING, Audit
-from weavegen.blocks import COMMENTED, IMAGINED, MESSAGE, Block, BlockType, Label
-from weavegen.choose import derive_seed
 from weavegen.errors import UsageError
-from weavegen.journal import draw_label
-from weavegen.render import normalise_body, one_line, parse_trace, render_block
-from weavegen.settings import settings
-from weavegen.steps import Append, Evaluated, Failure, YesNo
+from weavegen.kernel.replay import draw_label
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.settings import settings
+from weavegen.kernel.steps import Append, Evaluated, Failure, YesNo
+from weavegen.linting import lint
+from weavegen.trace.blocks import COMMENTED, IMAGINED, MESSAGE, Block, BlockType, Label
+from weavegen.trace.render import normalise_body, one_line, parse_trace, render_block
 
 CHECKS = (
     Check("rendered", "a block's stored text is what its columns render to", "blocks"),

@@ -10,9 +10,10 @@ import msgspec
 import sqlalchemy as sa
 import typer
 
-from weavegen import __version__, display
+from weavegen import __version__
 from weavegen import config as configuration
 from weavegen.errors import UsageError, WeavegenError
+from weavegen.monitoring import display
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,7 +46,7 @@ def common(
 def main() -> NoReturn:
     """Run the command line; errors of use become one line."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("weavegen.serving").setLevel(logging.INFO)  # where it is reached
+    logging.getLogger("weavegen.nano.http").setLevel(logging.INFO)  # where it is reached
     try:
         code = app(standalone_mode=False)
     except UsageError as error:

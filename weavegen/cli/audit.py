@@ -7,9 +7,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
 
 if TYPE_CHECKING:
     from weavegen.audit import Outcome, Report

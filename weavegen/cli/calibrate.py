@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from weavegen import __version__, display
+from weavegen import __version__
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.cli.rescore import SIMULATED
 from weavegen.errors import UsageError
-from weavegen.render import one_line
+from weavegen.monitoring import display
+from weavegen.trace.render import one_line
 
 if TYPE_CHECKING:
-    from weavegen.calibration import Figures, Fit
+    from weavegen.evaluator.calibration import Figures, Fit
 
 SECONDS = 600.0
 """That the query may take."""
@@ -43,7 +44,7 @@ def calibrate(
 
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """
-    from weavegen.calibration import Pair, figures, fit
+    from weavegen.evaluator.calibration import Pair, figures, fit
     from weavegen.services import model_server
     from weavegen.store import campaigns, reports
 
@@ -108,7 +109,7 @@ def calibrate(
 
 def report(one: "Figures") -> None:
     """Print the figures of one question."""
-    from weavegen.calibration import FEW, FEW_OF_A_SIDE
+    from weavegen.evaluator.calibration import FEW, FEW_OF_A_SIDE
 
     share = one.positives / one.labels
     auc = "" if one.auc is None else f", AUC {one.auc:.3f}"

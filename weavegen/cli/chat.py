@@ -12,10 +12,10 @@ import msgspec
 import sqlalchemy as sa
 import typer
 
-from weavegen import display
 from weavegen.cli.app import Json, app, reading
 from weavegen.cli.complete import trace_numbers
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
 
 POLL = 0.2
 """Seconds between two looks at the channel."""

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.agents.tables import outcome_table, problem_map
 from weavegen.cli.app import Json, app, out, print_json
 from weavegen.cli.jobs import Network, Param, pairs
-from weavegen.steps import Executed, Failure, Op
+from weavegen.kernel.steps import Executed, Failure, Op
+from weavegen.monitoring import display
 
 
 @app.command()
@@ -26,8 +26,8 @@ def check(
 
     Example: weavegen check bootstraps/tictactoe.py -p opponent=minimax
     """
-    from weavegen import enqueueing
-    from weavegen.environment.client import dry_run
+    from weavegen.engine import enqueueing
+    from weavegen.sandbox.environment import dry_run
 
     [order] = enqueueing.orders([file], 1, pairs(param))
     enqueueing.compile_bootstrap(order)

@@ -10,8 +10,8 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from weavegen import config as configuration
-from weavegen.display import harmless
 from weavegen.errors import WeavegenError
+from weavegen.monitoring.display import harmless
 
 MOST = 50
 """Numbers that are offered, the newest."""
@@ -55,7 +55,7 @@ def settings_names(incomplete: str) -> list[str]:
     """KEY= of --set, also as TYPE.KEY=."""
     import msgspec
 
-    from weavegen.settings import WRITTEN, BlockSettings, Settings
+    from weavegen.kernel.settings import WRITTEN, BlockSettings, Settings
 
     kind, dot, _ = incomplete.partition(".")
     if dot:
@@ -68,7 +68,7 @@ def settings_names(incomplete: str) -> list[str]:
 
 
 def block_types(incomplete: str) -> list[str]:
-    from weavegen.retrieval.documents import RECALLABLE
+    from weavegen.search.documents import RECALLABLE
 
     return [str(one) for one in RECALLABLE if one.startswith(incomplete)]
 

@@ -17,7 +17,7 @@ from weavegen.cli.pool import members
 from weavegen.cli.watch import show as wait
 
 if TYPE_CHECKING:
-    from weavegen.evaluation import Evaluation, Measure
+    from weavegen.evaluator.evaluation import Evaluation, Measure
 
 TICKS = 12
 """That a trace may have by default."""
@@ -48,7 +48,7 @@ def evaluate(
 
     Example: weavegen eval models/round-1 -n 32
     """
-    from weavegen import enqueueing
+    from weavegen.engine import enqueueing
 
     files = file or [str(enqueueing.BOOTSTRAPS / name) for name in ("tictactoe.py", "sums.py")]
     settings = {"ticks": TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
@@ -69,8 +69,8 @@ def run(
     params: Mapping[str, Any] | None = None,
 ) -> "Evaluation":
     """Enqueue what is to be done, wait, and measure. What is to be measured overrides the settings."""
-    from weavegen import enqueueing
-    from weavegen.evaluation import HELD_OUT, SETTINGS, measure
+    from weavegen.engine import enqueueing
+    from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, measure
 
     enqueueing.check_services(configuration.load(), model, workers=True)
     orders = enqueueing.orders(files, n, params)

@@ -9,11 +9,12 @@ import typer
 from rich.syntax import Syntax
 from rich.table import Table
 
-from weavegen import plot, sim
 from weavegen.cli.app import Json, app, out, print_json, reading
-from weavegen.display import cell
+from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
+from weavegen.monitoring.display import cell
 from weavegen.store.programs import About
+from weavegen.viewer import plot
 
 SHOWN = 20
 """Ancestors of the best program that are listed, the newest first; JSON has all."""
@@ -151,7 +152,7 @@ def text(value: float | None) -> str:
 def title(about: About) -> str:
     """What was searched for, and who wrote the programs."""
     model = "" if about.model is None else f", written by {about.model}"
-    label = " (simulation)" if about.model == sim.MODEL else ""
+    label = " (simulation)" if about.model == SIMULATED_MODEL else ""
     return f"{about.file}: {about.task.get('name')}{model}{label}"
 
 

@@ -22,7 +22,7 @@ def load(
 
     Example: weavegen examples load bootstraps/examples
     """
-    from weavegen.enqueueing import BOOTSTRAPS
+    from weavegen.engine.enqueueing import BOOTSTRAPS
     from weavegen.store import examples as store
 
     found = [example for path in paths or [BOOTSTRAPS / "examples"] for example in store.read(path)]

@@ -18,10 +18,10 @@ from rich.progress import (
 from rich.table import Table
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.cli.complete import export_formats
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
 
 if TYPE_CHECKING:
     from weavegen.exports import write

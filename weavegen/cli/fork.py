@@ -45,8 +45,8 @@ def fork(
 
     Example: weavegen fork 17 --at 42 -n 8 --set action.temperature=1.2
     """
-    from weavegen import forking
-    from weavegen.enqueueing import job_seed
+    from weavegen.engine import forking
+    from weavegen.engine.enqueueing import job_seed
 
     if not 1 <= n <= MOST:
         raise UsageError(f"-n {n}: give a number from 1 to {MOST:,}")

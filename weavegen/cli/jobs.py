@@ -15,7 +15,7 @@ from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
 from weavegen.cli.complete import job_numbers, settings_names
 from weavegen.cli.watch import follow
 from weavegen.errors import UsageError
-from weavegen.settings import MOST, check_json
+from weavegen.kernel.settings import MOST, check_json
 
 Param = Annotated[
     list[str] | None, typer.Option("--param", "-p", help="KEY=VALUE, read as args.params; repeatable.")
@@ -25,7 +25,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="KEY=VALUE, a number of weavegen/settings.py; TYPE.KEY: for one block type.",
+        help="KEY=VALUE, a number of weavegen/kernel/settings.py; TYPE.KEY: for one block type.",
         autocompletion=settings_names,
     ),
 ]
@@ -147,7 +147,7 @@ def run(job: JobOptions) -> None:
 
 def submit(job: JobOptions, *, workers: bool = False) -> int:
     """Check everything, with `workers` that some answer, too; then write the job. Returns its id."""
-    from weavegen import enqueueing
+    from weavegen.engine import enqueueing
     from weavegen.store import campaigns
 
     if bool(job.files or job.task) == bool(job.from_):

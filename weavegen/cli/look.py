@@ -14,11 +14,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.errors import UsageError
-from weavegen.render import parse_trace
+from weavegen.monitoring import display
+from weavegen.trace.render import parse_trace
 
 TABLE_ROWS = 1_000
 """Rows of a query, or traces of a job, that a table shows where nothing else is asked for."""

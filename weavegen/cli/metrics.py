@@ -28,7 +28,7 @@ def metrics(
 
     Example: weavegen metrics --listen 9464
     """
-    from weavegen import metrics as figures
+    from weavegen.monitoring import metrics as figures
 
     if listen is not None and json:
         raise UsageError("--json is for printing: leave it out with --listen")
@@ -60,7 +60,7 @@ def server_at(engine: sa.Engine, host: str, port: int) -> "ThreadingHTTPServer":
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from threading import Lock
 
-    from weavegen import metrics as figures
+    from weavegen.monitoring import metrics as figures
 
     one_at_a_time = Lock()
 

@@ -34,8 +34,8 @@ def serve(
 
     Example: weavegen nano serve --port 8018
     """
+    from weavegen.nano import http
     from weavegen.nano.server import NanoApi
-    from weavegen.serving import http
 
     api = NanoApi(model, name=name, slots=slots, cache_tokens=cache_tokens)
     about = f"; {api.engine.model.parameters:,} parameters, window {api.window:,}"

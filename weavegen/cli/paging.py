@@ -14,7 +14,7 @@ from pygments import highlight
 from pygments.formatters.terminal import TerminalFormatter
 from pygments.lexers.python import PythonLexer
 
-from weavegen.display import harmless
+from weavegen.monitoring.display import harmless
 
 PAGER = "less"
 LESS = "FRX"

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.config import person
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
 
 pool = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 app.add_typer(pool, name="pool")

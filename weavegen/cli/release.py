@@ -7,11 +7,11 @@ import typer
 from rich.table import Table
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.cli.export import bar, size
 from weavegen.errors import UsageError
-from weavegen.render import one_line
+from weavegen.monitoring import display
+from weavegen.trace.render import one_line
 
 LONGEST_NAME = 100
 
@@ -55,7 +55,7 @@ def release(
     """
     from weavegen import exports
     from weavegen.exports import selection, write
-    from weavegen.releases.freeze import CHANGED, again, differing, freeze
+    from weavegen.exports.releases.freeze import CHANGED, again, differing, freeze
     from weavegen.services import model_server
     from weavegen.store import releases
 

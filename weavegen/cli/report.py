@@ -32,8 +32,8 @@ def report(
 
     Example: weavegen report 3 --out report.html
     """
-    from weavegen.report import page, read
     from weavegen.services import model_server
+    from weavegen.viewer.report import page, read
 
     with reading() as conn:
         if refresh:

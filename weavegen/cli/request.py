@@ -7,10 +7,10 @@ import typer
 from rich.table import Table
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, Seed, app, out, print_json, reading
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
 
 request = typer.Typer(
     no_args_is_help=True,
@@ -42,12 +42,12 @@ def create(
 
     Example: weavegen request create -o 'How many words has "one two three"?' -r "a number" -c "no network"
     """
-    from weavegen import enqueueing, requests
+    from weavegen.engine import enqueueing, tool_requests
 
     settings = by_type(pairs(set_))
     enqueueing.check_services(configuration.load(), model)
     with reading():
-        number = requests.create(
+        number = tool_requests.create(
             objective,
             requirements=requirement or [],
             constraints=constraint or [],
@@ -56,7 +56,7 @@ def create(
             seed=seed,
             settings=settings,
         )
-        shown = requests.show(number)
+        shown = tool_requests.show(number)
     if json:
         print_json(dataclasses.asdict(shown.request))
     else:
@@ -73,10 +73,10 @@ def list_(
 
     Example: weavegen request list --status WAITING_FEEDBACK
     """
-    from weavegen import requests
+    from weavegen.engine import tool_requests
 
     with reading():
-        rows = requests.listed(statuses=status, user=user)
+        rows = tool_requests.listed(statuses=status, user=user)
     if json:
         print_json([dataclasses.asdict(row) for row in rows])
         return
@@ -98,10 +98,10 @@ def show(number: Number, json: Json = False) -> None:
 
     Example: weavegen request show 3
     """
-    from weavegen import requests
+    from weavegen.engine import tool_requests
 
     with reading():
-        shown = requests.show(number)
+        shown = tool_requests.show(number)
     if json:
         print_json(dataclasses.asdict(shown))
         return
@@ -144,10 +144,10 @@ def update(
 
     Example: weavegen request update 3 -r "a number" -r "in one line" --reason "I need it for a table"
     """
-    from weavegen import requests
+    from weavegen.engine import tool_requests
 
     with reading():
-        row = requests.update(
+        row = tool_requests.update(
             number, objective=objective, requirements=requirement, constraints=constraint, reason=reason
         )
     told(row, json, f"request {number} changed, revision {row.revision}: the agent reads it at its next stage")
@@ -163,10 +163,10 @@ def answer(
 
     Example: weavegen request answer 3 "the text on page 3"
     """
-    from weavegen import requests
+    from weavegen.engine import tool_requests
 
     with reading():
-        row = requests.answer(number, text)
+        row = tool_requests.answer(number, text)
     told(row, json, f"request {number} goes on")
 
 
@@ -180,10 +180,10 @@ def cancel(
 
     Example: weavegen request cancel 3 --reason "no longer needed"
     """
-    from weavegen import requests
+    from weavegen.engine import tool_requests
 
     with reading():
-        row = requests.cancel(number, reason)
+        row = tool_requests.cancel(number, reason)
     told(row, json, f"request {number} canceled")
 
 

@@ -11,14 +11,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from weavegen import __version__, display
+from weavegen import __version__
 from weavegen import config as configuration
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.errors import UsageError
-from weavegen.render import one_line
-from weavegen.rubrics import parse
+from weavegen.evaluator.rubrics import parse
+from weavegen.monitoring import display
 from weavegen.store.campaigns import CampaignRow
 from weavegen.store.models import CampaignState
+from weavegen.trace.render import one_line
 
 SECONDS = 600.0
 """That a condition may take to be looked up."""
@@ -125,7 +126,7 @@ def begin(
     json: bool,
 ) -> str | None:
     """Write a campaign. Returns its name; None where nothing was to be written."""
-    from weavegen import enqueueing
+    from weavegen.engine import enqueueing
     from weavegen.store import campaigns, reports
 
     found = parse(enqueueing.read(rubric), str(rubric))

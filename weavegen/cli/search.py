@@ -9,10 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from weavegen import display
 from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.cli.complete import block_types
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
 
 SHOWN_LINES = 3
 """Of a hit's text."""
@@ -42,8 +42,8 @@ def search(
 
     Example: weavegen search "+lantern bridge -dragon" --type action -n 5
     """
-    from weavegen.retrieval.lookup import lookup
-    from weavegen.retrieval.scope import Scope
+    from weavegen.search.lookup import lookup
+    from weavegen.search.scope import Scope
 
     if sum((trace is not None, job is not None, examples)) > 1:
         raise UsageError("give one of --trace, --job and --examples, or none: then everything is searched")
@@ -90,7 +90,7 @@ def reindex(json: Json = False) -> None:
 
     Example: weavegen reindex
     """
-    from weavegen.retrieval import indexing
+    from weavegen.search import indexing
 
     console = display.console(stderr=True)
     columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

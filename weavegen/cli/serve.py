@@ -28,10 +28,10 @@ def serve(
     import socket
 
     from weavegen.services import postgres, schema
-    from weavegen.web import database
-    from weavegen.web.app import make_app
-    from weavegen.web.guard import LOCAL
-    from weavegen.web.server import Server
+    from weavegen.viewer import database
+    from weavegen.viewer.app import make_app
+    from weavegen.viewer.guard import LOCAL
+    from weavegen.viewer.server import Server
 
     config = configuration.load()
     with postgres.running(config) as url:

@@ -1,16 +1,20 @@
 """Commands about what runs: up, down, doctor, sim, demo."""
 
 import dataclasses
-from typing import Annotated
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 import typer
 
+import weavegen
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
 from weavegen.cli.watch import show
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
 
 Model = Annotated[
     str | None,
@@ -20,6 +24,19 @@ Model = Annotated[
         "Default: WEAVEGEN_MODEL, else nano."
     ),
 ]
+
+
+def from_source_tree(name: str) -> Any:
+    """A module that does not ship with the package: the simulation, the attacks. Raises UsageError without it."""
+    root = str(Path(weavegen.__file__).resolve().parent.parent)
+    if root not in sys.path:
+        sys.path.append(root)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        raise UsageError(f"{name.partition('.')[0]}/ is in the source tree alone: clone the repository") from None
 
 
 def with_model(name: str | None) -> configuration.Config:
@@ -48,17 +65,15 @@ def up(
 
     Example: weavegen up
     """
-    from weavegen.environment.sandbox import provider
+    from weavegen.sandbox.providers import provider
     from weavegen.services import fleet, model_server
-    from weavegen.sim.options import split
 
     config = with_model(model)
     provider(config.sandbox).require()
     if sim_options and config.model != model_server.SIM:
         raise UsageError("--sim-options are of the simulation: give --model sim, too")
-    parts = fleet.up(
-        config, model_threads=threads, model_port=model_port, sim_options=split(sim_options), pages=True
-    )
+    simulated = from_source_tree("simulation.options").split(sim_options) if sim_options else ()
+    parts = fleet.up(config, model_threads=threads, model_port=model_port, sim_options=simulated, pages=True)
     if json:
         print_json(parts)
         return
@@ -149,7 +164,7 @@ def doctor(
 
 def attacked(only: str, json: bool) -> int:
     """Carry out the attacks whose names `only` finds, and print what came of them. Returns the exit code."""
-    from weavegen.environment.sandbox.selfcheck import check
+    check = from_source_tree("tests.security.attacks.selfcheck").check
 
     findings = []
     for finding in check(configuration.load(), only):
@@ -165,48 +180,16 @@ def attacked(only: str, json: bool) -> int:
     return 1 if escaped or not findings else 0
 
 
-@app.command()
-def sim(
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for a free one.")] = 8017,
-    like: Annotated[str | None, typer.Option(help="Take the figures of a server by name.", metavar="NAME")] = None,
-    slots: Annotated[int | None, typer.Option(help="Sequences that run at once.")] = None,
-    inter_token: Annotated[float | None, typer.Option(help="Milliseconds of a step.")] = None,
-    per_sequence: Annotated[float | None, typer.Option(help="Milliseconds more for each sequence.")] = None,
-    per_context: Annotated[
-        float | None, typer.Option(help="Milliseconds more for 1,000 tokens of context.")
-    ] = None,
-    prefill: Annotated[float | None, typer.Option(help="Prompt tokens a second; 0: no time.")] = None,
-    step_tokens: Annotated[int | None, typer.Option(help="Tokens of one step at most.")] = None,
-    cache_tokens: Annotated[int | None, typer.Option(help="Size of the KV cache.")] = None,
-    max_model_len: Annotated[int | None, typer.Option(help="Tokens of a sequence at most.")] = None,
-    scheduling_policy: Annotated[str | None, typer.Option(help="priority (default) or fcfs.")] = None,
-    prefix_cache: Annotated[bool, typer.Option(help="Whether prompts that begin alike share work.")] = True,
-    plain: Annotated[bool, typer.Option(help="Play a server without vLLM's extras.")] = False,
-) -> None:
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def sim(context: typer.Context) -> None:
     """Serve the SIMULATED model in the foreground: vLLM's API, scripted texts, no GPU.
 
-    It takes no time, unless it is given a pace; docs/simulation.md explains the figures. They are those of
-    h100-8b, h200-8b, h100-70b-tp4 or h200-70b-tp4 with --like; other options go before them.
+    It comes with the source tree, not with the package. `weavegen sim --help` lists its options,
+    docs/simulation.md explains them.
 
     Example: weavegen sim --port 8017 --like h100-8b --slots 128
     """
-    from weavegen.sim import parameters
-    from weavegen.sim.server import serve
-
-    load = parameters.load(
-        like,
-        slots=slots,
-        inter_token=inter_token,
-        per_sequence=per_sequence,
-        per_context=per_context,
-        prefill=prefill,
-        step_tokens=step_tokens,
-        cache_tokens=cache_tokens,
-        max_model_len=max_model_len,
-        scheduling_policy=scheduling_policy,
-        prefix_cache=prefix_cache,
-    )
-    serve(port, load=load, plain=plain)
+    raise typer.Exit(from_source_tree("simulation.__main__").main(context.args))
 
 
 @app.command()
@@ -219,7 +202,7 @@ def demo(
 
     Example: weavegen demo
     """
-    from weavegen import enqueueing
+    from weavegen.engine import enqueueing
     from weavegen.services import fleet, model_server
     from weavegen.store.views.refresh import refresh
 

@@ -12,7 +12,7 @@ from weavegen.cli.app import Json, app, out, print_json, reading
 from weavegen.errors import RolloutError, TransientError, UsageError
 
 if TYPE_CHECKING:
-    from weavegen.spans import Batch
+    from weavegen.monitoring.spans import Batch
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def spans(
 
     Example: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 weavegen spans --follow
     """
-    from weavegen.spans import Cursor, finished
+    from weavegen.monitoring.spans import Cursor, finished
 
     url = None if json else endpoint()
     begin = datetime.datetime.fromtimestamp(0, datetime.UTC)

@@ -22,13 +22,13 @@ from rich.table import Table
 from rich.text import Text
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, app, print_json, reading
 from weavegen.cli.watch import UNKNOWN, WINDOW, told_if_the_database_goes
-from weavegen.display import number
 from weavegen.errors import UsageError
+from weavegen.monitoring import display
+from weavegen.monitoring.display import number
+from weavegen.monitoring.progress import Paced, Rates, seconds_left
 from weavegen.pool.survey import ServerRow, survey
-from weavegen.progress import Paced, Rates, seconds_left
 from weavegen.store import reports
 from weavegen.store.reports import JobRow
 
@@ -117,7 +117,7 @@ class Look:
 
     def read(self) -> Now:
         """What the database knows. Of jobs it reads all traces, of the rest what is open."""
-        from weavegen import metrics
+        from weavegen.monitoring import metrics
         from weavegen.store import servers
 
         with self.conn.begin():

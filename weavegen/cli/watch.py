@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from weavegen import config as configuration
-from weavegen import display
 from weavegen.cli.app import Json, app, print_json, reading
 from weavegen.cli.complete import job_numbers
-from weavegen.display import number
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.progress import Paced, Rates, seconds_left
+from weavegen.monitoring import display
+from weavegen.monitoring.display import number
+from weavegen.monitoring.progress import Paced, Rates, seconds_left
 from weavegen.store import reports
 from weavegen.store.reports import JobRow, TraceRow, Troubles
 

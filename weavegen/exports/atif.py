@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen.blocks import CALLBACK, BlockType, Label
 from weavegen.exports.format import FileFormat, Source
 from weavegen.exports.read_prompts import numbers, reals
-from weavegen.render import render_label
+from weavegen.trace.blocks import CALLBACK, BlockType, Label
+from weavegen.trace.render import render_label
 
 VERSION = "ATIF-v1.7"
 PAGE = 128

@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import __version__
+from weavegen.config import SIMULATED_MODEL
 from weavegen.exports.format import FileFormat, Format, RowFormat, comments
-from weavegen.sim import MODEL
 
 ABOUT = """
 select array_agg(distinct j.model) filter (where j.model is not null) as models,
@@ -18,7 +18,7 @@ select array_agg(distinct j.model) filter (where j.model is not null) as models,
 from traces t join jobs j on j.id = t.job_id join bootstraps f on f.id = t.bootstrap_id
 where t.id = any(cast(:traces as bigint[]))
 """
-SIMULATED = "SIMULATED MODEL DATA"
+SIMULATED = "SIMULATED SIMULATED_MODEL DATA"
 SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "n>1B")
 """The hub's names for sizes: each a factor of ten above the one before."""
 
@@ -46,7 +46,7 @@ class Origin:
 
         `simulation`: it is what this installation serves to jobs that name no model.
         """
-        return MODEL in self.models or (self.unnamed and simulation)
+        return SIMULATED_MODEL in self.models or (self.unnamed and simulation)
 
 
 @dataclass
@@ -87,8 +87,8 @@ def card(format: Format, where: str | None, limit: int | None, asked: dict[str, 
     lines = [f"# weavegen export: {format.name}", "", format.about, ""]
     if written.simulated:
         lines += [
-            f"**{SIMULATED}**: the text was written by weavegen's simulated model ({MODEL}), which is no language "
-            "model but a script. It is good for trying a pipeline and for nothing else.",
+            f"**{SIMULATED}**: the text was written by weavegen's simulated model ({SIMULATED_MODEL}), which is "
+            "no language model but a script. It is good for trying a pipeline and for nothing else.",
             "",
         ]
     lines += ["| split | rows | traces |", "|---|---|---|"]

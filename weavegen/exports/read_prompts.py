@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen import context, prompts
-from weavegen.blocks import MESSAGE, BlockType
-from weavegen.context import PINNED
-from weavegen.settings import Settings
-from weavegen.steps import Prompt
+from weavegen.kernel import context, prompts
+from weavegen.kernel.context import PINNED
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Prompt
 from weavegen.store import blocks
+from weavegen.trace.blocks import MESSAGE, BlockType
 
 AHEAD = 64
 """Blocks fetched at a time: rows come in the order of blocks, so the next ones will be wanted."""

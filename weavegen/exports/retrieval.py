@@ -19,16 +19,16 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from weavegen import context
-from weavegen.blocks import BlockType
 from weavegen.exports.completions import GONE, PLACE, batches, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import END
-from weavegen.query import parse, restricted, words
-from weavegen.retrieval import corpus_search
-from weavegen.retrieval.scope import Scope
-from weavegen.steps import Hit
+from weavegen.kernel import context
+from weavegen.kernel.steps import Hit
+from weavegen.search import corpus_search
+from weavegen.search.scope import Scope
 from weavegen.store import blocks as block_rows
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.query import parse, restricted, words
 
 TOP = 3
 """A query is a good one that has its block among so many hits: as many as a prompt shows."""

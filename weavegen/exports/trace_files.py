@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import msgspec
 import sqlalchemy as sa
 
-from weavegen.blocks import Block, BlockType, Label
 from weavegen.exports.format import FileFormat, Source
 from weavegen.exports.text import blocks
+from weavegen.trace.blocks import Block, BlockType, Label
 
 AS_THEY_ARE = [name for name in Block.__struct_fields__ if name not in ("type", "label", "tags")]
 """Fields of a block that are columns by the same name."""

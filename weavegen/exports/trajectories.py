@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from weavegen.blocks import MESSAGE
-from weavegen.context import SPOKEN
 from weavegen.exports.atropos import READ, READ_LOGPROB
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import numbers, reals
+from weavegen.kernel.context import SPOKEN
+from weavegen.trace.blocks import MESSAGE
 
 TRACE = "select * from conversations where trace_id = :trace"
 MESSAGES = """

@@ -1,6 +1,6 @@
 """A server for language models of a few million parameters on a CPU: vLLM's API, NumPy's arithmetic.
 
-Real, unlike the simulation (`weavegen.sim`): what it samples and how it answers comes from a model's weights. It
+Real, unlike the simulation (`simulation`): what it samples and how it answers comes from a model's weights. It
 takes any Llama in Hugging Face's format, and beyond some ten million parameters vLLM is the better choice.
 """
 

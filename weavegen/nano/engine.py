@@ -11,10 +11,10 @@ import numpy as np
 
 from weavegen.nano import sampling
 from weavegen.nano.attention import Continuations, PrefixCache, Prompt
+from weavegen.nano.counters import Counters
 from weavegen.nano.llama import Floats, Ids, Llama
 from weavegen.nano.sampling import Sampling
 from weavegen.nano.texts import Texts
-from weavegen.serving.metrics import Counters
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from weavegen.errors import UsageError
-from weavegen.nano import SERVER
+from weavegen.nano import SERVER, http, protocol
 from weavegen.nano.attention import BLOCK
+from weavegen.nano.counters import Figures
 from weavegen.nano.engine import Continuation, Engine, Order, Served
 from weavegen.nano.llama import Llama
 from weavegen.nano.lora import CONFIG
 from weavegen.nano.sampling import Sampling
 from weavegen.nano.texts import Texts, cut
-from weavegen.serving import http, protocol
-from weavegen.serving.metrics import Figures
 
 LENGTH = 131_072
 """Tokens of a prompt that are taken; `texts.cut` says what of it the model is shown."""

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from weavegen.errors import ModelError, TransientError
+from weavegen.kernel.steps import YesNo
 from weavegen.pool import metering, yes_no
 from weavegen.pool.http import Http
 from weavegen.pool.served import Served, pick, served
 from weavegen.pool.tokens import Text, Tokens
-from weavegen.steps import YesNo
 
 logger = logging.getLogger(__name__)
 

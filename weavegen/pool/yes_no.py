@@ -8,7 +8,7 @@ and "None" are a no.
 import math
 from collections.abc import Iterable, Mapping
 
-from weavegen.steps import YesNo
+from weavegen.kernel.steps import YesNo
 
 MAX_IDS = 128
 """vLLM's limit on the length of `logprob_token_ids`."""

@@ -15,10 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from weavegen.config import Config
-from weavegen.environment.sandbox import groups, provider
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
 from weavegen.pool.served import served
+from weavegen.sandbox import groups
+from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, postgres, processes, redis, schema
 from weavegen.store import servers
 

@@ -18,8 +18,8 @@ from sqlalchemy.pool import NullPool
 
 import weavegen
 from weavegen.config import Config
-from weavegen.environment import client as environments
 from weavegen.errors import UsageError
+from weavegen.sandbox import environment as environments
 from weavegen.services import flower, folders, model_server, postgres, processes, redis, schema
 from weavegen.services.processes import Service
 from weavegen.store import steps
@@ -228,7 +228,7 @@ def _pages(config: Config) -> list[Part]:
     for name, port in ((flower.NAME, config.flower_port), (VIEWER, config.viewer_port)):
         started = False
         if processes.find(config, name) is None:
-            if port == 0 or (name == VIEWER and importlib.util.find_spec("weavegen.web") is None):
+            if port == 0 or (name == VIEWER and importlib.util.find_spec("weavegen.viewer") is None):
                 continue
             port = _port_near(port)
             environ = child_environment(config)

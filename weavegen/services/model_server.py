@@ -28,7 +28,7 @@ def start(
             raise UsageError(f"{found.name} serves the model already: `weavegen down`, then `up` with {name}")
         return name, False
     if name == SIM:
-        launch(config, SIM, [sys.executable, "-m", "weavegen.sim", *sim_options], port, environ)
+        launch(config, SIM, [sys.executable, "-m", "simulation", *sim_options], port, environ)
     else:
         launch_nano(config, NANO, WEIGHTS if config.model == NANO else Path(config.model), port, environ)
     return name, True

@@ -5,11 +5,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen.blocks import Block, BlockType
-from weavegen.render import render_block
-from weavegen.steps import Append, Hit, Reward
+from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import examples
 from weavegen.store import models as m
+from weavegen.trace.blocks import Block, BlockType
+from weavegen.trace.render import render_block
 
 BLOCKS, CANDIDATES, SEGMENTS, POSTINGS = map(m.table, (m.Block, m.Candidate, m.Segment, m.Posting))
 

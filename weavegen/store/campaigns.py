@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from weavegen.choose import log_odds
 from weavegen.errors import StepLost, UsageError
-from weavegen.rubrics import Question, Rubric
-from weavegen.steps import YesNo
+from weavegen.evaluator.rubrics import Question, Rubric
+from weavegen.kernel.selection import log_odds
+from weavegen.kernel.steps import YesNo
 from weavegen.store import models as m
 from weavegen.store.models import BatchStatus, CampaignState
 from weavegen.store.models.base import array_text
 
 if TYPE_CHECKING:
-    from weavegen.calibration import Fit
+    from weavegen.evaluator.calibration import Fit
 
 CAMPAIGNS, BATCHES, ITEMS, ANSWERS, CORRECTIONS, CORRECTED = map(
     m.table, (m.Campaign, m.CampaignBatch, m.CampaignItem, m.Answer, m.Correction, m.CorrectedQuestion)

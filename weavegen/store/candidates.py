@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen import prompts
-from weavegen.choose import log_odds
-from weavegen.steps import Candidate, Sample, Score, Verdict, YesNo
+from weavegen.kernel import prompts
+from weavegen.kernel.selection import log_odds
+from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
 from weavegen.store import models as m
 
 BLOCKS, CANDIDATES, PENALTIES, SCORES, STEPS = map(m.table, (m.Block, m.Candidate, m.Penalties, m.Score, m.Step))

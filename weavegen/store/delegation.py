@@ -4,9 +4,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.choose import derive_seed
-from weavegen.settings import Settings
-from weavegen.steps import Delegate
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Delegate
 from weavegen.store import documents, jobs
 from weavegen.store import models as m
 from weavegen.store.models import TraceStatus

@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.steps import Asserted, Evaluated, SubagentState
+from weavegen.kernel.steps import Asserted, Evaluated, SubagentState
 from weavegen.store import models as m
 from weavegen.store.traces import OVER
 

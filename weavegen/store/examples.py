@@ -11,11 +11,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.blocks import PROSE, BlockType
 from weavegen.errors import UsageError
-from weavegen.lint import lint
-from weavegen.render import normalise_body
+from weavegen.linting.lint import lint
 from weavegen.store import models as m
+from weavegen.trace.blocks import PROSE, BlockType
+from weavegen.trace.render import normalise_body
 
 EXAMPLES = m.table(m.Example)
 

@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen import journal
-from weavegen.blocks import BlockType
-from weavegen.choose import derive_seed
 from weavegen.errors import UsageError
-from weavegen.journal import Entry, Start, Terms
-from weavegen.steps import Candidate, Penalties, Verdict, YesNo
+from weavegen.kernel import replay
+from weavegen.kernel.replay import Entry, Start, Terms
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
 from weavegen.store import environments, jobs
 from weavegen.store import models as m
 from weavegen.store import traces as trace_rows
 from weavegen.store.models import StepStatus
+from weavegen.trace.blocks import BlockType
 
 BLOCKS, JOBS, JOB_SETTINGS, TICKS, TRACES = map(m.table, (m.Block, m.Job, m.JobSettings, m.Tick, m.Trace))
 
@@ -176,11 +176,11 @@ def entries(conn: sa.Connection, steps: Sequence[Any]) -> list[Entry]:
     emptied = results(conn, steps)
     found = []
     for row in steps:
-        step = journal.decode_step(row.kind, row.request)
+        step = replay.decode_step(row.kind, row.request)
         if row.status != StepStatus.DONE:
             found.append(Entry(step))
             continue
-        result = emptied[row.id] if row.id in emptied else journal.decode_result(row.kind, row.result)
+        result = emptied[row.id] if row.id in emptied else replay.decode_result(row.kind, row.result)
         found.append(Entry(step, done=True, result=result, at=row.at))
     return found
 
@@ -433,7 +433,7 @@ def begin(conn: sa.Connection, trace_id: int, cut: Cut, terms: trace_rows.Terms)
         conn.execute(sa.text(statement), values)
     last = conn.execute(sa.text(LAST_EXECUTED), values).scalar_one_or_none()
     if last is not None:
-        environments.save_subagents(conn, trace_id, journal.decode_result("execute", last).subagents)
+        environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
 
 
 def take_over(conn: sa.Connection, trace_id: int, parent: Forked, number: int, at: int) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
-from weavegen.choose import derive_seed
 from weavegen.errors import UsageError
-from weavegen.settings import settings
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.settings import settings
 from weavegen.store import models as m
 from weavegen.store.models import JobState, StepStatus, TraceStatus
 

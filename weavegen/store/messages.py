@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.channels import Exchange
+from weavegen.channels.exchange import Exchange
 from weavegen.errors import UsageError
 from weavegen.store import models as m
 from weavegen.store.models import TraceStatus

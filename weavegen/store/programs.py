@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen.steps import Tried
+from weavegen.kernel.steps import Tried
 from weavegen.store import models as m
 
 BOOTSTRAPS, CANDIDATES, JOBS, PROGRAMS, TRACES = map(

@@ -8,8 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.releases.manifest import SHOWN, digest
-from weavegen.releases.near_duplicates import Double, Key, Unit, jaccard
+from weavegen.exports.releases.manifest import SHOWN, digest
+from weavegen.exports.releases.near_duplicates import Double, Key, Unit, jaccard
 from weavegen.store import models as m
 from weavegen.store.models.base import array_text
 from weavegen.store.traces import OVER

@@ -13,9 +13,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.render import one_line
 from weavegen.store import models as m
 from weavegen.store.models import RequestStatus, TraceStatus
+from weavegen.trace.render import one_line
 
 REQUESTS, CHANGES, TRACES = map(m.table, (m.Request, m.RequestChange, m.Trace))
 S = RequestStatus

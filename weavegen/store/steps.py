@@ -6,9 +6,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen import journal
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
-from weavegen.steps import (
+from weavegen.kernel import replay
+from weavegen.kernel.steps import (
     WAITS,
     Answered,
     Await,
@@ -204,7 +204,7 @@ def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claim
     row = conn.execute(CLAIM, {"step": step_id, "by": worker, "lease": lease}).one_or_none()
     if row is None:
         return None
-    step = journal.decode_step(row.kind, row.request)
+    step = replay.decode_step(row.kind, row.request)
     numbers = row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims
     return Claimed(*numbers, step, row.server, row.revision, row.restarts)
 
@@ -361,20 +361,20 @@ LOAD = (
 )
 
 
-def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[journal.Entry], dict[int, int]]:
+def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:
     """A tick's journal, in order, and the step ids by ordinal."""
     rows = conn.execute(LOAD, {"trace": trace_id, "number": tick, "turn": run}).all()
     entries = []
     for row in rows:
-        step = journal.decode_step(row.kind, row.request)
+        step = replay.decode_step(row.kind, row.request)
         if row.status == StepStatus.DONE:
-            result = journal.decode_result(row.kind, row.result)
-            entries.append(journal.Entry(step, done=True, result=result, at=float(row.at)))
+            result = replay.decode_result(row.kind, row.result)
+            entries.append(replay.Entry(step, done=True, result=result, at=float(row.at)))
         elif row.status == StepStatus.FAILED:
             failure = FAILURES.get(row.failure_kind, RolloutError)(row.failure)
-            entries.append(journal.Entry(step, done=True, failure=failure, at=float(row.at)))
+            entries.append(replay.Entry(step, done=True, failure=failure, at=float(row.at)))
         else:
-            entries.append(journal.Entry(step))
+            entries.append(replay.Entry(step))
     return entries, {ordinal: row.id for ordinal, row in enumerate(rows)}
 
 
@@ -398,8 +398,8 @@ def executed(conn: sa.Connection, trace_id: int) -> list[Deed]:
     return [
         Deed(
             row.id,
-            journal.decode_step("execute", row.request),  # type: ignore[arg-type]
-            journal.decode_result("execute", row.result),
+            replay.decode_step("execute", row.request),  # type: ignore[arg-type]
+            replay.decode_result("execute", row.result),
             row.claimed_at,
         )
         for row in rows

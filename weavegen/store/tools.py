@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.steps import Made, Used
+from weavegen.kernel.steps import Made, Used
 from weavegen.store import models as m
 
 TOOLS, VERSIONS, USES = map(m.table, (m.Tool, m.ToolVersion, m.ToolUse))

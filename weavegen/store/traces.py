@@ -9,14 +9,14 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen import __version__
-from weavegen.blocks import BlockType
 from weavegen.errors import RolloutError, UsageError
-from weavegen.journal import Start
-from weavegen.journal import Terms as Inherited
-from weavegen.settings import Settings, settings
+from weavegen.kernel.replay import Start
+from weavegen.kernel.replay import Terms as Inherited
+from weavegen.kernel.settings import Settings, settings
 from weavegen.store import models as m
 from weavegen.store import reports
 from weavegen.store.models import JobState, TraceStatus
+from weavegen.trace.blocks import BlockType
 
 JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, TICKS, EVENTS = map(
     m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Tick, m.Event)

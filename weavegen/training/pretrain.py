@@ -28,10 +28,10 @@ from transformers import (
     TrainingArguments,
 )
 
-from weavegen.context import PINNED
 from weavegen.errors import UsageError
+from weavegen.kernel.context import PINNED
 from weavegen.nano.texts import END
-from weavegen.render import parse_trace, render_block
+from weavegen.trace.render import parse_trace, render_block
 from weavegen.training import sequences, tokenizer
 from weavegen.training.plan import IGNORED
 from weavegen.training.tokenizer import BEGIN

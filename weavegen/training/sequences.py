@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from weavegen.blocks import CALLBACK, PROSE, Block, BlockType, Label
-from weavegen.render import RAN_QUESTION, render_block
-from weavegen.rubrics import WILL_RUN
+from weavegen.evaluator.rubrics import WILL_RUN
+from weavegen.trace.blocks import CALLBACK, PROSE, Block, BlockType, Label
+from weavegen.trace.render import RAN_QUESTION, render_block
 from weavegen.training.plan import IGNORED
 from weavegen.training.tokenizer import BEGIN
 

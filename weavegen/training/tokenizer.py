@@ -21,8 +21,8 @@ from tokenizers import (
     trainers,
 )
 
-from weavegen import prompts
 from weavegen.errors import UsageError
+from weavegen.kernel import prompts
 from weavegen.nano.texts import BORDER, END
 
 BEGIN = "<s>"

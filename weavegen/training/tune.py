@@ -20,8 +20,8 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
 
-from weavegen.context import question_suffix
 from weavegen.errors import UsageError
+from weavegen.kernel.context import question_suffix
 from weavegen.nano.llama import Ids
 from weavegen.nano.texts import BORDER, cut
 from weavegen.training.plan import IGNORED, TunePlan

@@ -20,8 +20,8 @@ from weavegen.agents.toolsmith.execute import execute
 from weavegen.agents.toolsmith.make import make, signature
 from weavegen.agents.toolsmith.prepare import choice, plan, queries, summary
 from weavegen.agents.toolsmith.state import Request, Stage, State, Task, consult
-from weavegen.journal import Program
-from weavegen.steps import Ended
+from weavegen.kernel.replay import Program
+from weavegen.kernel.steps import Ended
 
 STAGES: dict[str, Callable[[Stage], Part[Ended]]] = {
     stage.__name__: stage for stage in (queries, summary, plan, choice, signature, make, execute)

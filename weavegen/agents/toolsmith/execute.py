@@ -5,15 +5,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weavegen import prompts
 from weavegen.agents.dialogue import Call, Reply, Tool, failed, reply, response, say, tools_text
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import IN_BOX, OWN, TAKEN, call_source, check_name, library_tool
 from weavegen.agents.toolsmith.lines import Approach, Need
 from weavegen.agents.toolsmith.prepare import MOST_MADE
 from weavegen.agents.toolsmith.state import Stage, consult, failures, known, planned, status
-from weavegen.blocks import BlockType
-from weavegen.steps import Answered, Await, Ended, Executed, Used
+from weavegen.kernel import prompts
+from weavegen.kernel.steps import Answered, Await, Ended, Executed, Used
+from weavegen.trace.blocks import BlockType
 
 MOST_TURNS = 50
 """Messages of the model's, where the job's `steps` says nothing else."""
@@ -160,7 +160,7 @@ def ask_model(question, answers=json.loads(ANSWERS)):
     raise AskModel(json.dumps(question))
 """
 UNANSWERED = re.compile(r'AskModel: ("(?:[^"\\\n]|\\.)*") \(line \d+\)\Z')
-"""The end of the error of code that met a question without an answer (environment/calls.py: python)."""
+"""The end of the error of code that met a question without an answer (box/calls.py: python)."""
 
 
 def library_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
@@ -176,7 +176,7 @@ def library_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
 
 
 def in_box(t: Tick, name: str, arguments: dict[str, Any]) -> Part[dict[str, Any]]:
-    """What a function of environment/calls.py answers."""
+    """What a function of box/calls.py answers."""
     executed: Executed = yield t.execute("call", source=json.dumps({"name": name, "arguments": arguments}))
     if executed.error is not None:
         return failed(f"{executed.error.type}: {executed.error.message}")

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from weavegen.agents.dialogue import Tool
-from weavegen.environment import calls
-from weavegen.rewrite import NO_PYTHON, parse
-from weavegen.steps import Value
+from weavegen.box import calls
+from weavegen.kernel.steps import Value
+from weavegen.linting.truncate import NO_PYTHON, parse
 
 TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
 """What an argument can be declared as; anything else is taken as it comes."""

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from weavegen import prompts
 from weavegen.agents import dialogue
 from weavegen.agents.dialogue import failed, response, say
 from weavegen.agents.program import Part, Tick
@@ -13,9 +12,10 @@ from weavegen.agents.sampling import compared
 from weavegen.agents.toolsmith.library import TAKEN, Signature, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_requests
 from weavegen.agents.toolsmith.state import Found, Past, Request, Stage, Wanted, answered, consult, merged, status
-from weavegen.blocks import BlockType
-from weavegen.choose import log_odds
-from weavegen.steps import Candidate, Delegate, Delegated, Ended, Made, Note, Prompt, Score, YesNo
+from weavegen.kernel import prompts
+from weavegen.kernel.selection import log_odds
+from weavegen.kernel.steps import Candidate, Delegate, Delegated, Ended, Made, Note, Prompt, Score, YesNo
+from weavegen.trace.blocks import BlockType
 
 SIGNATURES = 6
 """Of a tool to be made, sampled to choose from."""

@@ -18,7 +18,7 @@ from weavegen.agents.toolsmith.state import (
     shortened,
     status,
 )
-from weavegen.steps import Consult, Consulted, Ended
+from weavegen.kernel.steps import Consult, Consulted, Ended
 
 ROUNDS = 3
 """Plans that are looked up in the library."""

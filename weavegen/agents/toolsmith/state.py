@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weavegen import prompts
 from weavegen.agents.dialogue import Reply, reply, say
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.lines import Approach, Need
-from weavegen.blocks import BlockType
-from weavegen.steps import Consult, Consulted, Ended, Note
+from weavegen.kernel import prompts
+from weavegen.kernel.steps import Consult, Consulted, Ended, Note
+from weavegen.trace.blocks import BlockType
 
 R = TypeVar("R")
 TRIES = 3

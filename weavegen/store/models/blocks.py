@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped
 
-from weavegen.blocks import BlockType
 from weavegen.store.models.base import Base, Numbers, column, json, key, now, one_of, reference
+from weavegen.trace.blocks import BlockType
 
 
 class Block(Base):

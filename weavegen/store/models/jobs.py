@@ -39,7 +39,7 @@ class Job(Base):
         comment="The job whose traces ask for the traces of this one; null: people enqueued it.",
     )
     seed: Mapped[int] = column("Seed of the job, from which every trace's seed is derived.")
-    settings: Mapped[dict[str, Any]] = json("The numbers of weavegen/settings.py that differ from the defaults.")
+    settings: Mapped[dict[str, Any]] = json("The settings that differ from the defaults.")
     version: Mapped[str] = column("Version of weavegen that enqueued it.")
     enqueued_by: Mapped[str | None] = column("Who enqueued it; null: that was not kept yet.")
     created_at: Mapped[datetime.datetime] = now("When it was enqueued.")

@@ -41,7 +41,7 @@ class Step(Base):
     )
     label: Mapped[str] = column("What for, as Flower shows it: block type, round, number of candidates.")
     status: Mapped[str] = column("ready, running, done, failed or void.", server_default="ready")
-    request: Mapped[dict[str, Any]] = json("What was asked for (weavegen/steps.py).")
+    request: Mapped[dict[str, Any]] = json("What was asked for (weavegen/kernel/steps.py).")
     result: Mapped[Any | None] = json(
         "What came of it; emptied when the tick is over, as the other tables hold it."
     )

@@ -5,8 +5,8 @@ import datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped
 
-from weavegen.blocks import BlockType
 from weavegen.store.models.base import Base, column, key, now, one_of, reference
+from weavegen.trace.blocks import BlockType
 
 
 class Example(Base):
@@ -61,7 +61,7 @@ class RetrievalHit(Base):
 class Segment(Base):
     __tablename__ = "segments"
     __table_args__ = {
-        "comment": "The index of what traces left behind, in parts of equal size; see retrieval/trace_index.py."
+        "comment": "The index of what traces left behind, in parts of equal size; see search/trace_index.py."
     }
 
     trace_id: Mapped[int] = reference("traces.id", "Its trace.", primary_key=True)
@@ -93,7 +93,7 @@ class CorpusSegment(Base):
     __tablename__ = "corpus_segments"
     __table_args__ = (
         sa.Index("ix_corpus_segments_live", "level", "id", postgresql_where=sa.text("retired_at is null")),
-        {"comment": "The index of all traces' blocks in parts that never change; see retrieval/corpus_index.py."},
+        {"comment": "The index of all traces' blocks in parts that never change; see search/corpus_index.py."},
     )
 
     id: Mapped[int] = key()
@@ -110,7 +110,7 @@ class CorpusSegment(Base):
     jobs: Mapped[bytes] = column("Their jobs, int64.")
     indexes: Mapped[bytes] = column("Their indexes in the trace, int32.")
     lengths: Mapped[bytes] = column("Their lengths in words, uint32.")
-    types: Mapped[bytes] = column("Their types, uint8; see retrieval/documents.py.")
+    types: Mapped[bytes] = column("Their types, uint8; see search/documents.py.")
     goods: Mapped[bytes] = column("Their raw scores, float64; NaN where none, or not legal Python, or it failed.")
     recorded: Mapped[bytes] = column("When they were recorded, seconds since the epoch, float64.")
 
@@ -124,7 +124,7 @@ class CorpusPosting(Base):
     segment: Mapped[int] = column("corpus_segments.id.", primary_key=True, autoincrement=False)
     word: Mapped[str] = column("The word, in lower case.", primary_key=True)
     documents: Mapped[int] = column("Blocks of the segment with the word.", type_=sa.Integer)
-    data: Mapped[bytes] = column("Which, and how often; see retrieval/postings.py.")
+    data: Mapped[bytes] = column("Which, and how often; see search/postings.py.")
 
 
 class CorpusWord(Base):

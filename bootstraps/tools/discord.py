@@ -1,0 +1,102 @@
+"""Conversations with people, in channels.
+
+The box has no network: messages go over the environment's socket, and something outside brings them to people,
+a terminal (`weavegen chat`) or Discord.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .window import Window
+
+if TYPE_CHECKING:
+    from weavegen.box.api import Subagent
+
+SHOWN = 15
+"""Messages in the view."""
+LONGEST = 2_000
+"""Characters of a message."""
+
+
+class WeaveDiscordClient(Window):
+    """A channel: `chat = WeaveDiscordClient(self, "", "lobby")`, later `self.tools["discord-bot-lobby"]`.
+
+    chat.send_message("Hello") gives the new message's id, chat.reply_to_message(2, "Why?") too. Reactions:
+    chat.react_to_message(2, ":)"). chat.get_messages() gives dicts, oldest first: id, author, own, content,
+    timestamp, reply_to, reactions. chat.get_messages(after=3, wait=20) waits up to 20 seconds for an answer.
+    """
+
+    def __init__(self, agent: "Subagent", token: str | None, channel_id: str | int):
+        # The token is not kept: whoever speaks to Discord has one of their own.
+        self.channel_id = str(channel_id)
+        if not 0 < len(self.channel_id) <= 100 or "\x00" in self.channel_id:
+            raise ValueError(f"a channel's name has 1 to 100 characters, not {len(self.channel_id)}")
+        super().__init__(agent, f"WeaveDiscordClient ({self.channel_id})", f"discord-bot-{self.channel_id}")
+        try:
+            self.exchange("open")
+        except BaseException:
+            super().close()
+            raise
+
+    def send_message(self, text: str) -> int:
+        """Write into the channel. Gives the message's id."""
+        self.check_open()
+        return int(self.exchange("send", text=message(text)))
+
+    def reply_to_message(self, message_id: int | str, text: str) -> int:
+        """Answer one message. Gives the new message's id. No such message: ValueError."""
+        self.check_open()
+        return int(self.exchange("reply", text=message(text), about=whole(message_id)))
+
+    def react_to_message(self, message_id: int | str, emoji: str) -> None:
+        """Put an emoji under a message."""
+        self.check_open()
+        if not isinstance(emoji, str) or not 0 < len(emoji) <= 100:
+            raise ValueError(f"a reaction is one emoji, such as \N{THUMBS UP SIGN}, not {emoji!r}")
+        self.exchange("react", text=emoji, about=whole(message_id))
+
+    def get_messages(self, limit: int = 20, after: int | str = 0, wait: float = 0) -> list[dict[str, Any]]:
+        """The newest messages, my own included, oldest first; only those after the message of that id.
+
+        With `wait`, up to 60, it waits so many seconds for a message of somebody else.
+        """
+        self.check_open()
+        limit, wait = min(max(int(limit), 1), 100), min(max(float(wait), 0.0), 60.0)
+        return list(self.exchange("read", after=whole(after), limit=limit, wait=wait))
+
+    def render(self, agent: "Subagent | None" = None) -> str:
+        """The newest messages."""
+        lines = [f"Channel {self.channel_id}, the newest messages last:"]
+        for said in self.exchange("read", limit=SHOWN):
+            answers = f", answering {said['reply_to']}" if said["reply_to"] else ""
+            reactions = f" ({' '.join(said['reactions'])})" if said["reactions"] else ""
+            name = "me" if said["own"] else said["author"]
+            lines.append(f"[{said['id']}] {name}{answers}: {said['content']}{reactions}")
+        return "\n".join(lines if len(lines) > 1 else [*lines, "(nobody has written anything)"])
+
+    def close(self, agent: "Subagent | None" = None) -> None:
+        """Leave the channel, and close this tool and its view."""
+        if self.is_open:
+            self.exchange("close")
+        super().close()
+
+    def exchange(self, do: str, **more: Any) -> Any:
+        import weave  # type: ignore[import-not-found]
+
+        return weave.chat({"do": do, "channel": self.channel_id, **more})
+
+
+def message(text: str) -> str:
+    """The text, if it can be sent."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"a message is a text that says something, not {text!r}")
+    if len(text) > LONGEST:
+        raise ValueError(f"a message has {LONGEST:,} characters at most, this one {len(text):,}: send it in parts")
+    return text.replace("\x00", "")
+
+
+def whole(message_id: int | str) -> int:
+    """The id as a number."""
+    number = int(message_id)
+    if not 0 <= number <= 2**62:
+        raise ValueError(f"there is no message {message_id}")
+    return number

@@ -1,0 +1,217 @@
+"""A text editor of one file, for line-wise work. Every change is written to the file at once."""
+
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from . import diff
+from .window import Window
+
+if TYPE_CHECKING:
+    from weavegen.box.api import Subagent
+
+WINDOW = 40
+"""Lines shown at once."""
+WIDTH = 400
+"""Characters shown of a line."""
+LARGEST = 8 * 2**20
+"""Bytes of a file."""
+
+
+class WeaveEditor(Window):
+    """Edits a text file: `editor = WeaveEditor(self, "story.txt")`, later `self.tools["editor-/app/story.txt"]`.
+
+    Lines are numbered from 1. The view shows the lines around the cursor. A file that does not exist is
+    empty, and made by the first change.
+    """
+
+    def __init__(self, agent: "Subagent", path: str):
+        self.path = self.filepath = os.path.abspath(path)
+        self.cursor = 1
+        self.read()
+        super().__init__(agent, f"WeaveEditor ({self.path})", f"editor-{self.path}")
+
+    # ---- changes
+
+    def edit(self, start: int, end: int, text: str) -> None:
+        """Put `text` in the place of lines `start` to `end`, both included; "" deletes them.
+
+        edit(3, 3, "one\\ntwo") puts two lines in the place of line 3; edit(3, 2, text) inserts before line 3.
+        """
+        lines = self.read()
+        for name, value in (("start", start), ("end", end)):
+            if type(value) is not int:
+                raise TypeError(f"{name} is a line number, not {value!r}")
+        most = max(len(lines), 1)
+        if not 1 <= start <= most + 1 or not start - 1 <= end <= most:
+            raise ValueError(f"there are no lines {start} to {end}: {self.path} has {size(lines)}")
+        if not lines:
+            self.newline_at_end = text.endswith("\n")
+        lines[start - 1 : end] = as_lines(self.own(text))
+        self.cursor = start
+        self.write(lines)
+
+    def append(self, text: str) -> None:
+        """Add `text` after the last line. It always begins on a line of its own."""
+        lines = self.read()
+        text = self.own(text)
+        if text:
+            lines += as_lines(text)
+            self.newline_at_end = text.endswith("\n")
+        self.cursor = len(lines)
+        self.write(lines)
+
+    def unidiff_edit(self, diff_text: str | Iterable[str]) -> None:
+        """Apply a unified diff of this file (a string, or its lines). All of it is applied, or nothing.
+
+        Its unchanged and removed lines must be in the file; the line numbers in its headers may be wrong.
+        """
+        if not isinstance(diff_text, str):
+            diff_text = "".join(part if part.endswith("\n") else part + "\n" for part in diff_text)
+        lines, first, newline = diff.apply(self.own(diff_text).removesuffix("\n"), self.read())
+        if newline is not None:
+            self.newline_at_end = newline
+        self.cursor = first + 1
+        self.write(lines)
+
+    def clear(self) -> None:
+        """Delete all lines."""
+        self.read()
+        self.cursor = 1
+        self.newline_at_end = True
+        self.write([])
+
+    # ---- moving about
+
+    def up(self, lines: int = WINDOW) -> None:
+        """Move the cursor up, by a window if not told how many lines."""
+        self.goto(max(self.cursor - lines, 1))
+
+    def down(self, lines: int = WINDOW) -> None:
+        """Move the cursor down, by a window if not told how many lines."""
+        self.goto(min(self.cursor + lines, max(len(self.read()), 1)))
+
+    def goto(self, line: int) -> None:
+        """Move the cursor to a line."""
+        self.check_open()
+        lines = self.read()
+        if type(line) is not int or not 1 <= line <= max(len(lines), 1):
+            raise ValueError(f"there is no line {line}: {self.path} has {size(lines)}")
+        self.cursor = line
+
+    def find(self, text: str) -> int | None:
+        """Move the cursor to the next line with `text`, or one that matches it as a regular expression.
+
+        Goes on from the first line after the last. Gives the line's number; None if there is no such line.
+        """
+        self.check_open()
+        lines = self.read()
+        order = [*range(self.cursor, len(lines)), *range(min(self.cursor, len(lines)))]
+        found = next((at for at in order if text in lines[at]), None)
+        if found is None:
+            with contextlib.suppress(re.error):
+                found = next((at for at in order if re.search(text, lines[at])), None)
+        if found is None:
+            return None
+        self.cursor = found + 1
+        return self.cursor
+
+    def start(self) -> None:
+        """Move the cursor to the first line."""
+        self.goto(1)
+
+    def end(self) -> None:
+        """Move the cursor to the last line."""
+        self.goto(max(len(self.read()), 1))
+
+    def render(self, agent: "Subagent | None" = None) -> str:
+        """The numbered lines around the cursor, which is the line with `>`."""
+        lines = self.read()
+        self.cursor = min(self.cursor, max(len(lines), 1))
+        first = max(min(self.cursor - WINDOW // 2, len(lines) - WINDOW + 1), 1)
+        last = min(first + WINDOW - 1, len(lines))
+        name = self.path + ("" if os.path.exists(self.path) else " (not made yet)")
+        what = f"{size(lines)}, {sum(map(len, lines)) + len(lines):,} characters" if lines else "empty"
+        head = f"{name}: {what}" + (f"; lines {first} to {last} are shown" if len(lines) > WINDOW else "")
+        width = len(str(last))
+        shown = [
+            f"{'>' if number == self.cursor else ' '}{number:>{width}} | {shorten(lines[number - 1])}".rstrip()
+            for number in range(first, last + 1)
+        ]
+        return "\n".join([head, *shown])
+
+    # ---- the file
+
+    def read(self) -> list[str]:
+        """The file's lines, as they are now."""
+        self.crlf, self.newline_at_end = False, True
+        try:
+            kind = os.stat(self.path).st_mode
+        except FileNotFoundError:
+            if not os.path.isdir(os.path.dirname(self.path)):
+                raise FileNotFoundError(
+                    f"there is no folder {os.path.dirname(self.path)}: make it first"
+                ) from None
+            return []
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(f"{self.path} is a folder: this edits files")
+        if not stat.S_ISREG(kind):
+            raise ValueError(f"{self.path} is no ordinary file")
+        if os.path.getsize(self.path) > LARGEST:
+            raise ValueError(f"{self.path} is larger than {LARGEST // 2**20} MiB, too large for this editor")
+        with open(self.path, "rb") as file:
+            data = file.read()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self.path} is no UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
+            ) from None
+        self.crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
+        self.newline_at_end = text.endswith("\n") or not text
+        return as_lines(self.own(text))
+
+    def write(self, lines: list[str]) -> None:
+        """Replace the file in one step, so that nobody ever sees half of it."""
+        self.check_open()
+        path = os.path.realpath(self.path)
+        folder = os.path.dirname(path)
+        for what in (path, folder):
+            if os.path.exists(what) and not os.access(what, os.W_OK):
+                raise PermissionError(f"{what} may not be written to")
+        newline = "\r\n" if self.crlf else "\n"
+        # A last line that is empty exists by its newline only.
+        at_end = newline if lines and (self.newline_at_end or lines[-1] == "") else ""
+        data = (newline.join(lines) + at_end).encode("utf-8", "backslashreplace")
+        descriptor, temporary = tempfile.mkstemp(prefix=".weave-editor-", dir=folder)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+            os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        self.cursor = max(min(self.cursor, len(lines)), 1)
+
+    def own(self, text: str) -> str:
+        """`text` with the newlines that are used in here."""
+        return text.replace("\r\n", "\n") if self.crlf else text
+
+
+def as_lines(text: str) -> list[str]:
+    """Lines end with a newline, and with nothing else; after the last one it may be missing."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def size(lines: list[str]) -> str:
+    return f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
+
+
+def shorten(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[:WIDTH]}... ({len(line) - WIDTH} characters more)"

@@ -1,0 +1,31 @@
+"""The editor Emacs, as a person would use it in a terminal."""
+
+from typing import TYPE_CHECKING
+
+from .terminal import Terminal, file_to_edit
+
+if TYPE_CHECKING:
+    from weavegen.box.api import Subagent
+
+QUIET = "(setq native-comp-jit-compilation nil native-comp-deferred-compilation nil)"
+"""No compiler in the background (the two names are Emacs 29's and 28's): it warns in windows of its own."""
+
+
+class WeaveEmacs(Terminal):
+    """Emacs: `emacs = WeaveEmacs(self, "story.txt")`, or without a file; later `self.tools["emacs"]`.
+
+    emacs.send_keys("Hello") types, emacs.send_keys("Enter") presses a key. Open: "C-x", "C-f", name, "Enter".
+    Save: "C-x", "C-s". Search: "C-s". Kill to the line's end: "C-k". What is not saved is lost by `close`.
+    """
+
+    # On Debian `emacs` leads through /etc, which the box does not have; the others are programs.
+    programs = ("emacs", "emacs-nox", "emacs-gtk", "emacs-lucid", "emacs-pgtk")
+    package = "emacs-nox"
+
+    def __init__(self, agent: "Subagent", path: str | None = None):
+        self.path = self.filepath = None if path is None else file_to_edit(path)
+        keys = ("emacs",) if self.path is None else (f"emacs-{self.path}", "emacs")
+        title = "WeaveEmacs" if self.path is None else f"WeaveEmacs ({self.path})"
+        # -nw: in the terminal; -Q: no settings of anyone's, no splash screen
+        options = ["-nw", "-Q", "--eval", QUIET, *([] if self.path is None else [self.path])]
+        super().__init__(agent, title, *keys, arguments=options)

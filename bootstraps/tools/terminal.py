@@ -1,0 +1,246 @@
+"""Programs that need a terminal, in panes of a tmux server of our own."""
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .window import Window
+
+if TYPE_CHECKING:
+    from weavegen.box.api import Subagent
+
+WIDTH, HEIGHT = 80, 24
+START = 5.0
+"""Seconds that a program has to show something."""
+MOST = 2.0
+"""Seconds to wait for a screen that goes on changing."""
+QUIET = 0.06
+"""Seconds without a change after which an answer is taken to be complete."""
+PATIENCE = 0.2
+"""Seconds to wait for a first change."""
+
+PLACES = ":/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
+NAMED = (
+    "Up|Down|Left|Right|BSpace|BTab|DC|End|Enter|Escape|F[1-9]|F1[0-2]|Home|IC|NPage|PageDown|PgDn|PPage|PageUp"
+    "|PgUp|Space|Tab"
+)
+KEY = re.compile(rf"(?:[CMS]-)*(?:{NAMED})|(?:[CMS]-)+[!-~]|\^[A-Za-z@\[\]\\_]")
+"""What tmux(1) names keys by."""
+DEAD = re.compile(r"^Pane is dead.*$", re.MULTILINE)
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+numbers = itertools.count(1)
+
+
+class Screen(list[str]):
+    """The lines of a screen. `text in screen` is true if any line has the text in it."""
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and any(text in line for line in self)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a pane shows at one moment."""
+
+    alive: bool
+    """Whether the program is still running."""
+    row: int
+    """Of the cursor, from 1."""
+    column: int
+    text: str
+    pid: int = 0
+    """Of the program."""
+
+
+class Pane:
+    """A program on a screen of 80 columns and 24 rows."""
+
+    def __init__(self, name: str, command: list[str]):
+        """Start `command` and wait until it shows something. Raises RuntimeError if it ends at once."""
+        self.name, self.session = name, f"weave-{os.getpid()}-{next(numbers)}"
+        options = [("status", "off"), ("remain-on-exit", "on"), ("history-limit", "50"), ("escape-time", "0")]
+        script: list[str] = ["start-server"]
+        for option, value in options:
+            script += [";", "set-option", "-g", option, value]
+        size = ("-x", str(WIDTH), "-y", str(HEIGHT))
+        tmux(*script, ";", "new-session", "-d", "-s", self.session, *size, "--", *command)
+        look = self.settle(Look(True, 1, 1, ""), most=START, patience=START)
+        if not look.alive:
+            self.kill()
+            raise RuntimeError(f"{name} ended as soon as it was started. {' '.join(look.text.split())}".strip())
+
+    @property
+    def target(self) -> str:
+        return f"={self.session}:"
+
+    def look(self) -> Look:
+        """What the screen shows now. A pane that is gone shows nothing."""
+        state = ("display-message", "-p", "-t", self.target, "#{pane_dead} #{cursor_y} #{cursor_x} #{pane_pid}")
+        first, _, screen = tmux(*state, ";", "capture-pane", "-p", "-t", self.target, check=False).partition("\n")
+        dead, row, column, pid = first.split() if first.strip() else ("1", "0", "0", "0")
+        if dead == "1":  # tmux has scrolled up, to say so in the last line
+            screen = tmux("capture-pane", "-p", "-S", "-", "-t", self.target, check=False)
+        text = "\n".join(line.rstrip() for line in DEAD.sub("", screen).split("\n")).rstrip()
+        text = "\n".join(text.split("\n")[-HEIGHT:])
+        return Look(dead == "0", int(row) + 1, int(column) + 1, text, int(pid))
+
+    def capture_pane(self, *place: Any, **options: Any) -> Screen:
+        """The lines of the screen, as libtmux gives them; arguments are accepted, and mean nothing."""
+        return Screen(self.look().text.split("\n"))
+
+    def send_keys(self, keys: str, enter: bool = True, **options: Any) -> None:
+        """Type, and press Enter unless told not to, as libtmux does."""
+        self.type(keys)
+        if enter:
+            self.type("Enter")
+
+    def type(self, keys: str) -> None:
+        """Press the key that `keys` names, or else type it as text, and wait for the answer."""
+        if not isinstance(keys, str):
+            raise TypeError(f"keys are a string, such as 'hello' or 'C-x', not {keys!r}")
+        before = self.look()
+        if not before.alive:
+            raise RuntimeError(f"{self.name} has ended: close this tool, and open it again if it is needed")
+        if KEY.fullmatch(keys):
+            tmux("send-keys", "-t", self.target, "--", keys)
+        else:
+            self.type_text(keys)
+        self.settle(before)
+
+    def type_text(self, text: str) -> None:
+        if control := CONTROL.search(text.replace("\r", "\n").replace("\x1b", "\n")):
+            raise ValueError(f"{control.group()!r} can't be typed: name the key, as in 'C-x'")
+        for part in re.split(r"(\r\n|[\r\n\t\x1b])", text):
+            if key := {"\r\n": "Enter", "\n": "Enter", "\r": "Enter", "\t": "Tab", "\x1b": "Escape"}.get(part):
+                tmux("send-keys", "-t", self.target, key)
+                continue
+            for start in range(0, len(part), 1000):
+                piece = part[start : start + 1000]
+                if piece.endswith(";"):  # which tmux would take for the end of its command
+                    piece = piece[:-1] + "\\;"
+                tmux("send-keys", "-t", self.target, "-l", "--", piece)
+
+    def settle(self, before: Look, most: float = MOST, patience: float = PATIENCE) -> Look:
+        """Wait until the screen has changed and then stayed the same for a moment. Gives what it shows.
+
+        A program that computes is waited for: on a busy machine it may take long to show anything.
+        """
+        began = since = time.monotonic()
+        look, changed = before, False
+        while (now := time.monotonic()) - began < most:
+            if (new := self.look()) != look:
+                look, since, changed = new, now, True
+            elif look.alive and computes(look.pid):
+                since = now
+            elif now - since > (QUIET if changed else patience):
+                break
+            time.sleep(0.015)
+        return look
+
+    def kill(self) -> None:
+        tmux("kill-session", "-t", f"={self.session}", check=False)
+
+
+class Terminal(Window):
+    """A tool whose view is the screen of a program."""
+
+    programs: tuple[str, ...]
+    """Names under which it may be installed, the best first."""
+    package: str
+    """What to install on the host where it is missing."""
+
+    def __init__(self, agent: "Subagent", title: str, *keys: str, arguments: Iterable[str] = ()):
+        command = [program(self.programs, self.package), *arguments]
+        program(("tmux",), "tmux")
+        super().__init__(agent, title, *keys)
+        try:
+            self.pane = Pane(keys[-1], command)
+        except BaseException:
+            super().close()
+            raise
+
+    def send_keys(self, keys: str) -> None:
+        """Press one key, named as tmux does ("Enter", "C-x", "M-f", "BSpace", "Up"), or type a text.
+
+        Nothing is added: the key Enter must be sent itself. Returns when the screen has stopped changing.
+        """
+        self.check_open()
+        self.pane.type(keys)
+
+    def send_command(self, command: str) -> None:
+        """The same as send_keys."""
+        self.send_keys(command)
+
+    def send_commands(self, commands: Iterable[str]) -> None:
+        """Send one after the other."""
+        for command in [commands] if isinstance(commands, str) else commands:
+            self.send_keys(command)
+
+    def get_screen_text(self) -> str:
+        """What the view shows."""
+        return self.render()
+
+    def render(self, agent: "Subagent | None" = None) -> str:
+        """The screen, and where the cursor is."""
+        self.check_open()
+        look = self.pane.look()
+        state = "the program has ended; this was its last screen"
+        if look.alive:
+            state = f"{WIDTH}x{HEIGHT}, the cursor is in row {look.row}, column {look.column}"
+        return f"{self.title}: {state}\n{look.text}"
+
+    def close(self, agent: "Subagent | None" = None) -> None:
+        """End the program, without saving, and close this tool and its view."""
+        if self.is_open:
+            self.pane.kill()
+        super().close()
+
+
+def program(names: tuple[str, ...], package: str) -> str:
+    """Where a program is. Raises FileNotFoundError that says what to install."""
+    path = os.environ.get("PATH", "") + PLACES
+    found = next((found for name in names if (found := shutil.which(name, path=path))), None)
+    if found is None:
+        raise FileNotFoundError(f"{names[0]} is not installed: install the package {package} on the host")
+    return found
+
+
+def computes(pid: int) -> bool:
+    """Whether a process is running, or could if a processor were free, instead of waiting for input."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "RD"
+    except OSError:
+        return False
+
+
+def tmux(*arguments: str, check: bool = True) -> str:
+    """Run a tmux command on our own server, which ends with its last session."""
+    # Without configuration files, and a socket of this process's own: /tmp may be shared.
+    socket = os.path.join(tempfile.gettempdir(), f"weave-tmux-{os.getpid()}-{os.getuid()}")
+    command = ["tmux", "-u", "-S", socket, "-f", os.devnull, *arguments]
+    environ = {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")}
+    done = subprocess.run(
+        command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=START, check=False
+    )
+    if check and done.returncode != 0:
+        raise RuntimeError(f"tmux: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode(errors="replace")
+
+
+def file_to_edit(path: str) -> str:
+    """The absolute path. Raises OSError if there can be no file of that name."""
+    path = os.path.abspath(path)
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path} is a folder: this edits files")
+    if not os.path.isdir(os.path.dirname(path)):
+        raise FileNotFoundError(f"there is no folder {os.path.dirname(path)}: make it first")
+    return path

@@ -1,0 +1,86 @@
+"""Conversations: a chat prompt taken apart, and which policy of the simulation answers it."""
+
+import hashlib
+import json
+import random
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from simulation.policies import funsearch, react, research, toolsmith
+
+OPENING = "<|im_start|>assistant\n"
+_MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n", re.DOTALL)
+_RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The messages that a prompt consists of."""
+
+    messages: list[tuple[str, str]]
+    """(role, text), the oldest first."""
+
+    @cached_property
+    def system(self) -> str:
+        """The system prompt."""
+        return next((text for role, text in self.messages if role == "system"), "")
+
+    @cached_property
+    def task(self) -> str:
+        """The first message of the user's."""
+        return next((text for role, text in self.messages if role == "user"), "")
+
+    @cached_property
+    def said(self) -> list[str]:
+        """What the model said until now."""
+        return [text for role, text in self.messages if role == "assistant"]
+
+    @cached_property
+    def responses(self) -> list[dict[str, Any]]:
+        """What tools have answered until now."""
+        found = []
+        for role, text in self.messages[2:]:
+            if role == "user":
+                for match in _RESPONSE.finditer(text):
+                    try:
+                        value = json.loads(match[1])
+                    except ValueError:
+                        continue
+                    found.append(value if isinstance(value, dict) else {"output": value})
+        return found
+
+    def chance(self, seed: int, number: int) -> random.Random:
+        """Dice that fall alike for equal seeds, numbers and messages."""
+        digest = hashlib.blake2b(repr(self.messages).encode("utf-8", "surrogatepass"), digest_size=8)
+        return random.Random(f"{seed} {number} {digest.hexdigest()}")
+
+
+class Policy(Protocol):
+    """A module that answers one kind of conversation."""
+
+    def knows(self, conversation: Conversation) -> bool:
+        """Whether it is of this kind."""
+        ...
+
+    def write(self, conversation: Conversation, seed: int, number: int) -> str:
+        """The text of candidate `number` for the next message."""
+        ...
+
+
+_POLICIES: tuple[Policy, ...] = (funsearch, research, toolsmith, react)
+"""In order; the last one knows everything."""
+
+
+def read(prompt: str) -> Conversation | None:
+    """The conversation that a prompt is, if it asks for the model's next message."""
+    if not prompt.endswith(OPENING):
+        return None
+    return Conversation([(match[1], match[2]) for match in _MESSAGE.finditer(prompt)])
+
+
+def write(conversation: Conversation, seed: int, number: int) -> str:
+    """What candidate `number` says next."""
+    policy = next(policy for policy in _POLICIES if policy.knows(conversation))
+    return policy.write(conversation, seed, number) + "<|im_end|>"

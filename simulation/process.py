@@ -1,0 +1,40 @@
+"""A SIMULATED server in a process of its own: for tests and benchmarks, which kill it and start it again."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+class Process:
+    """Serves from `start` to `kill`, always on the same port."""
+
+    def __init__(self, folder: Path, name: str, *options: str) -> None:
+        """Starts it. `name`: of a file that it writes in `folder`; `options`: as `weavegen sim` takes them."""
+        self._ready, self._options, self.port = folder / f"{name}.ready", options, 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None
+
+    def start(self) -> None:
+        """Returns when it serves. Raises RuntimeError if it ends instead."""
+        self._ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "simulation", "--ready-file", str(self._ready), *self._options]
+        self._process = subprocess.Popen([*command, "--port", str(self.port)])
+        while not self._ready.exists():
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the simulated server ended with {self._process.returncode}")
+            time.sleep(0.02)
+        told = json.loads(self._ready.read_text())
+        self.url, self.port = str(told["url"]), int(told["port"])
+
+    def kill(self) -> None:
+        """With SIGKILL, if it lives."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None

@@ -1,0 +1,132 @@
+"""An attack, and what the host checks after it."""
+
+import contextlib
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+from weavegen.sandbox.providers import Limits
+from weavegen.sandbox.watch import family, files, own_memory, table
+
+if TYPE_CHECKING:
+    from tests.security.attacks.selfcheck import Scene
+
+Check = Callable[["Scene"], None]
+LIMITS = Limits(
+    seconds=10.0, grace=1.0, memory=160 * 2**20, address_space=2**30, processes=40, cpu=3.0, cpu_share=0.1,
+    file_size=16 * 2**20, files=256, disk=32 * 2**20, inodes=5_000,
+)  # fmt: skip
+"""Of the attacked boxes: small, so that bombs go off soon."""
+HASTE = replace(LIMITS, seconds=0.4, grace=0.3)
+"""Of those that hang."""
+
+
+class Escaped(Exception):
+    """An attack was not contained; the text says how."""
+
+
+def nothing(scene: "Scene") -> None:
+    """What must hold of every attack is all that must hold of this one."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack."""
+
+    name: str
+    body: str
+    """Of a callback `attack(self)`."""
+    check: Check = nothing
+    """Raises Escaped."""
+    linger: float = 0.0
+    """Seconds to wait after it at most, for the box to be ended."""
+    limits: Limits = LIMITS
+    blocks: int = 0
+    """Bytes of blocks that the worker has for the box before the next operation."""
+    harmless: bool = False
+    """Whether it may be tried where nothing protects from it."""
+
+
+def memory_held(scene: "Scene") -> None:
+    """The box was ended for its memory, or has no more of it than it may."""
+    environment = scene.environment
+    if not environment.alive():
+        return
+    processes = table()
+    members = family(environment.pid, processes)
+    held = sum(own_memory(processes[pid]) for pid in members) + files(environment.handle)[0]
+    if held > 1.2 * environment.limits.memory:
+        raise Escaped(f"the box holds {held / 2**20:,.0f} MiB of memory")
+
+
+def killed(*reasons: str) -> Check:
+    """The environment was ended, for one of these reasons, in the attack or straight after it."""
+
+    def check(scene: "Scene") -> None:
+        if not any(reason in f"{scene.failure} {scene.next_failure}" for reason in reasons):
+            raise Escaped(f"it was to be ended ({' or '.join(reasons)}): {scene.said[:300]}")
+
+    return check
+
+
+def lives(scene: "Scene") -> None:
+    """The trace goes on: the attack came to its end, and so did the block after it."""
+    for one in (scene.executed, scene.next):
+        if one is None or one.error is not None:
+            raise Escaped(f"the environment does not go on: {scene.said[:300]}")
+
+
+def error(*names: str) -> Check:
+    """The trace goes on, and the attack's end was one of these exceptions."""
+
+    def check(scene: "Scene") -> None:
+        if scene.next is None or scene.next.error is not None:
+            raise Escaped(f"the environment does not go on: {scene.said[:300]}")
+        if scene.executed is None or scene.executed.error is None or scene.executed.error.type not in names:
+            raise Escaped(f"it was to end in {' or '.join(names)}: {scene.said[:300]}")
+
+    return check
+
+
+def bounded(scene: "Scene") -> None:
+    """It lied about its own step, and was believed as far as an answer may go; or it was ended."""
+    if scene.executed is None and "the environment process" not in scene.failure:
+        raise Escaped(f"neither an answer nor an end: {scene.said[:300]}")
+
+
+def unasked(scene: "Scene") -> None:
+    """No more questions reached the model than one operation may ask."""
+    bounded(scene)
+    if scene.asked > 4_096:
+        raise Escaped(f"{scene.asked:,} prompts reached the model")
+
+
+def nobody_listens(scene: "Scene") -> None:
+    """What the box listens to, the host can't reach."""
+    lives(scene)
+    for kind, address in (
+        (socket.AF_INET, ("127.0.0.1", scene.told["port"])),
+        (socket.AF_UNIX, f"\0{scene.arena.mark}-in"),
+    ):
+        with contextlib.suppress(OSError), socket.socket(kind) as one:
+            one.settimeout(1)
+            one.connect(address)
+            raise Escaped(f"the host reaches the box's listener at {address!r}")
+
+
+def hangs(name: str, body: str) -> "Attack":
+    """An attack that holds the worker up, until it ends the environment for want of a good answer."""
+    return Attack(name, body, killed("no answer within", "it sent", "asked the model", "exchanged"), limits=HASTE)
+
+
+def poison(name: str, statement: str) -> "Attack":
+    """An attack that says to the worker what no runner says."""
+    return Attack(name, dedent(statement).rstrip() + "\ntime.sleep(60)", killed("it sent what it may not"))
+
+
+def refused(name: str, *calls: str) -> "Attack":
+    """An attack by system calls that must all fail; each call is an expression with its arguments."""
+    tries = ", ".join(f"got(lambda: {one})" for one in calls)
+    return Attack(name, f"return [{tries}]", lives)

@@ -1,0 +1,352 @@
+"""What the process inside the box does: it keeps what a trace defines, and runs blocks and callbacks as told."""
+
+import builtins
+import functools
+import json
+import os
+import random
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from json import dumps
+from typing import Any
+
+from weavegen.box import api, calls, grounded, guard, trial, weave
+from weavegen.box.plain import clean, failure, plain, remember_source, show, size
+from weavegen.box.server import Line
+
+VALUES = 160_000
+"""Characters in what all evaluations of an operation give; what comes after is shortened."""
+DELEGATES = 16
+"""Tasks that an action may give to other agents at once."""
+MOST = 64
+"""Evaluations, subagents or titles that are reported of one operation."""
+
+
+class Failed(Exception):
+    """Model-written code raised; carries the stage, the cause is the exception."""
+
+    def __init__(self, stage: str, error: BaseException):
+        super().__init__(stage)
+        self.stage, self.error = stage, error
+
+
+class Unwound(BaseException):
+    """Raised in an action that waits for a subagent and is never to go on: its tick was started over."""
+
+
+class Runner:
+    """The live state of one trace, and the operations on it."""
+
+    def __init__(self, spec: dict[str, Any], line: Line, ears: guard.Ears):
+        self.spec, self.line, self.ears = spec, line, ears
+        self.clock = guard.Clock()
+        self.pid = os.getpid()
+        self.step_id = self.ticks = 0
+        self.subagent = ""
+        """Whose operation this is, as the worker calls it."""
+        self.waiting: list[str] = []
+        """Subagents whose action waits for another one, the outermost first."""
+        self.postponed: list[dict[str, Any]] = []
+        """An operation that can only be done when actions that wait have ended."""
+        self.acts = False
+        """Whether an action is being carried out, which may call a subagent."""
+        self.labels = grounded.Labels()
+        self.app = str(spec["app"])
+        args = spec["args"]
+        self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
+        self.tree.blocks = line.blocks
+        self.mock: api.Subagent | None = self.tree.subagent("bootstrap", None, "Set up", {}, self.tree.time_budget)
+        """What the bootstrap file calls self; it becomes a part of main."""
+        self.current = self.mock
+        self.module = types.ModuleType("__main__")
+        self.module.__dict__.update(
+            agent=self.tree,
+            args=types.SimpleNamespace(**args),
+            os=os, json=json, random=random, time=time, types=types, partial=functools.partial,
+            **{name: getattr(weave, name) for name in EVALUATOR},
+        )  # fmt: skip
+        self.operations: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
+            "bootstrap": self.bootstrap, "begin": self.begin, "list": self.list_views, "run": self.run,
+            "resume": self.resume, "evaluate": self.evaluate, "call": self.call_function,
+            "trial": self.trial,
+        }  # fmt: skip
+        self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
+        """Latest results of each subagent's task evaluations, by the subagent's id()."""
+        weave.ask, weave.chat, api.work, api.delegate = self.ask, self.chat, self.work, self.delegate
+        calls.namespace = self.module.__dict__
+
+    # ------------------------------------------------------------------------------------- the loop
+
+    def serve(self) -> dict[str, Any]:
+        """Run operations for ever; or, while an action waits for a subagent, until it may go on: with that one."""
+        depth = len(self.waiting)
+        while True:
+            op = self.postponed.pop() if self.postponed else self.line.jobs.get()
+            if depth and op["subagent"] in self.waiting:
+                if op["op"] == "resume" and op["subagent"] == self.waiting[-1]:
+                    return op
+                self.postponed.append(op)
+                raise Unwound
+            self.step_id = int(op["step_id"])
+            result = self.execute(op)
+            if not self.postponed:  # else nobody waits for it any more
+                self.line.finish(self.step_id, result)
+
+    def execute(self, op: dict[str, Any]) -> dict[str, Any]:
+        """One operation, as a `steps.Executed`; whatever happens in it becomes its error."""
+        self.ears.begin()
+        self.enter(op["subagent"], grounded.Labels(), acts=op["op"] == "bootstrap" or op.get("type") == "action")
+        self.result: dict[str, Any] = {}
+        result = self.result
+        try:
+            if self.mock is None and op["subagent"] not in self.tree.agents:
+                raise RuntimeError(f"there is no subagent {op['subagent']!r}: {OTHERWISE}")
+            with self.clock.limit(float(op["seconds"])):
+                self.operations[op["op"]](op, result)
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only a callback's exception
+            self.clock.stop()
+            failed = error if isinstance(error, Failed) else Failed("process", error)
+            result["error"] = failure(failed.error, failed.stage, self.app)
+        return self.report(result)
+
+    def enter(self, subagent: str, labels: grounded.Labels, *, acts: bool) -> None:
+        """Make the shared namespace that of an operation of `subagent`."""
+        self.subagent, self.labels, self.acts = subagent, labels, acts
+        mock = self.mock if subagent == "main" else None
+        agents = self.tree.agents if isinstance(self.tree.agents, dict) else {}  # whatever a callback made of it
+        self.current = mock or agents.get(subagent) or self.current
+        sys.modules["__main__"] = self.module
+        known = {"agent": self.tree, "self": self.current, "__builtins__": builtins, grounded.NAME: labels.ground}
+        self.module.__dict__.update(known)
+
+    def report(self, result: dict[str, Any]) -> dict[str, Any]:
+        """The result of an operation with what every operation reports."""
+        try:
+            result["subagents"] = self.subagents()
+        except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
+            result.setdefault("error", failure(error, "process", self.app))
+        result["assertions"] = self.labels.take()
+        result["working_directory"] = working_directory()
+        result["output"] = clean(self.ears.take())
+        return result
+
+    def work(self, name: str) -> None:
+        """Have a subagent's ticks written while the action that called it waits."""
+        if name in (*self.waiting, self.subagent):
+            raise ValueError(f"{name!r} is at work already.")
+        self.wait({"waits_for": name})
+
+    def delegate(self, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Have other agents do tasks in traces of their own; what came of each, as `steps.Delegated`."""
+        if not 0 < len(asked) <= DELEGATES:
+            raise ValueError(f"Ask for at least one task, and for {DELEGATES} at once at most.")
+        found: list[dict[str, Any]] = json.loads(self.wait({"delegates": asked})["source"])
+        return found
+
+    def wait(self, why: dict[str, Any]) -> dict[str, Any]:
+        """Let the action that is being carried out wait; the operation that ends the wait."""
+        self.end_forks()
+        if not self.acts or threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("Only an action that is being carried out can run a subagent, and not in a thread.")
+        if self.postponed:
+            raise Unwound
+        caller, labels, result = self.subagent, self.labels, self.result
+        with self.clock.paused():
+            self.line.finish(self.step_id, self.report({**result, **why}))
+            self.waiting.append(caller)
+            try:
+                op = self.serve()
+                self.step_id = int(op["step_id"])
+            finally:
+                self.waiting.pop()
+                self.result = result
+                self.enter(caller, labels, acts=True)
+        self.ears.begin()
+        return op
+
+    def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
+        with self.clock.paused():
+            return self.line.ask(self.step_id, [clean(str(prompt), 2**20) for prompt in prompts])
+
+    def chat(self, request: dict[str, Any]) -> Any:
+        with self.clock.paused():
+            return self.line.chat(self.step_id, plain(request))
+
+    # ------------------------------------------------------------------------------- the operations
+
+    def bootstrap(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Execute the bootstrap file, then its action; what it registered becomes the main subagent's."""
+        mock = self.mock
+        if mock is None:
+            raise RuntimeError("the trace has been set up already")
+        self.run_action("/app/bootstrap.py", op["source"], result)
+        self.mock = None
+        del self.tree.agents["bootstrap"]
+        main = self.tree.agents.get("main")
+        if main is None:
+            mock.name, self.tree.agents["main"], main = "main", mock, mock
+            mock.task.description = str(self.module.__doc__ or "").strip().split("\n\n")[0]
+        else:
+            main.observation_views += mock.observation_views
+            main.task.evaluations += mock.task.evaluations
+            main.tools.update(mock.tools)
+            main.cache.update(mock.cache)
+            main.current_tick = mock.current_tick
+        main.end_time = time.time() + main.time_budget * 60
+        self.current = main
+
+    def begin(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Start a tick, and show every observation view."""
+        self.ticks += 1
+        self.current.current_tick = api.Tick(self.ticks)
+        views = list(self.current.observation_views)[:MOST]
+        result["views"] = []
+        for number, view in enumerate(views):
+            shown: dict[str, Any] = {"title": clean(str(view["title"]), 200)}
+            try:
+                text = self.within_share(len(views) - number, view["callback"])
+                shown["text"] = clean(text) if isinstance(text, str) else as_text(plain(text))
+            except BaseException as error:  # noqa: BLE001 - a view's failure is an error block
+                shown["error"] = failure(error, "view", self.app)
+            result["views"].append(shown)
+
+    def list_views(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Name the views."""
+        views = list(self.current.observation_views)[:MOST]
+        result["views"] = [{"title": clean(str(view["title"]), 200)} for view in views]
+
+    def run(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Execute a block; of an action also the callback that it registered."""
+        index = len(self.tree.blocks)
+        if index and self.tree.blocks[-1]["body"] == op["source"]:
+            index -= 1  # the block was recorded before it is executed
+        name = f"/app/block_{index}.py"
+        if op.get("type") == "action":
+            self.run_action(name, op["source"], result)
+        else:
+            self.register(name, op["source"], result)
+
+    def resume(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """No action waits, else `serve` had taken this one."""
+        raise RuntimeError(f"no action waits for a subagent: {OTHERWISE}")
+
+    def evaluate(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Run the task's evaluations, then the tick's."""
+        task, tick = self.current.task.evaluations[:MOST], self.current.current_tick.evaluations[:MOST]
+        jobs = [("task", evaluation) for evaluation in task] + [("tick", evaluation) for evaluation in tick]
+        result["evaluations"] = []
+        room = VALUES
+        for number, (scope, evaluation) in enumerate(jobs):
+            done: dict[str, Any] = {"title": clean(str(evaluation["title"]), 200), "scope": scope}
+            try:
+                value = plain(self.within_share(len(jobs) - number, evaluation["callback"]))
+                room -= size(value)
+                done["value"] = value if room > 0 else show(value, 500)
+            except BaseException as error:  # noqa: BLE001 - one failure must not stop the others
+                done["error"] = failure(error, "evaluation", self.app)
+            result["evaluations"].append(done)
+        self.latest[id(self.current)] = tuple(done for done in result["evaluations"] if done["scope"] == "task")
+
+    def call_function(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Call a function by name; its failure is an answer."""
+        asked = json.loads(op["source"])
+        result["value"] = plain(calls.call(str(asked["name"]), asked["arguments"]))
+        self.end_forks()
+
+    def trial(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Try programs in processes of their own."""
+        result["value"] = plain(trial.hold(op["source"], float(op["seconds"])))
+
+    # ------------------------------------------------------------------------------- what they share
+
+    def run_action(self, name: str, source: str, result: dict[str, Any]) -> None:
+        self.current.current_tick.action = None
+        self.register(name, source, result)
+        action = self.current.current_tick.action
+        if action is None:
+            raise Failed("register", ValueError("no action was registered: call self.add_action(title, callback)"))
+        try:
+            result["value"] = plain(self.call(action["callback"]))
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
+            raise Failed("callback", error) from None
+
+    def register(self, name: str, source: str, result: dict[str, Any]) -> None:
+        """Execute a block's text in the namespace that all blocks share."""
+        remember_source(name, source)
+        before = set(map(id, self.registrations()))
+        try:
+            code = grounded.compiled(source, name)
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
+            raise Failed("compile", error) from None
+        try:
+            exec(code, self.module.__dict__)
+        except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
+            raise Failed("register", error) from None
+        finally:
+            self.end_forks()
+            new = [entry for entry in self.registrations() if id(entry) not in before]
+            result["registered"] = [clean(str(entry["title"]), 200) for entry in new[:MOST]]
+
+    def registrations(self) -> list[dict[str, Any]]:
+        tick = self.current.current_tick
+        action = [tick.action] if tick.action is not None else []
+        return [*action, *tick.evaluations, *self.current.observation_views, *self.current.task.evaluations]
+
+    def within_share(self, sharers: int, callback: Callable[[Any], Any]) -> Any:
+        """Call back with an equal share of the time left: one that hangs leaves some to the rest."""
+        left = self.clock.deadline - time.monotonic()
+        if sharers == 1:
+            return self.call(callback)
+        with self.clock.limit(left / sharers):
+            return self.call(callback)
+
+    def call(self, callback: Callable[[Any], Any]) -> Any:
+        try:
+            return api.call(callback, self.current)
+        finally:
+            self.end_forks()
+
+    def end_forks(self) -> None:
+        """Where model-written code forked, its child comes back here too; it must get no further."""
+        if os.getpid() != self.pid:
+            os._exit(0)
+
+    def subagents(self) -> list[dict[str, Any]]:
+        """The problem map."""
+        return [
+            {
+                "name": clean(name, 200),
+                "parent": None if subagent.parent is None else clean(str(subagent.parent), 200),
+                "description": clean(str(subagent.task.description)),
+                "schema": schema if isinstance(schema := plain(subagent.schema), dict) else {},
+                "time_budget": min(max(float(subagent.time_budget), 0.0), 1e9),
+                "evaluations": self.latest.get(id(subagent), ()),
+                "block_size": next((size for size in (192, 384) if subagent.block_size <= size), 768),
+                "completed": bool(subagent.completed),
+                "returned": plain(subagent.returned),
+            }
+            for name, subagent in list(self.tree.agents.items())[:MOST]
+        ]
+
+
+OTHERWISE = "the process was rebuilt, and its blocks came out otherwise"
+EVALUATOR = (
+    "simple_evaluate_outputs",
+    "simple_bayes_evaluate_outputs",
+    "make_simple_score_prompt",
+    "make_simple_bayes_score_prompt",
+)
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else clean(dumps(value, ensure_ascii=False))
+
+
+def working_directory() -> str:
+    try:
+        return clean(os.getcwd(), 1_000)
+    except OSError:
+        return "(deleted)"

@@ -1,0 +1,240 @@
+"""What the model reads in a step: prompts put together of pieces that this process has met before."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from weavegen.errors import ModelError
+from weavegen.kernel import context, prompts
+from weavegen.kernel.context import PINNED
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Prompt
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Text, Tokens, joined, said, whole_tokens
+from weavegen.store import blocks
+from weavegen.store.session import single
+from weavegen.store.steps import Claimed
+from weavegen.store.traces import Fixed
+from weavegen.trace.blocks import MESSAGE, BlockType
+
+TRACES_KEPT = 512
+QUESTION = 256
+"""Tokens kept free for a question, besides its calibration examples."""
+
+
+@dataclass
+class Piece:
+    """A block as the model reads it, and its tokens once a server has told them."""
+
+    text: str
+    """As it is rendered; of a message, what it says."""
+    type: BlockType | None = None
+    """Of a block in a conversation."""
+    sampled: list[int] | None = None
+    """Ids of the tokens of a message that the model wrote."""
+    tokens: Tokens | None = None
+    begins: bool = False
+    """Whether the model's BOS is among them: a conversation began with it."""
+    stored: bool = False
+    """Whether its tokens are in the database, as far as this process knows."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the model reads before the body of a block, and what is recorded about it."""
+
+    prompt: str | Tokens
+    first_block: int
+    """Index of the oldest block in it, besides the pinned ones."""
+    cut: dict[str, Any] | None
+    """What was left out for want of room; None: nothing."""
+    asking: Tokens | None
+    """The part that no block holds: what was retrieved, the instruction, the header, the body's fixed prefix."""
+    unstored: dict[int, Piece] = field(default_factory=dict)
+    """Its blocks whose tokens this process has not stored yet, by index."""
+    count: int = 0
+    """Tokens of a conversation, about as many where the server can't tokenise."""
+    length: int | None = None
+    """Tokens that a conversation may take in all, with what the model says next; None: the server does not say."""
+
+    @property
+    def new_tokens(self) -> dict[int, Tokens]:
+        """Tokens of these blocks."""
+        return {index: piece.tokens for index, piece in self.unstored.items() if piece.tokens is not None}
+
+    def stored(self) -> None:
+        """They are committed."""
+        for piece in self.unstored.values():
+            piece.stored = True
+
+
+class Context:
+    """Keeps the rendered blocks of the traces that this process has met lately, and their tokens.
+
+    Each block is tokenised by itself, so a prompt's tokens extend those of the one before whatever follows.
+    A block never changes, unless a tick is started over.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, tuple[int, dict[int, Piece]]] = OrderedDict()
+        """By trace: how many of its ticks had been started over, and its blocks by index."""
+        self._lock = threading.Lock()
+
+    def read(self, held: Claimed, prompt: Prompt, fixed: Fixed, client: ModelClient) -> Read:
+        """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
+        with self._lock:
+            restarts, kept = self._kept.pop(held.trace_id, (held.restarts, {}))
+            if restarts != held.restarts:
+                kept = {}
+            self._kept[held.trace_id] = (held.restarts, kept)
+            if len(self._kept) > TRACES_KEPT:
+                self._kept.popitem(last=False)
+        if prompt.type in MESSAGE:
+            return self._conversation(held, prompt, kept, fixed.settings, client)
+        first, end = prompt.window
+        indexes = [*range(min(PINNED, end)), *range(first, end)]
+        for index in [index for index in list(kept) if PINNED <= index < first]:
+            kept.pop(index, None)
+        with single().connect() as conn:
+            self._fetch(conn, held.trace_id, kept, 0, min(PINNED, end))
+            self._fetch(conn, held.trace_id, kept, first, end)
+            recalled = blocks.recalled(conn, prompt.recalled)
+        settings = fixed.settings
+        parts: list[Text | Tokens] = []
+        for index in indexes:
+            piece = kept[index]
+            text = settings.prompt_open + piece.text if index == 0 else piece.text
+            part = piece.tokens or client.piece(text, begins=index == 0)
+            if isinstance(part, Tokens):
+                piece.tokens = part
+            parts.append(part)
+
+        length = settings.context or client.length
+        reserve = settings.of(prompt.type).max_tokens + client.piece(prompts.calibration()).count + QUESTION
+        room = None if length is None else max(length - reserve, length // 2)
+        used = len(recalled)
+        asking = self._asking(prompt, recalled, fixed, client)
+        while room is not None and used and asking.count > context.aside(room):
+            used -= 1
+            asking = self._asking(prompt, recalled[:used], fixed, client)
+        sizes = [part.count for part in parts]
+        amounts = sizes
+        if room is not None and sum(sizes) + max(asking.count, context.aside(room)) > room:
+            pinned, tail = context.fit(sizes[:PINNED], sizes[PINNED:], asking.count, room)
+            amounts = pinned + tail
+        cut = None
+        if amounts != sizes or used != len(recalled):
+            tokens = {"model_length": length, "room": room, "tokens": sum(sizes) + asking.count}
+            lost = context.left_out(indexes, sizes, amounts)
+            cut = {**tokens, **lost, "retrieved_left_out": len(recalled) - used}
+        own = joined([asking, client.piece(prompt.prefix)] if prompt.prefix else [asking])
+        in_it = [index for index, amount in zip(indexes, amounts, strict=True) if amount and index >= PINNED]
+        return Read(
+            prompt=joined([*(part.first(n) for part, n in zip(parts, amounts, strict=True)), asking]),
+            first_block=min(in_it, default=end),
+            cut=cut,
+            asking=own if isinstance(own, Tokens) else None,
+            unstored={index: kept[index] for index in indexes if not kept[index].stored},
+        )
+
+    @staticmethod
+    def _conversation(
+        held: Claimed, prompt: Prompt, kept: dict[int, Piece], s: Settings, client: ModelClient
+    ) -> Read:
+        """The messages of the window. Raises ModelError where they leave no room for another one."""
+        first, end = prompt.window
+        for index in [index for index in list(kept) if index < first]:
+            kept.pop(index, None)
+        missing = next((index for index in range(first, end) if index not in kept), None)
+        if missing is not None:
+            with single().connect() as conn:
+                for row in blocks.messages(conn, held.trace_id, missing, end):
+                    kept[row.index] = Piece(row.text, BlockType(row.type), row.token_ids)
+        messages = {index: kept[index] for index in range(first, end) if kept[index].type in MESSAGE}
+        opening = client.piece(context.opening(prompt.type, s))
+        parts: list[Text | Tokens] = []
+        for piece in messages.values():
+            begins = not parts
+            known = piece.tokens if piece.begins == begins else None
+            part = known or message(piece, s, client, begins=begins)
+            if isinstance(part, Tokens) and piece.tokens is None:
+                piece.tokens, piece.begins = part, begins
+            parts.append(part)
+        parts.append(opening)
+        length, count = s.context or client.length, sum(part.count for part in parts)
+        if length is not None and count >= length:
+            raise ModelError(f"the conversation takes {count} of the model's {length} tokens: no room is left")
+        return Read(
+            prompt=joined(parts),
+            first_block=min(messages, default=end),
+            cut=None,
+            asking=opening if isinstance(opening, Tokens) else None,
+            unstored={index: piece for index, piece in messages.items() if not piece.stored},
+            count=count,
+            length=length,
+        )
+
+    @staticmethod
+    def _asking(prompt: Prompt, recalled: list[Any], fixed: Fixed, client: ModelClient) -> Text | Tokens:
+        return client.piece(context.retrieved(recalled) + context.asked(prompt, fixed.settings))
+
+    @staticmethod
+    def _fetch(conn: sa.Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
+        missing = next((index for index in range(first, end) if index not in kept), None)
+        if missing is not None:
+            texts = blocks.texts(conn, trace_id, missing, end)
+            kept.update((index, Piece(text)) for index, text in enumerate(texts, missing))
+
+
+def message(piece: Piece, s: Settings, client: ModelClient, *, begins: bool) -> Text | Tokens:
+    """A message as the model reads it; of one that it wrote, with the very tokens that it sampled."""
+    assert piece.type is not None
+    if piece.sampled is not None and client.tokenizes:
+        found = said(piece.sampled, piece.text, s.message_close, client.decode)
+        if found is not None:
+            kept, rest = found
+            ids = [client.encode(context.opening(piece.type, s), begins=begins), Tokens.of(piece.sampled[:kept])]
+            return joined([*ids, client.encode(rest)] if rest else ids)  # type: ignore[return-value]
+    return client.piece(context.spoken(piece.type, piece.text, s), begins=begins)
+
+
+def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) -> str | Tokens:
+    """A prompt with the beginning of the body in it: the fixed `prefix`, then what else of `above` there is."""
+    if isinstance(prompt, str):
+        return prompt + above
+    rest = above.removeprefix(prefix)
+    return joined([prompt, *(client.encode(text) for text in (prefix, rest) if text)])
+
+
+def about(
+    client: ModelClient,
+    prompt: str | Tokens,
+    prefix: str,
+    body: str,
+    question: str,
+    sampled: list[int] | None,
+    stopped: bool,
+) -> str | Tokens:
+    """A prompt that asks about a body of text. `sampled`: ids of its tokens, where the model wrote it just so.
+
+    With these the prompt goes on from what is in the server's cache, token for token.
+    """
+    suffix = context.question_suffix(body, question)
+    if isinstance(prompt, str):
+        return prompt + suffix
+    pieces = [prompt]
+    if suffix.startswith(prefix):
+        if prefix:
+            pieces.append(client.encode(prefix))
+            body, suffix = body.removeprefix(prefix), suffix.removeprefix(prefix)
+        if sampled is not None:
+            found = whole_tokens(sampled, body, context.STOP if stopped else None, client.word)
+            if found is not None:
+                kept, over = found
+                pieces.append(Tokens.of(sampled[:kept]))
+                suffix = over + suffix[len(body.rstrip("\n")) :]
+    pieces.append(client.encode(suffix))
+    return joined(pieces)

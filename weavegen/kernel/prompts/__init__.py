@@ -1,0 +1,68 @@
+"""The words that weavegen says to the model: rubrics, hints, stems, calibration questions."""
+
+import hashlib
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from weavegen.trace.blocks import BlockType
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text())
+
+
+@cache
+def rubric_version() -> str:
+    """Changes whenever a question or a calibration example does; stored with every score."""
+    text = (FOLDER / "rubric.toml").read_bytes() + (FOLDER / "calibration.txt").read_bytes()
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+def questions(type: BlockType) -> tuple[str, ...]:
+    """What the evaluator is asked about a candidate; the first is the one that selection uses by default."""
+    return tuple(_table("rubric")["questions"][type])
+
+
+def option_question() -> str:
+    """The yes/no question that the option block puts to the model."""
+    return str(_table("rubric")["option"])
+
+
+@cache
+def instruction(type: BlockType) -> str:
+    """What stands between the context and the block to come."""
+    hints = _table("hints")
+    return f"{hints['instruction'].strip()}\n{hints['hints'][type].strip()}".replace("{type}", type)
+
+
+@cache
+def query_instruction(type: BlockType) -> str:
+    """What stands between the context and the header line of the BM25 query to come."""
+    return str(_table("hints")["query"]).strip().replace("{type}", type)
+
+
+def next_instruction() -> str:
+    """What stands between the context and the type of the block to come."""
+    return str(_table("hints")["next"]).strip()
+
+
+@cache
+def text(name: str) -> str:
+    """A prompt that is a file of its own."""
+    return (FOLDER / f"{name}.txt").read_text()
+
+
+def stems(type: BlockType) -> tuple[str, ...]:
+    """Beginnings of debug and backtrack blocks, one of which is drawn to vary the reasoning."""
+    return tuple(_table("stems").get(type, ()))
+
+
+@cache
+def calibration() -> str:
+    """Questions whose right probability is known, so that percentages mean something to the model."""
+    return (FOLDER / "calibration.txt").read_text()

@@ -1,0 +1,238 @@
+"""Replay: a program and its journal in, what to do next out. Pure: no database, no queue, no clock.
+
+This is what makes a tick durable. The program is run again from the tick's start over the results that the
+journal holds; it asks for the same steps in the same order, gets the recorded answers, and arrives where it
+was. Steps that it asks for beyond the journal's end are the next ones to run. Temporal and DBOS make programs
+durable in the same way.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from weavegen.errors import JournalMismatch, RolloutError
+from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Step, Worked
+from weavegen.trace.blocks import SUCCESSORS, Block, BlockType, Label
+from weavegen.trace.render import normalise_body, one_line
+
+Program = Generator[Step | tuple[Step, ...] | Effect, Any, Ended]
+"""An agent's tick. See steps.py for what may be yielded and what is sent back."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the journal: a step that was asked for and, once it has run, its result."""
+
+    step: Step
+    done: bool = False
+    result: Any = None
+    failure: RolloutError | None = None
+    """Set where the step can't be done at all; raised inside the program."""
+    at: float = 0.0
+    """Seconds since the epoch when the result was stored: the program's clock."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """Under which terms others wrote the first blocks of a tick in which a trace was forked off."""
+
+    until: int
+    """Index of the block behind them."""
+    seed: int
+    """Of the trace that wrote them."""
+    lag: float
+    """Seconds that its clock was behind."""
+    revision: int
+    """Of the settings that they were written under; the fork's job has these, too."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a tick starts from; the same at every replay of it.
+
+    In a fork, whose first blocks others wrote, a replay asks for these as they were asked for there. Which terms
+    hold follows from the index of the block alone that is being written: those of the first of `inherited` that
+    ends behind it, else the trace's own.
+    """
+
+    trace_seed: int
+    """The trace's own; see `seed_of`."""
+    tick: int
+    clock: float
+    """Seconds since the epoch."""
+    deadline: float
+    """When the subagent's time budget is spent; seconds since the epoch."""
+    blocks: int
+    """Blocks of the trace before this tick."""
+    last_type: BlockType | None
+    repeats: int = 0
+    """Ticks in a row before this one whose actions and outcomes were all the same."""
+    subagent: str = "main"
+    state: Any = None
+    """What the tick before handed on, a JSON value."""
+    lag: float = 0.0
+    """Seconds that the trace's clock is behind."""
+    inherited: tuple[Terms, ...] = ()
+
+    def inherited_by(self, index: int) -> Terms | None:
+        """The terms of others that a block was written under; None: the trace's own."""
+        return next((terms for terms in self.inherited if index < terms.until), None)
+
+    def seed_of(self, index: int) -> int:
+        """The seed from which all that is random in a block derives."""
+        terms = self.inherited_by(index)
+        return self.trace_seed if terms is None else terms.seed
+
+    def lag_of(self, index: int) -> float:
+        """Seconds that the clock was behind which a block was written by."""
+        terms = self.inherited_by(index)
+        return self.lag if terms is None else terms.lag
+
+
+@dataclass
+class Advance:
+    """What a replay found to do. `effects` are new: not yet applied by an earlier advance."""
+
+    effects: list[tuple[Effect, Block | None]] = field(default_factory=list)
+    steps: list[tuple[int, Step]] = field(default_factory=list)
+    """(ordinal within the tick, step) to insert and send."""
+    ended: Ended | None = None
+    """Set when the program returned; otherwise it waits for steps."""
+
+
+class Cursor:
+    """Where a program is. Replay moves it; the program reads it."""
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.now = start.clock
+        """The time as the program sees it: when its last result was stored. Seconds since the epoch."""
+        self.ordinal = 0
+        """Of the next step, within the tick."""
+        self.index = start.blocks
+        """Of the next block."""
+        self.last_type = start.last_type
+        """Of the block before it."""
+        self.recorded: list[tuple[Append, Block]] = []
+        """This tick's blocks so far, those of subagents that it called left out."""
+
+    def add(self, draft: Append) -> Block:
+        """Record a block."""
+        block = record(draft, self)
+        self.recorded.append((draft, block))
+        self.index, self.last_type = block.index + 1, block.type
+        return block
+
+
+def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advance:
+    """Run `program` over `entries` and say what comes next.
+
+    Raises JournalMismatch where the program asks for another step than the journal holds, and whatever the
+    program itself raises.
+    """
+    advance, tick, used = Advance(), cursor.start.tick, 0
+    try:
+        request = next(program)
+        while True:
+            if isinstance(request, Effect):
+                block = cursor.add(request) if isinstance(request, Append) else None
+                # Effects are applied in the transaction that inserts the steps after them, so those with a
+                # step after them in the journal have been applied.
+                if used == len(entries):
+                    advance.effects.append((request, block))
+                request = program.send(block)
+                continue
+            steps = request if isinstance(request, tuple) else (request,)
+            recorded = entries[used : used + len(steps)]
+            for offset, (asked, entry) in enumerate(zip(steps, recorded, strict=False)):
+                if asked != entry.step:
+                    raise JournalMismatch(f"step {used + offset} of tick {tick}: the journal holds another one")
+            if not recorded:
+                advance.steps = list(enumerate(steps, used))
+                return advance
+            if len(recorded) < len(steps):
+                raise JournalMismatch(f"tick {tick}: the journal ends inside a group of steps")
+            used = cursor.ordinal = used + len(steps)
+            if not all(entry.done for entry in recorded):
+                return advance
+            writing = cursor.index
+            if isinstance(recorded[0].result, Worked):  # a subagent's blocks came in between
+                cursor.index, cursor.last_type = recorded[0].result.index, recorded[0].result.last_type
+                writing = cursor.index - 1
+            lag = cursor.start.lag_of(writing)
+            cursor.now = max(cursor.now, *(round(entry.at - lag, 6) if lag else entry.at for entry in recorded))
+            failure = next((entry.failure for entry in recorded if entry.failure is not None), None)
+            if failure is not None:
+                request = program.throw(failure)
+            elif isinstance(request, tuple):
+                request = program.send(tuple(entry.result for entry in recorded))
+            else:
+                request = program.send(recorded[0].result)
+    except StopIteration as stop:
+        if used < len(entries):
+            raise JournalMismatch(f"tick {tick}: the program ended before its journal") from None
+        advance.ended = stop.value
+    except RolloutError as error:
+        advance.ended = Ended(done=True, failed=error.kind, reason=str(error))
+    finally:
+        program.close()
+    return advance
+
+
+def record(draft: Append, cursor: Cursor) -> Block:
+    """The block that a draft becomes. Raises ValueError where it may not follow the last one.
+
+    The label is drawn here, once, from the trace's seed and the block's index.
+    """
+    start, index, last = cursor.start, cursor.index, cursor.last_type
+    if last is not None and draft.type not in SUCCESSORS[last]:
+        raise ValueError(f"a block of type {draft.type} may not follow one of type {last}")
+    timestamp = draft.began if draft.began is not None else cursor.now
+    return Block(
+        type=draft.type,
+        body=normalise_body(draft.type, draft.body),
+        subagent=one_line(start.subagent),
+        index=index,
+        timestamp=timestamp,
+        time_remaining=round(start.deadline - timestamp, 6),
+        block_size=draft.block_size,
+        bm25_query=None if draft.bm25_query is None else one_line(draft.bm25_query),
+        title=None if draft.title is None else one_line(draft.title),
+        tick_start=draft.tick_start,
+        working_directory=None if draft.working_directory is None else one_line(draft.working_directory),
+        compiles=draft.compiles,
+        label=draw_label(draft.question, draft.yes, derive_seed(start.seed_of(index), "label", index)),
+        ran=draft.ran,
+        tags=draft.tags,
+    )
+
+
+def draw_label(question: str | None, yes: float | None, seed: int) -> Label | None:
+    """An answer drawn with the model's own probability of yes; the label carries that of the drawn answer."""
+    if question is None or yes is None:
+        return None
+    answer = seed / 2**48 < yes
+    return Label(one_line(question), answer, round(yes if answer else 1 - yes, 5))
+
+
+def encode(value: Any) -> bytes:
+    """A step or a result as the journal's JSON."""
+    return msgspec.json.encode(value)
+
+
+def decode_step(kind: str, data: Any) -> Step:
+    """A step back from JSON values. Raises JournalMismatch where this version no longer knows it."""
+    try:
+        return msgspec.convert(data, STEP_KINDS[kind])
+    except (KeyError, msgspec.ValidationError) as error:
+        raise JournalMismatch(f"the journal holds a step that this version can't read: {error}") from None
+
+
+def decode_result(kind: str, data: Any) -> Any:
+    """A step's result back from JSON values. Raises JournalMismatch likewise."""
+    try:
+        return msgspec.convert(data, RESULTS[kind])
+    except (KeyError, msgspec.ValidationError) as error:
+        raise JournalMismatch(f"the journal holds a result that this version can't read: {error}") from None

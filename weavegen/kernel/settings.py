@@ -1,0 +1,278 @@
+"""The numbers of a job: every one of them can be set when it is enqueued, and is stored with it."""
+
+import math
+import re
+from typing import Any, Literal
+
+import msgspec
+
+from weavegen.errors import UsageError
+from weavegen.trace.blocks import CALLBACK, IMAGINED, PROSE, BlockType
+
+
+class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a block is written: what can also be set for blocks of one type alone."""
+
+    # Sampling.
+    max_tokens: int = 768
+    """Of a block; 0, the default of a message: as many as the context has room for."""
+    temperature: float = 1.0
+    top_k: int = 50
+    repetition_penalty: float = 1.02
+
+    # Selection.
+    search: Literal["cascade", "tree"] = "cascade"
+    """Growing rounds of whole candidates, or a tree of pieces (WEAVE sections 4 and 8)."""
+    all_questions: bool = False
+    """Ask every question of the rubric, and select by their mean; else the first of each block type."""
+    linting: bool = True
+    """False: nothing is penalised and nothing rewritten; whether a block compiles is still found out. For
+    comparisons."""
+
+    # The cascade.
+    rounds: tuple[int, ...] = (4, 16, 64)
+    """Candidates per round."""
+    accept: float = 1.0
+    """A round's best candidate ends the cascade if it compiles and scores at least this (log odds)."""
+
+    # The tree search. Numbers of a type's own are in OF_TYPE.
+    tree_first: int = 32
+    """Candidates of the one cascade round before the tree search; 0: no such round. An orientation has none: it
+    always retrieves before it may end."""
+    tree_accept: float = 2.5
+    """The tree search is spared if that round's best candidate compiles and scores at least this (log odds)."""
+    tree_nodes: int = 72
+    """Budget: nodes sampled in all."""
+    tree_round: int = 24
+    """Nodes sampled before the tree is pruned again."""
+    tree_children: int = 16
+    """Nodes sampled at a time, that go on from the same one."""
+    tree_tokens: int = 256
+    """Of a node; `max_tokens` is for the whole block here, too."""
+    tree_beam: int = 1
+    """Nodes kept when the tree is pruned."""
+    tree_lookahead: int = 3
+    """How many nodes deep the tree may grow below the kept ones in one round."""
+    tree_temperature: float = 0.2
+    """Of the search: what scores are divided by."""
+
+    # Retrieval (WEAVE section 7).
+    query_samples: int = 8
+    """Queries that the model is sampled for; the first that parses is used."""
+    query_tokens: int = 96
+    young: int = 50
+    """Blocks below which a trace retrieves only blocks of the type that it writes."""
+    considered: int = 25
+    """Hits at most."""
+    least_score: float = 2.0
+    recalled: int = 3
+    """Hits in a prompt, at most."""
+    memory: float | None = None
+    """Raw score from which on blocks of other traces are found, too; None: never. What these have written by then
+    is chance, so with it equal seeds no longer give equal traces."""
+    memory_scope: Literal["job", "all"] = "job"
+    """Which other traces: the job's, or those of all jobs."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.tree_temperature <= 0:
+            raise ValueError(f"tree_temperature is {self.tree_temperature}: give more than 0")
+        if not self.rounds or min(self.rounds) < 1:
+            raise ValueError("rounds must name at least one round of at least one candidate")
+
+
+LEAST = {
+    **dict.fromkeys(("max_tokens", "steps"), 0),
+    **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam"), 1),
+    **dict.fromkeys(("tree_lookahead", "query_samples", "query_tokens", "considered"), 1),
+    **dict.fromkeys(("tree_first", "young", "recalled", "temperature", "repetition_penalty", "doom_loop"), 0),
+    **dict.fromkeys(("ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
+    **dict.fromkeys(("attempts", "window_kept"), 1),
+    **dict.fromkeys(("time_budget", "callback_seconds"), 0),
+    "top_k": -1,
+}
+"""What a number is at least; others may be negative."""
+MOST = {"until_bytes": 10**15, "callback_seconds": 10**6, "time_budget": 10**7}
+"""What a number is at most, where that is not COUNT."""
+STEEPEST = 1000.0
+"""Slope and intercept of a correction at most."""
+COUNT = 10**9
+"""Beyond all use: more is a slip, and somewhere behind it are columns, timers and calendars that end."""
+
+
+def check_numbers(settings: msgspec.Struct) -> None:
+    """Raise ValueError where a number is no number, too small for what it says, or beyond all use."""
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        numbers = value if isinstance(value, tuple) else [value]
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                continue
+            if name in LEAST and number < LEAST[name]:
+                raise ValueError(f"{name} is {number}: give {LEAST[name]} or more")
+            if not abs(number) <= (most := MOST.get(name, COUNT)):  # so that NaN is none either
+                raise ValueError(f"{name} is {number}: give a number up to {most:,}")
+
+
+OF_TYPE: dict[str, dict[str, float]] = {
+    BlockType.ORIENTATION: {"tree_nodes": 288, "tree_round": 96, "tree_children": 32},
+    BlockType.ASSISTANT: {"max_tokens": 0, "temperature": 0.7, "top_k": -1, "repetition_penalty": 1.0},
+}
+"""Defaults of one block type. They give way where the number was set for all types."""
+
+DEFAULTS = msgspec.structs.asdict(BlockSettings())
+
+WRITTEN = sorted(PROSE | CALLBACK | IMAGINED | {BlockType.OBSERVATION_INFERENCE, BlockType.ASSISTANT})
+"""Block types that the model writes, some of them in planning alone."""
+
+
+class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How traces are generated. Defaults and their meaning are weave-agent's (WEAVE sections 3 and 4)."""
+
+    # Budgets of one trace; the first one spent ends it.
+    ticks: int | None = None
+    """Ticks after the bootstrap's own; None: no limit."""
+    blocks: int | None = None
+    until_bytes: int | None = None
+    """Bytes of rendered trace."""
+    sampled_tokens: int | None = None
+    time_budget: float = 360.0
+    """Minutes."""
+
+    steps: int | None = None
+    """Messages of the model, of agents that converse; None: as many as the agent has by itself (react: 50)."""
+
+    # The tick.
+    attempts: int = 3
+    """Of the action, and of the evaluation."""
+    backtrack_below: float = 0.1
+    """A chosen action with a lower score is not executed but taken back, once a tick."""
+    doom_loop: int = 3
+    """Ticks in a row with equal actions and equal outcomes after which the agent is told so; 0: never."""
+    callback_seconds: float = 30.0
+    """Wall time that one operation in the environment may take."""
+
+    network: Literal["none", "host"] = "none"
+    """What the environment can reach: servers of its own only, or whatever the host can."""
+
+    # The context.
+    window: int = 60
+    """Blocks after the pinned ones that the context holds at most."""
+    window_kept: int = 40
+    """Blocks left when it is full: the window drops old blocks in chunks, so that the server's prefix cache
+    serves the blocks in between."""
+
+    context: int | None = None
+    """Tokens of a prompt and its continuation together; None: as many as the server says that the model takes."""
+
+    # What is kept.
+    tokens: Literal["all", "chosen", "none"] = "chosen"
+    """Of which candidates the token ids and logprobs are kept, as the server told them: of all, of those that
+    became blocks, of none. With them go the ids of what the model read."""
+
+    # The template of the model.
+    prompt_open: str = "<s> [INST] "
+    prompt_close: str = " [/INST]"
+    message_open: str = "<|im_start|>{role}\n"
+    """What stands before each message of a conversation; ChatML by default."""
+    message_close: str = "<|im_end|>\n"
+    """What stands behind it, and where the model's own message ends."""
+
+    # Traces that others ask for.
+    delegates: dict[str, dict[str, Any]] = {}
+    """By agent: settings of the traces that these traces ask it for, and `model`, where that is another one."""
+
+    # The evaluator.
+    corrections: dict[str, tuple[float, float]] = {}
+    """By question: slope and intercept. Candidates are compared by log odds times slope, plus intercept; what is
+    recorded stays as the model gave it. `--correction NAME` copies them from `weavegen calibrate --fit NAME`."""
+
+    # Rewards.
+    action_cost: float = 0.1
+    reward_decay: float = 0.8
+
+    types: dict[str, dict[str, Any]] = {}
+    """By block type: fields of BlockSettings, for blocks of that type alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window_kept >= self.window:
+            raise ValueError(f"window_kept ({self.window_kept}) must be below window ({self.window})")
+        for question, line in self.corrections.items():
+            if not all(abs(number) <= STEEPEST for number in line):
+                raise ValueError(f"corrections: {question!r:.60} has {line}: give numbers up to {STEEPEST:g}")
+        for type, own in self.types.items():
+            if type not in WRITTEN:
+                raise ValueError(f"the model writes no blocks of type {type}: choose of {', '.join(WRITTEN)}")
+            for name in own:
+                if name not in BlockSettings.__struct_fields__:
+                    known = ", ".join(BlockSettings.__struct_fields__)
+                    raise ValueError(f"{type}.{name} can't be set for one block type alone: choose of {known}")
+            try:
+                its = self.of(type)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{type}: {error}") from None
+            if its.max_tokens < 1 and type != BlockType.ASSISTANT:
+                raise ValueError(f"{type}.max_tokens is {its.max_tokens}: give 1 or more")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}: give 1 or more; assistant.max_tokens can be 0")
+        for agent, its_settings in self.delegates.items():
+            try:
+                msgspec.convert({key: value for key, value in its_settings.items() if key != "model"}, Settings)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"delegates: {agent}: {error}") from None
+
+    def of(self, type: str) -> BlockSettings:
+        """How blocks of a type are written."""
+        values = {name: getattr(self, name) for name in BlockSettings.__struct_fields__}
+        usual = {name: value for name, value in OF_TYPE.get(type, {}).items() if values[name] == DEFAULTS[name]}
+        return msgspec.convert(values | usual | self.types.get(type, {}), BlockSettings)
+
+
+def settings(values: dict[str, Any]) -> Settings:
+    """Settings with `values` in place of defaults. Raises UsageError naming what is wrong."""
+    check_json(values, "settings")
+    try:
+        return msgspec.convert(values, Settings)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"settings: {error}") from None
+
+
+NESTED = 50
+"""How deep a value may be nested. Python's own JSON writer, which hands it to the environment, ends near 300."""
+
+
+def check_json(value: Any, what: str) -> None:
+    """Raise UsageError unless the database keeps `value` as JSON and gives it back the same.
+
+    It has no NaN and no infinity; text is Unicode without NUL and lone surrogates; whole numbers have 64 bits.
+    """
+    waiting: list[tuple[Any, int]] = [(value, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > NESTED:
+            raise UsageError(f"{what}: nested more than {NESTED} deep: give something flatter")
+        if isinstance(part, dict):
+            for key, inner in part.items():
+                if not isinstance(key, str):
+                    raise UsageError(f"{what}: the key {key!r:.50} is no text: name it with a string")
+                waiting += (key, depth + 1), (inner, depth + 1)
+        elif isinstance(part, list | tuple):
+            waiting += [(inner, depth + 1) for inner in part]
+        elif isinstance(part, str):
+            if _UNSTORABLE.search(part):
+                raise UsageError(f"{what}: {part!a:.50} holds a character that can't be stored: leave it out")
+        elif isinstance(part, bool) or part is None:
+            continue
+        elif isinstance(part, int):
+            if not -(2**63) <= part < 2**63:
+                raise UsageError(f"{what}: a whole number has more than 64 bits: give it as a string")
+        elif not isinstance(part, float):
+            raise UsageError(
+                f"{what}: {type(part).__name__} is no type of JSON's: give text, numbers, lists, objects"
+            )
+        elif not math.isfinite(part):
+            raise UsageError(f"{what}: {part} is no number of JSON's: give a finite one")
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

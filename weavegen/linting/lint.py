@@ -1,0 +1,230 @@
+"""What is wrong with a candidate: does it compile, which penalties, and what is left after rewriting.
+
+The penalties are weave-agent's (WEAVE section 6). They are subtracted for selection only.
+"""
+
+import ast
+import itertools
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from weavegen.kernel.steps import Lint, Penalties, Verdict
+from weavegen.linting.forged_markup import without_fake_lines
+from weavegen.linting.partial import viable_prefix
+from weavegen.linting.structure import REGISTERS, first_function, fit, registration, string
+from weavegen.linting.truncate import NO_PYTHON, parse, rewrite
+from weavegen.trace.blocks import CALLBACK, IMAGINED, PROSE, BlockType
+
+CODE_IN_PROSE = re.compile(
+    r"^[^\S\n]*(?:import \w|from [\w.]+ import |def \w+\(|class \w+|return\b|for \w+ in .*:$|if .*:$)"
+    r"|\bprint\(|\bself\.(?:add|agent|task|tools)|\bsubagent\.\w+\(|\[/?INST\]|```"
+    r"|^[^\S\n]*#[^\S\n]*[qQ][^\S\n]*:",
+    re.MULTILINE,
+)
+FORBIDDEN_IN_ACTION = {"add_evaluation": (0.5, 0.3), "add_observation_view": (0.5, 0.3)}
+"""Method: (penalty through self, penalty through another name for the subagent)."""
+TASK_EVALUATION = (2.0, 1.0)
+MESSAGE = 500
+"""Characters of an error: some name an identifier, which may be as long as the text."""
+COMPUTING = 20_000
+"""Characters from which a text is compiled without computing its constants, as is one of any length that repeats
+something: Python keeps what each operator of `"a" * 4096 + "b" * 4096 + ...` gives, of 3,000 characters 900 MB."""
+
+
+def syntax_error(text: str) -> str | None:
+    """Why `text` is no legal part of a trace, or None where it is.
+
+    Stricter than Python in three points, because the whole trace must compile as one file: no `__future__`
+    import (legal only at a file's top), no `global` outside a function (other blocks use the name), and no
+    form feed (a trace holds no control characters, and between tokens nothing could take its place). And in two
+    more, because Python would take minutes: at most LONGEST characters, MARKS combining marks in a row.
+    """
+    found = _read(text)
+    return found if isinstance(found, str) else None
+
+
+def compiles(text: str) -> bool:
+    """Whether `text` may stand in a trace as code."""
+    return syntax_error(text) is None
+
+
+def _read(text: str) -> ast.Module | str:
+    """The syntax tree, or why there is none."""
+    try:
+        tree = parse(text)
+        if "*" in text or len(text) > COMPUTING:
+            _leave_constants(tree)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(tree, "<block>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"{type(error).__name__}: {str(error.msg)[:MESSAGE]} (line {error.lineno})"
+    except NO_PYTHON as error:
+        return f"{type(error).__name__}: {error}"
+    if "\f" in text:
+        return "SyntaxError: a form feed is not allowed inside a trace"
+    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body):
+        return "SyntaxError: a __future__ import is not allowed inside a trace"
+    if "global" in text and _has_global(tree):
+        return "SyntaxError: global is not allowed outside a function"
+    return tree
+
+
+def _leave_constants(tree: ast.Module) -> None:
+    """Put operators that Python never computes while it compiles in the place of those that it does.
+
+    What is legal does not depend on them, but in patterns: those take `-1` and `1 + 2j`, and are left alone.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
+            node.op = ast.Not()
+        elif isinstance(node, ast.BinOp) and not _is_complex(node.right):
+            node.op = ast.MatMult()
+
+
+def _is_complex(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, complex)
+
+
+def _has_global(tree: ast.Module) -> bool:
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Global):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            nodes.extend(ast.iter_child_nodes(node))
+    return False
+
+
+def verdict(step: Lint, text: str, tokens: int, *, cut: bool = False) -> Verdict:
+    """What a step finds in one of its candidates, of `tokens` sampled tokens, perhaps `cut` off by their limit."""
+    if step.linting:
+        found = lint(step.type, text, tokens=step.before + tokens, after_debug=step.after_debug)
+        return replace(found, viable=viable_prefix(step.type, text)) if step.pieces and cut else found
+    error = None if step.type in IMAGINED else syntax_error(text)
+    return Verdict(compiles=error is None, error=error, rewritten=text.strip("\n"), penalties=Penalties())
+
+
+def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = False) -> Verdict:
+    """Check one candidate of `tokens` sampled tokens, and cut it down to its legal structure."""
+    if type in IMAGINED:
+        return _comment(text)
+    tree = _read(text)
+    length = max(0, tokens - 96) * 0.5 / 672 if after_debug else 0.0
+    if isinstance(tree, str):
+        return Verdict(
+            compiles=False,
+            error=tree,
+            rewritten=without_fake_lines(text),
+            penalties=Penalties(syntax=2.0, length_after_debug=length),
+        )
+    if type in PROSE:
+        penalties = _prose(tree.body)
+    elif type in CALLBACK:
+        penalties = _callback(type, tree)
+    else:
+        penalties = {}
+    return Verdict(
+        compiles=True,
+        rewritten=rewrite(type, text, tree),
+        penalties=Penalties(length_after_debug=length, **penalties),
+    )
+
+
+def _comment(text: str) -> Verdict:
+    """A block that the world would have written: its comment lines, up to the first other line."""
+    lines = text.strip("\n").split("\n")
+    kept = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    return Verdict(
+        compiles=True,
+        rewritten=without_fake_lines("\n".join(kept)),
+        penalties=Penalties(extra_elements=_extra(len(lines) - len(kept))),
+    )
+
+
+def _extra(count: int) -> float:
+    return min(1.0, 0.02 * max(0, count))
+
+
+def _prose(body: Sequence[ast.stmt]) -> dict[str, float]:
+    prose = string(body[0]) if body else None
+    return {
+        "extra_elements": _extra(len(body) - 1),
+        "not_a_string": 1.0 if prose is None else 0.0,
+        "code_in_prose": 0.0 if prose is None else _extra(len(CODE_IN_PROSE.findall(prose))),
+    }
+
+
+def _callback(type: BlockType, tree: ast.Module) -> dict[str, float]:
+    function = first_function(tree.body)
+    call = next((call for node in tree.body if (call := registration(node, REGISTERS[type]))), None)
+    penalties = {
+        "shape": 0.0 if fit(type, tree.body)[1] else 1.0,
+        "extra_elements": _extra(len(tree.body) - 2),
+    }
+    if call is not None and function is not None:
+        name = call.args[1] if len(call.args) > 1 else None
+        penalties["wrong_name"] = 0.0 if isinstance(name, ast.Name) and name.id == function else 2.0
+    nodes = list(_walk(tree))
+    if type is BlockType.EVALUATION:
+        title = call.args[0] if call is not None and call.args else None
+        readable = isinstance(title, ast.Constant) and isinstance(title.value, str)
+        penalties["title"] = 2.0 if not readable else 0.0 if _is_question(title) else 1.0
+        penalties["assertions"] = 0.3 * sum(isinstance(node, ast.Assert) for node, _ in nodes)
+    else:
+        asserts = [(node, tried) for node, tried in nodes if isinstance(node, ast.Assert)]
+        penalties["assertions"] = _assertions(asserts)
+        penalties["forbidden_calls"] = sum(
+            (_forbidden(node) for node, _ in nodes if isinstance(node, ast.Call)), 0.0
+        )
+    return penalties
+
+
+def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node, and whether it stands inside a try statement."""
+    nodes: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while nodes:
+        node, tried = nodes.pop()
+        yield node, tried
+        tried = tried or isinstance(node, ast.Try | ast.TryStar)
+        nodes.extend((child, tried) for child in ast.iter_child_nodes(node))
+
+
+def _is_question(node: ast.expr | None) -> bool:
+    """Whether a literal ends as a question; of an f-string its last literal part counts."""
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[-1]
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rstrip().endswith("?")
+
+
+def _assertions(found: Sequence[tuple[ast.Assert, bool]]) -> float:
+    if not found:
+        return 0.5
+    penalty = 0.2 * max(0, len(found) - 3)
+    for node, tried in found:
+        if node.msg is None:
+            penalty += 0.3
+        elif not _is_question(node.msg):
+            penalty += 0.2
+        if tried:
+            penalty += 0.2
+    return penalty
+
+
+def _forbidden(call: ast.Call) -> float:
+    if isinstance(call.func, ast.Name):
+        return 0.3 if call.func.id == "print" else 0.0
+    if not isinstance(call.func, ast.Attribute):
+        return 0.0
+    owner = call.func.value
+    of_task = isinstance(owner, ast.Attribute) and owner.attr == "task"
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    through_other = int(not (isinstance(owner, ast.Name) and owner.id == "self"))
+    if of_task and call.func.attr == "add_evaluation":
+        return TASK_EVALUATION[through_other]
+    return FORBIDDEN_IN_ACTION.get(call.func.attr, (0.0, 0.0))[through_other]
