@@ -2,7 +2,7 @@
 
 from tasks.app import app
 from tasks.worker import Done, work_on
-from weavegen.kernel.steps import Consult
+from weavegen.kernel.steps import LookUp
 from weavegen.search import lookups as tools
 from weavegen.store.session import engine as database
 from weavegen.store.steps import Claimed
@@ -14,7 +14,7 @@ def consult(step_id: int) -> str:
 
     def work(held: Claimed) -> Done:
         step = held.step
-        assert isinstance(step, Consult)
+        assert isinstance(step, LookUp)
         return Done(tools.consult(database(), held.trace_id, step.tool, step.arguments))
 
     return work_on(step_id, work)

@@ -26,7 +26,7 @@ from weavegen.store import blocks, environments, messages, steps, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
-from weavegen.store.traces import Fixed
+from weavegen.store.traces import TraceSpec
 
 log = logging.getLogger(__name__)
 MOST_DEATHS = 6
@@ -110,19 +110,19 @@ def in_environment(held: Claimed) -> Done:
     return Done(executed, save, model_seconds=asked, environment_seconds=elapsed - asked)
 
 
-def perform(held: Claimed, step: Execute, fixed: Fixed, ask: Ask) -> Executed:
+def perform(held: Claimed, step: Execute, fixed: TraceSpec, ask: Ask) -> Executed:
     """Do one step in the trace's environment, which is started or rebuilt first where it must be."""
     place = environment(held, fixed, ask)
     chat = talk(held.trace_id, held.id)
     return place.execute(held.id, whole(step, fixed), since(held.trace_id), ask, limits(fixed), chat)
 
 
-def whole(step: Execute, fixed: Fixed) -> Execute:
+def whole(step: Execute, fixed: TraceSpec) -> Execute:
     """The step with the bootstrap's text, which the journal does not repeat."""
     return Execute(op="bootstrap", source=fixed.bootstrap) if step.op == "bootstrap" else step
 
 
-def limits(fixed: Fixed) -> Limits:
+def limits(fixed: TraceSpec) -> Limits:
     return dataclasses.replace(Limits(), seconds=fixed.settings.callback_seconds)
 
 
@@ -151,7 +151,7 @@ def talk(trace_id: int, step_id: int) -> Chat:
     return chat
 
 
-def environment(held: Claimed, fixed: Fixed, ask: Ask) -> Environment:
+def environment(held: Claimed, fixed: TraceSpec, ask: Ask) -> Environment:
     """The trace's environment; started if it never was, rebuilt if it has died. Raises EnvironmentFailure."""
     config, trace_id = settings(), held.trace_id
     found = Environment.find(config, trace_id)
@@ -187,7 +187,7 @@ def environment(held: Claimed, fixed: Fixed, ask: Ask) -> Environment:
 
 
 def rebuild(
-    place: Environment, trace_id: int, fixed: Fixed, past: list[steps.Deed], ask: Ask, why: str | None
+    place: Environment, trace_id: int, fixed: TraceSpec, past: list[steps.ExecutedStep], ask: Ask, why: str | None
 ) -> None:
     """Do again, in an empty workspace, all that the trace's last environment did; say where it came out otherwise.
 

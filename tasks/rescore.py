@@ -33,7 +33,7 @@ from weavegen.kernel.steps import Sample, YesNo
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.store import campaigns
-from weavegen.store.campaigns import Answered, Batch, Item
+from weavegen.store.campaigns import AnsweredItem, Batch, Item
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -90,11 +90,11 @@ def work_on(held: Batch) -> str:
     """Ask about the items of a batch and store the answers; of what can't be asked about, the reason."""
     with single().connect() as conn:
         items = campaigns.load(conn, held)
-    answered: list[Answered] = []
+    answered: list[AnsweredItem] = []
     failures: dict[int, str] = {}
     began = time.monotonic()
     try:
-        if held.claims > campaigns.MOST_CLAIMS:
+        if held.claims > campaigns.MAX_CLAIMS:
             raise RolloutError(f"{held.claims} workers took its batch and none came to an end with it")
         rubric = parse(held.rubric)
         for _, of_step in itertools.groupby(items, key=lambda item: item.step_id):
@@ -147,7 +147,7 @@ def parts(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
 
 
 def ask_about(
-    held: Batch, rubric: Rubric, group: Sequence[Item], answered: list[Answered], failures: dict[int, str]
+    held: Batch, rubric: Rubric, group: Sequence[Item], answered: list[AnsweredItem], failures: dict[int, str]
 ) -> None:
     """Ask about items of one step in one request; where that is refused, one by one. Raises TransientError."""
     try:
@@ -160,7 +160,7 @@ def ask_about(
             ask_about(held, rubric, [item], answered, failures)
 
 
-def ask(held: Batch, rubric: Rubric, group: Sequence[Item]) -> list[Answered]:
+def ask(held: Batch, rubric: Rubric, group: Sequence[Item]) -> list[AnsweredItem]:
     """The model's answers about items of one step, in order."""
     first = group[0]
     questions = [questions_of(item, rubric) for item in group]
@@ -203,7 +203,7 @@ def ask(held: Batch, rubric: Rubric, group: Sequence[Item]) -> list[Answered]:
     answers = iter(flat)
     tokens = read.prompt.count if isinstance(read.prompt, Tokens) else None
     return [
-        Answered(item.id, model, server, tokens, tuple((question, next(answers)) for question in about_it))
+        AnsweredItem(item.id, model, server, tokens, tuple((question, next(answers)) for question in about_it))
         for item, about_it in zip(group, questions, strict=True)
     ]
 

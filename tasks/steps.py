@@ -18,7 +18,7 @@ from weavegen.pool.tokens import Tokens
 from weavegen.store import candidates, prompts, traces
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
-from weavegen.store.traces import Fixed
+from weavegen.store.traces import TraceSpec
 
 texts = cache(Context)
 
@@ -95,7 +95,7 @@ def most(step: Sample, read: Read) -> int:
 def record(
     conn: sa.Connection,
     held: Claimed,
-    fixed: Fixed,
+    fixed: TraceSpec,
     server: str,
     read: Read,
     counted: int | None = None,

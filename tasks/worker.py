@@ -156,7 +156,7 @@ def work_on(step_id: int, work: Callable[[Claimed], Done]) -> str:
         return "nothing to do"
     with leases().hold(held):
         try:
-            if held.claims > steps.MOST_CLAIMS:
+            if held.claims > steps.MAX_CLAIMS:
                 raise RolloutError(f"{held.claims} workers took this step and none came to an end with it")
             done = work(held)
         except TransientError as error:
@@ -216,7 +216,7 @@ def fail(held: Claimed, kind: str, reason: str) -> str:
 def give_back(held: Claimed, error: TransientError) -> str:
     """Let the sweeper send the step again, later each time; in the end it has failed. Raises either."""
     tried = not isinstance(error, Unserved)
-    if tried and held.claims >= steps.MOST_CLAIMS:
+    if tried and held.claims >= steps.MAX_CLAIMS:
         reason = f"tried {held.claims} times: {error}"
         return fail(held, boundary(held), reason)
     delay = min(steps.LONGEST_DELAY, 0.4 * 2.0**held.claims) * random.uniform(0.3, 1.0)

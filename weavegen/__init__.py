@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from weavegen.engine import tool_requests as requests
     from weavegen.engine.enqueueing import enqueue
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "enqueue"]
+__all__ = ["__version__", "enqueue", "requests"]
 
 
 def __getattr__(name: str) -> object:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> object:
         from weavegen.engine.enqueueing import enqueue
 
         return enqueue
+    if name == "requests":
+        from weavegen.engine import tool_requests
+
+        return tool_requests
     raise AttributeError(name)

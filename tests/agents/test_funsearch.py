@@ -21,7 +21,7 @@ from weavegen.cli.evolution import evolution
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import Entry
-from weavegen.kernel.steps import Candidate, Execute, Executed, Sample, Step, Tried
+from weavegen.kernel.steps import Candidate, Execute, Executed, ProgramEvaluated, Sample, Step
 from weavegen.sandbox.environment import Environment, Limits
 from weavegen.store import jobs, programs
 from weavegen.store.jobs import Order
@@ -149,7 +149,9 @@ def test_a_tick_that_is_started_over_leaves_no_program_behind(db: sa.Engine, box
     task = json.loads((TASKS / "cap_set.json").read_text()) | {"generations": 1, "islands": 1, "candidates": 3}
     trace = search(db, box, task)
     with db.begin() as conn:
-        programs.save(conn, trace, 1, Tried(number=1, generation=1, island=0, source="", error="no"), {})
+        programs.save(
+            conn, trace, 1, ProgramEvaluated(number=1, generation=1, island=0, source="", error="no"), {}
+        )
         rows = programs.of_trace(conn, trace)
     assert [(row.number, row.error is None) for row in rows] == [(0, True), (1, False)]
 

@@ -20,7 +20,7 @@ from weavegen import cli
 from weavegen import config as configuration
 from weavegen.engine import tool_requests
 from weavegen.errors import ModelError, UsageError
-from weavegen.kernel.steps import Candidate, Consult, Execute, Made, Sample, Score, Step, Used, YesNo
+from weavegen.kernel.steps import Candidate, Execute, LookUp, Sample, Score, Step, ToolCalled, ToolSaved, YesNo
 from weavegen.sandbox.environment import Environment
 from weavegen.search.lookups import consult
 from weavegen.store import jobs, session, steps, tools, traces
@@ -68,7 +68,7 @@ class Simulation(Worker):
         return super().finish(held)
 
     def answer(self, step: Step, journal: list[Any]) -> Any:
-        if isinstance(step, Consult):
+        if isinstance(step, LookUp):
             return consult(self.db, self.held.trace_id, step.tool, step.arguments)
         if isinstance(step, Execute):
             return self.box().execute(next(self.numbers), step)
@@ -415,17 +415,19 @@ def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
     number = tool_requests.create("How warm is it?")
     trace = tool_requests.show(number).request.trace_id
     assert trace is not None
-    made = Made(name="count_units", description="Count words.", signature="def count_units(text)", source="one")
+    made = ToolSaved(
+        name="count_units", description="Count words.", signature="def count_units(text)", source="one"
+    )
     with here.begin() as conn:
         assert tools.save(conn, trace, made) == 1
         assert tools.save(conn, trace, made) == 1  # its tick was started over
-        better = Made(
+        better = ToolSaved(
             name="count_units", description="Count lines.", signature="def count_units(t)", source="two", score=2
         )
         assert tools.save(conn, trace, better) == 2
         for version, success in ((1, True), (2, True), (2, False)):
-            tools.used(conn, trace, Used(name="count_units", version=version, success=success))
-        tools.used(conn, trace, Used(name="count_units", version=7, success=True))  # there is none
+            tools.used(conn, trace, ToolCalled(name="count_units", version=version, success=success))
+        tools.used(conn, trace, ToolCalled(name="count_units", version=7, success=True))  # there is none
         [row] = tools.rows(conn)
         assert (row.version, row.description, row.score) == (2, "Count lines.", 2.0)
         assert (row.uses, row.successes, row.users) == (3, 2, 1)
@@ -450,7 +452,7 @@ def test_the_tool_that_fits_best_comes_first(here: sa.Engine) -> None:
             ("count_rows", "Return how many rows a table has."),
         ):
             line = f"def {name}(value: str) -> int"
-            tools.save(conn, trace, Made(name=name, description=what, signature=line, source=name))
+            tools.save(conn, trace, ToolSaved(name=name, description=what, signature=line, source=name))
     found = json.loads(
         consult(here, trace, "find_tools", {"query": "count_words: how many words", "limit": 2}).output
     )
@@ -508,7 +510,7 @@ def test_the_commands_show_what_there_is(
     trace = tool_requests.show(number).request.trace_id
     assert trace is not None
     with here.begin() as conn:
-        made = Made(
+        made = ToolSaved(
             name="warm", description="How warm.", signature="def warm()", source="def warm():\n    return 3"
         )
         tools.save(conn, trace, made)

@@ -16,7 +16,7 @@ from weavegen.config import Config
 from weavegen.engine.document_folder import read_folder
 from weavegen.kernel import context
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Candidate, Consult, Consulted, Sample
+from weavegen.kernel.steps import Candidate, LookUp, LookUpResult, Sample
 from weavegen.pool.client import ModelClient
 from weavegen.search import lookups as consulting
 from weavegen.search.lookups import consult
@@ -306,7 +306,7 @@ class TestCorpus:
 )
 def test_bad_arguments_are_answers(reader: Reader, tool: str, arguments: dict[str, Any]) -> None:
     said = consult(reader.db, reader.trace, tool, arguments)
-    assert isinstance(said, Consulted)
+    assert isinstance(said, LookUpResult)
     assert not said.success
 
 
@@ -332,7 +332,7 @@ class Researchers(Worker):
         step, save = held.step, None
         result: Any
         self.order.append((held.trace_id, str(step.__struct_config__.tag)))
-        if isinstance(step, Consult):
+        if isinstance(step, LookUp):
             result = consult(self.db, held.trace_id, step.tool, step.arguments)
         else:
             assert isinstance(step, Sample)

@@ -13,7 +13,7 @@ from weavegen.evaluator.rubrics import Question, parse
 from weavegen.kernel import prompts
 from weavegen.kernel.steps import YesNo
 from weavegen.store import campaigns
-from weavegen.store.campaigns import Answered, Batch
+from weavegen.store.campaigns import AnsweredItem, Batch
 from weavegen.store.models import CampaignState
 from weavegen.trace.blocks import BlockType
 
@@ -56,7 +56,7 @@ def finish(db: sa.Engine, held: Batch, failures: dict[int, str] | None = None, a
     failures = failures or {}
     with db.begin() as conn:
         answered = [
-            Answered(item.id, "m", "http://s", 7, tuple((q, answer) for q in RUBRIC.about(item.type)))
+            AnsweredItem(item.id, "m", "http://s", 7, tuple((q, answer) for q in RUBRIC.about(item.type)))
             for item in campaigns.load(conn, held)
             if item.id not in failures
         ]
@@ -256,7 +256,7 @@ def test_answers_are_never_overwritten(corpus: sa.Engine) -> None:
     assert held is not None
     finish(corpus, held)
     first = "select min(item_id) from answers"
-    again = Answered(scalar(corpus, first), "m", "http://s", 7, ((Question("Is it good?"), YES),))
+    again = AnsweredItem(scalar(corpus, first), "m", "http://s", 7, ((Question("Is it good?"), YES),))
     other = claim(corpus, held.id + 1)
     assert other is not None
     with pytest.raises(sa.exc.IntegrityError), corpus.begin() as conn:

@@ -454,7 +454,7 @@ def test_an_agents_memory_is_its_jobs_or_everybodys(db: sa.Engine) -> None:
     index_all(db)
 
     def recalled(**values: object) -> set[int]:
-        step = Retrieve(query="zeppelin", before=60, considered=25, least_score=1.0, limit=3, **values)  # type: ignore[arg-type]
+        step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=1.0, limit=3, **values)  # type: ignore[arg-type]
         with db.connect() as conn:
             return {hit.id for hit in search.search(conn, 1, step)}
 
@@ -467,7 +467,7 @@ def test_an_agents_memory_is_its_jobs_or_everybodys(db: sa.Engine) -> None:
 def test_a_recalled_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
     write(db, 0, 40)
     kept, gone = one(db, "zeppelin kept", trace=1, index=50), one(db, "zeppelin gone", trace=2, index=50)
-    step = Retrieve(query="zeppelin", before=60, considered=25, least_score=1.0, limit=3, memory=0.5)
+    step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=1.0, limit=3, memory=0.5)
     with db.begin() as conn:
         conn.execute(
             sa.text(

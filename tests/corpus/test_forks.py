@@ -13,7 +13,7 @@ from tests.unit.world import World
 from weavegen.engine import forking
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import encode
-from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Step
 from weavegen.store import jobs, traces
 from weavegen.store.models import StepStatus

@@ -50,7 +50,7 @@ def conn(database: str) -> Iterator[sa.Connection]:
 
 
 def search(conn: sa.Connection, query: str, before: int = 99) -> list[Hit]:
-    step = Retrieve(query=query, before=before, considered=25, least_score=1.0, limit=3)
+    step = Retrieve(query=query, before=before, top_k_hits=25, least_score=1.0, limit=3)
     return retrieval.search(conn, 1, step)
 
 
@@ -100,7 +100,7 @@ def test_bad_example_files_are_refused(tmp_path: Path, content: str, complaint: 
 
 
 def test_what_was_found_is_kept_with_its_cutoff(conn: sa.Connection) -> None:
-    step = Retrieve(query="lantern bridge", before=99, considered=25, least_score=0.1, limit=1)
+    step = Retrieve(query="lantern bridge", before=99, top_k_hits=25, least_score=0.1, limit=1)
     conn.execute(
         sa.text(
             "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
@@ -163,8 +163,8 @@ def exhaustive(conn: sa.Connection, query: str, before: int) -> dict[tuple[bool,
     return {(row.example, row.id): score for row, score in zip(rows, scores, strict=True)}
 
 
-def of_long(conn: sa.Connection, query: str, before: int, considered: int = 2000) -> dict[tuple[bool, int], float]:
-    step = Retrieve(query=query, before=before, considered=considered, least_score=0.01, limit=3)
+def of_long(conn: sa.Connection, query: str, before: int, top_k_hits: int = 2000) -> dict[tuple[bool, int], float]:
+    step = Retrieve(query=query, before=before, top_k_hits=top_k_hits, least_score=0.01, limit=3)
     return {(hit.example, hit.id): hit.score for hit in retrieval.search(conn, 2, step)}
 
 
@@ -189,7 +189,7 @@ def test_what_is_indexed_scores_as_rank_bm25_scores_it(long: sa.Connection, quer
     assert found == pytest.approx(unindexed)
     plain = "+" not in query
     assert found == pytest.approx({key: s for key, s in expected.items() if s >= 0.01 and (plain or key in found)})
-    assert list(of_long(long, query, before, considered=25)) == list(found)[:25]
+    assert list(of_long(long, query, before, top_k_hits=25)) == list(found)[:25]
 
 
 def test_what_a_query_could_see_is_indexed_when_it_is_kept(long: sa.Connection) -> None:
@@ -200,7 +200,7 @@ def test_what_a_query_could_see_is_indexed_when_it_is_kept(long: sa.Connection) 
         )
     )
     [message] = steps.insert_ready(long, 2, 1, 0, [(0, Execute(op="begin"))], None, 60)
-    step = Retrieve(query="wordaa", before=600, considered=25, least_score=1.0, limit=3)
+    step = Retrieve(query="wordaa", before=600, top_k_hits=25, least_score=1.0, limit=3)
     retrieval.save(long, 2, message.step_id, step, [])
     past = trace_index.sealed(long, 2, 600)
     assert past.segments == 401 // trace_index.SEGMENT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weavegen.agents.sampling import Judged, compared
+from weavegen.agents.sampling import ScoredCandidate, compared
 from weavegen.errors import UsageError
 from weavegen.evaluator.calibration import Pair, figures, fit, probability
 from weavegen.evaluator.rubrics import KNOWN, Question, parse
@@ -101,7 +101,7 @@ def test_selection_compares_corrected_log_odds() -> None:
 def test_candidates_are_compared_so_and_penalties_stay() -> None:
     verdict = Verdict(compiles=True, rewritten="a", penalties=Penalties(title=0.5))
     candidate = Candidate(text="a", finish_reason="stop", tokens=1)
-    judged = Judged((0, 0), candidate, verdict, [YesNo(yes=0.8, no=0.2)], 0, 1, False)
+    judged = ScoredCandidate((0, 0), candidate, verdict, [YesNo(yes=0.8, no=0.2)], 0, 1, False)
     assert judged.score == pytest.approx(math.log(4) - 0.5)
     corrected = replace(judged, lines=((-2.0, 1.0),))
     assert corrected.score == pytest.approx(1.0 - 2 * math.log(4) - 0.5)

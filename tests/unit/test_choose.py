@@ -8,7 +8,8 @@ import pytest
 from weavegen.agents.tables import outcome_table, problem_map
 from weavegen.errors import UsageError
 from weavegen.kernel.context import PINNED, compose, question_suffix, window
-from weavegen.kernel.selection import accepts, best, derive_seed, draw, log_odds, mean_score, penalised
+from weavegen.kernel.seeds import derive_seed
+from weavegen.kernel.selection import accepts, best, draw, log_odds, mean_score, penalised
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.steps import Evaluated, Executed, Failure, Penalties, Prompt, SubagentState, Verdict, YesNo
 from weavegen.trace.blocks import Block, BlockType

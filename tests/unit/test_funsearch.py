@@ -10,7 +10,7 @@ import pytest
 from tests.unit.talk import Talk, said
 from weavegen.agents.funsearch import TURNS, Task, program_in
 from weavegen.errors import ModelError
-from weavegen.kernel.steps import Execute, Executed, Failure, Note, Sample, Step, Tried
+from weavegen.kernel.steps import Execute, Executed, Failure, Note, ProgramEvaluated, Sample, Step
 
 EVALUATOR = "def evaluate(function):\n    return function()\n"
 GIVEN = {
@@ -61,8 +61,8 @@ def world(*replies: str) -> Any:
     return answer
 
 
-def tried(talk: Talk) -> list[Tried]:
-    return [effect for effect in talk.effects if isinstance(effect, Tried)]
+def tried(talk: Talk) -> list[ProgramEvaluated]:
+    return [effect for effect in talk.effects if isinstance(effect, ProgramEvaluated)]
 
 
 def test_the_best_of_all_generations_is_returned() -> None:

@@ -120,7 +120,7 @@ def test_a_step_that_can_not_be_done_is_raised_inside_the_program() -> None:
 
 
 def test_the_clock_is_that_of_the_last_result() -> None:
-    query = Retrieve(query="q", before=3, considered=25, least_score=2.0, limit=3)
+    query = Retrieve(query="q", before=3, top_k_hits=25, least_score=2.0, limit=3)
     both = (Execute(op="begin"), query)
     entries = [
         Entry(both[0], done=True, result=Executed(), at=105.0),
@@ -140,7 +140,7 @@ def test_an_illegal_successor_is_a_bug() -> None:
 
 
 def test_labels_are_drawn_with_the_models_own_probability() -> None:
-    from weavegen.kernel.selection import derive_seed
+    from weavegen.kernel.seeds import derive_seed
 
     labels = [draw_label("Is it?", 0.75, derive_seed(seed)) for seed in range(4000)]
     yes = sum(label.answer for label in labels if label is not None)

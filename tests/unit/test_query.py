@@ -12,7 +12,7 @@ from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import Query, parse, restricted, words
 
 Row = namedtuple("Row", "id body example type", defaults=["action"])
-STEP = Retrieve(query="", before=9, considered=25, least_score=0.5, limit=3)
+STEP = Retrieve(query="", before=9, top_k_hits=25, least_score=0.5, limit=3)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_hits_are_ranked_cut_and_bounded() -> None:
     hits = rank(rows, query, STEP)
     assert [hit.id for hit in hits] == [31, 30, 32]
     assert [hit.example for hit in hits] == [False, False, True]
-    assert len(rank(rows, query, Retrieve(query="", before=9, considered=1, least_score=0.5, limit=3))) == 1
-    assert rank(rows, query, Retrieve(query="", before=9, considered=25, least_score=99, limit=3)) == []
+    assert len(rank(rows, query, Retrieve(query="", before=9, top_k_hits=1, least_score=0.5, limit=3))) == 1
+    assert rank(rows, query, Retrieve(query="", before=9, top_k_hits=25, least_score=99, limit=3)) == []
     assert rank([], query, STEP) == []
     typed = parse("type:'debug' lantern")
     assert typed is not None

@@ -28,11 +28,11 @@ from weavegen.agents.research import (
 from weavegen.errors import ModelError, RolloutError
 from weavegen.kernel.replay import Cursor, Entry, Start, decode_result, decode_step, encode, replay
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Candidate, Consult, Consulted, Ended, Note, Sample, Step
+from weavegen.kernel.steps import Candidate, Ended, LookUp, LookUpResult, Note, Sample, Step
 from weavegen.trace.blocks import Block, BlockType
 
 LENGTH = 100_000
-Answer = Callable[[Consult], Consulted | RolloutError]
+Answer = Callable[[LookUp], LookUpResult | RolloutError]
 
 
 def call(name: str, **arguments: Any) -> str:
@@ -49,7 +49,7 @@ class Researcher:
     def __init__(
         self,
         says: list[str | tuple[str, int] | RolloutError],
-        answer: Answer = lambda step: Consulted(output=f"{step.tool} {json.dumps(step.arguments)}"),
+        answer: Answer = lambda step: LookUpResult(output=f"{step.tool} {json.dumps(step.arguments)}"),
         length: int | None = LENGTH,
         settings: Settings | None = None,
         **task: Any,
@@ -98,7 +98,7 @@ class Researcher:
 
     def _entry(self, step: Step) -> Entry:
         result: Any
-        if isinstance(step, Consult):
+        if isinstance(step, LookUp):
             result = self.answer(step)
         else:
             assert isinstance(step, Sample)
@@ -246,7 +246,7 @@ class TestContext:
 
     def test_answers_leave_room_for_the_summary(self) -> None:
         trace = Researcher(
-            [(search("a") + search("b"), 94_000), "Done."], lambda _: Consulted(output="x" * 7_000), LENGTH
+            [(search("a") + search("b"), 94_000), "Done."], lambda _: LookUpResult(output="x" * 7_000), LENGTH
         )
         trace.run()
         for one in trace.answers:
@@ -305,7 +305,7 @@ A, B, C, D, E, F = ((f"call {letter}", f"answer {letter}") for letter in "abcdef
         ([A, B, C, D, E, A, B, C, D, F], None),
     ],
 )
-def test_doom_loop(recent: list[research.Made], found: str | None) -> None:
+def test_doom_loop(recent: list[research.ToolSaved], found: str | None) -> None:
     loop = doom_loop(recent)
     assert loop is None if found is None else found in str(loop)
 
@@ -322,7 +322,7 @@ class TestDoomLoop:
 
     def test_other_answers_are_no_loop(self) -> None:
         counter = iter(range(9))
-        trace = Researcher([*[search("a")] * 5, "All."], lambda _: Consulted(output=str(next(counter))))
+        trace = Researcher([*[search("a")] * 5, "All."], lambda _: LookUpResult(output=str(next(counter))))
         trace.run()
         assert trace.told() == []
 
@@ -348,7 +348,7 @@ class TestAnswers:
         assert shown.startswith(text[:HEAD] + "\n... (10000 characters left out) ...\n")
         assert shown.endswith(" ...\n" + text[-TAIL:])
         assert (HEAD, TAIL) == (4_800, 3_200)
-        trace = Researcher([search("a"), "Done."], lambda _: Consulted(output=text))
+        trace = Researcher([search("a"), "Done."], lambda _: LookUpResult(output=text))
         trace.run()
         assert trace.answers[0]["output"] == shown
 
@@ -388,7 +388,9 @@ class TestAnswers:
             assert returned["tool_calls"] == 1
 
     def test_tools_that_fail_are_answers(self) -> None:
-        trace = Researcher([search("a"), "Done."], lambda _: Consulted(success=False, output="it took too long"))
+        trace = Researcher(
+            [search("a"), "Done."], lambda _: LookUpResult(success=False, output="it took too long")
+        )
         assert trace.run()["summary"] == "Done."
         assert trace.answers == [{"success": False, "error": "it took too long"}]
 
@@ -408,7 +410,7 @@ def test_the_simulation_comes_to_a_summary_and_errs_on_the_way() -> None:
     complaints, corrections = 0, 0
     for seed in range(40):
         prompt = "literature" if seed % 2 else "general"
-        trace = Researcher([], lambda step: Consulted(output=shown(step)), prompt=prompt)
+        trace = Researcher([], lambda step: LookUpResult(output=shown(step)), prompt=prompt)
 
         class Model(list[Any]):
             def pop(self, _: Any = 0, trace: Researcher = trace, seed: int = seed) -> str:
@@ -430,7 +432,7 @@ def test_the_simulation_comes_to_a_summary_and_errs_on_the_way() -> None:
     assert corrections > 0
 
 
-def shown(step: Consult) -> str:
+def shown(step: LookUp) -> str:
     """What a folder with two documents would say."""
     if step.tool == "list_documents":
         return "lamps/wick.md (12 lines)\nlamps/oil.md (90 lines)"

@@ -16,21 +16,21 @@ from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_q
 from weavegen.agents.toolsmith.make import SIGNATURES, worth
 from weavegen.box import calls
 from weavegen.kernel import prompts
-from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import (
-    Answered,
-    Await,
-    Consult,
-    Consulted,
+    AskHuman,
     Delegate,
     Delegated,
     Execute,
     Executed,
-    Made,
+    HumanAnswer,
+    LookUp,
+    LookUpResult,
     Sample,
     Score,
     Step,
-    Used,
+    ToolCalled,
+    ToolSaved,
     YesNo,
 )
 from weavegen.search.ranking import ranked
@@ -104,38 +104,38 @@ class World:
             return texts.pop(0) if len(texts) > 1 else texts[0]
         if isinstance(step, Score):
             return [[YesNo(yes=0.8, no=0.1) for _ in step.questions] for _ in range(SIGNATURES)]
-        if isinstance(step, Consult):
+        if isinstance(step, LookUp):
             return self.consulted(step.tool, step.arguments)
         if isinstance(step, Delegate):
             self.delegated.append(step)
             return self.makes(step)
-        if isinstance(step, Await):
+        if isinstance(step, AskHuman):
             self.questions.append(step.question)
-            return Answered(text="the one on page 3")
+            return HumanAnswer(text="the one on page 3")
         assert isinstance(step, Execute)
         assert step.op == "call"
         asked = json.loads(step.source)
         self.codes.append(asked["arguments"].get("code", ""))
         return Executed(value={"success": True, "output": "3"})
 
-    def consulted(self, tool: str, arguments: dict[str, Any]) -> Consulted:
+    def consulted(self, tool: str, arguments: dict[str, Any]) -> LookUpResult:
         self.keep()
         if tool == "read_request":
-            return Consulted(output=json.dumps(self.request))
+            return LookUpResult(output=json.dumps(self.request))
         if tool == "find_tools":
             words = arguments["query"].lower().replace("_", " ").split()
             found = [one for one in self.library.values() if set(words) & set(one["name"].split("_"))]
-            return Consulted(output=json.dumps(found))
+            return LookUpResult(output=json.dumps(found))
         if tool == "read_tool":
             one = self.library.get(arguments["name"])
-            return Consulted(success=one is not None, output=json.dumps(one) if one else "there is none")
+            return LookUpResult(success=one is not None, output=json.dumps(one) if one else "there is none")
         if tool == "search_corpus":
-            return Consulted(success=False, output="the corpus is empty")
-        return Consulted(output="[]")
+            return LookUpResult(success=False, output="the corpus is empty")
+        return LookUpResult(output="[]")
 
     def keep(self) -> None:
         """Put what was made into the library, as the engine does it with the effects."""
-        for made in [one for one in self.talk.effects if isinstance(one, Made)]:
+        for made in [one for one in self.talk.effects if isinstance(one, ToolSaved)]:
             one = self.library.get(made.name)
             if one is None or one["source"] != made.source:
                 self.library[made.name] = {
@@ -159,17 +159,17 @@ def test_a_request_from_its_queries_to_its_result() -> None:
     assert [state["stage"] for state in world.talk.states] == [
         "summary", "plan", "choice", "signature", "make", "execute", "execute"
     ]  # fmt: skip
-    asked = [(step.tool, step.arguments.get("query")) for step in world.talk.steps if isinstance(step, Consult)]
+    asked = [(step.tool, step.arguments.get("query")) for step in world.talk.steps if isinstance(step, LookUp)]
     assert ("search_corpus", "words") in asked
     assert ("past_requests", "count words") in asked
     assert ("preferences", "language") in asked
     [delegated] = world.delegated
     assert (delegated.agent, delegated.task["name"]) == ("funsearch", "count_units")
     assert delegated.task["skeleton"].startswith("def count_units(text: str, unit: str='words') -> int:\n")
-    [made] = effects(world, Made)
+    [made] = effects(world, ToolSaved)
     assert (made.name, made.description, made.score) == ("count_units", "Count units of a text.", 1.5)
     assert (made.tests, made.evaluator, made.program) == ("t", "e", (9, 31))
-    assert effects(world, Used) == [Used(name="count_units", version=1, success=True)]
+    assert effects(world, ToolCalled) == [ToolCalled(name="count_units", version=1, success=True)]
     namespace: dict[str, Any] = {}
     *lines, last = world.codes[0].split("\n")
     exec("\n".join(lines), namespace)
@@ -231,7 +231,7 @@ def test_a_tool_that_could_not_be_made_is_no_end() -> None:
         world.makes = lambda step, came=came: came  # type: ignore[misc]
         returned = world.run()
         assert (returned["success"], returned["made"]) == (True, [])
-        assert not effects(world, Made)
+        assert not effects(world, ToolSaved)
         assert "count_units could not be made: " in world.read("execute")
 
 
@@ -264,7 +264,7 @@ def test_of_the_signatures_the_most_general_is_made_that_works_itself() -> None:
     assert score.questions[2].endswith("serve the request: How many lines has a poem?")
     [chosen] = [draft for draft in world.talk.drafts if draft.candidate is not None and draft.score is not None]
     assert (chosen.body, chosen.candidate) == (general, (chosen.candidate[0], 2))  # type: ignore[index]
-    [made] = effects(world, Made)
+    [made] = effects(world, ToolSaved)
     assert made.generality == pytest.approx(worth([YesNo(yes=0.9, no=0.1)] * 3))
 
 

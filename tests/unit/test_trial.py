@@ -81,4 +81,4 @@ def test_what_is_no_score_is_refused(value: object) -> None:
 @pytest.mark.parametrize("count", [0, 17])
 def test_an_operation_takes_a_few_programs(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} programs: give 1 to 16"):
-        trial.hold('{"programs": [' + ", ".join(['""'] * count) + "]}", 1.0)
+        trial.evaluate_programs('{"programs": [' + ", ".join(['""'] * count) + "]}", 1.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from weavegen.agents import AGENTS, Tick
 from weavegen.kernel.replay import Advance, Cursor, Entry, Start, encode, replay
-from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import (
     Candidate,

@@ -23,7 +23,7 @@ from weavegen.kernel.steps import (
     View,
 )
 from weavegen.sandbox.environment import Environment
-from weavegen.store.traces import Locked
+from weavegen.store.traces import LockedTrace
 from weavegen.trace.blocks import BlockType
 
 FAILED = Executed(error=FAILURE, subagents=(MAIN,))
@@ -289,7 +289,7 @@ def test_the_time_budget_is_360_minutes() -> None:
 )
 def test_a_run_ends_when_a_budget_is_spent(budget: dict[str, Any], spent: str) -> None:
     """WEAVE 3: its time in minutes, or one of weavegen's own: ticks, blocks, bytes, tokens."""
-    trace = Locked(1, "running", ticks=5, blocks=70, bytes=9000, written=9, sampled_tokens=800)
+    trace = LockedTrace(1, "running", ticks=5, blocks=70, bytes=9000, written=9, sampled_tokens=800)
     s = Settings(**budget)
     start = Start(trace_seed=1, tick=5, clock=0, deadline=60 * s.time_budget, blocks=9, last_type=None)
     assert spent_budget(trace, start, s, now=60.0) == spent

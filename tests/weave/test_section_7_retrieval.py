@@ -26,7 +26,7 @@ FILLER = [Row(number, f"something else number {number}", False) for number in ra
 
 
 def step(**values: object) -> Retrieve:
-    return Retrieve(**{"query": "", "before": 99, "considered": 25, "least_score": 2.0, "limit": 3, **values})  # type: ignore[arg-type]
+    return Retrieve(**{"query": "", "before": 99, "top_k_hits": 25, "least_score": 2.0, "limit": 3, **values})  # type: ignore[arg-type]
 
 
 def found(query: str, rows: list[Row], **values: object) -> list[int]:
@@ -66,7 +66,7 @@ def test_the_prompt_for_a_query_asks_for_a_dozen_words_and_marks() -> None:
 
 def test_of_eight_samples_the_first_that_parses_is_taken() -> None:
     """WEAVE 7: the others are not even looked at."""
-    trace = tick(s={"young": 0}, queries=["(((", "", "-only -minus", "+key door", "window"])
+    trace = tick(s={"same_type_until": 0}, queries=["(((", "", "-only -minus", "+key door", "window"])
     assert [asked.n for asked in queries(trace, T.ORIENTATION)] == [8]
     [retrieved] = steps(trace, Retrieve)
     assert retrieved.query == "+key door"
@@ -93,7 +93,7 @@ def test_a_trace_under_fifty_blocks_looks_for_blocks_of_its_type_only(before: in
 
 def test_the_query_is_kept_in_the_blocks_header() -> None:
     """WEAVE 7: in the trace, and in every prompt of the rounds after it, scoring included."""
-    trace = tick(s={"young": 0})
+    trace = tick(s={"same_type_until": 0})
     [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
     assert "\n#bm25_query key door\n" in render_block(orientation)
     assert render_block(orientation).startswith(samples(trace, T.ORIENTATION)[1].prompt.header)
@@ -105,7 +105,7 @@ def test_the_query_is_kept_in_the_blocks_header() -> None:
 def test_25_hits_those_with_score_2_and_the_best_3_are_asked_for() -> None:
     """WEAVE 7: the numbers that a tick asks with."""
     [asked] = steps(tick(), Retrieve)
-    assert (asked.considered, asked.least_score, asked.limit) == (25, 2.0, 3)
+    assert (asked.top_k_hits, asked.least_score, asked.limit) == (25, 2.0, 3)
 
 
 def test_hits_are_ranked_by_their_bm25_score_and_bounded() -> None:
@@ -116,7 +116,7 @@ def test_hits_are_ranked_by_their_bm25_score_and_bounded() -> None:
     assert found("number", rows) == [], "what nearly every text has tells nothing"
     many = [*FILLER, *(Row(number, "key", False) for number in range(100, 113))]
     assert len(found("key key key", many)) == 13
-    assert len(found("key key key", many, considered=5)) == 5
+    assert len(found("key key key", many, top_k_hits=5)) == 5
 
 
 def test_three_at_most_come_into_the_prompt_commented_out() -> None:

@@ -22,7 +22,7 @@ from weavegen.agents.program import Part, Tick
 from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program as Journalled
-from weavegen.kernel.steps import Candidate, Ended, Executed, Note, Tried
+from weavegen.kernel.steps import Candidate, Ended, Executed, Note, ProgramEvaluated
 from weavegen.trace.blocks import Block, BlockType
 
 TURNS = 12
@@ -250,7 +250,7 @@ def written(t: Tick, task: Task, before: Pieces, key: str, source: str) -> Part[
 def found(t: Tick, task: Task, pieces: Pieces) -> Part[Ended]:
     """Found the islands with the first version, if it has a score."""
     [verdict] = yield from trials(t, task, pieces, [pieces.skeleton])
-    tried = Tried(
+    tried = ProgramEvaluated(
         number=0,
         generation=0,
         source=pieces.skeleton,
@@ -286,7 +286,7 @@ def generation(t: Tick, task: Task, state: State) -> Part[Ended]:
             return Ended(done=True, failed=error.kind, reason=str(error), returned=returned)
         programs = []
         for position, (source, verdict) in enumerate(zip(sources, verdicts, strict=True)):
-            yield Tried(
+            yield ProgramEvaluated(
                 number=tried + position,
                 generation=number,
                 island=at,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from weavegen.kernel.replay import Cursor, Program
-from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Effect, Execute, Op, Step
 from weavegen.trace.blocks import FULL_BLOCK, BlockType

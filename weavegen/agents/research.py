@@ -19,7 +19,7 @@ from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
 from weavegen.kernel.settings import check_json
-from weavegen.kernel.steps import Consult, Consulted, Ended, Note
+from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import one_line
 
@@ -94,7 +94,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-Made = tuple[str, str]
+ToolSaved = tuple[str, str]
 """A call and what it brought, as hashes."""
 
 
@@ -108,7 +108,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that it may take in all; None: the server does not say."""
     warned: bool = False
     tool_calls: int = 0
-    recent: tuple[Made, ...] = ()
+    recent: tuple[ToolSaved, ...] = ()
     """The last calls since the last correction, the newest last."""
 
     def used(self, percent: int) -> bool:
@@ -169,22 +169,22 @@ def look_up(state: State, asked: Sequence[Call]) -> Part[State]:
     """Make the calls of a message, side by side, and write down the answers. Returns the state after that."""
     errors = [refusal(call, number) for number, call in enumerate(asked)]
     steps = [
-        Consult(tool=call.name, arguments=call.arguments)
+        LookUp(tool=call.name, arguments=call.arguments)
         for call, error in zip(asked, errors, strict=True)
         if error is None
     ]
     for step in steps:
         yield status(state, f"> {step.tool} {json.dumps(step.arguments)[:80]}")
-    results: tuple[Consulted, ...] = ()
+    results: tuple[LookUpResult, ...] = ()
     if steps:
         try:
             results = yield tuple(steps)
         except RolloutError as failure:
-            results = (Consulted(success=False, output=f"the tool could not be run: {failure}"),) * len(steps)
+            results = (LookUpResult(success=False, output=f"the tool could not be run: {failure}"),) * len(steps)
     most, waiting = allowance(state, len(asked)), iter(results)
     answers, made = [], []
     for call, error in zip(asked, errors, strict=True):
-        result = next(waiting) if error is None else Consulted(success=False, output=error)
+        result = next(waiting) if error is None else LookUpResult(success=False, output=error)
         output = shorten(result.output, most)
         answers.append(response({"success": True, "output": output} if result.success else failed(output)))
         made.append((digest(call.name, error or call.arguments), digest(result.success, result.output)))
@@ -267,7 +267,7 @@ def digest(*values: object) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def doom_loop(recent: Sequence[Made]) -> str | None:
+def doom_loop(recent: Sequence[ToolSaved]) -> str | None:
     """What the last calls repeat, in words; None: nothing.
 
     Either the last three calls are equal and brought the same; or the last 2 to 5 calls, not all of them equal,

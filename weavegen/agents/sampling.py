@@ -16,7 +16,7 @@ Line: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BlockRequest:
     """A block to be written."""
 
     type: BlockType
@@ -29,7 +29,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredCandidate:
     """A candidate, or in a tree the text down to one of its nodes, and what was found out about it."""
 
     at: tuple[int, int]
@@ -71,14 +71,14 @@ def compared(answers: Sequence[YesNo], lines: Sequence[Line | None]) -> float | 
 
 def sample(
     t: Tick,
-    wanted: Wanted,
+    wanted: BlockRequest,
     prompt: Prompt,
     n: int,
     round: int,
     *,
     of_tree: bool = False,
-    parent: Judged | None = None,
-) -> Part[list[Judged]]:
+    parent: ScoredCandidate | None = None,
+) -> Part[list[ScoredCandidate]]:
     """`n` candidates, linted and scored; of a tree, nodes that go on from `parent`, or from the prompt."""
     s = wanted.s
     before, depth = (parent.tokens, parent.depth + 1) if parent is not None else (0, int(of_tree))
@@ -111,7 +111,7 @@ def sample(
         full = candidate.finish_reason == "length"
         tokens = before + (most if full else candidate.tokens)
         found.append(
-            Judged(
+            ScoredCandidate(
                 (ordinal, position),
                 candidate,
                 verdict,

@@ -3,12 +3,12 @@
 import random
 
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import Judged, Wanted, sample
+from weavegen.agents.sampling import BlockRequest, ScoredCandidate, sample
 from weavegen.agents.tree import Node, Tree
 from weavegen.kernel.steps import Prompt
 
 
-def tree_search(t: Tick, wanted: Wanted, prompt: Prompt) -> Part[Judged]:
+def tree_search(t: Tick, wanted: BlockRequest, prompt: Prompt) -> Part[ScoredCandidate]:
     """Grow a tree of half-written blocks until its budget is spent or what is kept is finished; draw a leaf.
 
     A node that was cut off by its tokens counts by its promise while it may go on, and as it stands once the
@@ -16,14 +16,14 @@ def tree_search(t: Tick, wanted: Wanted, prompt: Prompt) -> Part[Judged]:
     """
     s = wanted.s
     tree = Tree(random.Random(t.seed("tree")))
-    texts: dict[Node, Judged] = {}
+    texts: dict[Node, ScoredCandidate] = {}
     left, round = s.tree_nodes, 0
     while left and any(not leaf.done for leaf in tree.leaves()):
         round += 1
         in_round = min(s.tree_round, left)
         while in_round and (leaf := tree.best(s.tree_lookahead)) is not None:
             n = min(s.tree_children, in_round)
-            found: list[Judged] = yield from sample(
+            found: list[ScoredCandidate] = yield from sample(
                 t, wanted, prompt, n, round, of_tree=True, parent=texts.get(leaf)
             )
             logits = [(one.promise if one.cut else one.score) / s.tree_temperature for one in found]

@@ -15,7 +15,17 @@ from weavegen.agents.write_block import open_prompt, probability, write_block
 from weavegen.errors import EnvironmentFailure
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program, encode
-from weavegen.kernel.steps import Append, Delegated, Ended, Executed, Failure, Op, Score, SubagentState, Work
+from weavegen.kernel.steps import (
+    Append,
+    Delegated,
+    Ended,
+    Executed,
+    Failure,
+    Op,
+    RunSubagent,
+    Score,
+    SubagentState,
+)
 from weavegen.trace.blocks import BlockType
 
 
@@ -113,7 +123,7 @@ def carry_out(t: Tick, op: Op, draft: Append) -> Part[Executed]:
         name, asked = executed.waits_for, executed.delegates
         found: tuple[Delegated, ...] = ()
         if name is not None:
-            yield Work(subagent=name, minutes=state(executed, name).time_budget)
+            yield RunSubagent(subagent=name, minutes=state(executed, name).time_budget)
         else:
             found = yield asked
         ordinal = t.cursor.ordinal

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import Judged, Wanted, sample
+from weavegen.agents.sampling import BlockRequest, ScoredCandidate, sample
 from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
@@ -57,7 +57,7 @@ def write_block(
 ) -> Part[Written]:
     """Search for a good candidate, cut it to its legal structure, and score that."""
     s = t.settings.of(type)
-    wanted = Wanted(
+    wanted = BlockRequest(
         type=type,
         s=s,
         tokens=max(1, s.max_tokens * t.block_size // FULL_BLOCK),
@@ -96,28 +96,28 @@ def write_block(
     )
 
 
-Found: TypeAlias = tuple[Append, Prompt, Judged]
+Found: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
 """The draft with its query, the prompt that was gone on from, the candidate chosen."""
 
 
-def cascade(t: Tick, wanted: Wanted, draft: Append) -> Part[Found]:
+def cascade(t: Tick, wanted: BlockRequest, draft: Append) -> Part[Found]:
     """Growing rounds until one is good enough; a candidate of the last one, drawn by softmax(score)."""
     prompt = open_prompt(t, draft)
     for number, n in enumerate(wanted.s.rounds):
         if number == 1 and wanted.type in RETRIEVES:
             draft, prompt = yield from recall(t, draft, prompt)
-        found: list[Judged] = yield from sample(t, wanted, prompt, n, number)
+        found: list[ScoredCandidate] = yield from sample(t, wanted, prompt, n, number)
         may_end = number > 0 or wanted.type is not BlockType.ORIENTATION
         if may_end and good_enough(found, wanted.s.accept):
             break
     return draft, prompt, drawn(t, found)
 
 
-def by_tree(t: Tick, wanted: Wanted, draft: Append) -> Part[Found]:
+def by_tree(t: Tick, wanted: BlockRequest, draft: Append) -> Part[Found]:
     """One round; where that brings nothing good, and always for an orientation, a tree of half-written blocks."""
     prompt = open_prompt(t, draft)
     if wanted.s.tree_first and wanted.type is not BlockType.ORIENTATION:
-        found: list[Judged] = yield from sample(t, wanted, prompt, wanted.s.tree_first, 0)
+        found: list[ScoredCandidate] = yield from sample(t, wanted, prompt, wanted.s.tree_first, 0)
         if good_enough(found, wanted.s.tree_accept):
             return draft, prompt, drawn(t, found)
     if wanted.type in RETRIEVES:
@@ -125,12 +125,12 @@ def by_tree(t: Tick, wanted: Wanted, draft: Append) -> Part[Found]:
     return draft, prompt, (yield from tree_search(t, wanted, prompt))
 
 
-def good_enough(found: Sequence[Judged], threshold: float) -> bool:
+def good_enough(found: Sequence[ScoredCandidate], threshold: float) -> bool:
     """Whether a round's best candidate ends the search."""
     return accepts([one.score for one in found], [one.verdict for one in found], threshold)
 
 
-def drawn(t: Tick, found: Sequence[Judged]) -> Judged:
+def drawn(t: Tick, found: Sequence[ScoredCandidate]) -> ScoredCandidate:
     """One of a round's candidates."""
     return found[draw([one.score for one in found], t.seed("draw"))]
 
@@ -155,14 +155,14 @@ def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]
     query = next((text for one in samples if parse(text := one_line(one.text))), None)
     if query is None:
         return draft, prompt
-    if t.cursor.index < s.young:
+    if t.cursor.index < s.same_type_until:
         query = restricted(query, draft.type)
     hits = yield Retrieve(
         query=query,
         before=prompt.window[0],
-        considered=s.considered,
+        top_k_hits=s.top_k_hits,
         least_score=s.least_score,
-        limit=s.recalled,
+        limit=s.hits_in_prompt,
         memory=s.memory,
         memory_scope=s.memory_scope,
     )
@@ -194,7 +194,7 @@ def probability(answer: YesNo) -> float:
     return answer.yes / mass if mass > 0 else 0.5
 
 
-def complaint(chosen: Judged) -> str:
+def complaint(chosen: ScoredCandidate) -> str:
     """The text of the error block after a block that does not compile."""
     if chosen.candidate.finish_reason == "length":
         tokens = chosen.tokens

@@ -14,7 +14,7 @@ from weavegen.audit.check import Check
 from weavegen.audit.reading import CHUNK, CONVERSING, Audit
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import draw_label
-from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import settings
 from weavegen.kernel.steps import Append, Evaluated, Failure, YesNo
 from weavegen.linting import lint

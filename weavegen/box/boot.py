@@ -48,8 +48,8 @@ def main(descriptor: int) -> None:
     # Files written for weave-agent may import it although their tools come from here: an empty one will do.
     sys.modules.setdefault("libtmux", types.ModuleType("libtmux"))
     random.seed(int(spec["seed"]))
-    ears = guard.Ears()
-    line = Line(listener, ears)
-    runner = Runner(spec, line, ears)
+    output = guard.OutputCapture()
+    line = Line(listener, output)
+    runner = Runner(spec, line, output)
     line.start()
     runner.serve()

@@ -1,4 +1,4 @@
-"""What is put around model-written code while it runs: a time limit, and ears for what it prints."""
+"""What is put around model-written code while it runs: a time limit, and captures what it prints."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ class Clock:
             raise TimeLimit(f"this took longer than {self.seconds:g} seconds")
 
 
-class Ears:
+class OutputCapture:
     """Everything written to stdout and stderr, by Python or by child processes; more than OUTPUT is dropped."""
 
     def __init__(self) -> None:

@@ -40,8 +40,8 @@ class Unwound(BaseException):
 class Runner:
     """The live state of one trace, and the operations on it."""
 
-    def __init__(self, spec: dict[str, Any], line: Line, ears: guard.Ears):
-        self.spec, self.line, self.ears = spec, line, ears
+    def __init__(self, spec: dict[str, Any], line: Line, output: guard.OutputCapture):
+        self.spec, self.line, self.output = spec, line, output
         self.clock = guard.Clock()
         self.pid = os.getpid()
         self.step_id = self.ticks = 0
@@ -97,7 +97,7 @@ class Runner:
 
     def execute(self, op: dict[str, Any]) -> dict[str, Any]:
         """One operation, as a `steps.Executed`; whatever happens in it becomes its error."""
-        self.ears.begin()
+        self.output.begin()
         self.enter(op["subagent"], grounded.Labels(), acts=op["op"] == "bootstrap" or op.get("type") == "action")
         self.result: dict[str, Any] = {}
         result = self.result
@@ -130,7 +130,7 @@ class Runner:
             result.setdefault("error", failure(error, "process", self.app))
         result["assertions"] = self.labels.take()
         result["working_directory"] = working_directory()
-        result["output"] = clean(self.ears.take())
+        result["output"] = clean(self.output.take())
         return result
 
     def work(self, name: str) -> None:
@@ -164,7 +164,7 @@ class Runner:
                 self.waiting.pop()
                 self.result = result
                 self.enter(caller, labels, acts=True)
-        self.ears.begin()
+        self.output.begin()
         return op
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
@@ -258,7 +258,7 @@ class Runner:
 
     def trial(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Try programs in processes of their own."""
-        result["value"] = plain(trial.hold(op["source"], float(op["seconds"])))
+        result["value"] = plain(trial.evaluate_programs(op["source"], float(op["seconds"])))
 
     # ------------------------------------------------------------------------------- what they share
 

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
-from weavegen.box.guard import Ears
+from weavegen.box.guard import OutputCapture
 from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame, parse
 
 REMEMBERED = 64
@@ -28,12 +28,12 @@ FIRST_CALL = 60.0
 class Line:
     """Connections to workers, the results they may ask for again, and the one operation that is running."""
 
-    def __init__(self, listener: socket.socket, ears: Ears):
+    def __init__(self, listener: socket.socket, output: OutputCapture):
         self.jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         """Operations for the main thread."""
         self.blocks: list[dict[str, Any]] = []
         """The trace as far as it is known here; the tree's list is this very one."""
-        self._listener, self._ears = listener, ears
+        self._listener, self._output = listener, output
         self._pid = os.getpid()
         self._born, self._called = time.monotonic(), False
         self._selector = selectors.DefaultSelector()
@@ -55,7 +55,7 @@ class Line:
         self._listener.setblocking(False)
         self._bell.setblocking(False)
         self._ring.setblocking(False)
-        for source in (self._listener, self._bell, self._ears.end):
+        for source in (self._listener, self._bell, self._output.end):
             self._selector.register(source, selectors.EVENT_READ)
         threading.Thread(target=self._run, name="line", daemon=True).start()
 
@@ -126,8 +126,8 @@ class Line:
                         self._bell.recv(4096)
                         while self._calls:
                             self._calls.popleft()()
-                    elif source == self._ears.end:
-                        self._ears.drain(65_536)
+                    elif source == self._output.end:
+                        self._output.drain(65_536)
                     elif isinstance(source, socket.socket) and source in self._readers:
                         self._read(source)
         finally:

@@ -1,9 +1,10 @@
 """Programs on trial: each in a process of its own that can do nothing but compute, evaluated from another one.
 
-    run by the runner        this file as a script, fresh for each operation      a process each, per program
-    hold() ── request ────►  main() ── forks, before it reads the request ────►  play(): the program's function
-           ◄─ verdicts ────         ── forks, one program after the other ────►  judge(): test and evaluator
-                                                                    play() ◄── calls, answers ──► judge()
+    in the runner                   this file as a script, once an operation       a process for each program
+
+    evaluate_programs() ─request──► main() ─forks, before it reads the request──► play(): the program's function
+                        ◄─verdicts─        ─forks, one program after another────► judge(): tests and evaluator
+                                                                     play() ◄── calls, answers ──► judge()
 
 A program may be hostile, or just broken. So that it can't fake its score, it never shares a process with what
 scores it: the evaluator calls it through a pipe, with plain data, and its verdict goes to `main` through another
@@ -67,7 +68,7 @@ STARTING = 2.0
 # ------------------------------------------------------------------------------------ called by the runner
 
 
-def hold(source: str, seconds: float) -> list[dict[str, Any]]:
+def evaluate_programs(source: str, seconds: float) -> list[dict[str, Any]]:
     """Try programs; a verdict each: `{"success", "score", "scores", "error", "output"}`.
 
     `source` is JSON: `name` of the function, `programs` (sources that define it), `tests` (source that defines

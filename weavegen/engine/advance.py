@@ -18,11 +18,23 @@ from weavegen.engine import forking
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.kernel import replay
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import WAITS, Append, Await, Delegate, Made, Note, Reward, Tried, Used, Work, Worked
+from weavegen.kernel.steps import (
+    WAITS,
+    Append,
+    AskHuman,
+    Delegate,
+    Note,
+    ProgramEvaluated,
+    Reward,
+    RunSubagent,
+    SubagentDone,
+    ToolCalled,
+    ToolSaved,
+)
 from weavegen.store import blocks, candidates, delegation, forks, programs, steps, tools, traces
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
-from weavegen.store.traces import Locked
+from weavegen.store.traces import LockedTrace
 
 log = logging.getLogger(__name__)
 REMEMBERED = 4096
@@ -48,9 +60,9 @@ class Engine:
         self.max_active = max_active
         self.resend = resend
         """Seconds after which a step that nobody took is sent again."""
-        self._fixed: dict[tuple[int, int], traces.Fixed] = {}
+        self._fixed: dict[tuple[int, int], traces.TraceSpec] = {}
 
-    def fixed(self, conn: sa.Connection, trace_id: int, revision: int) -> traces.Fixed:
+    def fixed(self, conn: sa.Connection, trace_id: int, revision: int) -> traces.TraceSpec:
         """What never changes about a trace under one revision of its job's settings; read once per process.
 
         Raises RolloutError where a newer version of weavegen wrote what this one does not know.
@@ -102,7 +114,7 @@ class Engine:
                 messages += self._advance(conn, trace).messages
         return messages
 
-    def _advance(self, conn: sa.Connection, trace: Locked) -> Progress:
+    def _advance(self, conn: sa.Connection, trace: LockedTrace) -> Progress:
         if trace.status != TraceStatus.RUNNING:
             return Progress([])
         while True:
@@ -138,7 +150,7 @@ class Engine:
                 )
                 messages = [message for message in inserted if message.kind not in WAITS]
                 asked = advance.steps[0][1]
-                if not isinstance(asked, Work):
+                if not isinstance(asked, RunSubagent):
                     for message, (_, step) in zip(inserted, advance.steps, strict=True):
                         if isinstance(step, Delegate):
                             messages += self._delegate(conn, trace.id, fixed, message.step_id, step)
@@ -172,14 +184,14 @@ class Engine:
                 )  # fmt: skip
             elif here.caller is not None and because in ("returned", "time"):
                 assert cursor.last_type is not None
-                worked = Worked(index=cursor.index, last_type=cursor.last_type)
+                worked = SubagentDone(index=cursor.index, last_type=cursor.last_type)
                 steps.worked(conn, trace.id, here.caller, worked)
             else:
                 self._end(conn, trace, because, advance.ended.returned)
                 return Progress([], over=True)
 
     def _delegate(
-        self, conn: sa.Connection, trace_id: int, fixed: traces.Fixed, step_id: int, step: Delegate
+        self, conn: sa.Connection, trace_id: int, fixed: traces.TraceSpec, step_id: int, step: Delegate
     ) -> list[Message]:
         """Start the trace in which another agent does what a step asks for.
 
@@ -196,7 +208,9 @@ class Engine:
         traces.event(conn, called, "started", f"asked for by trace {trace_id}: {step.label}")
         return self._advance(conn, trace).messages
 
-    def _end_tick(self, conn: sa.Connection, trace: Locked, start: replay.Start, settings: Settings) -> Locked:
+    def _end_tick(
+        self, conn: sa.Connection, trace: LockedTrace, start: replay.Start, settings: Settings
+    ) -> LockedTrace:
         """Returns the trace's row as it is now."""
         traces.end_tick(conn, trace.id, start.tick)
         steps.forget_results(conn, trace.id, start.tick)
@@ -209,11 +223,11 @@ class Engine:
     def _apply(
         self,
         conn: sa.Connection,
-        trace: Locked,
+        trace: LockedTrace,
         start: replay.Start,
         advance: replay.Advance,
         ids: dict[int, int],
-    ) -> Locked:
+    ) -> LockedTrace:
         """Apply the new effects. Returns the trace's row as it is now."""
         # A fork begins with the blocks that its last step brought; its first advance meets them once more.
         drafts = [
@@ -232,15 +246,17 @@ class Engine:
                 blocks.give(conn, trace.id, effect)
             elif isinstance(effect, Note):
                 traces.event(conn, trace.id, effect.kind, effect.detail)
-            elif isinstance(effect, Made):
+            elif isinstance(effect, ToolSaved):
                 tools.save(conn, trace.id, effect)
-            elif isinstance(effect, Used):
+            elif isinstance(effect, ToolCalled):
                 tools.used(conn, trace.id, effect)
-            elif isinstance(effect, Tried):
+            elif isinstance(effect, ProgramEvaluated):
                 programs.save(conn, trace.id, start.tick, effect, ids)
         return trace
 
-    def _restart(self, conn: sa.Connection, trace: Locked, start: replay.Start, run: int, reason: str) -> Locked:
+    def _restart(
+        self, conn: sa.Connection, trace: LockedTrace, start: replay.Start, run: int, reason: str
+    ) -> LockedTrace:
         """Begin the tick anew: the program is another one than that which wrote its journal."""
         if run >= MOST_RESTARTS:
             self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {run} times: {reason}", None)
@@ -253,14 +269,14 @@ class Engine:
         traces.event(conn, trace.id, "tick restarted", reason)
         return traces.lock(conn, trace.id)
 
-    def _end(self, conn: sa.Connection, trace: Locked, because: str, returned: Any) -> None:
+    def _end(self, conn: sa.Connection, trace: LockedTrace, because: str, returned: Any) -> None:
         steps.void(conn, trace.id)  # of the callers, where a subagent has spent the trace's budget
         traces.finish(conn, trace.id, TraceStatus.ENDED, because, ended_because=because, returned=returned)
 
     def _fail(
         self,
         conn: sa.Connection,
-        trace: Locked,
+        trace: LockedTrace,
         kind: str,
         reason: str,
         evidence: str | None,
@@ -276,10 +292,10 @@ def waited_for_people(start: replay.Start, entries: Sequence[replay.Entry]) -> f
     """Seconds of a tick in which it waited for a person: they are not the agent's."""
     clocks = [start.clock, *(entry.at for entry in entries)]
     waits = zip(entries, clocks, strict=False)
-    return sum(entry.at - before for entry, before in waits if isinstance(entry.step, Await))
+    return sum(entry.at - before for entry, before in waits if isinstance(entry.step, AskHuman))
 
 
-def spent_budget(trace: Locked, start: replay.Start, settings: Settings, now: float) -> str | None:
+def spent_budget(trace: LockedTrace, start: replay.Start, settings: Settings, now: float) -> str | None:
     """Which budget is spent, or None."""
     if settings.ticks is not None and trace.ticks >= settings.ticks:
         return "ticks"

@@ -15,7 +15,7 @@ from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
 from weavegen.engine.document_folder import read_folder
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.kernel.settings import Settings, check_json
+from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
 from weavegen.pool.served import check_servers
@@ -197,7 +197,8 @@ def submit(
         raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
     if agent not in AGENTS:
         raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
-    numbers = read_settings(dict(settings or {}))
+    values = renamed(dict(settings or {}), warn=True)
+    numbers = read_settings(values)
     for other in numbers.delegates.keys() - AGENTS.keys():
         raise UsageError(f"settings: delegates: there is no agent {other!r}: choose one of {', '.join(AGENTS)}")
     check_json({"name": name, "model": model}, "the job")
@@ -221,7 +222,7 @@ def submit(
             agent=agent,
             model=model,
             seed=job_seed(seed),
-            settings=dict(settings or {}),
+            settings=values,
             version=__version__,
             enqueued_by=config.load().user if user is None else config.person(user, "--user"),
         )

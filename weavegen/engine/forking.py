@@ -21,7 +21,7 @@ from weavegen.kernel.replay import Cursor, Program
 from weavegen.kernel.steps import Effect
 from weavegen.store import forks, traces
 from weavegen.store.forks import Cut, Place
-from weavegen.store.traces import Terms
+from weavegen.store.traces import TickSettings
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def submit(
     return forks.enqueue(conn, cut, n, seed=seed, values=values, name=name, version=version)
 
 
-def begin(conn: sa.Connection, trace_id: int, terms: Terms) -> str | None:
+def begin(conn: sa.Connection, trace_id: int, terms: TickSettings) -> str | None:
     """Make of a started trace that is a fork what it is to go on from. Returns what to say of it; None: no fork.
 
     Raises RolloutError where the other trace can't be cut there any more.

@@ -17,7 +17,7 @@ from weavegen.pool.tokens import Text, Tokens, joined, said, whole_tokens
 from weavegen.store import blocks
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
-from weavegen.store.traces import Fixed
+from weavegen.store.traces import TraceSpec
 from weavegen.trace.blocks import MESSAGE, BlockType
 
 TRACES_KEPT = 512
@@ -83,7 +83,7 @@ class Context:
         """By trace: how many of its ticks had been started over, and its blocks by index."""
         self._lock = threading.Lock()
 
-    def read(self, held: Claimed, prompt: Prompt, fixed: Fixed, client: ModelClient) -> Read:
+    def read(self, held: Claimed, prompt: Prompt, fixed: TraceSpec, client: ModelClient) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         with self._lock:
             restarts, kept = self._kept.pop(held.trace_id, (held.restarts, {}))
@@ -178,7 +178,7 @@ class Context:
         )
 
     @staticmethod
-    def _asking(prompt: Prompt, recalled: list[Any], fixed: Fixed, client: ModelClient) -> Text | Tokens:
+    def _asking(prompt: Prompt, recalled: list[Any], fixed: TraceSpec, client: ModelClient) -> Text | Tokens:
         return client.piece(context.retrieved(recalled) + context.asked(prompt, fixed.settings))
 
     @staticmethod

@@ -13,7 +13,7 @@ import msgspec
 from weavegen import __version__, config
 from weavegen.engine.enqueueing import job_seed
 from weavegen.errors import UsageError
-from weavegen.kernel.settings import check_json
+from weavegen.kernel.settings import check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.store import jobs, steps, traces
 from weavegen.store import requests as store
@@ -54,7 +54,7 @@ def create(
     """
     asked = checked(Asked(objective, tuple(requirements), tuple(constraints)))
     user = config.load().user if user is None else config.person(user, "--user")
-    values = dict(settings or {})
+    values = renamed(dict(settings or {}), warn=True)
     read_settings(values)
     check_json({"model": model}, "the model")
     seed = job_seed(seed)

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from weavegen.errors import JournalMismatch, RolloutError
-from weavegen.kernel.selection import derive_seed
-from weavegen.kernel.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Step, Worked
+from weavegen.kernel.seeds import derive_seed
+from weavegen.kernel.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Step, SubagentDone
 from weavegen.trace.blocks import SUCCESSORS, Block, BlockType, Label
 from weavegen.trace.render import normalise_body, one_line
 
@@ -35,7 +35,7 @@ class Entry:
     """Seconds since the epoch when the result was stored: the program's clock."""
 
 
-class Terms(msgspec.Struct, frozen=True):
+class InheritedSettings(msgspec.Struct, frozen=True):
     """Under which terms others wrote the first blocks of a tick in which a trace was forked off."""
 
     until: int
@@ -74,9 +74,9 @@ class Start:
     """What the tick before handed on, a JSON value."""
     lag: float = 0.0
     """Seconds that the trace's clock is behind."""
-    inherited: tuple[Terms, ...] = ()
+    inherited: tuple[InheritedSettings, ...] = ()
 
-    def inherited_by(self, index: int) -> Terms | None:
+    def inherited_by(self, index: int) -> InheritedSettings | None:
         """The terms of others that a block was written under; None: the trace's own."""
         return next((terms for terms in self.inherited if index < terms.until), None)
 
@@ -158,7 +158,7 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
             if not all(entry.done for entry in recorded):
                 return advance
             writing = cursor.index
-            if isinstance(recorded[0].result, Worked):  # a subagent's blocks came in between
+            if isinstance(recorded[0].result, SubagentDone):  # a subagent's blocks came in between
                 cursor.index, cursor.last_type = recorded[0].result.index, recorded[0].result.last_type
                 writing = cursor.index - 1
             lag = cursor.start.lag_of(writing)

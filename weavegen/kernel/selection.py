@@ -1,6 +1,5 @@
 """From scores to one candidate. Pure functions."""
 
-import hashlib
 import math
 import random
 from collections.abc import Sequence
@@ -9,12 +8,6 @@ from weavegen.kernel.steps import Penalties, Verdict, YesNo
 
 FLOOR = 1e-9
 """Probabilities below this count as this: keeps log odds within about ±21."""
-
-
-def derive_seed(*parts: int | str) -> int:
-    """A 48-bit seed that depends on nothing but `parts`."""
-    digest = hashlib.sha256("\x00".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:6], "big")
 
 
 def log_odds(answer: YesNo) -> float | None:

@@ -1,5 +1,6 @@
 """The numbers of a job: every one of them can be set when it is enqueued, and is stored with it."""
 
+import logging
 import math
 import re
 from typing import Any, Literal
@@ -8,6 +9,8 @@ import msgspec
 
 from weavegen.errors import UsageError
 from weavegen.trace.blocks import CALLBACK, IMAGINED, PROSE, BlockType
+
+log = logging.getLogger(__name__)
 
 
 class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,13 +63,13 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     query_samples: int = 8
     """Queries that the model is sampled for; the first that parses is used."""
     query_tokens: int = 96
-    young: int = 50
-    """Blocks below which a trace retrieves only blocks of the type that it writes."""
-    considered: int = 25
+    same_type_until: int = 50
+    """Until a trace has this many blocks, it retrieves only blocks of the type that it writes."""
+    top_k_hits: int = 25
     """Hits at most."""
     least_score: float = 2.0
-    recalled: int = 3
-    """Hits in a prompt, at most."""
+    hits_in_prompt: int = 3
+    """Of these hits, the best ones that stand in a prompt."""
     memory: float | None = None
     """Raw score from which on blocks of other traces are found, too; None: never. What these have written by then
     is chance, so with it equal seeds no longer give equal traces."""
@@ -84,8 +87,10 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 LEAST = {
     **dict.fromkeys(("max_tokens", "steps"), 0),
     **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam"), 1),
-    **dict.fromkeys(("tree_lookahead", "query_samples", "query_tokens", "considered"), 1),
-    **dict.fromkeys(("tree_first", "young", "recalled", "temperature", "repetition_penalty", "doom_loop"), 0),
+    **dict.fromkeys(("tree_lookahead", "query_samples", "query_tokens", "top_k_hits"), 1),
+    **dict.fromkeys(
+        ("tree_first", "same_type_until", "hits_in_prompt", "temperature", "repetition_penalty", "doom_loop"), 0
+    ),
     **dict.fromkeys(("ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
     **dict.fromkeys(("attempts", "window_kept"), 1),
     **dict.fromkeys(("time_budget", "callback_seconds"), 0),
@@ -229,13 +234,33 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         return msgspec.convert(values | usual | self.types.get(type, {}), BlockSettings)
 
 
+RENAMED = {"young": "same_type_until", "considered": "top_k_hits", "recalled": "hits_in_prompt"}
+"""Names of settings before version 0.2. They are still read, with a warning where a user typed them."""
+
+
 def settings(values: dict[str, Any]) -> Settings:
     """Settings with `values` in place of defaults. Raises UsageError naming what is wrong."""
     check_json(values, "settings")
     try:
-        return msgspec.convert(values, Settings)
+        return msgspec.convert(renamed(values), Settings)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"settings: {error}") from None
+
+
+def renamed(values: dict[str, Any], *, warn: bool = False) -> dict[str, Any]:
+    """The values under today's names, those of single block types and of delegates included.
+
+    `warn`: a user typed them, so an old name is worth a warning.
+    """
+    found = {}
+    for name, value in values.items():
+        current = RENAMED.get(name, name)
+        if current != name and warn:
+            log.warning("setting %s is now called %s; the old name will be refused in version 0.3", name, current)
+        if name in ("types", "delegates") and isinstance(value, dict):
+            value = {key: renamed(own, warn=warn) if isinstance(own, dict) else own for key, own in value.items()}
+        found[current] = value
+    return found
 
 
 NESTED = 50

@@ -105,7 +105,7 @@ class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind
     """In the syntax of query.py."""
     before: int
     """Only blocks of this trace with an index below this one: never what is still in the window."""
-    considered: int
+    top_k_hits: int = msgspec.field(name="considered")
     """Hits at most."""
     least_score: float
     limit: int
@@ -132,24 +132,24 @@ class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind")
     evaluate: run the task's evaluations and the tick's.
     call: call one of the functions of box/calls.py; `source` is a JSON object with its name and arguments.
     `Executed.value` is then `{"success": true, "output": ...}` or `{"success": false, "error": ...}`.
-    trial: run programs in processes of their own, test and evaluate them; `source` is a JSON object as `hold` in
-    box/trial.py takes it, `Executed.value` is what that gives."""
+    trial: run programs in processes of their own, test and evaluate them; `source` is the JSON object that
+    `evaluate_programs` in box/trial.py takes, `Executed.value` is its result."""
     subagent: str = "main"
     """Whose tick it is."""
     type: BlockType | None = None
     source: str = ""
 
 
-class Work(Value, frozen=True, kw_only=True, tag="work", tag_field="kind"):
-    """Let a subagent work until it returns or its time is up: its ticks come in between. Result: `Worked`."""
+class RunSubagent(Value, frozen=True, kw_only=True, tag="work", tag_field="kind"):
+    """Run a subagent's ticks until it returns or its time is up. Result: `SubagentDone`."""
 
     subagent: str
     minutes: float
     """Its time budget."""
 
 
-class Consult(Value, frozen=True, kw_only=True, tag="consult", tag_field="kind"):
-    """Call a tool that only reads: the corpus, the job's documents, the tool library. Result: `Consulted`."""
+class LookUp(Value, frozen=True, kw_only=True, tag="consult", tag_field="kind"):
+    """Call a tool that only reads: the corpus, the job's documents, the tool library. Result: `LookUpResult`."""
 
     tool: str
     arguments: dict[str, Any]
@@ -166,23 +166,23 @@ class Delegate(Value, frozen=True, kw_only=True, tag="delegate", tag_field="kind
     """For people: status lines, Flower."""
 
 
-class Await(Value, frozen=True, kw_only=True, tag="await", tag_field="kind"):
-    """Ask the person whose request it is, and wait for as long as it takes. Result: `Answered`."""
+class AskHuman(Value, frozen=True, kw_only=True, tag="await", tag_field="kind"):
+    """Ask the person whose request it is, and wait for as long as it takes. Result: `HumanAnswer`."""
 
     question: str
 
 
-Step = Sample | Lint | Score | Retrieve | Execute | Work | Consult | Delegate | Await
+Step = Sample | Lint | Score | Retrieve | Execute | RunSubagent | LookUp | Delegate | AskHuman
 STEP_KINDS: dict[str, type[Step]] = {
     "sample": Sample,
     "lint": Lint,
     "score": Score,
     "retrieve": Retrieve,
     "execute": Execute,
-    "work": Work,
-    "consult": Consult,
+    "work": RunSubagent,
+    "consult": LookUp,
     "delegate": Delegate,
-    "await": Await,
+    "await": AskHuman,
 }
 WAITS = ("work", "delegate", "await")
 """Kinds of steps that no worker takes: something else that happens ends them."""
@@ -321,7 +321,7 @@ class Executed(Value, frozen=True, kw_only=True):
     """What was printed, cut to 8,000 characters."""
 
 
-class Worked(Value, frozen=True, kw_only=True):
+class SubagentDone(Value, frozen=True, kw_only=True):
     """A subagent is done, or out of time. What it returned is where it was called from, in the environment."""
 
     index: int
@@ -330,7 +330,7 @@ class Worked(Value, frozen=True, kw_only=True):
     """Of the trace's last block."""
 
 
-class Consulted(Value, frozen=True, kw_only=True):
+class LookUpResult(Value, frozen=True, kw_only=True):
     """What a tool that only reads has to say. Wrong arguments and failures are answers like any other."""
 
     output: str
@@ -348,7 +348,7 @@ class Delegated(Value, frozen=True, kw_only=True):
     """Why nothing was returned, in one line."""
 
 
-class Answered(Value, frozen=True, kw_only=True):
+class HumanAnswer(Value, frozen=True, kw_only=True):
     """What the person said."""
 
     text: str
@@ -405,7 +405,7 @@ class Note(Value, frozen=True, kw_only=True):
     detail: str
 
 
-class Made(Value, frozen=True, kw_only=True):
+class ToolSaved(Value, frozen=True, kw_only=True):
     """A tool for the library, or a new version of one that it has; see store/tools.py."""
 
     name: str
@@ -423,7 +423,7 @@ class Made(Value, frozen=True, kw_only=True):
     """(trace, number) of the program that it is, where programs were searched for it."""
 
 
-class Used(Value, frozen=True, kw_only=True):
+class ToolCalled(Value, frozen=True, kw_only=True):
     """A tool of the library was called."""
 
     name: str
@@ -432,7 +432,7 @@ class Used(Value, frozen=True, kw_only=True):
     """It came back with a value."""
 
 
-class Tried(Value, frozen=True, kw_only=True):
+class ProgramEvaluated(Value, frozen=True, kw_only=True):
     """A program that a search has tried, for the table `programs`."""
 
     number: int
@@ -453,7 +453,7 @@ class Tried(Value, frozen=True, kw_only=True):
     """(ordinal of the Sample step, position) of the message that it was taken from."""
 
 
-Effect = Append | Reward | Note | Made | Used | Tried
+Effect = Append | Reward | Note | ToolSaved | ToolCalled | ProgramEvaluated
 
 
 class Ended(Value, frozen=True, kw_only=True):
@@ -474,9 +474,9 @@ RESULTS: dict[str, Any] = {
     "score": list[list[YesNo]],
     "retrieve": list[Hit],
     "execute": Executed,
-    "work": Worked,
-    "consult": Consulted,
+    "work": SubagentDone,
+    "consult": LookUpResult,
     "delegate": Delegated,
-    "await": Answered,
+    "await": HumanAnswer,
 }
 """What each kind of step brings."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Used:
+class TokenUsage:
     """Answered requests, summed up."""
 
     requests: int = 0
@@ -23,13 +23,13 @@ class Used:
     """Requests whose tokens the server did not tell; they are in none of the sums above but the first two."""
 
 
-_meter: ContextVar[Used | None] = ContextVar("meter", default=None)
+_meter: ContextVar[TokenUsage | None] = ContextVar("meter", default=None)
 
 
 @contextmanager
-def metered() -> Iterator[Used]:
+def metered() -> Iterator[TokenUsage]:
     """Sums up the requests that this thread makes inside."""
-    used = Used()
+    used = TokenUsage()
     token = _meter.set(used)
     try:
         yield used

@@ -14,7 +14,7 @@ RETRIEVALS, HITS, TRACES = map(m.table, (m.Retrieval, m.RetrievalHit, m.Trace))
 
 
 def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
-    """What a query finds, best first: `step.considered` hits at most, none below `step.least_score`.
+    """What a query finds, best first: `step.top_k_hits` hits at most, none below `step.least_score`.
 
     Without a memory in what its trace has left behind and the examples, and with the statistics of these: equal
     traces find equal blocks. With one also in other traces: then the statistics are those of the whole scope.
@@ -29,7 +29,7 @@ def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
         job = conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one()
     memory = Memory(trace_id=trace_id, before=step.before, score=step.memory)
     scope = Scope(job_id=job, memory=memory)
-    return corpus_search.search(conn, query, scope, least_score=step.least_score, most=step.considered)
+    return corpus_search.search(conn, query, scope, least_score=step.least_score, most=step.top_k_hits)
 
 
 def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, found: Sequence[Hit]) -> None:

@@ -92,7 +92,7 @@ def sealed(conn: sa.Connection, trace_id: int, before: int) -> Sealed:
 
 
 def search(conn: sa.Connection, trace_id: int, query: Query, step: Retrieve) -> list[Hit]:
-    """What a query finds, best first: `step.considered` hits at most, none below `step.least_score`."""
+    """What a query finds, best first: `step.top_k_hits` hits at most, none below `step.least_score`."""
     past = sealed(conn, trace_id, step.before)
     own = unsealed(trace_id, past.end, step.before).add_columns(sa.false().label("example"))
     examples = sa.select(EXAMPLES.c.id, EXAMPLES.c.type, EXAMPLES.c.body, sa.true().label("example"))
@@ -151,7 +151,7 @@ def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None 
     ids = np.concatenate([past.documents["id"], [row.id for row in rows]]).astype(int)
     example = np.concatenate([np.zeros(indexed, bool), [row.example for row in rows]]).astype(bool)
     order = np.lexsort((-ids[fits], example[fits], -scores[fits]))
-    picked = np.flatnonzero(fits)[order[: max(PICKED, 2 * step.considered)]].tolist()
+    picked = np.flatnonzero(fits)[order[: max(PICKED, 2 * step.top_k_hits)]].tolist()
     counts = [{word: int(times[word][n]) for word in worth} for n in picked]
     exact = bm25.scored(query.words, counts, lengths[picked], average_length, worth).tolist()
     hits = [
@@ -159,7 +159,7 @@ def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None 
         for n, score in zip(picked, exact, strict=True)
         if score >= step.least_score
     ]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.example, -hit.id))[: step.considered]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.example, -hit.id))[: step.top_k_hits]
 
 
 def allowed(query: Query, type: str, found: set[str]) -> bool:

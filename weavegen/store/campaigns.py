@@ -25,7 +25,7 @@ PER_BATCH = 64
 """Texts of one trace that a worker asks about before it stores the answers: all of one round of sampling."""
 IN_FLIGHT = 32
 """Batches that are sent or being worked on at a time, of all campaigns: the queue is the traces' own too."""
-MOST_CLAIMS = 30
+MAX_CLAIMS = 30
 """A batch that was taken this often without an end fails: something about it kills or blocks its workers."""
 SEND_LOCK = 0x77656273
 """Advisory lock under which batches are picked to be sent, so that no more than IN_FLIGHT are."""
@@ -167,7 +167,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredItem:
     """The model's answers about an item."""
 
     item: int
@@ -259,7 +259,7 @@ def renew(conn: sa.Connection, held: Sequence[tuple[int, int]], lease: float) ->
 def finish(
     conn: sa.Connection,
     held: Batch,
-    answered: Sequence[Answered],
+    answered: Sequence[AnsweredItem],
     failures: Mapping[int, str],
     model_seconds: float | None = None,
 ) -> None:

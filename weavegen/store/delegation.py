@@ -4,13 +4,13 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate
 from weavegen.store import documents, jobs
 from weavegen.store import models as m
 from weavegen.store.models import TraceStatus
-from weavegen.store.traces import Terms
+from weavegen.store.traces import TickSettings
 
 JOBS, TRACES = map(m.table, (m.Job, m.Trace))
 SHARED = ("context", "message_open", "message_close", "tokens", "network", "callback_seconds", "delegates")
@@ -19,7 +19,7 @@ SHARED = ("context", "message_open", "message_close", "tokens", "network", "call
 
 def create(
     conn: sa.Connection, trace_id: int, step_id: int, step: Delegate, settings: Settings
-) -> tuple[int, Terms]:
+) -> tuple[int, TickSettings]:
     """Write a running trace for what a step of another one asks for. Returns its id and its terms.
 
     All traces of one job that ask for an agent have them in one job, so that people see, pause and export these
@@ -45,7 +45,7 @@ def create(
     }
     called = conn.execute(sa.insert(TRACES).values(values).returning(TRACES.c.id)).scalar_one()
     job = conn.execute(sa.select(JOBS.c.revision, JOBS.c.paused_seconds).where(JOBS.c.id == job_id)).one()
-    return int(called), Terms(job.revision, job.paused_seconds)
+    return int(called), TickSettings(job.revision, job.paused_seconds)
 
 
 def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, settings: Settings) -> int:

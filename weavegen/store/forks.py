@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from weavegen.errors import UsageError
 from weavegen.kernel import replay
-from weavegen.kernel.replay import Entry, Start, Terms
-from weavegen.kernel.selection import derive_seed
+from weavegen.kernel.replay import Entry, InheritedSettings, Start
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
 from weavegen.store import environments, jobs
 from weavegen.store import models as m
@@ -409,7 +409,7 @@ COPIES = (
 )
 
 
-def begin(conn: sa.Connection, trace_id: int, cut: Cut, terms: trace_rows.Terms) -> None:
+def begin(conn: sa.Connection, trace_id: int, cut: Cut, terms: trace_rows.TickSettings) -> None:
     """Give a trace that was just started what another one had when it came to the cut."""
     parent = trace(conn, cut.trace_id)
     values = {
@@ -441,7 +441,7 @@ def take_over(conn: sa.Connection, trace_id: int, parent: Forked, number: int, a
     this = (TICKS.c.trace_id == trace_id) & (TICKS.c.number == number)
     theirs = (TICKS.c.trace_id == parent.id) & (TICKS.c.number == number)
     tick = conn.execute(sa.select(TICKS.c.revision, TICKS.c.run, TICKS.c.inherited).where(theirs)).one()
-    terms = [*trace_rows.inherited(tick.inherited), Terms(at, parent.seed, parent.lag, tick.revision)]
+    terms = [*trace_rows.inherited(tick.inherited), InheritedSettings(at, parent.seed, parent.lag, tick.revision)]
     conn.execute(sa.update(TICKS).where(this).values(inherited=msgspec.to_builtins(terms)))
     copies = conn.execute(sa.text(ASKED), {"trace": trace_id, "tick": number, "run": tick.run}).all()
     steps = m.table(m.Step)

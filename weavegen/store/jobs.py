@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from weavegen.errors import UsageError
-from weavegen.kernel.selection import derive_seed
-from weavegen.kernel.settings import settings
+from weavegen.kernel.seeds import derive_seed
+from weavegen.kernel.settings import renamed, settings
 from weavegen.store import models as m
 from weavegen.store.models import JobState, StepStatus, TraceStatus
 
@@ -139,7 +139,7 @@ def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     `values` as in `enqueue`; of `types`, only what is named changes.
     """
     job = hold_one(conn, job_id)
-    before = current_settings(conn, job_id)
+    before, values = renamed(current_settings(conn, job_id)), renamed(values, warn=True)
     types = {**before.get("types", {})}
     given = values.get("types", {})
     for type, own in given.items() if isinstance(given, dict) else ():

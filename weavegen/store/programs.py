@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen.kernel.steps import Tried
+from weavegen.kernel.steps import ProgramEvaluated
 from weavegen.store import models as m
 
 BOOTSTRAPS, CANDIDATES, JOBS, PROGRAMS, TRACES = map(
@@ -15,7 +15,7 @@ BOOTSTRAPS, CANDIDATES, JOBS, PROGRAMS, TRACES = map(
 )
 
 
-def save(conn: sa.Connection, trace_id: int, tick: int, tried: Tried, steps: Mapping[int, int]) -> None:
+def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated, steps: Mapping[int, int]) -> None:
     """Keep a program. `steps` maps the tick's ordinals to step ids.
 
     Numbers only grow, so one that is there already was tried in a tick that has been started over since.

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.pool.metering import Used
+from weavegen.pool.metering import TokenUsage
 from weavegen.pool.routing import moves
 from weavegen.services import model_server
 from weavegen.store import models as m
@@ -125,7 +125,7 @@ class Served:
     url: str
     owner: str | None
     """Who lent it then."""
-    used: Used
+    used: TokenUsage
 
 
 def record(conn: sa.Connection, trace_id: int, kind: str, served: Sequence[Served]) -> None:

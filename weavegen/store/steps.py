@@ -10,19 +10,19 @@ from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLo
 from weavegen.kernel import replay
 from weavegen.kernel.steps import (
     WAITS,
-    Answered,
-    Await,
-    Consult,
+    AskHuman,
     Delegate,
     Delegated,
     Execute,
     Executed,
+    HumanAnswer,
+    LookUp,
     Retrieve,
+    RunSubagent,
     Sample,
     Score,
     Step,
-    Work,
-    Worked,
+    SubagentDone,
 )
 from weavegen.store import models as m
 from weavegen.store.models import JobState, StepStatus, TraceStatus
@@ -31,7 +31,7 @@ STEPS, TRACES, TICKS, JOBS, ENVIRONMENTS = map(m.table, (m.Step, m.Trace, m.Tick
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
 LONGEST_DELAY = 45.0
 """Seconds before a step that was given back is sent again, at most."""
-MOST_CLAIMS = 30
+MAX_CLAIMS = 30
 """A step that was taken this often without an end fails: something about it kills or blocks its workers."""
 
 
@@ -74,11 +74,11 @@ def label(trace_id: int, tick: int, step: Step) -> str:
         return f"{what} {step.prompt.type} {about}"
     if isinstance(step, Execute):
         return f"{what} {step.op}" + (f" {step.type}" if step.type else "")
-    if isinstance(step, Work):
+    if isinstance(step, RunSubagent):
         return f"{what} subagent {step.subagent}"
     if isinstance(step, Delegate):
         return f"{what} {step.agent}: {step.label}"
-    if isinstance(step, Consult):
+    if isinstance(step, LookUp):
         return f"{what} {step.tool}"
     return f"{what} {getattr(step, 'type', '')}".rstrip()
 
@@ -119,7 +119,7 @@ def insert_ready(
     return [Message(*row) for row in conn.execute(returned, rows)]
 
 
-def worked(conn: sa.Connection, trace_id: int, tick: int, result: Worked) -> None:
+def worked(conn: sa.Connection, trace_id: int, tick: int, result: SubagentDone) -> None:
     """End the step of a tick that waited for a subagent."""
     _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.tick == tick) & (STEPS.c.kind == "work"), result)
 
@@ -148,10 +148,12 @@ def returned(conn: sa.Connection) -> None:
 
 def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
     """End the step of a trace that waits for a person, with what they say. False: it waits for nobody."""
-    return _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.kind == "await"), Answered(text=text))
+    return _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.kind == "await"), HumanAnswer(text=text))
 
 
-def _end(conn: sa.Connection, which: sa.ColumnElement[bool], result: Worked | Delegated | Answered) -> bool:
+def _end(
+    conn: sa.Connection, which: sa.ColumnElement[bool], result: SubagentDone | Delegated | HumanAnswer
+) -> bool:
     """End a step that no worker takes. False: there is none that still waits."""
     ended = conn.execute(
         sa.update(STEPS)
@@ -165,9 +167,13 @@ def queue(step: Step, host: str | None) -> str:
     """The Celery queue of a step: one per resource that it waits for."""
     if isinstance(step, Execute):
         return f"execute.{host}" if host else "execute"
-    if isinstance(step, Consult):
+    if isinstance(step, LookUp):
         return "lint"
-    return "control" if isinstance(step, Retrieve | Work | Delegate | Await) else str(step.__struct_config__.tag)
+    return (
+        "control"
+        if isinstance(step, Retrieve | RunSubagent | Delegate | AskHuman)
+        else str(step.__struct_config__.tag)
+    )
 
 
 def _later(seconds: Any) -> Any:
@@ -379,7 +385,7 @@ def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[
 
 
 @dataclass(frozen=True)
-class Deed:
+class ExecutedStep:
     """An Execute step that was done, for a new environment to do again."""
 
     id: int
@@ -388,7 +394,7 @@ class Deed:
     claimed_at: Any
 
 
-def executed(conn: sa.Connection, trace_id: int) -> list[Deed]:
+def executed(conn: sa.Connection, trace_id: int) -> list[ExecutedStep]:
     """All that a trace's environment has done, in order."""
     rows = conn.execute(
         sa.select(STEPS.c.id, STEPS.c.request, STEPS.c.result, STEPS.c.claimed_at)
@@ -396,7 +402,7 @@ def executed(conn: sa.Connection, trace_id: int) -> list[Deed]:
         .order_by(STEPS.c.id)  # a subagent's ticks lie inside its caller's
     )
     return [
-        Deed(
+        ExecutedStep(
             row.id,
             replay.decode_step("execute", row.request),  # type: ignore[arg-type]
             replay.decode_result("execute", row.result),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.kernel.steps import Made, Used
+from weavegen.kernel.steps import ToolCalled, ToolSaved
 from weavegen.store import models as m
 
 TOOLS, VERSIONS, USES = map(m.table, (m.Tool, m.ToolVersion, m.ToolUse))
@@ -58,7 +58,7 @@ class VersionRow:
     evaluator: str
 
 
-def save(conn: sa.Connection, trace_id: int, made: Made) -> int:
+def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
     """Put a tool into the library, or a new version of one that it has. Returns the version's number.
 
     The newest version over again is none: a tick that is started over says again what it has made.
@@ -92,7 +92,7 @@ def save(conn: sa.Connection, trace_id: int, made: Made) -> int:
     return version
 
 
-def used(conn: sa.Connection, trace_id: int, use: Used) -> None:
+def used(conn: sa.Connection, trace_id: int, use: ToolCalled) -> None:
     """Count a call of a tool."""
     version = sa.select(VERSIONS.c.id).join(TOOLS, TOOLS.c.id == VERSIONS.c.tool_id)
     version = version.where(TOOLS.c.name == use.name, VERSIONS.c.version == use.version)

@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from weavegen import __version__
 from weavegen.errors import RolloutError, UsageError
-from weavegen.kernel.replay import Start
-from weavegen.kernel.replay import Terms as Inherited
+from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.store import models as m
 from weavegen.store import reports
@@ -27,7 +26,7 @@ START_LOCK = 0x77656176
 
 
 @dataclass(frozen=True)
-class Fixed:
+class TraceSpec:
     """What never changes about a trace under one revision of its job's settings; workers keep it in memory."""
 
     seed: int
@@ -49,7 +48,7 @@ select seed from line where fork_of is null
 """
 
 
-def fixed(conn: sa.Connection, trace_id: int, revision: int) -> Fixed:
+def fixed(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
     row = conn.execute(
         sa.select(
@@ -79,11 +78,11 @@ def fixed(conn: sa.Connection, trace_id: int, revision: int) -> Fixed:
     seed = row.seed
     if row.fork_of is not None:
         seed = conn.execute(sa.text(FIRST_SEED), {"trace": trace_id}).scalar_one()
-    return Fixed(seed, row.agent, row.model, numbers, row.params, row.source)
+    return TraceSpec(seed, row.agent, row.model, numbers, row.params, row.source)
 
 
 @dataclass(frozen=True)
-class Locked:
+class LockedTrace:
     """What changes about a trace, read under its lock."""
 
     id: int
@@ -95,14 +94,14 @@ class Locked:
     sampled_tokens: int
 
 
-LOCK = sa.select(*(TRACES.c[name] for name in Locked.__dataclass_fields__)).where(
+LOCK = sa.select(*(TRACES.c[name] for name in LockedTrace.__dataclass_fields__)).where(
     TRACES.c.id == sa.bindparam("trace")
 ).with_for_update()  # fmt: skip
 
 
-def lock(conn: sa.Connection, trace_id: int) -> Locked:
+def lock(conn: sa.Connection, trace_id: int) -> LockedTrace:
     """A trace's row, locked until the transaction ends: a trace advances in one place at a time."""
-    return Locked(*conn.execute(LOCK, {"trace": trace_id}).one())
+    return LockedTrace(*conn.execute(LOCK, {"trace": trace_id}).one())
 
 
 def update(conn: sa.Connection, trace_id: int, **values: Any) -> None:
@@ -151,7 +150,7 @@ def event(conn: sa.Connection, trace_id: int, kind: str, detail: str | None = No
 
 
 @dataclass(frozen=True)
-class Terms:
+class TickSettings:
     """What a job was when a tick began. A tick keeps to it, so that all its replays are the same."""
 
     revision: int
@@ -160,7 +159,7 @@ class Terms:
     """For how long it had been paused, in all its pauses."""
 
 
-def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tuple[int, Terms]]:
+def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tuple[int, TickSettings]]:
     """Queued traces that may start now, marked as running; each free place goes to the job with the fewest.
 
     Jobs that are paused or draining start none, and a paused job's running traces take no places. Costs the same
@@ -191,7 +190,7 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tu
         """
     )
     rows = conn.execute(picked, {"max_active": max_active, "at_most": at_most})
-    return [(row.id, Terms(row.revision, row.paused_seconds)) for row in sorted(rows)]
+    return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
 def begin_tick(
@@ -200,7 +199,7 @@ def begin_tick(
     number: int,
     first_block: int,
     deadline: float | sa.ColumnElement[float],
-    terms: Terms,
+    terms: TickSettings,
     *,
     subagent: str = "main",
     caller: int | None = None,
@@ -250,16 +249,16 @@ def epoch() -> sa.ColumnElement[float]:
 
 
 @dataclass(frozen=True)
-class Here:
+class OpenTick:
     """Where a running trace stands."""
 
     start: Start
     """Of its open tick."""
     run: int
     """Which run of the tick this is."""
-    terms: Terms
+    terms: TickSettings
     """Those that the tick was begun with."""
-    newest_terms: Terms
+    newest_terms: TickSettings
     """Those that the next one will begin with."""
     paused: bool
     """Whether its job is."""
@@ -292,7 +291,7 @@ HERE = sa.text(
 )
 
 
-def here(conn: sa.Connection, trace: Locked) -> Here:
+def here(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     row = conn.execute(HERE, {"trace": trace.id}).one()
     start = Start(
@@ -308,11 +307,11 @@ def here(conn: sa.Connection, trace: Locked) -> Here:
         lag=row.lag,
         inherited=inherited(row.inherited),
     )
-    return Here(
+    return OpenTick(
         start,
         row.run,
-        Terms(row.revision, row.paused_seconds),
-        Terms(row.newest_revision, row.newest_paused_seconds),
+        TickSettings(row.revision, row.paused_seconds),
+        TickSettings(row.newest_revision, row.newest_paused_seconds),
         row.paused,
         row.caller,
         row.newest,
@@ -320,9 +319,9 @@ def here(conn: sa.Connection, trace: Locked) -> Here:
     )
 
 
-def inherited(value: Any) -> tuple[Inherited, ...]:
+def inherited(value: Any) -> tuple[InheritedSettings, ...]:
     """The column `ticks.inherited`."""
-    return () if value is None else msgspec.convert(value, tuple[Inherited, ...])
+    return () if value is None else msgspec.convert(value, tuple[InheritedSettings, ...])
 
 
 def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:

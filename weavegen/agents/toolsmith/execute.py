@@ -12,7 +12,7 @@ from weavegen.agents.toolsmith.lines import Approach, Need
 from weavegen.agents.toolsmith.prepare import MOST_MADE
 from weavegen.agents.toolsmith.state import Stage, consult, failures, known, planned, status
 from weavegen.kernel import prompts
-from weavegen.kernel.steps import Answered, Await, Ended, Executed, Used
+from weavegen.kernel.steps import AskHuman, Ended, Executed, HumanAnswer, ToolCalled
 from weavegen.trace.blocks import BlockType
 
 MOST_TURNS = 50
@@ -118,7 +118,7 @@ def asked_user(now: Stage, question: str) -> Part[dict[str, Any]]:
     if not question.strip():
         return failed("the question is empty")
     now.state.questions += 1
-    heard: Answered = yield Await(question=question)
+    heard: HumanAnswer = yield AskHuman(question=question)
     return {"success": True, "output": heard.text}
 
 
@@ -170,7 +170,7 @@ def library_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
         return failed(f"{call.name} is no longer in the library")
     code = call_source(read["source"], call.name, call.arguments)
     answer = yield from in_box(now.t, "python", {"code": code})
-    yield Used(name=call.name, version=read["version"], success=answer["success"])
+    yield ToolCalled(name=call.name, version=read["version"], success=answer["success"])
     now.state.used = sorted({*now.state.used, f"{call.name}@{read['version']}"})
     return answer
 

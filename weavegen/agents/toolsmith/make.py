@@ -11,10 +11,20 @@ from weavegen.agents.program import Part, Tick
 from weavegen.agents.sampling import compared
 from weavegen.agents.toolsmith.library import TAKEN, Signature, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_requests
-from weavegen.agents.toolsmith.state import Found, Past, Request, Stage, Wanted, answered, consult, merged, status
+from weavegen.agents.toolsmith.state import (
+    Found,
+    Past,
+    Request,
+    Stage,
+    ToolPlan,
+    answered,
+    consult,
+    merged,
+    status,
+)
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
-from weavegen.kernel.steps import Candidate, Delegate, Delegated, Ended, Made, Note, Prompt, Score, YesNo
+from weavegen.kernel.steps import Candidate, Delegate, Delegated, Ended, Note, Prompt, Score, ToolSaved, YesNo
 from weavegen.trace.blocks import BlockType
 
 SIGNATURES = 6
@@ -35,7 +45,7 @@ def signature(now: Stage) -> Part[Ended]:
     need = state.wanted[at].need
     old: dict[str, Any] = yield from consult("read_tool", dict[str, Any], {}, name=need.name)
     if old:  # others call it as it is, so a better version keeps the signature
-        state.wanted[at] = Wanted(need, stub=old["source"], old=old)
+        state.wanted[at] = ToolPlan(need, stub=old["source"], old=old)
         state.tools = merged(state.tools, [msgspec.convert(old, Found)])  # in case that none better is found
     else:
         neighbours = yield from neighbouring(now, need)
@@ -54,7 +64,7 @@ def neighbouring(now: Stage, need: Need) -> Part[list[str]]:
     return list(dict.fromkeys(found))[:NEIGHBOURS]
 
 
-def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str]) -> Part[Wanted]:
+def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str]) -> Part[ToolPlan]:
     """Sample signatures, ask about each whether it serves the request and its neighbours, and take the best.
 
     A name that the library has already is not taken: it is another tool's.
@@ -91,7 +101,7 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
     if best is None:
         yield status(f"has no signature for {need.name}: it is left to the search")
         bare = Signature(name=need.name, line=f"def {need.name}(value)", description=need.description)
-        return Wanted(need, stub=bare.stub)
+        return ToolPlan(need, stub=bare.stub)
     value, position, written = best
     chosen = dialogue.taken(t, sampled[position], (ordinal, position), began)
     yield msgspec.structs.replace(chosen, score=compared(answers[position], ()))
@@ -99,7 +109,7 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
     if written.name != need.name and (yield from consult("read_tool", dict[str, Any], {}, name=written.name)):
         line = f"def {need.name}{written.line.removeprefix(f'def {written.name}')}"
         written = Signature(name=need.name, line=line, description=written.description)
-    return Wanted(Need(written.name, written.description), stub=written.stub, generality=value)
+    return ToolPlan(Need(written.name, written.description), stub=written.stub, generality=value)
 
 
 def subject(objective: str) -> str:
@@ -155,13 +165,13 @@ def make(now: Stage) -> Part[Ended]:
     return now.then("execute")
 
 
-def task_for(wanted: Wanted) -> dict[str, Any]:
+def task_for(wanted: ToolPlan) -> dict[str, Any]:
     """What funsearch is given."""
     task = {"name": wanted.need.name, "description": wanted.need.description, "skeleton": wanted.stub} | SEARCH
     return task | {key: text for key in ("tests", "evaluator") if (text := wanted.old.get(key))}
 
 
-def made_of(wanted: Wanted, delegated: Delegated) -> Made:
+def made_of(wanted: ToolPlan, delegated: Delegated) -> ToolSaved:
     """The tool that was made. Raises ValueError where none was."""
     returned = delegated.returned if isinstance(delegated.returned, dict) else {}
     source = returned.get("source")
@@ -169,7 +179,7 @@ def made_of(wanted: Wanted, delegated: Delegated) -> Made:
         raise ValueError(delegated.error or returned.get("error") or "no program was found that works")
     found = signature_of(source, wanted.need.name)
     score, program = returned.get("score"), returned.get("program")
-    return Made(
+    return ToolSaved(
         name=found.name,
         description=wanted.need.description,
         signature=found.line,

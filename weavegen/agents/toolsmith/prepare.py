@@ -8,7 +8,7 @@ from weavegen.agents.toolsmith.lines import Approach, Choice, read_choice, read_
 from weavegen.agents.toolsmith.state import (
     Found,
     Stage,
-    Wanted,
+    ToolPlan,
     answered,
     decoded,
     failures,
@@ -18,7 +18,7 @@ from weavegen.agents.toolsmith.state import (
     shortened,
     status,
 )
-from weavegen.kernel.steps import Consult, Consulted, Ended
+from weavegen.kernel.steps import Ended, LookUp, LookUpResult
 
 ROUNDS = 3
 """Plans that are looked up in the library."""
@@ -45,7 +45,7 @@ def summary(now: Stage) -> Part[Ended]:
         for collection, found in now.state.queries.items()
         for query in found
     ]
-    answers: tuple[Consulted, ...] = yield tuple(step for _, step in lookups)
+    answers: tuple[LookUpResult, ...] = yield tuple(step for _, step in lookups)
     told, seen = [now.request.text(), "What was found:"], set[str]()
     for (title, _), one in zip(lookups, answers, strict=True):
         text = one.output if one.success else f"(this could not be looked up: {one.output})"
@@ -57,14 +57,14 @@ def summary(now: Stage) -> Part[Ended]:
     return now.then("plan")
 
 
-def lookup(now: Stage, collection: str, query: str) -> Consult:
+def lookup(now: Stage, collection: str, query: str) -> LookUp:
     """The step that searches a collection."""
     if collection == "data":
-        return Consult(tool="search_corpus", arguments={"query": query, "limit": 3})
+        return LookUp(tool="search_corpus", arguments={"query": query, "limit": 3})
     arguments: dict[str, Any] = {"query": query, "number": now.task.request}
     if collection == "outcome":
-        return Consult(tool="past_requests", arguments=arguments | {"limit": 3})
-    return Consult(tool="preferences", arguments=arguments | {"user": now.task.user})
+        return LookUp(tool="past_requests", arguments=arguments | {"limit": 3})
+    return LookUp(tool="preferences", arguments=arguments | {"user": now.task.user})
 
 
 def plan(now: Stage) -> Part[Ended]:
@@ -86,8 +86,8 @@ def choice(now: Stage) -> Part[Ended]:
     needs = list({need.name: need for approach in state.plan for need in approach.needs}.values())
     yield status(f"looks for {', '.join(need.name for need in needs) or 'tools'} in the library")
     asked = [now.request.objective, *(f"{need.name} {need.description}" for need in needs)]
-    answers: tuple[Consulted, ...] = yield tuple(
-        Consult(tool="find_tools", arguments={"query": query, "limit": 4}) for query in asked
+    answers: tuple[LookUpResult, ...] = yield tuple(
+        LookUp(tool="find_tools", arguments={"query": query, "limit": 4}) for query in asked
     )
     found: dict[str, Found] = {}
     for one in answers:
@@ -105,7 +105,7 @@ def choice(now: Stage) -> Part[Ended]:
         state.tried.append(decided.replan[:500])
         return now.then("plan")
     state.tools = merged(state.tools, [found[name] for name in decided.use])
-    state.wanted = [Wanted(need) for need in decided.create][: max(MOST_MADE - len(state.made), 0)]
+    state.wanted = [ToolPlan(need) for need in decided.create][: max(MOST_MADE - len(state.made), 0)]
     what = [*(f"use {name}" for name in decided.use), *(f"make {one.need.name}" for one in state.wanted)]
     yield status("decides: " + (", ".join(what) or "no tool of the library"))
     return now.then("signature" if state.wanted else "execute")

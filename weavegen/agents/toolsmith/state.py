@@ -10,7 +10,7 @@ from weavegen.agents.dialogue import Reply, reply, say
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.lines import Approach, Need
 from weavegen.kernel import prompts
-from weavegen.kernel.steps import Consult, Consulted, Ended, Note
+from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 
 R = TypeVar("R")
@@ -73,7 +73,7 @@ class Past(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
 
 
-class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
+class ToolPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool to be made."""
 
     need: Need
@@ -98,7 +98,7 @@ class State(msgspec.Struct, omit_defaults=True):
     """What came to nothing."""
     tools: list[Found] = []
     """Of the library, that the execution has."""
-    wanted: list[Wanted] = []
+    wanted: list[ToolPlan] = []
     made: list[str] = []
     used: list[str] = []
     """NAME@VERSION."""
@@ -171,12 +171,12 @@ def answered(t: Tick, prompt: str, told: str, read: Callable[[str], R]) -> Part[
 
 def consult(tool: str, type: Any, otherwise: R, **arguments: Any) -> Part[R]:
     """What a tool that only reads answers, from JSON; `otherwise` where it failed."""
-    one: Consulted = yield Consult(tool=tool, arguments=arguments)
+    one: LookUpResult = yield LookUp(tool=tool, arguments=arguments)
     found: R = decoded(one, type, otherwise)
     return found
 
 
-def decoded(one: Consulted, type: Any, otherwise: Any) -> Any:
+def decoded(one: LookUpResult, type: Any, otherwise: Any) -> Any:
     return msgspec.json.decode(one.output, type=type) if one.success else otherwise
 
 

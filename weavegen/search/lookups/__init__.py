@@ -1,6 +1,6 @@
 """Tools that only read, for agents: the corpus, the database, the documents of a job.
 
-An agent asks with a `Consult` step, a worker answers. That nothing can be changed does not rest on what a model is
+An agent asks with a `LookUp` step, a worker answers. That nothing can be changed does not rest on what a model is
 told: there are no other functions, each runs in a read-only transaction that is cut off after some seconds, SQL
 runs as the reader's role (store/reports.py), and documents are rows, not files.
 """
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import check_json
-from weavegen.kernel.steps import Consulted
+from weavegen.kernel.steps import LookUpResult
 from weavegen.search.lookups import library
 from weavegen.search.lookups.corpus import read_blocks, search_corpus
 from weavegen.search.lookups.database import SECONDS, sql
@@ -29,18 +29,18 @@ RESEARCH: dict[str, Callable[..., str]] = {
 }  # fmt: skip
 """What a researcher may use: agents/lookups.py tells its model of these."""
 TOOLS = RESEARCH | library.TOOLS
-"""All that a `Consult` step may name."""
+"""All that a `LookUp` step may name."""
 MOST = 200_000
 """Characters of an answer. An agent's program shortens it further to what its model is to read."""
 
 
-def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any]) -> Consulted:
+def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any]) -> LookUpResult:
     """What a tool says to a trace. Wrong names and arguments, and failures, are answers.
 
     Raises SQLAlchemy's errors where the database is away: then the step is tried again.
     """
     if tool not in TOOLS:
-        return Consulted(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(TOOLS)}")
+        return LookUpResult(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(TOOLS)}")
     function = TOOLS[tool]
     try:
         given = checked(function, arguments)
@@ -49,12 +49,12 @@ def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any
             conn.execute(sa.text(f"set local statement_timeout = {int(SECONDS * 1000)}"))
             output = function(conn, trace_id, **given)
     except (UsageError, msgspec.ValidationError) as error:
-        return Consulted(success=False, output=f"{tool}: {error}")
+        return LookUpResult(success=False, output=f"{tool}: {error}")
     except sa.exc.DBAPIError as error:
         if error.connection_invalidated or not isinstance(error.orig, ANSWERS):
             raise
-        return Consulted(success=False, output=f"{tool}: {' '.join(str(error.orig).split())[:1000]}")
-    return Consulted(output=output if len(output) <= MOST else f"{output[:MOST]}\n... (cut off here)")
+        return LookUpResult(success=False, output=f"{tool}: {' '.join(str(error.orig).split())[:1000]}")
+    return LookUpResult(output=output if len(output) <= MOST else f"{output[:MOST]}\n... (cut off here)")
 
 
 ANSWERS = (
