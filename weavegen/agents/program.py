@@ -9,8 +9,8 @@ import msgspec
 from weavegen.kernel.replay import Cursor, Program
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Effect, Execute, Op, Step
-from weavegen.trace.blocks import FULL_BLOCK, BlockType
+from weavegen.kernel.steps import Append, Effect, Execute, Op, Step
+from weavegen.trace.blocks import FULL_BLOCK, Block, BlockType
 
 R = TypeVar("R")
 Part: TypeAlias = Generator[Step | tuple[Step, ...] | Effect, Any, R]
@@ -29,8 +29,6 @@ class Tick:
 
     inherited: tuple[Settings, ...] = ()
     """Those that others wrote its first blocks under: of each of `Start.inherited`."""
-    dreams: bool = False
-    """Nothing is executed: see dream.py."""
     block_size: int = FULL_BLOCK
     """Tokens that the subagent may write in a block."""
 
@@ -50,6 +48,14 @@ class Tick:
     def subagent(self) -> str:
         """Whose tick it is."""
         return self.cursor.start.subagent
+
+    def append(self, draft: Append) -> Block:
+        """Record a block. It is stored in the transaction that advances the journal."""
+        return self.cursor.append(draft)
+
+    def emit(self, effect: Effect) -> None:
+        """Record a reward, an event, or what a tool or a program did. It is stored in the same transaction."""
+        self.cursor.emit(effect)
 
     def execute(self, op: Op, type: BlockType | None = None, source: str = "") -> Execute:
         """A step in the trace's environment, for this subagent."""

@@ -13,7 +13,7 @@ import msgspec
 from weavegen.agents import tables
 from weavegen.agents.dialogue import Call, Message, Reply, Tool, failed, reply, response, say, task_of, tools_text
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.weave import happened
+from weavegen.agents.world import with_result
 from weavegen.box import calls
 from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
@@ -62,7 +62,7 @@ def begin(t: Tick) -> Part[Ended]:
     if task is None:
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute("bootstrap")
-        yield happened(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal)
+        yield with_result(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal)
         if (error := executed.error) is not None:
             return Ended(done=True, failed="bootstrap", reason=f"{error.type}: {error.message}")
         world: Executed = yield t.execute("begin")

@@ -116,14 +116,21 @@ class Cursor:
         self.last_type = start.last_type
         """Of the block before it."""
         self.recorded: list[tuple[Append, Block]] = []
-        """This tick's blocks so far, those of subagents that it called left out."""
+        """This tick's blocks so far, without those of subagents that it called."""
+        self.effects: list[tuple[Effect, Block | None]] = []
+        """Effects since the last step that is in the journal."""
 
-    def add(self, draft: Append) -> Block:
-        """Record a block."""
+    def append(self, draft: Append) -> Block:
+        """Record a block. Raises ValueError where its type may not follow the last one."""
         block = record(draft, self)
         self.recorded.append((draft, block))
+        self.effects.append((draft, block))
         self.index, self.last_type = block.index + 1, block.type
         return block
+
+    def emit(self, effect: Effect) -> None:
+        """Record an effect that is no block."""
+        self.effects.append((effect, None))
 
 
 def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advance:
@@ -137,12 +144,11 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
         request = next(program)
         while True:
             if isinstance(request, Effect):
-                block = cursor.add(request) if isinstance(request, Append) else None
-                # Effects are applied in the transaction that inserts the steps after them, so those with a
-                # step after them in the journal have been applied.
-                if used == len(entries):
-                    advance.effects.append((request, block))
-                request = program.send(block)
+                if isinstance(request, Append):
+                    request = program.send(cursor.append(request))
+                else:
+                    cursor.emit(request)
+                    request = next(program)
                 continue
             steps = request if isinstance(request, tuple) else (request,)
             recorded = entries[used : used + len(steps)]
@@ -152,6 +158,8 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
             if not recorded:
                 advance.steps = list(enumerate(steps, used))
                 return advance
+            # Effects are applied in the transaction that inserts the step after them: that has happened.
+            cursor.effects.clear()
             if len(recorded) < len(steps):
                 raise JournalMismatch(f"tick {tick}: the journal ends inside a group of steps")
             used = cursor.ordinal = used + len(steps)
@@ -178,6 +186,7 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
         advance.ended = Ended(done=True, failed=error.kind, reason=str(error))
     finally:
         program.close()
+        advance.effects = cursor.effects
     return advance
 
 
