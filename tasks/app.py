@@ -1,8 +1,7 @@
 """The Celery app. `celery -A tasks worker -Q sample,score` works as Celery users expect.
 
-Messages carry ids only and may be lost, doubled or late: the journal in Postgres decides what is done.
-Only JSON is read, and a task that is sent what it is not declared with refuses it: whoever reaches the broker can
-send anything.
+Messages carry ids only and may be lost, doubled or late: the journal in Postgres decides what is done. Whoever
+reaches the broker can send anything, so only JSON is read, and a task refuses arguments that it does not declare.
 """
 
 import inspect
@@ -17,25 +16,25 @@ from celery.exceptions import Retry
 from kombu.transport import TRANSPORT_ALIASES
 from msgspec import Meta
 
-from weavegen import config
+from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.services.redis import broker_url, place
 
 log = logging.getLogger(__name__)
-settings = config.load()
+config = configuration.load()
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-"""What a task gets that is declared with an int: the number of a row."""
+"""What a task receives that declares an int: the id of a row."""
 Short = Annotated[str, Meta(max_length=500)]
-MOST_BYTES = 2_000_000
+MAX_BYTES = 2_000_000
 """Of the arguments of one task, as JSON."""
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""In JSON; an escaped backslash before it makes it a text about NUL. PostgreSQL takes none."""
+"""An escaped NUL in JSON, which PostgreSQL refuses. After an escaped backslash it is plain text."""
 
 
 class Enqueue(msgspec.Struct, forbid_unknown_fields=True):
-    """Arguments of `weavegen.enqueue`, which come from programs that are not ours."""
+    """Arguments of `weavegen.enqueue`, which other programs send."""
 
     bootstrap: Annotated[str, Meta(max_length=1_000_000)]
     n: Annotated[int, Meta(ge=1, le=100_000)] = 1
@@ -50,18 +49,18 @@ class Enqueue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Again(Retry):  # type: ignore[misc]
-    """Raised where something is to be tried again: the task's state. Celery sends no message, the sweeper does."""
+    """Sets the task's state to RETRY in Flower. Celery sends no message: the sweeper sends the step again."""
 
-    def __repr__(self) -> str:  # which Flower shows; Celery's own is about its attributes
+    def __repr__(self) -> str:  # Flower shows it
         return str(self.message)
 
 
 class StepFailed(Exception):
-    """A step has failed, which is stored: raised for the task's state in Flower alone, and logged as expected."""
+    """Sets the task's state to FAILURE in Flower. The failure of the step itself is stored already."""
 
 
 class Checked(Task):  # type: ignore[misc]
-    """A task that refuses arguments which it is not declared with, in one line, before anything is done."""
+    """A task that refuses undeclared arguments in one line, before it does anything."""
 
     throws = (UsageError, StepFailed)
 
@@ -77,14 +76,14 @@ class Checked(Task):  # type: ignore[misc]
 
 
 def check(name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises TypeError or ValueError where a task can't be called so."""
+    """Raise TypeError or ValueError where a task does not take these arguments."""
     if not name.startswith("weavegen."):
         raise TypeError("Celery's own tasks are not used here")
     given = signature(run).bind(*args, **kwargs).arguments
     values = {key: value for key, value in given.items() if key != "options"} | given.get("options", {})
     encoded = msgspec.json.encode(values)
-    if len(encoded) > MOST_BYTES:
-        raise ValueError(f"{len(encoded)} bytes of JSON are more than {MOST_BYTES}")
+    if len(encoded) > MAX_BYTES:
+        raise ValueError(f"{len(encoded)} bytes of JSON are more than {MAX_BYTES}")
     if NUL.search(encoded):
         raise ValueError("there is a NUL in it")
     if name == "weavegen.enqueue":
@@ -106,34 +105,31 @@ schedule: dict[str, dict[str, Any]] = {
     "index": {"task": "weavegen.index", "schedule": 2.0, "options": {"expires": 2.0, "queue": "lint"}},
     "refresh": {"task": "weavegen.refresh", "schedule": 60.0, "options": {"expires": 60.0}},
 }
-if settings.discord_token is not None:
+if config.discord_token is not None:
     schedule["discord"] = {"task": "weavegen.discord", "schedule": 1.0, "options": {"expires": 2.0}}
 
 
-class BrokersPlace(bootsteps.StartStopStep):  # type: ignore[misc]
-    """What workers tell of their broker (`celery inspect stats`, Flower).
+class BrokerAddress(bootsteps.StartStopStep):  # type: ignore[misc]
+    """What workers report about their broker (`celery inspect stats`, Flower), without its password.
 
-    Of one on a unix socket Celery itself tells the whole address, password and all.
+    Celery itself reports the whole address of a broker on a unix socket.
     """
 
     requires = ("celery.worker.consumer.connection:Connection",)
 
     def info(self, consumer: Any) -> dict[str, Any]:
         """In place of Celery's own."""
-        told = dict(consumer.connection.info()) if consumer.connection else {}
-        told.pop("password", None)
-        return {"broker": told | {"hostname": place(told.get("hostname") or ""), "alternates": []}}
+        info = dict(consumer.connection.info()) if consumer.connection else {}
+        info.pop("password", None)
+        return {"broker": info | {"hostname": place(info.get("hostname") or ""), "alternates": []}}
 
 
 TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "tasks.broker:Transport")
 app = Celery(
     "weavegen",
-    broker=broker_url(settings),
+    broker=broker_url(config),
     task_cls=Checked,
-    include=[
-        f"tasks.{name}"
-        for name in ("steps", "execute", "consult", "traces", "rescore", "index", "refresh", "discord")
-    ],
+    include=["tasks.steps", "tasks.periodic"],
 )
 app.conf.update(
     accept_content=["json"],
@@ -151,8 +147,8 @@ app.conf.update(
     task_send_sent_event=False,
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
-    # Far beyond any task: what a dead worker held comes back through the sweeper, not through Redis.
+    # Far longer than any task: the sweeper restarts a dead worker's steps, not Redis.
     broker_transport_options={"visibility_timeout": 6 * 3600},
     beat_schedule=schedule,
 )
-app.steps["consumer"].add(BrokersPlace)
+app.steps["consumer"].add(BrokerAddress)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from rank_bm25 import BM25Okapi
 from typer.testing import CliRunner
 
-import tasks.index
+import tasks.periodic
 from weavegen import search
 from weavegen.cli.app import app
 from weavegen.engine.enqueueing import BOOTSTRAPS
@@ -430,9 +430,9 @@ def test_words_and_counts_of_any_size_are_indexed(db: sa.Engine) -> None:
 
 
 def test_the_task_indexes_what_waits(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.index, "database", lambda: db)
+    monkeypatch.setattr(tasks.periodic, "database", lambda: db)
     write(db, 0, 100)
-    while tasks.index.index() != "0 segments made":
+    while tasks.periodic.index() != "0 segments made":
         pass
     assert sum(segments(db).values()) > 0
     assert held(db) == recallable(db)

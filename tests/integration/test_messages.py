@@ -9,12 +9,11 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-import tasks.discord
-from tasks.discord import discord
 from tests.discord_simulation import TOKEN, DiscordSimulation
 from weavegen.channels.discord import Discord
 from weavegen.channels.exchange import Exchange
 from weavegen.config import Config
+from weavegen.engine import discord_bridge
 from weavegen.errors import UsageError
 from weavegen.store import jobs, messages
 from weavegen.store.jobs import Order
@@ -196,9 +195,9 @@ class TestBridge:
     ) -> Iterator[DiscordSimulation]:
         simulation = DiscordSimulation()
         bridged = replace(config, discord_token=TOKEN, discord_url=simulation.url)
-        monkeypatch.setattr(tasks.discord, "settings", lambda: bridged)
-        monkeypatch.setattr(tasks.discord, "database", lambda: db)
-        monkeypatch.setattr(tasks.discord, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))
+        self.config = bridged
+        monkeypatch.setattr(discord_bridge, "database", lambda: db)
+        monkeypatch.setattr(discord_bridge, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))
         yield simulation
         simulation.close()
 
@@ -209,14 +208,14 @@ class TestBridge:
         trace.do(1, 3, "react", DISCORD, about=1, text=":nonsense:")
         trace.do(1, 4, "reply", DISCORD, about=1, text="three")
         bridge.answers.append((400, {"message": "Invalid Form Body"}))
-        assert discord() == "1 channels"
+        assert discord_bridge.bridge(self.config) == "1 channels"
         assert [message["content"] for message in bridge.messages[DISCORD]] == ["two", "three"]
         assert bridge.reactions == [], "Is there nothing to react to?"
         with trace.db.connect() as conn:
             [detail] = conn.execute(sa.text("select detail from events where kind = 'not sent'")).scalars()
         assert "'one'" in detail
         assert "Invalid Form Body" in detail
-        assert discord() == "0 channels", "Does it wait before it looks again?"
+        assert discord_bridge.bridge(self.config) == "0 channels", "Does it wait before it looks again?"
 
     def test_a_worker_that_died_after_posting_posts_nothing_twice(
         self, trace: Trace, bridge: DiscordSimulation
@@ -226,12 +225,12 @@ class TestBridge:
         with trace.db.connect() as conn:
             [id] = conn.execute(sa.text("select id from messages")).scalars()
         Discord(bridge.url, TOKEN).post(DISCORD, "one", nonce=f"weavegen-{id}")
-        discord()
+        discord_bridge.bridge(self.config)
         assert [message["content"] for message in bridge.messages[DISCORD]] == ["one"]
         bridge.say(DISCORD, "Kim", "two", about=bridge.messages[DISCORD][0]["id"])
         with trace.db.begin() as conn:
             conn.execute(sa.text("update channels set look_at = now()"))
-        discord()
+        discord_bridge.bridge(self.config)
         assert [(m["content"], m["reply_to"]) for m in trace.do(1, 2, "read", DISCORD)] == [
             ("one", None),
             ("two", 1),
@@ -241,7 +240,7 @@ class TestBridge:
         trace.do(0, 2, "open", DISCORD)
         trace.do(0, 3, "open", self.OTHER)
         bridge.answers.append((429, {"retry_after": 40, "global": True}))
-        assert discord() == "2 channels"
+        assert discord_bridge.bridge(self.config) == "2 channels"
         assert len(bridge.requests) == 1
         with trace.db.connect() as conn:
             paused = sa.text(

@@ -1,8 +1,8 @@
-"""The engine: from a step's result to the next steps, in one transaction.
+"""The engine: from the result of a step to the next steps, in one transaction.
 
-Claim a step, do its work with no transaction open, then `finish` it: store the result by compare-and-set,
-replay the trace's tick over its journal (journal.py), apply what the program newly asked for, commit. What is
-returned are messages to send, after the commit and never before.
+A worker claims a step, does its work with no transaction open, and calls `finish`. That stores the result by
+compare-and-set, replays the trace's tick over its journal (kernel/replay.py), applies the new effects, inserts
+the new steps and commits. It returns messages to send after the commit.
 """
 
 import logging
@@ -16,13 +16,14 @@ import sqlalchemy as sa
 from weavegen.agents import AGENTS, Tick
 from weavegen.engine import forking
 from weavegen.errors import JournalMismatch, RolloutError
-from weavegen.kernel import replay
+from weavegen.kernel.replay import Advance, Cursor, Entry, Start
+from weavegen.kernel.replay import replay as replay_program
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import (
-    WAITS,
     Append,
     AskHuman,
     Delegate,
+    Ended,
     Note,
     ProgramEvaluated,
     Reward,
@@ -34,232 +35,254 @@ from weavegen.kernel.steps import (
 from weavegen.store import blocks, candidates, delegation, forks, programs, steps, tools, traces
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
-from weavegen.store.traces import LockedTrace
+from weavegen.store.traces import LockedTrace, OpenTick, TickSettings, TraceSpec
 
 log = logging.getLogger(__name__)
-REMEMBERED = 4096
-"""Traces, times revisions of their settings, whose unchanging part a process keeps in memory."""
-MOST_RESTARTS = 3
-"""Of one tick, after the software changed under it; one more and the trace fails."""
+MAX_SPECS = 4096
+"""Trace specifications that a process keeps in memory."""
+MAX_RESTARTS = 3
+"""Of one tick, after the software changed under it. After one more the trace fails."""
+MAX_FAILURE_CHARS = 500
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What an advance left to do, once it is committed."""
+    """What remains to be done once an advance is committed."""
 
     messages: list[Message]
     over: bool = False
-    """The trace is over: another may start, and its environment is to be closed."""
+    """The trace has ended: another may start, and its environment is to be closed."""
 
 
 class Engine:
-    """Advances traces. Holds nothing that matters: all state is in Postgres."""
+    """Advances traces. All its state is in Postgres; what it keeps in memory is a cache."""
 
     def __init__(self, db: sa.Engine, *, max_active: int, resend: float) -> None:
         self.db = db
         self.max_active = max_active
         self.resend = resend
-        """Seconds after which a step that nobody took is sent again."""
-        self._fixed: dict[tuple[int, int], traces.TraceSpec] = {}
+        """Seconds after which a step that no worker has claimed is sent again."""
+        self._specs: dict[tuple[int, int], TraceSpec] = {}
 
-    def fixed(self, conn: sa.Connection, trace_id: int, revision: int) -> traces.TraceSpec:
-        """What never changes about a trace under one revision of its job's settings; read once per process.
+    def spec(self, conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
+        """What never changes about a trace under one revision of its job's settings.
 
-        Raises RolloutError where a newer version of weavegen wrote what this one does not know.
+        Raises RolloutError where a newer version of weavegen wrote what this version does not know.
         """
         key = trace_id, revision
-        if key not in self._fixed:
-            fixed = traces.fixed(conn, trace_id, revision)
-            if fixed.agent not in AGENTS:
-                raise RolloutError(f"this version of weavegen has no agent {fixed.agent}: upgrade the workers")
-            if len(self._fixed) >= REMEMBERED:
-                self._fixed.clear()
-            self._fixed[key] = fixed
-        return self._fixed[key]
+        if key not in self._specs:
+            spec = traces.spec(conn, trace_id, revision)
+            if spec.agent not in AGENTS:
+                raise RolloutError(f"this version of weavegen has no agent {spec.agent}: upgrade the workers")
+            if len(self._specs) >= MAX_SPECS:
+                self._specs.clear()
+            self._specs[key] = spec
+        return self._specs[key]
 
     def finish(
-        self, held: Claimed, status: StepStatus, save: Callable[[sa.Connection], None] | None = None, **values: Any
+        self,
+        claim: Claimed,
+        status: StepStatus,
+        save: Callable[[sa.Connection], None] | None = None,
+        **values: Any,
     ) -> Progress:
-        """Store what came of a step, keep its parts in their tables with `save`, and advance its trace."""
+        """Store the result of a step, with its parts in their own tables by `save`, and advance its trace.
+
+        Raises StepLost where another worker has the step.
+        """
         with self.db.begin() as conn:
-            trace = traces.lock(conn, held.trace_id)
-            steps.finish(conn, held, status, **values)
+            trace = traces.lock(conn, claim.trace_id)
+            steps.finish(conn, claim, status, **values)
             if save is not None:
                 save(conn)
             return self._advance(conn, trace)
 
     def advance(self, trace_id: int) -> Progress:
-        """Advance a trace whose steps are all done; does nothing where there is nothing to do."""
+        """Advance a trace whose steps are all done. Does nothing where some are not."""
         with self.db.begin() as conn:
             return self._advance(conn, traces.lock(conn, trace_id))
 
     def start_queued(self) -> list[Message]:
-        """Start queued traces while there is room for them."""
+        """Start queued traces while fewer than `max_active` run."""
         messages: list[Message] = []
         with self.db.begin() as conn:
-            for trace_id, terms in traces.to_start(conn, self.max_active):
-                trace = traces.lock(conn, trace_id)
-                try:
-                    settings = self.fixed(conn, trace_id, terms.revision).settings
-                    fork = forking.begin(conn, trace_id, terms)
-                except RolloutError as error:
-                    self._fail(conn, trace, error.kind, str(error), None)
-                    continue
-                if fork is None:
-                    traces.begin_tick(conn, trace_id, 0, 0, traces.epoch() + 60 * settings.time_budget, terms)
-                else:
-                    trace = traces.lock(conn, trace_id)
-                host = "on the host's network" if settings.network == "host" else None
-                traces.event(conn, trace_id, "started", ", ".join(filter(None, (fork, host))) or None)
-                messages += self._advance(conn, trace).messages
+            for trace_id, settings in traces.to_start(conn, self.max_active):
+                messages += self._start(conn, trace_id, settings)
         return messages
 
-    def _advance(self, conn: sa.Connection, trace: LockedTrace) -> Progress:
-        if trace.status != TraceStatus.RUNNING:
-            return Progress([])
-        while True:
-            here = traces.here(conn, trace)
-            start = here.start
-            try:
-                fixed = self.fixed(conn, trace.id, here.terms.revision)
-                newest = self.fixed(conn, trace.id, here.newest_terms.revision).settings
-                entries, ids = steps.load(conn, trace.id, start.tick, here.run)
-                cursor = replay.Cursor(start)
-                inherited = tuple(self.fixed(conn, trace.id, terms.revision).settings for terms in start.inherited)
-                tick = Tick(fixed.settings, cursor, fixed.bootstrap, inherited)
-                advance = replay.replay(AGENTS[fixed.agent].program(tick), cursor, entries)
-            except JournalMismatch as error:
-                trace = self._restart(conn, trace, start, here.run, str(error))
-                if trace.status != TraceStatus.RUNNING:
-                    return Progress([], over=True)
-                continue
-            except RolloutError as error:
-                self._fail(conn, trace, error.kind, str(error), None)
-                return Progress([], over=True)
-            except Exception as error:
-                # A bug in a program ends its trace, with the evidence, and no other.
-                log.exception("trace %d: its program failed", trace.id)
-                self._fail(conn, trace, "bug", f"{type(error).__name__}: {error}", traceback.format_exc())
-                return Progress([], over=True)
-            trace = self._apply(conn, trace, start, advance, ids)
-            if advance.steps:
-                # Of a paused job nothing is sent: the sweeper does, as soon as it is resumed.
-                resend = 0.0 if here.paused else self.resend
-                inserted = steps.insert_ready(
-                    conn, trace.id, start.tick, here.run, advance.steps, here.host, resend
-                )
-                messages = [message for message in inserted if message.kind not in WAITS]
-                asked = advance.steps[0][1]
-                if not isinstance(asked, RunSubagent):
-                    for message, (_, step) in zip(inserted, advance.steps, strict=True):
-                        if isinstance(step, Delegate):
-                            messages += self._delegate(conn, trace.id, fixed, message.step_id, step)
-                    return Progress([] if here.paused else messages)
-                deadline = min(start.deadline + here.paused_seconds, cursor.now + 60 * asked.minutes)
-                traces.begin_tick(
-                    conn, trace.id, here.newest + 1, trace.blocks, deadline, here.newest_terms,
-                    subagent=asked.subagent, caller=start.tick,
-                )  # fmt: skip
-                continue
-            if advance.ended is None:
-                return Progress([])
-            trace = self._end_tick(conn, trace, start, fixed.settings)
-            if advance.ended.failed is not None:
-                reason, returned = advance.ended.reason or "", advance.ended.returned
-                self._fail(conn, trace, advance.ended.failed, reason, None, returned)
-                return Progress([], over=True)
-            # A tick keeps the settings that it was begun with; whether another follows is up to the newest ones.
-            longer = here.paused_seconds + waited_for_people(start, entries)
-            if here.caller is None:
-                begun_under = inherited[0] if inherited else fixed.settings
-                longer += 60 * (newest.time_budget - begun_under.time_budget)
-            start = replace(start, deadline=start.deadline + longer)
-            because = spent_budget(trace, start, newest, cursor.now)
-            if advance.ended.done and (here.caller is None or because in (None, "time")):
-                because = "returned"
-            if because is None:
-                traces.begin_tick(
-                    conn, trace.id, here.newest + 1, trace.blocks, start.deadline, here.newest_terms,
-                    subagent=start.subagent, caller=here.caller, state=advance.ended.state,
-                )  # fmt: skip
-            elif here.caller is not None and because in ("returned", "time"):
-                assert cursor.last_type is not None
-                worked = SubagentDone(index=cursor.index, last_type=cursor.last_type)
-                steps.worked(conn, trace.id, here.caller, worked)
-            else:
-                self._end(conn, trace, because, advance.ended.returned)
-                return Progress([], over=True)
-
-    def _delegate(
-        self, conn: sa.Connection, trace_id: int, fixed: traces.TraceSpec, step_id: int, step: Delegate
-    ) -> list[Message]:
-        """Start the trace in which another agent does what a step asks for.
-
-        At once, however many are active: what waits for it holds a place already.
-        """
-        called, terms = delegation.create(conn, trace_id, step_id, step, fixed.settings)
-        trace = traces.lock(conn, called)
+    def _start(self, conn: sa.Connection, trace_id: int, tick_settings: TickSettings) -> list[Message]:
+        trace = traces.lock(conn, trace_id)
         try:
-            minutes = self.fixed(conn, called, terms.revision).settings.time_budget
+            settings = self.spec(conn, trace_id, tick_settings.revision).settings
+            fork = forking.begin(conn, trace_id, tick_settings)
         except RolloutError as error:
-            self._fail(conn, trace, error.kind, str(error), None)
+            self._fail(conn, trace, error.kind, str(error))
             return []
-        traces.begin_tick(conn, called, 0, 0, traces.epoch() + 60 * minutes, terms)
-        traces.event(conn, called, "started", f"asked for by trace {trace_id}: {step.label}")
+        if fork is None:
+            deadline = traces.epoch() + 60 * settings.time_budget
+            traces.begin_tick(conn, trace_id, 0, 0, deadline, tick_settings)
+        else:
+            trace = traces.lock(conn, trace_id)
+        network = "on the host's network" if settings.network == "host" else None
+        traces.event(conn, trace_id, "started", ", ".join(filter(None, (fork, network))) or None)
         return self._advance(conn, trace).messages
 
-    def _end_tick(
-        self, conn: sa.Connection, trace: LockedTrace, start: replay.Start, settings: Settings
-    ) -> LockedTrace:
-        """Returns the trace's row as it is now."""
-        traces.end_tick(conn, trace.id, start.tick)
-        steps.forget_results(conn, trace.id, start.tick)
-        if settings.tokens != "all":
-            candidates.forget_tokens(conn, trace.id, start.tick, settings.tokens)
-        trace = replace(trace, ticks=trace.ticks + (start.tick > 0))
-        traces.update(conn, trace.id, ticks=trace.ticks)
-        return trace
+    def _advance(self, conn: sa.Connection, trace: LockedTrace) -> Progress:
+        """Replay the open tick; do what it asks for; where it has ended, open the next and go on."""
+        if trace.status != TraceStatus.RUNNING:
+            return Progress([])
+        while trace.status == TraceStatus.RUNNING:
+            tick = traces.open_tick(conn, trace)
+            try:
+                turn = self._replay(conn, trace, tick)
+            except JournalMismatch as error:
+                trace = self._restart_tick(conn, trace, tick, str(error))
+                continue
+            except RolloutError as error:
+                return self._fail(conn, trace, error.kind, str(error))
+            except Exception as error:
+                # A bug in a program ends its own trace, with the evidence, and no other.
+                log.exception("trace %d: its program failed", trace.id)
+                return self._fail(conn, trace, "bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+            trace = self._apply(conn, trace, tick, turn)
+            if turn.advance.steps:
+                messages = self._insert(conn, trace, tick, turn)
+                if messages is not None:
+                    return Progress(messages)
+            elif turn.advance.ended is None:
+                return Progress([])
+            else:
+                trace = self._end_tick(conn, trace, tick, turn)
+                self._follow_tick(conn, trace, tick, turn, turn.advance.ended)
+                trace = traces.lock(conn, trace.id)
+        return Progress([], over=True)
 
-    def _apply(
-        self,
-        conn: sa.Connection,
-        trace: LockedTrace,
-        start: replay.Start,
-        advance: replay.Advance,
-        ids: dict[int, int],
-    ) -> LockedTrace:
-        """Apply the new effects. Returns the trace's row as it is now."""
-        # A fork begins with the blocks that its last step brought; its first advance meets them once more.
+    def _replay(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick) -> "Turn":
+        """Run the tick's program over its journal.
+
+        Raises JournalMismatch where the program is another one than the one that wrote the journal.
+        """
+        start = tick.start
+        spec = self.spec(conn, trace.id, tick.settings.revision)
+        newest = self.spec(conn, trace.id, tick.newest_settings.revision).settings
+        entries, ids = steps.load(conn, trace.id, start.tick, tick.run)
+        inherited = tuple(self.spec(conn, trace.id, part.revision).settings for part in start.inherited)
+        cursor = Cursor(start)
+        program = AGENTS[spec.agent].program(Tick(spec.settings, cursor, spec.bootstrap, inherited))
+        return Turn(spec, newest, inherited, entries, ids, cursor, replay_program(program, cursor, entries))
+
+    def _apply(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
+        """Store the new effects. Returns the trace's row as it is now."""
+        effects, number = turn.advance.effects, tick.start.tick
+        # A fork starts with the blocks that its last step produced; its first advance meets them again.
         drafts = [
             (effect, block)
-            for effect, block in advance.effects
+            for effect, block in effects
             if isinstance(effect, Append) and block and block.index >= trace.blocks
         ]
         if drafts:
-            size = blocks.append(conn, trace.id, start.tick, drafts, ids)
+            size = blocks.append(conn, trace.id, number, drafts, turn.ids)
             written = trace.written + sum(draft.candidate is not None for draft, _ in drafts)
             trace = replace(trace, blocks=trace.blocks + len(drafts), bytes=trace.bytes + size, written=written)
             traces.update(conn, trace.id, blocks=trace.blocks, bytes=trace.bytes, written=written)
-        for effect, _ in advance.effects:
-            if isinstance(effect, Reward):
-                traces.reward_tick(conn, trace.id, start.tick, effect.reward)
-                blocks.give(conn, trace.id, effect)
-            elif isinstance(effect, Note):
-                traces.event(conn, trace.id, effect.kind, effect.detail)
-            elif isinstance(effect, ToolSaved):
-                tools.save(conn, trace.id, effect)
-            elif isinstance(effect, ToolCalled):
-                tools.used(conn, trace.id, effect)
-            elif isinstance(effect, ProgramEvaluated):
-                programs.save(conn, trace.id, start.tick, effect, ids)
+        for effect, _ in effects:
+            match effect:
+                case Reward():
+                    traces.reward_tick(conn, trace.id, number, effect.reward)
+                    blocks.give(conn, trace.id, effect)
+                case Note():
+                    traces.event(conn, trace.id, effect.kind, effect.detail)
+                case ToolSaved():
+                    tools.save(conn, trace.id, effect)
+                case ToolCalled():
+                    tools.used(conn, trace.id, effect)
+                case ProgramEvaluated():
+                    programs.save(conn, trace.id, number, effect, turn.ids)
         return trace
 
-    def _restart(
-        self, conn: sa.Connection, trace: LockedTrace, start: replay.Start, run: int, reason: str
-    ) -> LockedTrace:
-        """Begin the tick anew: the program is another one than that which wrote its journal."""
-        if run >= MOST_RESTARTS:
-            self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {run} times: {reason}", None)
+    def _insert(
+        self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn"
+    ) -> list[Message] | None:
+        """Insert the next steps. Returns the messages to send; None where a subagent's tick was opened instead."""
+        start, new_steps = tick.start, turn.advance.steps
+        # Nothing of a paused job is sent; the sweeper sends it as soon as the job is resumed.
+        resend = 0.0 if tick.paused else self.resend
+        inserted = steps.insert_ready(conn, trace.id, start.tick, tick.run, new_steps, tick.host, resend)
+        first = new_steps[0][1]
+        if isinstance(first, RunSubagent):
+            deadline = min(start.deadline + tick.paused_seconds, turn.cursor.now + 60 * first.minutes)
+            traces.begin_tick(
+                conn, trace.id, tick.newest + 1, trace.blocks, deadline, tick.newest_settings,
+                subagent=first.subagent, caller=start.tick,
+            )  # fmt: skip
+            return None
+        messages = []
+        for message, (_, step) in zip(inserted, new_steps, strict=True):
+            if step.queue is not None:
+                messages.append(message)
+            elif isinstance(step, Delegate):
+                messages += self._delegate(conn, trace.id, turn.spec, message.step_id, step)
+        return [] if tick.paused else messages
+
+    def _delegate(
+        self, conn: sa.Connection, trace_id: int, spec: TraceSpec, step_id: int, step: Delegate
+    ) -> list[Message]:
+        """Start the trace in which another agent does the task of a step.
+
+        It starts at once, however many traces are active: the trace that waits for it is active already.
+        """
+        delegate_id, tick_settings = delegation.create(conn, trace_id, step_id, step, spec.settings)
+        trace = traces.lock(conn, delegate_id)
+        try:
+            minutes = self.spec(conn, delegate_id, tick_settings.revision).settings.time_budget
+        except RolloutError as error:
+            self._fail(conn, trace, error.kind, str(error))
+            return []
+        traces.begin_tick(conn, delegate_id, 0, 0, traces.epoch() + 60 * minutes, tick_settings)
+        traces.event(conn, delegate_id, "started", f"asked for by trace {trace_id}: {step.label}")
+        return self._advance(conn, trace).messages
+
+    def _end_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
+        """Close the tick. Returns the trace's row as it is now."""
+        number, keep_tokens = tick.start.tick, turn.spec.settings.tokens
+        traces.end_tick(conn, trace.id, number)
+        steps.forget_results(conn, trace.id, number)
+        if keep_tokens != "all":
+            candidates.forget_tokens(conn, trace.id, number, keep_tokens)
+        trace = replace(trace, ticks=trace.ticks + (number > 0))
+        traces.update(conn, trace.id, ticks=trace.ticks)
+        return trace
+
+    def _follow_tick(
+        self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended
+    ) -> None:
+        """After a tick: open the next one, return to the calling tick, or end the trace."""
+        if ended.failed is not None:
+            self._fail(conn, trace, ended.failed, ended.reason or "", returned=ended.returned)
+            return
+        start = replace(tick.start, deadline=tick.start.deadline + turn.extra_seconds(tick))
+        # A tick keeps the settings that it began with; the newest ones decide whether another follows.
+        reason = spent_budget(trace, start, turn.newest, turn.cursor.now)
+        if ended.done and (tick.caller is None or reason in (None, "time")):
+            reason = "returned"
+        if reason is None:
+            traces.begin_tick(
+                conn, trace.id, tick.newest + 1, trace.blocks, start.deadline, tick.newest_settings,
+                subagent=start.subagent, caller=tick.caller, state=ended.state,
+            )  # fmt: skip
+        elif tick.caller is not None and reason in ("returned", "time"):
+            assert turn.cursor.last_type is not None
+            done = SubagentDone(index=turn.cursor.index, last_type=turn.cursor.last_type)
+            steps.worked(conn, trace.id, tick.caller, done)
+        else:
+            steps.void(conn, trace.id)  # those of the callers, where a subagent has spent the trace's budget
+            traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=ended.returned)
+
+    def _restart_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, reason: str) -> LockedTrace:
+        """Begin the tick again: its program is another one than the one that wrote its journal."""
+        start = tick.start
+        if tick.run >= MAX_RESTARTS:
+            self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {tick.run} times: {reason}")
             return traces.lock(conn, trace.id)
         steps.void(conn, trace.id, start.tick)
         traces.restart_tick(conn, trace.id, start.tick)
@@ -269,34 +292,56 @@ class Engine:
         traces.event(conn, trace.id, "tick restarted", reason)
         return traces.lock(conn, trace.id)
 
-    def _end(self, conn: sa.Connection, trace: LockedTrace, because: str, returned: Any) -> None:
-        steps.void(conn, trace.id)  # of the callers, where a subagent has spent the trace's budget
-        traces.finish(conn, trace.id, TraceStatus.ENDED, because, ended_because=because, returned=returned)
-
     def _fail(
         self,
         conn: sa.Connection,
         trace: LockedTrace,
         kind: str,
         reason: str,
-        evidence: str | None,
+        evidence: str | None = None,
         returned: Any = None,
-    ) -> None:
+    ) -> Progress:
+        """End a trace as failed, with the reason in one line."""
         steps.void(conn, trace.id)
-        line = " ".join(reason.split())[:500]
+        line = " ".join(reason.split())[:MAX_FAILURE_CHARS]
         values = {"failure_kind": kind, "failure": line, "returned": returned}
         traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, **values)
+        return Progress([], over=True)
 
 
-def waited_for_people(start: replay.Start, entries: Sequence[replay.Entry]) -> float:
-    """Seconds of a tick in which it waited for a person: they are not the agent's."""
+@dataclass(frozen=True)
+class Turn:
+    """One replay of a tick, with what it was given."""
+
+    spec: TraceSpec
+    newest: Settings
+    """The job's settings now; the tick was begun under those of `spec`."""
+    inherited: tuple[Settings, ...]
+    """In a fork: the settings under which other traces wrote the tick's first blocks."""
+    entries: Sequence[Entry]
+    ids: dict[int, int]
+    """Ids of the journal's steps, by ordinal."""
+    cursor: Cursor
+    advance: Advance
+
+    def extra_seconds(self, tick: OpenTick) -> float:
+        """Seconds to add to the deadline after the tick: pauses, people's answers, a time budget that was raised."""
+        seconds = tick.paused_seconds + seconds_of_people(tick.start, self.entries)
+        if tick.caller is None:
+            begun_under = self.inherited[0] if self.inherited else self.spec.settings
+            seconds += 60 * (self.newest.time_budget - begun_under.time_budget)
+        return seconds
+
+
+def seconds_of_people(start: Start, entries: Sequence[Entry]) -> float:
+    """Seconds of a tick in which it waited for a person."""
     clocks = [start.clock, *(entry.at for entry in entries)]
     waits = zip(entries, clocks, strict=False)
     return sum(entry.at - before for entry, before in waits if isinstance(entry.step, AskHuman))
 
 
-def spent_budget(trace: LockedTrace, start: replay.Start, settings: Settings, now: float) -> str | None:
-    """Which budget is spent, or None."""
+def spent_budget(trace: LockedTrace, start: Start, settings: Settings, now: float) -> str | None:
+    """Name of the budget that is spent, or None."""
     if settings.ticks is not None and trace.ticks >= settings.ticks:
         return "ticks"
     if settings.blocks is not None and trace.blocks >= settings.blocks:

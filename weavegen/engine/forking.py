@@ -79,7 +79,7 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
     """
     tick = program_of(conn, trace_id, place.start, place.revision)
     requests: list[Asked] = []
-    agent = AGENTS[traces.fixed(conn, trace_id, place.revision).agent].program
+    agent = AGENTS[traces.spec(conn, trace_id, place.revision).agent].program
     try:
         entries = forks.entries(conn, place.steps)
         advance = replay.replay(watched(agent(tick), tick.cursor, requests), tick.cursor, entries)
@@ -98,8 +98,8 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
 
 def program_of(conn: sa.Connection, trace_id: int, start: replay.Start, revision: int) -> Tick:
     """What the program of a tick is given."""
-    fixed = traces.fixed(conn, trace_id, revision)
-    inherited = tuple(traces.fixed(conn, trace_id, terms.revision).settings for terms in start.inherited)
+    fixed = traces.spec(conn, trace_id, revision)
+    inherited = tuple(traces.spec(conn, trace_id, terms.revision).settings for terms in start.inherited)
     return Tick(fixed.settings, Cursor(start), fixed.bootstrap, inherited)
 
 

@@ -83,26 +83,26 @@ class Context:
         """By trace: how many of its ticks had been started over, and its blocks by index."""
         self._lock = threading.Lock()
 
-    def read(self, held: Claimed, prompt: Prompt, fixed: TraceSpec, client: ModelClient) -> Read:
+    def read(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, client: ModelClient) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         with self._lock:
-            restarts, kept = self._kept.pop(held.trace_id, (held.restarts, {}))
-            if restarts != held.restarts:
+            restarts, kept = self._kept.pop(claim.trace_id, (claim.restarts, {}))
+            if restarts != claim.restarts:
                 kept = {}
-            self._kept[held.trace_id] = (held.restarts, kept)
+            self._kept[claim.trace_id] = (claim.restarts, kept)
             if len(self._kept) > TRACES_KEPT:
                 self._kept.popitem(last=False)
         if prompt.type in MESSAGE:
-            return self._conversation(held, prompt, kept, fixed.settings, client)
+            return self._conversation(claim, prompt, kept, spec.settings, client)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
         for index in [index for index in list(kept) if PINNED <= index < first]:
             kept.pop(index, None)
         with single().connect() as conn:
-            self._fetch(conn, held.trace_id, kept, 0, min(PINNED, end))
-            self._fetch(conn, held.trace_id, kept, first, end)
+            self._fetch(conn, claim.trace_id, kept, 0, min(PINNED, end))
+            self._fetch(conn, claim.trace_id, kept, first, end)
             recalled = blocks.recalled(conn, prompt.recalled)
-        settings = fixed.settings
+        settings = spec.settings
         parts: list[Text | Tokens] = []
         for index in indexes:
             piece = kept[index]
@@ -116,10 +116,10 @@ class Context:
         reserve = settings.of(prompt.type).max_tokens + client.piece(prompts.calibration()).count + QUESTION
         room = None if length is None else max(length - reserve, length // 2)
         used = len(recalled)
-        asking = self._asking(prompt, recalled, fixed, client)
+        asking = self._asking(prompt, recalled, spec, client)
         while room is not None and used and asking.count > context.aside(room):
             used -= 1
-            asking = self._asking(prompt, recalled[:used], fixed, client)
+            asking = self._asking(prompt, recalled[:used], spec, client)
         sizes = [part.count for part in parts]
         amounts = sizes
         if room is not None and sum(sizes) + max(asking.count, context.aside(room)) > room:
@@ -142,7 +142,7 @@ class Context:
 
     @staticmethod
     def _conversation(
-        held: Claimed, prompt: Prompt, kept: dict[int, Piece], s: Settings, client: ModelClient
+        claim: Claimed, prompt: Prompt, kept: dict[int, Piece], s: Settings, client: ModelClient
     ) -> Read:
         """The messages of the window. Raises ModelError where they leave no room for another one."""
         first, end = prompt.window
@@ -151,7 +151,7 @@ class Context:
         missing = next((index for index in range(first, end) if index not in kept), None)
         if missing is not None:
             with single().connect() as conn:
-                for row in blocks.messages(conn, held.trace_id, missing, end):
+                for row in blocks.messages(conn, claim.trace_id, missing, end):
                     kept[row.index] = Piece(row.text, BlockType(row.type), row.token_ids)
         messages = {index: kept[index] for index in range(first, end) if kept[index].type in MESSAGE}
         opening = client.piece(context.opening(prompt.type, s))
@@ -178,8 +178,8 @@ class Context:
         )
 
     @staticmethod
-    def _asking(prompt: Prompt, recalled: list[Any], fixed: TraceSpec, client: ModelClient) -> Text | Tokens:
-        return client.piece(context.retrieved(recalled) + context.asked(prompt, fixed.settings))
+    def _asking(prompt: Prompt, recalled: list[Any], spec: TraceSpec, client: ModelClient) -> Text | Tokens:
+        return client.piece(context.retrieved(recalled) + context.asked(prompt, spec.settings))
 
     @staticmethod
     def _fetch(conn: sa.Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
@@ -209,7 +209,7 @@ def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) ->
     return joined([prompt, *(client.encode(text) for text in (prefix, rest) if text)])
 
 
-def about(
+def question_prompt(
     client: ModelClient,
     prompt: str | Tokens,
     prefix: str,

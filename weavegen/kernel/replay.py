@@ -14,7 +14,7 @@ import msgspec
 
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.kernel.seeds import derive_seed
-from weavegen.kernel.steps import RESULTS, STEP_KINDS, Append, Effect, Ended, Step, SubagentDone
+from weavegen.kernel.steps import STEP_KINDS, Append, Effect, Ended, Step, SubagentDone
 from weavegen.trace.blocks import SUCCESSORS, Block, BlockType, Label
 from weavegen.trace.render import normalise_body, one_line
 
@@ -242,6 +242,6 @@ def decode_step(kind: str, data: Any) -> Step:
 def decode_result(kind: str, data: Any) -> Any:
     """A step's result back from JSON values. Raises JournalMismatch likewise."""
     try:
-        return msgspec.convert(data, RESULTS[kind])
+        return msgspec.convert(data, STEP_KINDS[kind].result)
     except (KeyError, msgspec.ValidationError) as error:
         raise JournalMismatch(f"the journal holds a result that this version can't read: {error}") from None

@@ -1,10 +1,14 @@
-"""What an agent program may yield, and what it gets back. Values only: no I/O, no database, no queue.
+"""The protocol between agent programs and the engine. Values only: no I/O, no database, no queue.
 
-A program is a generator. It yields one `Step` (or a tuple of steps, which then run side by side) and is
-sent the result (or the tuple of results). It yields an `Append` to record a block and is sent the `Block`.
+A program is a generator. It yields one `Step`, or a tuple of steps that run side by side, and receives the
+result or the tuple of results. An effect (`Append`, `Reward`, `Note`, ...) needs no worker: a program records it
+by `t.append` or `t.emit`, and it is stored in the transaction that advances the journal.
+
+A new kind of step is a subclass of `Step` here, which says everything about the kind, and the function that does
+its work (engine/step_work.py).
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -15,179 +19,6 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of everything here: immutable, and written to the journal as JSON."""
 
 
-# ---------------------------------------------------------------------------------------------- steps
-
-
-class Hit(Value, frozen=True, kw_only=True):
-    """A retrieved text."""
-
-    id: int
-    example: bool = False
-    """`id` is that of an example, not of a block."""
-    score: float
-
-
-class Prompt(Value, frozen=True, kw_only=True):
-    """What the model reads before a block, by reference: `context.compose` turns it into text.
-
-    Kept by reference because one block may cost 84 requests over the same 30,000 tokens. Where `type` is
-    assistant, it is a conversation: the messages among the window's blocks by the model's chat template, nothing
-    pinned, nothing left out.
-    """
-
-    type: BlockType
-    window: tuple[int, int]
-    """Blocks [first, end) of the trace's tail that are in the context, after the pinned ones."""
-    recalled: tuple[Hit, ...] = ()
-    """What was retrieved, best first."""
-    header: str = ""
-    """Header lines of the block to come; a message has none."""
-    query: bool = False
-    """The model is to write the header's BM25 query, not the block."""
-    next: bool = False
-    """The model is to name the type of the block after one of `type`."""
-    prefix: str = ""
-    """Fixed beginning of the body, such as `def action_`."""
-
-
-class Sample(Value, frozen=True, kw_only=True, tag="sample", tag_field="kind"):
-    """Ask the model for `n` continuations. Result: `list[Candidate]`, n long."""
-
-    prompt: Prompt
-    parent: tuple[int, int] | None = None
-    """(ordinal of its Sample step, position) of the tree's node whose text they go on from; None: the prompt's."""
-    depth: int = 0
-    """Of a tree's nodes, from 1; 0: they are whole candidates."""
-    n: int
-    round: int
-    max_tokens: int
-    """Of each; 0: as many as the prompt leaves room for."""
-    temperature: float
-    top_k: int
-    repetition_penalty: float
-    seed: int
-
-
-class Lint(Value, frozen=True, kw_only=True, tag="lint", tag_field="kind"):
-    """Check and rewrite candidates. Result: `list[Verdict]`, one per candidate, in order."""
-
-    type: BlockType
-    sample: int
-    """Ordinal, within the tick, of the `Sample` step whose candidates are meant."""
-    after_debug: bool = False
-    """Straight after a debug block, length counts too."""
-    pieces: bool = False
-    """The candidates are a tree's nodes: of those that were cut off, also say whether they may become legal."""
-    before: int = 0
-    """Tokens of the nodes above them."""
-    linting: bool = True
-    """False: only find out whether they compile."""
-
-
-class Score(Value, frozen=True, kw_only=True, tag="score", tag_field="kind"):
-    """Ask yes/no questions about texts. Result: `list[list[YesNo]]`, [text][question].
-
-    The texts are the candidates of step `sample`, or `texts` where that is None.
-    """
-
-    prompt: Prompt
-    questions: tuple[str, ...]
-    sample: int | None = None
-    texts: tuple[str, ...] = ()
-    candidate: tuple[int, int] | None = None
-    """(ordinal of the Sample step, position) of the candidate that the one text was rewritten from."""
-
-
-class Retrieve(Value, frozen=True, kw_only=True, tag="retrieve", tag_field="kind"):
-    """BM25 over what the trace has left behind and the examples. Result: `list[Hit]`, best first."""
-
-    query: str
-    """In the syntax of query.py."""
-    before: int
-    """Only blocks of this trace with an index below this one: never what is still in the window."""
-    top_k_hits: int = msgspec.field(name="considered")
-    """Hits at most."""
-    least_score: float
-    limit: int
-    """Of the hits, those that are given back."""
-    memory: float | None = None
-    """Raw score from which on blocks of other traces are looked through, too; None: never."""
-    memory_scope: Literal["job", "all"] = "job"
-    """Other traces of its job, or of all jobs."""
-
-
-Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial"]
-
-
-class Execute(Value, frozen=True, kw_only=True, tag="execute", tag_field="kind"):
-    """Run something in the trace's environment process. Result: `Executed`."""
-
-    op: Op
-    """bootstrap: execute the bootstrap file whole, then its action callback.
-    begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
-    list: like begin, but only name the views.
-    run: execute a block; of an action also the callback that it registered.
-    resume: let an action go on that waits for a subagent (`Executed.waits_for`), or for other traces
-    (`Executed.delegates`): then `source` is a JSON list of what came of them, as `Delegated`.
-    evaluate: run the task's evaluations and the tick's.
-    call: call one of the functions of box/calls.py; `source` is a JSON object with its name and arguments.
-    `Executed.value` is then `{"success": true, "output": ...}` or `{"success": false, "error": ...}`.
-    trial: run programs in processes of their own, test and evaluate them; `source` is the JSON object that
-    `evaluate_programs` in box/trial.py takes, `Executed.value` is its result."""
-    subagent: str = "main"
-    """Whose tick it is."""
-    type: BlockType | None = None
-    source: str = ""
-
-
-class RunSubagent(Value, frozen=True, kw_only=True, tag="work", tag_field="kind"):
-    """Run a subagent's ticks until it returns or its time is up. Result: `SubagentDone`."""
-
-    subagent: str
-    minutes: float
-    """Its time budget."""
-
-
-class LookUp(Value, frozen=True, kw_only=True, tag="consult", tag_field="kind"):
-    """Call a tool that only reads: the corpus, the job's documents, the tool library. Result: `LookUpResult`."""
-
-    tool: str
-    arguments: dict[str, Any]
-
-
-class Delegate(Value, frozen=True, kw_only=True, tag="delegate", tag_field="kind"):
-    """Have another agent do a task in a trace of its own, with its own context. Result: `Delegated`."""
-
-    agent: str
-    """A name of agents.AGENTS."""
-    task: dict[str, Any]
-    """What that agent is given; see its program."""
-    label: str
-    """For people: status lines, Flower."""
-
-
-class AskHuman(Value, frozen=True, kw_only=True, tag="await", tag_field="kind"):
-    """Ask the person whose request it is, and wait for as long as it takes. Result: `HumanAnswer`."""
-
-    question: str
-
-
-Step = Sample | Lint | Score | Retrieve | Execute | RunSubagent | LookUp | Delegate | AskHuman
-STEP_KINDS: dict[str, type[Step]] = {
-    "sample": Sample,
-    "lint": Lint,
-    "score": Score,
-    "retrieve": Retrieve,
-    "execute": Execute,
-    "work": RunSubagent,
-    "consult": LookUp,
-    "delegate": Delegate,
-    "await": AskHuman,
-}
-WAITS = ("work", "delegate", "await")
-"""Kinds of steps that no worker takes: something else that happens ends them."""
-
-
 # -------------------------------------------------------------------------------------------- results
 
 
@@ -195,56 +26,66 @@ class Candidate(Value, frozen=True, kw_only=True):
     """One sampled continuation."""
 
     text: str
-    """The body from its beginning: the prompt's fixed prefix, a tree's nodes above it, what the model wrote."""
+    """The body from its beginning: the fixed prefix, the tree's nodes above, the sampled text."""
     finish_reason: str
-    """`stop` or `length`, as the server says."""
+    """`stop` or `length`, as the server reports it."""
     tokens: int
     """Sampled tokens."""
     prompt_tokens: int | None = None
-    """Of a message: tokens that the conversation took before it, as far as the server says."""
+    """Of a message: tokens of the conversation before it. None: the server does not report them."""
     length: int | None = None
-    """Of a message: tokens that the conversation may take in all."""
+    """Of a message: the largest number of tokens that the whole conversation may have."""
 
 
 class Penalties(Value, frozen=True, kw_only=True):
-    """What the linter holds against a candidate, a column each. Subtracted for selection only."""
+    """The penalties of one candidate, a column each. They are subtracted for selection only."""
 
     syntax: float = 0.0
-    """Does not compile. 2, and 2 + score where the score was above 4 (the part of the score is added there)."""
+    """The text does not compile: 2. Selection adds the score where it is above 4."""
     extra_elements: float = 0.0
     not_a_string: float = 0.0
     code_in_prose: float = 0.0
     shape: float = 0.0
-    """Of a callback block: not exactly a function followed by its registration."""
+    """A callback block is not exactly a function followed by its registration."""
     wrong_name: float = 0.0
     title: float = 0.0
     assertions: float = 0.0
     forbidden_calls: float = 0.0
     length_after_debug: float = 0.0
-    """Of a block straight after a debug block."""
+    """The length of a block straight after a debug block."""
 
     def total(self) -> float:
         return float(sum(getattr(self, name) for name in self.__struct_fields__))
 
 
 class Verdict(Value, frozen=True, kw_only=True):
-    """What linting found in one candidate."""
+    """The result of linting one candidate."""
 
     compiles: bool
     error: str | None = None
-    """The syntax error as Python words it, where it does not compile."""
+    """Python's syntax error, where the text does not compile."""
     rewritten: str
-    """The candidate reduced to its legal structure; the text itself where there is nothing to keep."""
+    """The candidate reduced to its legal structure; the text itself where none was found."""
     penalties: Penalties
     viable: bool | None = None
-    """Of a half-written node: whether it may still become legal. The rest of the verdict is on it as it stands."""
+    """Whether an unfinished node of a tree may still become legal. The other fields judge it as it stands."""
 
 
 class YesNo(Value, frozen=True, kw_only=True):
-    """Probability mass of the answers to one question: 0 to 1 each, their sum at most 1."""
+    """Probability mass of the two answers to one question: each 0 to 1, their sum at most 1."""
 
     yes: float
     no: float
+
+
+class Hit(Value, frozen=True, kw_only=True):
+    """A retrieved text."""
+
+    id: int
+    example: bool = False
+    """Whether `id` is that of an example and not of a block."""
+    score: float
+    """BM25."""
 
 
 class Failure(Value, frozen=True, kw_only=True):
@@ -258,7 +99,7 @@ class Failure(Value, frozen=True, kw_only=True):
 
 
 class View(Value, frozen=True, kw_only=True):
-    """One observation view as shown: its text, or why it failed."""
+    """One observation view as shown: its text, or the error that it raised."""
 
     title: str
     text: str = ""
@@ -266,17 +107,17 @@ class View(Value, frozen=True, kw_only=True):
 
 
 class Evaluated(Value, frozen=True, kw_only=True):
-    """One evaluation as run."""
+    """The result of one evaluation."""
 
     title: str
     scope: Literal["task", "tick"]
     value: Any = None
-    """A JSON value; what is none is given as its repr."""
+    """A JSON value. Other values are given by their repr."""
     error: Failure | None = None
 
 
 class Asserted(Value, frozen=True, kw_only=True):
-    """An assertion whose message is a question, and how it came out: a grounded label for the evaluator."""
+    """An assertion whose message is a question, and its result: a grounded label for the evaluator."""
 
     question: str
     answer: bool
@@ -297,17 +138,17 @@ class SubagentState(Value, frozen=True, kw_only=True):
     """Tokens that it may write in a block."""
     completed: bool = False
     returned: Any = None
-    """What it returned to its caller, with the results of its task's evaluations; None before that."""
+    """What it returned to its caller, with the results of its task's evaluations. None: it has not returned."""
 
 
 class Executed(Value, frozen=True, kw_only=True):
-    """What an `Execute` step brought."""
+    """The result of an `Execute` step."""
 
     error: Failure | None = None
     waits_for: str | None = None
-    """Name of the subagent that the action has called: it goes on with a `resume` when that one is done."""
-    delegates: tuple[Delegate, ...] = ()
-    """What the action has asked other agents for: it goes on with a `resume` when all these are done."""
+    """Name of the subagent that the action has called. A `resume` lets the action go on after its ticks."""
+    delegates: "tuple[Delegate, ...]" = ()
+    """Tasks that the action gives to other agents. A `resume` lets the action go on when all have ended."""
     registered: tuple[str, ...] = ()
     """Titles that the block registered, in order."""
     value: Any = None
@@ -322,51 +163,283 @@ class Executed(Value, frozen=True, kw_only=True):
 
 
 class SubagentDone(Value, frozen=True, kw_only=True):
-    """A subagent is done, or out of time. What it returned is where it was called from, in the environment."""
+    """A subagent has returned or is out of time. Its return value is in the environment."""
 
     index: int
-    """Of the trace's next block: the subagent's blocks lie between this one and the caller's last."""
+    """Index of the trace's next block: the subagent's blocks lie between this one and the caller's last."""
     last_type: BlockType
-    """Of the trace's last block."""
+    """Type of the trace's last block."""
 
 
 class LookUpResult(Value, frozen=True, kw_only=True):
-    """What a tool that only reads has to say. Wrong arguments and failures are answers like any other."""
+    """The answer of a look-up tool. Wrong arguments and failures are answers too."""
 
     output: str
     success: bool = True
 
 
 class Delegated(Value, frozen=True, kw_only=True):
-    """What came of a task that another agent was given."""
+    """The result of a task that another agent was given."""
 
     trace: int
-    """Number of the trace in which it did it."""
+    """Number of that agent's trace."""
     returned: Any = None
-    """What that trace returned; None where it failed, was cancelled, or ran out of its budget."""
+    """What that trace returned. None: it failed, was cancelled, or spent its budget."""
     error: str | None = None
     """Why nothing was returned, in one line."""
 
 
 class HumanAnswer(Value, frozen=True, kw_only=True):
-    """What the person said."""
+    """The answer of a person."""
 
     text: str
+
+
+# ---------------------------------------------------------------------------------------------- steps
+
+
+class Step(Value, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of all steps. The tag of a subclass is its kind: in the journal, in task names, metrics and views."""
+
+    result: ClassVar[Any]
+    """Type of the result."""
+    queue: ClassVar[str | None] = "control"
+    """Celery queue, one per resource. None: no worker takes the step, an event ends it."""
+    copied: ClassVar[bool] = False
+    """Whether the result is also in tables of its own, so that the journal forgets it after the tick."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    @property
+    def summary(self) -> str:
+        """What people see of the step in Flower, after its trace and tick."""
+        return ""
+
+
+class Prompt(Value, frozen=True, kw_only=True):
+    """What the model reads before a block, by reference: kernel/context.py turns it into text.
+
+    It is a reference because one block may cost 84 requests over the same 30,000 tokens. Where `type` is
+    assistant, the prompt is a conversation: the messages among the window's blocks in the model's chat template,
+    with nothing pinned.
+    """
+
+    type: BlockType
+    window: tuple[int, int]
+    """Blocks [first, end) of the trace that are in the context, after the pinned ones."""
+    recalled: tuple[Hit, ...] = ()
+    """Retrieved texts, best first."""
+    header: str = ""
+    """Header lines of the block to write. A message has none."""
+    query: bool = False
+    """The model writes the header's BM25 query and not the block."""
+    next: bool = False
+    """The model names the type of the block after one of `type`."""
+    prefix: str = ""
+    """Fixed beginning of the body, such as `def action_`."""
+
+
+class Sample(Step, frozen=True, kw_only=True, tag="sample"):
+    """Sample `n` continuations from the model."""
+
+    result = list[Candidate]
+    queue = "sample"
+    copied = True
+
+    prompt: Prompt
+    parent: tuple[int, int] | None = None
+    """(ordinal of its Sample step, position) of the tree's node that they continue. None: the prompt."""
+    depth: int = 0
+    """Depth of the tree's nodes, from 1. 0: they are whole candidates."""
+    n: int
+    round: int
+    max_tokens: int
+    """Of each continuation. 0: as many as the context has room for."""
+    temperature: float
+    top_k: int
+    repetition_penalty: float
+    seed: int
+
+    @property
+    def summary(self) -> str:
+        return f"{self.prompt.type} round {self.round} n={self.n}"
+
+
+class Lint(Step, frozen=True, kw_only=True, tag="lint"):
+    """Lint the candidates of a Sample step. The result has a verdict for each, in order."""
+
+    result = list[Verdict]
+    queue = "lint"
+    copied = True
+
+    type: BlockType
+    sample: int
+    """Ordinal of the `Sample` step within the tick."""
+    after_debug: bool = False
+    """The block follows a debug block, so its length counts too."""
+    pieces: bool = False
+    """The candidates are nodes of a tree: also find out whether unfinished ones may become legal."""
+    before: int = 0
+    """Tokens of the nodes above them."""
+    linting: bool = True
+    """False: find out only whether they compile."""
+
+    @property
+    def summary(self) -> str:
+        return str(self.type)
+
+
+class Score(Step, frozen=True, kw_only=True, tag="score"):
+    """Ask the model yes/no questions about texts: the candidates of step `sample`, or `texts` where that is None.
+
+    The result has shape [text][question].
+    """
+
+    result = list[list[YesNo]]
+    queue = "score"
+    copied = True
+
+    prompt: Prompt
+    questions: tuple[str, ...]
+    sample: int | None = None
+    texts: tuple[str, ...] = ()
+    candidate: tuple[int, int] | None = None
+    """(ordinal of the Sample step, position) of the candidate that the only text was rewritten from."""
+
+    @property
+    def summary(self) -> str:
+        subject = "candidates" if self.sample is not None else "rewritten" if self.candidate else "option"
+        return f"{self.prompt.type} {subject}"
+
+
+class Retrieve(Step, frozen=True, kw_only=True, tag="retrieve"):
+    """Search by BM25 the blocks that have left the trace's window, and the examples. Result: hits, best first."""
+
+    result = list[Hit]
+
+    query: str
+    """In the syntax of trace/query.py."""
+    before: int
+    """Only blocks of this trace with an index below this one: blocks in the window are never retrieved."""
+    top_k_hits: int = msgspec.field(name="considered")
+    """Maximum number of hits."""
+    least_score: float
+    limit: int
+    """Maximum number of hits in the result."""
+    memory: float | None = None
+    """Least score of hits from other traces. None: search this trace alone."""
+    memory_scope: Literal["job", "all"] = "job"
+    """Which other traces: those of the job, or those of all jobs."""
+
+
+Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial"]
+
+
+class Execute(Step, frozen=True, kw_only=True, tag="execute"):
+    """Run an operation in the trace's environment."""
+
+    result = Executed
+    queue = "execute"
+    """Of the environment's host, once there is one: `execute.<host>`."""
+
+    op: Op
+    """bootstrap: execute the bootstrap file, then its action callback.
+    begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
+    list: like begin, but name the views without showing them.
+    run: execute a block; for an action, also the callback that it registered.
+    resume: let an action go on that waits for a subagent (`Executed.waits_for`) or for other traces
+    (`Executed.delegates`); `source` is then a JSON list of `Delegated`.
+    evaluate: run the evaluations of the task and of the tick.
+    call: call a function of box/calls.py; `source` is a JSON object with its name and arguments.
+    `Executed.value` is then `{"success": true, "output": ...}` or `{"success": false, "error": ...}`.
+    trial: run programs in processes of their own, test and evaluate them; `source` is the JSON object that
+    `evaluate_programs` in box/trial.py takes, `Executed.value` is its result."""
+    subagent: str = "main"
+    """Whose tick it is."""
+    type: BlockType | None = None
+    source: str = ""
+
+    @property
+    def summary(self) -> str:
+        return self.op + (f" {self.type}" if self.type else "")
+
+
+class RunSubagent(Step, frozen=True, kw_only=True, tag="work"):
+    """Run a subagent's ticks until it returns or its time is up."""
+
+    result = SubagentDone
+    queue = None
+
+    subagent: str
+    minutes: float
+    """Its time budget."""
+
+    @property
+    def summary(self) -> str:
+        return f"subagent {self.subagent}"
+
+
+class LookUp(Step, frozen=True, kw_only=True, tag="consult"):
+    """Call a look-up tool, which only reads: the corpus, the job's documents, the tool library."""
+
+    result = LookUpResult
+    queue = "lint"
+
+    tool: str
+    arguments: dict[str, Any]
+
+    @property
+    def summary(self) -> str:
+        return self.tool
+
+
+class Delegate(Step, frozen=True, kw_only=True, tag="delegate"):
+    """Have another agent do a task in a trace of its own, with a context of its own."""
+
+    result = Delegated
+    queue = None
+
+    agent: str
+    """A name of agents.AGENTS."""
+    task: dict[str, Any]
+    """The task, in the form that the agent's program defines."""
+    label: str
+    """For people: status lines, Flower."""
+
+    @property
+    def summary(self) -> str:
+        return f"{self.agent}: {self.label}"
+
+
+class AskHuman(Step, frozen=True, kw_only=True, tag="await"):
+    """Ask the person who made the request, and wait for the answer without a limit."""
+
+    result = HumanAnswer
+    queue = None
+
+    question: str
+
+
+STEP_KINDS: dict[str, type[Step]] = {
+    str(step.__struct_config__.tag): step
+    for step in (Sample, Lint, Score, Retrieve, Execute, RunSubagent, LookUp, Delegate, AskHuman)
+}
+WAITS = tuple(kind for kind, step in STEP_KINDS.items() if step.queue is None)
+"""Kinds of steps that no worker takes."""
 
 
 # ------------------------------------------------------------------------------------------- effects
 
 
 class Append(Value, frozen=True, kw_only=True):
-    """Record a block. It takes effect in the transaction that advances the journal; the `Block` is sent back.
-
-    Index, timestamp and the drawn label are set when it is recorded.
-    """
+    """Record a block. Its index, timestamp and drawn label are set when it is recorded."""
 
     type: BlockType
     body: str
     began: float | None = None
-    """When its writing began (its header was shown to the model with that time); None: now."""
+    """When its writing began: the time in the header that the model read. None: now."""
     block_size: int | None = None
     bm25_query: str | None = None
     title: str | None = None
@@ -378,35 +451,35 @@ class Append(Value, frozen=True, kw_only=True):
     """Probability of yes with which the label is drawn."""
     ran: bool | None = None
     exception: str | None = None
-    """Class of the exception that ended it, where it did not run."""
+    """Class of the exception, where the block did not run without errors."""
     candidate: tuple[int, int] | None = None
-    """(ordinal of the Sample step, position) of the candidate that this block was made of."""
+    """(ordinal of the Sample step, position) of the candidate that became this block."""
     score: float | None = None
-    """Its raw score: without penalties, after rewriting. Log odds."""
+    """Raw score: after rewriting, without penalties. Log odds."""
     executed: int | None = None
     """Ordinal of the Execute step that ran it."""
     tags: tuple[str, ...] = ()
 
 
 class Reward(Value, frozen=True, kw_only=True):
-    """A tick's reward, and what goes to which block index."""
+    """The reward of a tick, and the shares of its blocks."""
 
     reward: float
     shares: dict[int, float]
-    """Of the reward."""
+    """By block index."""
     preferences: dict[int, float]
-    """What a block's score is corrected by in preference data (see agents/reward.py)."""
+    """By block index: correction of the block's score in preference data (see agents/reward.py)."""
 
 
 class Note(Value, frozen=True, kw_only=True):
-    """A line for the trace's history, for people."""
+    """An event in the trace's history, for people."""
 
     kind: str
     detail: str
 
 
 class ToolSaved(Value, frozen=True, kw_only=True):
-    """A tool for the library, or a new version of one that it has; see store/tools.py."""
+    """A tool for the library, or a new version of a tool in it; see store/tools.py."""
 
     name: str
     description: str
@@ -416,36 +489,36 @@ class ToolSaved(Value, frozen=True, kw_only=True):
     tests: str = ""
     evaluator: str = ""
     score: float | None = None
-    """By the evaluator; None: nothing has scored it."""
+    """By the evaluator. None: it was not scored."""
     generality: float | None = None
-    """Log odds that it serves other requests, too; None: the model was not asked."""
+    """Log odds that the tool serves other requests too. None: the model was not asked."""
     program: tuple[int, int] | None = None
-    """(trace, number) of the program that it is, where programs were searched for it."""
+    """(trace, number) of the program that became this tool, where a search found it."""
 
 
 class ToolCalled(Value, frozen=True, kw_only=True):
-    """A tool of the library was called."""
+    """A call of a tool of the library."""
 
     name: str
     version: int
     success: bool
-    """It came back with a value."""
+    """Whether it returned a value."""
 
 
 class ProgramEvaluated(Value, frozen=True, kw_only=True):
-    """A program that a search has tried, for the table `programs`."""
+    """A program that a FunSearch has evaluated, for the table `programs`."""
 
     number: int
-    """Among all that the search has tried, from 0, without gaps."""
+    """Among all programs of the search, from 0, without gaps."""
     generation: int
-    """0: what the search began with."""
+    """0: the program that the search began with."""
     island: int | None = None
-    """None: it is what the search began with."""
+    """None: the program that the search began with."""
     parents: tuple[int, ...] = ()
-    """Numbers of the programs that the model was shown."""
+    """Numbers of the programs in the model's prompt."""
     source: str
     score: float | None = None
-    """None: it has none, for `error`."""
+    """None: it has none because of `error`."""
     signature: tuple[float, ...] = ()
     """Its score on each instance."""
     error: str | None = None
@@ -457,26 +530,13 @@ Effect = Append | Reward | Note | ToolSaved | ToolCalled | ProgramEvaluated
 
 
 class Ended(Value, frozen=True, kw_only=True):
-    """What a program returns: whether the agent goes on with another tick."""
+    """What a program returns at the end of a tick."""
 
     done: bool
+    """Whether the agent is done. False: another tick follows."""
     returned: Any = None
     state: Any = None
-    """What the next tick is told: a JSON value, its `Start.state`."""
+    """A JSON value that the next tick receives as `Start.state`."""
     failed: str | None = None
     """Kind of failure (see errors.py), where the trace can't go on."""
     reason: str | None = None
-
-
-RESULTS: dict[str, Any] = {
-    "sample": list[Candidate],
-    "lint": list[Verdict],
-    "score": list[list[YesNo]],
-    "retrieve": list[Hit],
-    "execute": Executed,
-    "work": SubagentDone,
-    "consult": LookUpResult,
-    "delegate": Delegated,
-    "await": HumanAnswer,
-}
-"""What each kind of step brings."""

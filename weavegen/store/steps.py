@@ -9,18 +9,12 @@ import sqlalchemy as sa
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
 from weavegen.kernel import replay
 from weavegen.kernel.steps import (
+    STEP_KINDS,
     WAITS,
-    AskHuman,
-    Delegate,
     Delegated,
     Execute,
     Executed,
     HumanAnswer,
-    LookUp,
-    Retrieve,
-    RunSubagent,
-    Sample,
-    Score,
     Step,
     SubagentDone,
 )
@@ -29,6 +23,7 @@ from weavegen.store.models import JobState, StepStatus, TraceStatus
 
 STEPS, TRACES, TICKS, JOBS, ENVIRONMENTS = map(m.table, (m.Step, m.Trace, m.Tick, m.Job, m.Environment))
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
+COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
 LONGEST_DELAY = 45.0
 """Seconds before a step that was given back is sent again, at most."""
 MAX_CLAIMS = 30
@@ -64,25 +59,6 @@ class Claimed:
     """Of the trace's ticks, so far."""
 
 
-def label(trace_id: int, tick: int, step: Step) -> str:
-    """What Flower shows of a step."""
-    what = f"trace {trace_id} tick {tick}"
-    if isinstance(step, Sample):
-        return f"{what} {step.prompt.type} round {step.round} n={step.n}"
-    if isinstance(step, Score):
-        about = "candidates" if step.sample is not None else "rewritten" if step.candidate else "option"
-        return f"{what} {step.prompt.type} {about}"
-    if isinstance(step, Execute):
-        return f"{what} {step.op}" + (f" {step.type}" if step.type else "")
-    if isinstance(step, RunSubagent):
-        return f"{what} subagent {step.subagent}"
-    if isinstance(step, Delegate):
-        return f"{what} {step.agent}: {step.label}"
-    if isinstance(step, LookUp):
-        return f"{what} {step.tool}"
-    return f"{what} {getattr(step, 'type', '')}".rstrip()
-
-
 def insert_ready(
     conn: sa.Connection,
     trace_id: int,
@@ -98,18 +74,18 @@ def insert_ready(
     """
     rows = []
     for ordinal, step in steps:
-        kind = str(step.__struct_config__.tag)
+        queue = f"{step.queue}.{host}" if isinstance(step, Execute) and host else step.queue
         rows.append(
             {
                 "trace_id": trace_id,
                 "tick": tick,
                 "run": run,
                 "ordinal": ordinal,
-                "kind": kind,
-                "label": label(trace_id, tick, step),
+                "kind": step.kind,
+                "label": f"trace {trace_id} tick {tick} {step.summary}".rstrip(),
                 "request": step,
-                "status": StepStatus.RUNNING if kind in WAITS else StepStatus.READY,
-                "queue": queue(step, host),
+                "status": StepStatus.RUNNING if step.queue is None else StepStatus.READY,
+                "queue": queue or "control",
             }
         )
     statement = sa.insert(STEPS).values(send_after=_later(resend))
@@ -161,19 +137,6 @@ def _end(
         .values(status=StepStatus.DONE, result=result, finished_at=sa.func.clock_timestamp())
     )
     return ended.rowcount > 0
-
-
-def queue(step: Step, host: str | None) -> str:
-    """The Celery queue of a step: one per resource that it waits for."""
-    if isinstance(step, Execute):
-        return f"execute.{host}" if host else "execute"
-    if isinstance(step, LookUp):
-        return "lint"
-    return (
-        "control"
-        if isinstance(step, Retrieve | RunSubagent | Delegate | AskHuman)
-        else str(step.__struct_config__.tag)
-    )
 
 
 def _later(seconds: Any) -> Any:
@@ -416,7 +379,7 @@ def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:
     """Empty the results of a finished tick: replay is over, and the typed tables hold what they said."""
     conn.execute(
         sa.update(STEPS)
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind.in_(("sample", "lint", "score")))
+        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind.in_(COPIED))
         .values(result=None)
     )
 

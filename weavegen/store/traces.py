@@ -48,7 +48,7 @@ select seed from line where fork_of is null
 """
 
 
-def fixed(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
+def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
     row = conn.execute(
         sa.select(
@@ -256,10 +256,10 @@ class OpenTick:
     """Of its open tick."""
     run: int
     """Which run of the tick this is."""
-    terms: TickSettings
+    settings: TickSettings
     """Those that the tick was begun with."""
-    newest_terms: TickSettings
-    """Those that the next one will begin with."""
+    newest_settings: TickSettings
+    """Those that the next tick will begin with."""
     paused: bool
     """Whether its job is."""
     caller: int | None
@@ -272,11 +272,11 @@ class OpenTick:
     @property
     def paused_seconds(self) -> float:
         """For how long the job was paused since the tick began."""
-        return self.newest_terms.paused_seconds - self.terms.paused_seconds
+        return self.newest_settings.paused_seconds - self.settings.paused_seconds
 
 
 # Not part of LOCK: a statement that waited for the lock would still see these as they were before the wait.
-HERE = sa.text(
+OPEN_TICK = sa.text(
     """
     select k.number, k.run, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats, k.revision,
       k.state, k.paused_seconds, k.inherited, t.seed, t.lag, j.revision as newest_revision,
@@ -291,9 +291,9 @@ HERE = sa.text(
 )
 
 
-def here(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
+def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
-    row = conn.execute(HERE, {"trace": trace.id}).one()
+    row = conn.execute(OPEN_TICK, {"trace": trace.id}).one()
     start = Start(
         trace_seed=row.seed,
         tick=row.number,

@@ -1,0 +1,94 @@
+"""The bridge to Discord: posts what agents write in channels, and fetches what people answer there.
+
+One worker at a time holds a channel.
+"""
+
+import logging
+
+from weavegen.channels.discord import PAGE, Discord, Refused, Slower
+from weavegen.config import Config
+from weavegen.errors import TransientError
+from weavegen.store import messages, traces
+from weavegen.store.messages import Bridged
+from weavegen.store.session import engine as database
+from weavegen.store.session import single
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 2.0
+"""Between two looks at a channel."""
+ERROR_SECONDS = 15.0
+"""Until the next look after a transient error."""
+BAD_REQUEST = 400
+
+
+def bridge(config: Config) -> str:
+    """Exchange the messages of every open channel that is due."""
+    if config.discord_token is None:
+        return "no token"
+    client = Discord(config.discord_url, config.discord_token)
+    with database().begin() as conn:
+        channels = messages.hold(conn)
+    pause = 0.0
+    for channel in channels:
+        if pause:
+            with single().connect() as conn:
+                messages.rest(conn, channel.id, pause)
+        else:
+            pause = exchange(client, channel)
+    return f"{len(channels)} channels"
+
+
+def exchange(client: Discord, channel: Bridged) -> float:
+    """Bring one channel up to date, and set the time of the next look. Returns seconds to pause all channels."""
+    seconds, failure, pause = POLL_SECONDS, None, 0.0
+    try:
+        post(client, channel)
+        seconds = fetch(client, channel)
+    except Slower as slower:
+        seconds = slower.seconds
+        if slower.everywhere:
+            pause = seconds
+            with single().connect() as conn:
+                messages.rest_all(conn, seconds)
+    except TransientError as error:
+        log.warning("channel %s: %s", channel.name, error)
+        seconds = ERROR_SECONDS
+    except Refused as error:
+        failure = str(error)
+        with single().connect() as conn:
+            traces.event(conn, channel.trace_id, "channel given up", f"{channel.name}: {failure}")
+    with single().connect() as conn:
+        messages.rest(conn, channel.id, seconds, failure)
+    return pause
+
+
+def post(client: Discord, channel: Bridged) -> None:
+    """Post the agent's messages. Each has a nonce, so that Discord drops a message that is posted twice."""
+    with single().connect() as conn:
+        while message := messages.outgoing(conn, channel.id):
+            known = None
+            try:
+                if message.kind == "message":
+                    nonce = f"weavegen-{message.id}"
+                    known = client.post(channel.name, message.text, nonce=nonce, about=message.about)
+                elif message.about is not None:
+                    client.react(channel.name, message.about, message.text)
+            except Refused as error:
+                if message.kind == "message" and error.status != BAD_REQUEST:
+                    raise
+                # An unknown emoji, or a text that Discord refuses: only this message is left out.
+                detail = f"{channel.name}: {message.text[:50]!r}: {error}"
+                traces.event(conn, channel.trace_id, "not sent", detail)
+            messages.sent(conn, message.id, known)
+
+
+def fetch(client: Discord, channel: Bridged) -> float:
+    """Fetch what people wrote. Returns seconds until the next look."""
+    listed = client.list(channel.name, channel.after)
+    for message in listed:
+        about = message.message_reference.message_id if message.message_reference else None
+        text = "" if message.author.bot else message.content.replace("\x00", "")
+        name = message.author.global_name or message.author.username
+        with database().begin() as conn:
+            messages.received(conn, channel.id, message.id, name, text, about)
+    return 0.0 if len(listed) == PAGE else POLL_SECONDS

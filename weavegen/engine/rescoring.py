@@ -1,0 +1,208 @@
+"""Campaigns: further questions about recorded texts, asked in batches with less priority than all running traces."""
+
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from weavegen.engine.leases import Leases
+from weavegen.engine.prompt_assembly import Context, Read, question_prompt
+from weavegen.engine.worker import Outcome, Worker, claimant, retry_delay
+from weavegen.errors import (
+    JournalMismatch,
+    ModelError,
+    RolloutError,
+    StepLost,
+    TransientError,
+    Unserved,
+    UsageError,
+)
+from weavegen.evaluator.rubrics import Question, Rubric, parse
+from weavegen.kernel import replay
+from weavegen.kernel.steps import Sample, YesNo
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Tokens
+from weavegen.store import campaigns
+from weavegen.store.campaigns import AnsweredItem, Batch, Item
+from weavegen.store.session import engine as database
+from weavegen.store.session import single
+from weavegen.store.steps import Claimed
+
+log = logging.getLogger(__name__)
+PRIORITY_OFFSET = 1_000_000_000
+"""Added to a trace's number it is the priority of a campaign's requests: beyond those of all running traces."""
+MAX_QUESTIONS = 64
+"""In one request."""
+NO_LIMIT = 10**9
+"""Length of a context that nothing was left out of, in tokens."""
+
+
+class Rescorer:
+    """Asks the questions of campaigns. One for each process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.leases = Leases("batches", worker.config.lease, campaigns.renew, campaigns.give_back_held)
+        self.texts = Context()
+        """Not that of the worker's steps: campaigns read old blocks, steps read the newest."""
+
+    def send_batches(self) -> int:
+        """Send batches, and lost ones again, as many as may be in flight. Returns how many."""
+        with database().begin() as conn:
+            batches = campaigns.to_send(conn, 2 * self.worker.config.lease)
+        for batch_id, label in batches:
+            self.worker.dispatch("weavegen.rescore", batch_id, "score", label)
+        return len(batches)
+
+    def run(self, batch_id: int) -> Outcome:
+        """Ask a campaign's questions about the texts of one batch, then send the next ones."""
+        with single().connect() as conn:
+            batch = campaigns.claim(conn, batch_id, claimant(), self.worker.config.lease)
+        if batch is None:
+            return Outcome("ignored", "nothing to do")
+        with self.leases.hold(batch):
+            outcome = self._run(batch)
+        self.send_batches()
+        return outcome
+
+    def _run(self, batch: Batch) -> Outcome:
+        with single().connect() as conn:
+            items = campaigns.load(conn, batch)
+        answered: list[AnsweredItem] = []
+        failures: dict[int, str] = {}
+        began = time.monotonic()
+        try:
+            if batch.claims > campaigns.MAX_CLAIMS:
+                raise RolloutError(f"{batch.claims} workers claimed its batch and none of them finished it")
+            rubric = parse(batch.rubric)
+            for _, of_step in itertools.groupby(items, key=lambda item: item.step_id):
+                for group in groups(list(of_step), rubric):
+                    self._ask_about(batch, rubric, group, answered, failures)
+        except TransientError as error:
+            return give_back(batch, error)
+        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+            raise  # the database is away: the lease expires and the batch is sent again
+        except Exception as error:
+            if not isinstance(error, RolloutError | UsageError):
+                log.exception("batch %d: unexpected error", batch.id)
+            done = failures.keys() | {answer.item for answer in answered}
+            failures |= {item.id: failure(error) for item in items if item.id not in done}
+        try:
+            with database().begin() as conn:
+                campaigns.finish(conn, batch, answered, failures, time.monotonic() - began)
+        except StepLost as error:
+            return Outcome("ignored", str(error))
+        return Outcome("done", f"{len(answered)} texts asked about, {len(failures)} failed")
+
+    def _ask_about(
+        self,
+        batch: Batch,
+        rubric: Rubric,
+        group: Sequence[Item],
+        answered: list[AnsweredItem],
+        failures: dict[int, str],
+    ) -> None:
+        """Ask about items of one step in one request; where it is refused, item by item. Raises TransientError."""
+        try:
+            answered += self._ask(batch, rubric, group)
+        except (RolloutError, UsageError, JournalMismatch) as error:
+            if len(group) == 1 or not isinstance(error, ModelError):
+                failures.update((item.id, failure(error)) for item in group)
+                return
+            for item in group:
+                self._ask_about(batch, rubric, [item], answered, failures)
+
+    def _ask(self, batch: Batch, rubric: Rubric, group: Sequence[Item]) -> list[AnsweredItem]:
+        """The model's answers about items of one step, in order."""
+        first = group[0]
+        questions = [questions_of(item, rubric) for item in group]
+        with single().connect() as conn:
+            spec = self.worker.engine.spec(conn, batch.trace_id, first.revision)
+        # The prompt was cut, if at all, for a model of this length. Cut to the same length it is the same text.
+        length = first.cut["model_length"] if first.cut is not None else NO_LIMIT
+        spec_then = dataclasses.replace(spec, settings=msgspec.structs.replace(spec.settings, context=length))
+        step = replay.decode_step("sample", first.request)
+        assert isinstance(step, Sample)
+        claim = Claimed(
+            batch.id, batch.trace_id, first.tick, first.run, first.ordinal, batch.claims, step, first.server,
+            first.revision, first.restarts,
+        )  # fmt: skip
+
+        def call(client: ModelClient) -> tuple[str, str, Read, list[YesNo]]:
+            read = self.texts.read(claim, step.prompt, spec_then, client)
+            same = isinstance(read.prompt, Tokens) and read.prompt.count == first.read_tokens  # probably
+            asked = [
+                question_prompt(
+                    client,
+                    read.prompt,
+                    step.prompt.prefix,
+                    item.body,
+                    rubric.wording(question.text),
+                    item.sampled if same else None,
+                    item.stopped,
+                )
+                for item, item_questions in zip(group, questions, strict=True)
+                for question in item_questions
+            ]
+            priority = PRIORITY_OFFSET + batch.trace_id
+            return client.model, client.base_url, read, client.yes_no(asked, priority=priority)
+
+        pools = self.worker.pools
+        model, server, read, flat = pools.metered_call(
+            pools.pool(batch.model or spec.model),
+            PRIORITY_OFFSET + batch.trace_id,
+            first.server or "",  # the pool chooses where it does not know the home
+            sum(map(len, questions)),
+            call,
+            batch.trace_id,
+            "rescore",
+        )
+        answers = iter(flat)
+        tokens = read.prompt.count if isinstance(read.prompt, Tokens) else None
+        return [
+            AnsweredItem(
+                item.id, model, server, tokens, tuple((question, next(answers)) for question in item_questions)
+            )
+            for item, item_questions in zip(group, questions, strict=True)
+        ]
+
+
+def failure(error: Exception) -> str:
+    """Why an item failed, in one line."""
+    kind = f"{error.kind}: " if isinstance(error, RolloutError) else ""
+    known = isinstance(error, RolloutError | UsageError | JournalMismatch)
+    return " ".join(f"{kind}{error}".split()) if known else f"bug: {type(error).__name__}: {error}"
+
+
+def questions_of(item: Item, rubric: Rubric) -> list[Question]:
+    """The questions about an item, each once."""
+    questions = {question.text: question for question in rubric.about(item.type)}
+    if rubric.assertions:
+        questions |= {text: Question(text, "assertion") for text in item.assertions}
+    return list(questions.values())
+
+
+def groups(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
+    """Items of one step in groups whose questions fit into one request."""
+    result: list[list[Item]] = []
+    count = MAX_QUESTIONS
+    for item in items:
+        questions = len(questions_of(item, rubric))
+        if count + questions > MAX_QUESTIONS:
+            result.append([])
+            count = 0
+        result[-1].append(item)
+        count += questions
+    return result
+
+
+def give_back(batch: Batch, error: TransientError) -> Outcome:
+    """Let the batch be sent again after a delay that doubles each time; at last it fails."""
+    delay = retry_delay(batch.claims, campaigns.LONGEST_DELAY)
+    with single().connect() as conn:
+        campaigns.release(conn, batch, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
+    return Outcome("again", f"again in {delay:.1f} s: {error}")

@@ -1,0 +1,199 @@
+"""The work of each kind of step: what a worker does with a claimed step before its result is stored."""
+
+import time
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from weavegen import search
+from weavegen.engine.execution import execute
+from weavegen.engine.prompt_assembly import Read, begun, question_prompt
+from weavegen.engine.worker import Done, Work, Worker
+from weavegen.kernel import context
+from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Retrieve, Sample, Score, Step, YesNo
+from weavegen.linting.lint import verdict
+from weavegen.pool.client import Continuation, ModelClient, Sampled
+from weavegen.pool.tokens import Tokens
+from weavegen.search import lookups
+from weavegen.store import candidates, prompts, traces
+from weavegen.store.session import engine as database
+from weavegen.store.session import single
+from weavegen.store.steps import Claimed
+from weavegen.store.traces import TraceSpec
+
+MAX_MESSAGE_TOKENS = 4096
+"""Of a message, where neither the job nor the server limits it."""
+
+
+def sample(worker: Worker, claim: Claimed) -> Done:
+    """Sample candidates from the model."""
+    step = claim.step
+    assert isinstance(step, Sample)
+    with single().connect() as conn:
+        spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
+        above, parent = step.prompt.prefix, None
+        if step.parent is not None:
+            ordinal, position = step.parent
+            row = candidates.load(conn, claim.trace_id, claim.tick, claim.run, ordinal)[position]
+            above, parent = row.text, row.id
+
+    def call(client: ModelClient) -> tuple[str, Read, Sampled]:
+        read = worker.texts.read(claim, step.prompt, spec, client)
+        sampled = client.sample(
+            begun(client, read.prompt, step.prompt.prefix, above),
+            n=step.n,
+            max_tokens=max_tokens(step, read),
+            temperature=step.temperature,
+            top_k=step.top_k,
+            repetition_penalty=step.repetition_penalty,
+            seed=step.seed,
+            stop=context.stops(step.prompt, spec.settings),
+            priority=claim.trace_id,
+        )
+        return client.base_url, read, sampled
+
+    began = time.monotonic()
+    server, read, answer = worker.pools.call(claim, spec.model, step.n, call)
+    seconds = time.monotonic() - began
+    result = [
+        Candidate(
+            text=above + continuation_text(step, continuation),
+            finish_reason=continuation.finish_reason,
+            tokens=len(continuation.token_ids or ()),
+            prompt_tokens=(answer.prompt_tokens or read.count) if read.count else None,
+            length=read.length,
+        )
+        for continuation in answer.continuations
+    ]
+    tokens = [(continuation.token_ids, continuation.logprobs) for continuation in answer.continuations]
+
+    def save(conn: sa.Connection) -> None:
+        candidates.save(conn, claim.trace_id, claim.id, step, step.prompt.window[1], result, tokens, parent)
+        of_block = 0 if step.prompt.query or step.prompt.next else step.n
+        traces.count_sampled(conn, claim.trace_id, of_block, sum(candidate.tokens for candidate in result))
+        save_prompt(conn, claim, spec, server, read, answer.prompt_tokens, answer.cached_tokens)
+
+    return Done(result, save, model_seconds=seconds, stored=read.stored)
+
+
+def max_tokens(step: Sample, read: Read) -> int:
+    """Tokens that a continuation may have."""
+    if read.length is None:
+        return step.max_tokens or MAX_MESSAGE_TOKENS
+    room = read.length - read.count
+    return min(step.max_tokens or room, room)
+
+
+def continuation_text(step: Sample, continuation: Continuation) -> str:
+    """The sampled text. A node of a tree that another may continue loses an unfinished stop string at its end."""
+    if step.depth > 0 and continuation.finish_reason == "length":
+        return context.without_begun_stop(continuation.text)
+    return continuation.text
+
+
+def lint(worker: Worker, claim: Claimed) -> Done:
+    """Check candidates and cut them to their legal structure."""
+    step = claim.step
+    assert isinstance(step, Lint)
+    with single().connect() as conn:
+        rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, step.sample)
+    verdicts = [verdict(step, row.text, row.tokens, cut=row.finish_reason == "length") for row in rows]
+    return Done(verdicts, lambda conn: candidates.save_verdicts(conn, rows, verdicts))
+
+
+def score(worker: Worker, claim: Claimed) -> Done:
+    """Ask the model yes/no questions about texts."""
+    step = claim.step
+    assert isinstance(step, Score)
+    with single().connect() as conn:
+        spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
+        ids, texts = scored_texts(conn, claim, step)
+
+    def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
+        read = worker.texts.read(claim, step.prompt, spec, client)
+        asked = [
+            question_prompt(client, read.prompt, step.prompt.prefix, body, question, tokens, stopped)
+            for body, tokens, stopped in texts
+            for question in step.questions
+        ]
+        return client.base_url, read, client.yes_no(asked, priority=claim.trace_id)
+
+    began = time.monotonic()
+    server, read, flat = worker.pools.call(claim, spec.model, len(texts) * len(step.questions), call)
+    seconds = time.monotonic() - began
+    width = len(step.questions)
+    answers = [flat[start : start + width] for start in range(0, len(flat), width)]
+
+    def save(conn: sa.Connection) -> None:
+        candidates.save_scores(conn, claim.trace_id, claim.id, step, ids, answers)
+        save_prompt(conn, claim, spec, server, read)
+
+    return Done(answers, save, model_seconds=seconds, stored=read.stored)
+
+
+def scored_texts(
+    conn: sa.Connection, claim: Claimed, step: Score
+) -> tuple[list[int | None], list[tuple[str, list[int] | None, bool]]]:
+    """Candidate ids, and (text, its sampled token ids, whether a stop string ended it) of each text to score."""
+    unsampled: list[tuple[str, list[int] | None, bool]] = [(text, None, False) for text in step.texts]
+    if step.candidate is not None:
+        ordinal, position = step.candidate
+        rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, ordinal)
+        return [rows[position].id], unsampled
+    if step.sample is None:
+        return [None] * len(unsampled), unsampled
+    rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, step.sample, tokens=True)
+    texts = [(row.text, row.token_ids if row.depth is None else None, row.finish_reason == "stop") for row in rows]
+    return [row.id for row in rows], texts
+
+
+def retrieve(worker: Worker, claim: Claimed) -> Done:
+    """Find earlier blocks by BM25."""
+    step = claim.step
+    assert isinstance(step, Retrieve)
+    with single().connect() as conn:
+        hits = search.search(conn, claim.trace_id, step)
+    return Done(hits[: step.limit], lambda conn: search.save(conn, claim.trace_id, claim.id, step, hits))
+
+
+def look_up(worker: Worker, claim: Claimed) -> Done:
+    """Call a tool that only reads."""
+    step = claim.step
+    assert isinstance(step, LookUp)
+    return Done(lookups.consult(database(), claim.trace_id, step.tool, step.arguments))
+
+
+def save_prompt(
+    conn: sa.Connection,
+    claim: Claimed,
+    spec: TraceSpec,
+    server: str,
+    read: Read,
+    counted: int | None = None,
+    cached: int | None = None,
+) -> None:
+    """Store what the model read in a step. `counted` and `cached`: tokens of the prompt as the server counts them."""
+    keep = spec.settings.tokens != "none"
+    prompts.save(
+        conn,
+        claim,
+        server=server,
+        first_block=read.first_block,
+        tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
+        cached=cached,
+        cut=read.cut,
+        asking=read.asking if keep else None,
+        blocks=read.new_tokens if keep else {},
+        length=read.length,
+    )
+
+
+WORK: Mapping[type[Step], Work] = {
+    Sample: sample,
+    Lint: lint,
+    Score: score,
+    Retrieve: retrieve,
+    Execute: execute,
+    LookUp: look_up,
+}
+"""Steps of the other kinds wait: no worker takes them."""

@@ -1,0 +1,204 @@
+"""What surrounds the work of every step: claim, keep the lease, store the result, advance the trace, send what
+follows.
+
+No transaction is open while the work is done. `Worker` knows Celery only as `dispatch`, which the tasks pass in.
+"""
+
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import sqlalchemy as sa
+
+from weavegen.config import Config
+from weavegen.engine.advance import Engine, Progress
+from weavegen.engine.leases import Leases
+from weavegen.engine.model_calls import Pools
+from weavegen.engine.prompt_assembly import Context
+from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
+from weavegen.kernel.steps import STEP_KINDS, Execute, Step
+from weavegen.store import environments, requests, steps, traces
+from weavegen.store.models import StepStatus
+from weavegen.store.session import engine as database
+from weavegen.store.session import single
+from weavegen.store.steps import Claimed, Message
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Done:
+    """The result of a step's work."""
+
+    result: Any
+    save: Callable[[sa.Connection], None] | None = None
+    """Writes the parts of the result into their own tables."""
+    model_seconds: float | None = None
+    environment_seconds: float | None = None
+    stored: Callable[[], None] | None = None
+    """Called once all this is committed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task."""
+
+    status: Literal["done", "failed", "again", "ignored"]
+    detail: str
+    """One line, which Flower shows."""
+
+
+class Dispatch(Protocol):
+    """Sends a Celery task. A message that is lost is sent again by the sweeper."""
+
+    def __call__(self, name: str, id: int, queue: str, label: str) -> None: ...
+
+
+class Worker:
+    """Does steps of traces. One for each process; its threads share it."""
+
+    def __init__(self, config: Config, dispatch: Dispatch, work: "Mapping[type[Step], Work]") -> None:
+        """`work`: the function that does the work of each kind of step."""
+        self.config, self.dispatch, self.work = config, dispatch, work
+        self.engine = Engine(database(), max_active=config.max_active, resend=2 * config.lease)
+        self.leases = Leases("steps", config.lease, steps.renew, steps.give_back_held)
+        self.texts = Context()
+        self.pools = Pools(config)
+
+    def run(self, step_id: int) -> Outcome:
+        """Do one step, unless another worker has it or it is over."""
+        try:
+            with single().connect() as conn:
+                claim = steps.claim(conn, step_id, claimant(), self.config.lease)
+        except JournalMismatch as error:
+            with single().connect() as conn:
+                trace_id = steps.trace_of(conn, step_id)
+            self.advance(trace_id)  # restarts the tick
+            return Outcome("ignored", str(error))
+        if claim is None:
+            return Outcome("ignored", "nothing to do")
+        with self.leases.hold(claim):
+            return self._run(claim)
+
+    def _run(self, claim: Claimed) -> Outcome:
+        try:
+            if claim.claims > steps.MAX_CLAIMS:
+                raise RolloutError(f"{claim.claims} workers claimed this step and none of them finished it")
+            done = self.work[type(claim.step)](self, claim)
+        except TransientError as error:
+            return self._give_back(claim, error)
+        except RolloutError as error:
+            return self._fail(claim, error.kind, str(error)[:2000])
+        except UsageError as error:  # of this installation: the server lacks the model, there is no sandbox
+            return self._fail(claim, failure_kind(claim), str(error))
+        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+            raise  # the database is away: the lease expires and the sweeper sends the step again
+        except Exception as error:
+            log.exception("step %d: unexpected error", claim.id)
+            return self._fail(claim, "bug", f"{type(error).__name__}: {error}")
+        values = {"model_seconds": done.model_seconds, "environment_seconds": done.environment_seconds}
+        try:
+            outcome = self._store(claim, StepStatus.DONE, done.save, result=done.result, **values)
+        except (sa.exc.DataError, UnicodeEncodeError) as error:
+            # A NUL or half a surrogate pair, for example: the database would refuse it every time.
+            log.exception("step %d: its result can't be stored", claim.id)
+            [reason, *_] = str(getattr(error, "orig", error)).splitlines()
+            return self._fail(claim, "bug", f"its result can't be stored: {reason}")
+        if done.stored is not None and outcome.status == "done":
+            done.stored()
+        return outcome
+
+    def _store(
+        self,
+        claim: Claimed,
+        status: StepStatus,
+        save: Callable[[sa.Connection], None] | None = None,
+        **values: Any,
+    ) -> Outcome:
+        """Store the end of a step and send what follows."""
+        try:
+            progress = self.engine.finish(claim, status, save, **values)
+        except StepLost as error:
+            return Outcome("ignored", str(error))
+        self.follow(progress, claim.trace_id)
+        return Outcome("done", str(status))
+
+    def _fail(self, claim: Claimed, kind: str, reason: str) -> Outcome:
+        """Store that a step has failed."""
+        outcome = self._store(claim, StepStatus.FAILED, failure_kind=kind, failure=reason)
+        return outcome if outcome.status == "ignored" else Outcome("failed", f"{kind}: {reason}")
+
+    def _give_back(self, claim: Claimed, error: TransientError) -> Outcome:
+        """Let the sweeper send the step again after a delay that doubles each time; at last it fails."""
+        counts = not isinstance(error, Unserved)
+        if counts and claim.claims >= steps.MAX_CLAIMS:
+            return self._fail(claim, failure_kind(claim), f"tried {claim.claims} times: {error}")
+        delay = retry_delay(claim.claims, steps.LONGEST_DELAY)
+        with single().connect() as conn:
+            steps.release(conn, claim, str(error)[:2000], delay, counts=counts)
+        return Outcome("again", f"again in {delay:.1f} s: {error}")
+
+    def advance(self, trace_id: int) -> None:
+        """Advance a trace from the end of its journal."""
+        self.follow(self.engine.advance(trace_id), trace_id)
+
+    def follow(self, progress: Progress, trace_id: int) -> None:
+        """After the commit: send the next steps. Where the trace is over, start others and close its environment."""
+        self.send(progress.messages)
+        if progress.over:
+            self.send(self.engine.start_queued())
+            self.close_environments(trace_id)
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Hand steps to Celery."""
+        for message in messages:
+            self.dispatch(f"weavegen.{message.kind}", message.step_id, message.queue, message.label)
+
+    def close_environments(self, trace_id: int | None = None) -> int:
+        """Have the environments of ended traces closed on their hosts. Returns how many."""
+        with single().connect() as conn:
+            closing = environments.to_close(conn, trace_id)
+        for id, host in closing:
+            self.dispatch("weavegen.close", id, f"execute.{host}", f"trace {id}")
+        return len(closing)
+
+    def sweep(self) -> str:
+        """Send lost steps again, start queued traces, close the environments of ended ones. Runs every second."""
+        with database().begin() as conn:
+            overdue = steps.overdue(conn, 2 * self.config.lease)
+            steps.returned(conn)
+            traces.cancel_abandoned(conn)
+            requests.follow(conn)
+            stuck = list(traces.stuck(conn))
+            # No worker takes a step of a kind that only a newer version knows: advancing restarts its tick.
+            stuck += [steps.trace_of(conn, step.step_id) for step in overdue if step.kind not in STEP_KINDS]
+        self.send(step for step in overdue if step.kind in STEP_KINDS)
+        for trace_id in stuck:
+            self.dispatch("weavegen.advance", trace_id, "control", f"trace {trace_id}")
+        started = self.engine.start_queued()
+        self.send(started)
+        closing = self.close_environments()
+        return f"{len(overdue)} sent again, {len(stuck)} advanced, {len(started)} started, {closing} closed"
+
+
+Work = Callable[[Worker, Claimed], Done]
+"""The work of a step. Raises TransientError where the step is to be tried again, RolloutError where it failed."""
+
+
+def claimant() -> str:
+    """The name of this process in the journal."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def retry_delay(claims: int, longest: float) -> float:
+    """Seconds until the next try: they double with each claim, with jitter."""
+    return min(longest, 0.4 * 2.0**claims) * random.uniform(0.3, 1.0)
+
+
+def failure_kind(claim: Claimed) -> str:
+    """The kind of failure of a step that could not reach what it talks to."""
+    return "environment" if isinstance(claim.step, Execute) else "model"
