@@ -1,0 +1,1 @@
+"""The pool of model servers: clients, routing, metering."""

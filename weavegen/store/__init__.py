@@ -1,0 +1,1 @@
+"""PostgreSQL: tables, and the queries on them."""

@@ -1,0 +1,100 @@
+"""`make house`: the size and the structure of the code, beside the bounds that it is held to. Exit code 1 if one is missed."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("weavegen", "tasks", "bootstraps", "migrations")
+BOUNDS = {
+    "lines of Python in weavegen/": 34_000,
+    "lines of Python in tasks/": 700,
+    "cycles between rooms": 0,
+    "size of ARCHITECTURE.md, bytes": 16_384,
+}
+"""The largest value of each figure that has one."""
+
+
+def files(folder: str) -> list[Path]:
+    """The Python files below a folder that git tracks."""
+    listed = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True)
+    return [ROOT / name for name in listed.stdout.split("\0") if name.endswith(".py")]
+
+
+def lines(folder: str) -> int:
+    return sum(len(path.read_text().splitlines()) for path in files(folder))
+
+
+def room_of(module: str) -> str:
+    """A room is a folder directly below weavegen/, a file there, or another package."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "weavegen" else parts[0]
+
+
+def imports() -> set[tuple[str, str]]:
+    """(importing room, imported room), those inside functions included."""
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    pairs = {
+        (room_of(module), room_of(imported))
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+    }
+    return {(above, below) for above, below in pairs if above != below}
+
+
+def cycles(pairs: set[tuple[str, str]]) -> list[list[str]]:
+    """Groups of rooms that reach each other by imports."""
+    reached = {room: {room} for pair in pairs for room in pair}
+    grown = True
+    while grown:
+        grown = False
+        for above, below in pairs:
+            if not reached[below] <= reached[above]:
+                reached[above] |= reached[below]
+                grown = True
+    groups = {frozenset(b for b in reached[a] if a in reached[b]) for a in reached}
+    return [sorted(group) for group in groups if len(group) > 1]
+
+
+def functions() -> Iterator[tuple[int, str]]:
+    """(lines, place) of each function of the package and of the tasks."""
+    for path in [*files("weavegen"), *files("tasks")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                yield node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+
+
+def main() -> int:
+    """Print the figures. Returns the exit code."""
+    pairs = imports()
+    found = cycles(pairs)
+    figures = {
+        "lines of Python in weavegen/": lines("weavegen"),
+        "lines of Python in tasks/": lines("tasks"),
+        "rooms": len({room for pair in pairs for room in pair}),
+        "imports between rooms": len(pairs),
+        "cycles between rooms": len(found),
+        "size of ARCHITECTURE.md, bytes": (ROOT / "ARCHITECTURE.md").stat().st_size,
+    }
+    missed = 0
+    for name, value in figures.items():
+        bound = BOUNDS.get(name)
+        over = bound is not None and value > bound
+        missed += over
+        suffix = "" if bound is None else f"  (at most {bound:,})" + (" MISSED" if over else "")
+        sys.stdout.write(f"{name:32} {value:>8,}{suffix}\n")
+    for group in found:
+        sys.stdout.write(f"  cycle: {', '.join(group)}\n")
+    size, place = max((len(path.read_text().splitlines()), path) for path in files("weavegen"))
+    sys.stdout.write(f"{'longest file':32} {size:>8,}  {place.relative_to(ROOT)}\n")
+    size, function = max(functions())
+    sys.stdout.write(f"{'longest function':32} {size:>8,}  {function}\n")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

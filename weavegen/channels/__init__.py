@@ -1,0 +1,1 @@
+"""Channels: messages between agents and people, also on Discord."""

@@ -1,0 +1,1 @@
+"""The engine: advance traces, do the work of steps, enqueue, fork."""

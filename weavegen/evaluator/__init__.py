@@ -1,0 +1,1 @@
+"""The model as a judge: rubrics, calibration, and evaluation of a model's success."""

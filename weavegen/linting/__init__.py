@@ -1,0 +1,1 @@
+"""Linting of candidates: legal structure, truncation to it, beginnings of legal blocks, forged markup. Pure."""

@@ -1,0 +1,1 @@
+"""What an installation is doing: metrics, spans, progress."""

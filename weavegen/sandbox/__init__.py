@@ -1,0 +1,1 @@
+"""What starts, limits, watches and stops boxes, and talks to the process inside."""

@@ -1,0 +1,1 @@
+"""What a trace is: its blocks, their text form, and the query syntax. Pure."""
