@@ -1,4 +1,4 @@
-"""`make house`: the size and the structure of the code, beside the bounds that it is held to. Exit code 1 if one is missed."""
+"""`make house`: size and structure of the code beside their bounds. Exit code 1 if a bound is missed."""
 
 import ast
 import subprocess
@@ -21,7 +21,9 @@ BOUNDS = {
 
 def files(folder: str) -> list[Path]:
     """The Python files below a folder that git tracks."""
-    listed = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     return [ROOT / name for name in listed.stdout.split("\0") if name.endswith(".py")]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weavegen.agents.sampling import ScoredCandidate, compared
+from weavegen.agents.sampling import ScoredCandidate, corrected_score
 from weavegen.errors import UsageError
 from weavegen.evaluator.calibration import Pair, figures, fit, probability
 from weavegen.evaluator.rubrics import KNOWN, Question, parse
@@ -92,10 +92,10 @@ def test_too_few_labels_of_a_side_are_refused(true: int) -> None:
 
 def test_selection_compares_corrected_log_odds() -> None:
     answers = [YesNo(yes=0.8, no=0.2), YesNo(yes=0.5, no=0.5), YesNo(yes=0.0, no=0.0)]
-    assert compared(answers, ()) == mean_score(answers) == pytest.approx(math.log(4) / 2)
-    assert compared(answers, ((0.5, -1.0), None, (2.0, 9.0))) == pytest.approx((math.log(4) / 2 - 1.0) / 2)
-    assert compared(answers[2:], ((0.5, -1.0),)) is None
-    assert compared([YesNo(yes=1.0, no=0.0)], ((-1.0, 0.0),)) == pytest.approx(math.log(1e-9))
+    assert corrected_score(answers, ()) == mean_score(answers) == pytest.approx(math.log(4) / 2)
+    assert corrected_score(answers, ((0.5, -1.0), None, (2.0, 9.0))) == pytest.approx((math.log(4) / 2 - 1.0) / 2)
+    assert corrected_score(answers[2:], ((0.5, -1.0),)) is None
+    assert corrected_score([YesNo(yes=1.0, no=0.0)], ((-1.0, 0.0),)) == pytest.approx(math.log(1e-9))
 
 
 def test_candidates_are_compared_so_and_penalties_stay() -> None:
@@ -103,7 +103,7 @@ def test_candidates_are_compared_so_and_penalties_stay() -> None:
     candidate = Candidate(text="a", finish_reason="stop", tokens=1)
     judged = ScoredCandidate((0, 0), candidate, verdict, [YesNo(yes=0.8, no=0.2)], 0, 1, False)
     assert judged.score == pytest.approx(math.log(4) - 0.5)
-    corrected = replace(judged, lines=((-2.0, 1.0),))
+    corrected = replace(judged, corrections=((-2.0, 1.0),))
     assert corrected.score == pytest.approx(1.0 - 2 * math.log(4) - 0.5)
     assert corrected.promise == pytest.approx(1.0 - 2 * math.log(4))
 

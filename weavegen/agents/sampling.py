@@ -1,4 +1,4 @@
-"""What both searches do again and again: sample candidates for a block, lint them, have the model score them."""
+"""What both searches repeat: sample candidates for a block, lint them, have the model score them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,61 +17,61 @@ Line: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class BlockRequest:
-    """A block to be written."""
+    """A block to write."""
 
     type: BlockType
-    s: BlockSettings
+    settings: BlockSettings
     """Those of its type."""
-    tokens: int
-    """That it may have."""
+    max_tokens: int
     questions: tuple[str, ...]
     after_debug: bool = False
 
 
 @dataclass(frozen=True)
 class ScoredCandidate:
-    """A candidate, or in a tree the text down to one of its nodes, and what was found out about it."""
+    """A candidate with its verdict and scores; in a tree, the text from the root to one of its nodes."""
 
-    at: tuple[int, int]
-    """(ordinal of its Sample step, position)."""
+    position: tuple[int, int]
+    """(ordinal of its Sample step, position in the result)."""
     candidate: Candidate
     verdict: Verdict
     answers: list[YesNo]
     depth: int
+    """In the tree, from 1; 0: it is a whole candidate."""
     tokens: int
     """Sampled for the whole of its text."""
-    cut: bool
-    """It ends where its tokens did, and the block may have more."""
-    lines: tuple[Line | None, ...] = ()
-    """Of each question, how its log odds are corrected for selection; none where none of them is."""
+    unfinished: bool
+    """It was cut off by its tokens, and the block may have more."""
+    corrections: tuple[Line | None, ...] = ()
+    """By question, how its log odds are corrected for selection. Empty: no correction."""
 
     @cached_property
     def score(self) -> float:
-        """For selection, as it stands. Log odds."""
-        return penalised(compared(self.answers, self.lines), self.verdict.penalties)
+        """Log odds for selection, with penalties, of the text as it stands."""
+        return penalised(corrected_score(self.answers, self.corrections), self.verdict.penalties)
 
     @cached_property
     def promise(self) -> float:
-        """The score of a half-written text: less only what no continuation makes good again."""
+        """The score of an unfinished text: only penalties that no continuation can undo are subtracted."""
         syntax = 2.0 if self.verdict.viable is False else 0.0
-        length = self.verdict.penalties.length_after_debug
-        return penalised(compared(self.answers, self.lines), Penalties(syntax=syntax, length_after_debug=length))
+        penalties = Penalties(syntax=syntax, length_after_debug=self.verdict.penalties.length_after_debug)
+        return penalised(corrected_score(self.answers, self.corrections), penalties)
 
 
-def compared(answers: Sequence[YesNo], lines: Sequence[Line | None]) -> float | None:
-    """Mean log odds over the questions, each corrected by its line; None where none has a defined score."""
+def corrected_score(answers: Sequence[YesNo], corrections: Sequence[Line | None]) -> float | None:
+    """Mean corrected log odds over the questions. None: no answer has a defined score."""
     scores = []
     for number, answer in enumerate(answers):
         score = log_odds(answer)
         if score is not None:
-            line = lines[number] if lines else None
+            line = corrections[number] if corrections else None
             scores.append(score if line is None else score * line[0] + line[1])
     return sum(scores) / len(scores) if scores else None
 
 
 def sample(
     t: Tick,
-    wanted: BlockRequest,
+    request: BlockRequest,
     prompt: Prompt,
     n: int,
     round: int,
@@ -79,17 +79,18 @@ def sample(
     of_tree: bool = False,
     parent: ScoredCandidate | None = None,
 ) -> Part[list[ScoredCandidate]]:
-    """`n` candidates, linted and scored; of a tree, nodes that go on from `parent`, or from the prompt."""
-    s = wanted.s
-    before, depth = (parent.tokens, parent.depth + 1) if parent is not None else (0, int(of_tree))
-    ordinal, most = t.cursor.ordinal, min(s.tree_tokens, wanted.tokens - before) if of_tree else wanted.tokens
+    """Sample `n` candidates, lint and score them. Nodes of a tree continue `parent`, or the prompt."""
+    s = request.settings
+    tokens_above, depth = (parent.tokens, parent.depth + 1) if parent is not None else (0, int(of_tree))
+    max_tokens = min(s.tree_tokens, request.max_tokens - tokens_above) if of_tree else request.max_tokens
+    ordinal = t.cursor.ordinal
     candidates: list[Candidate] = yield Sample(
         prompt=prompt,
-        parent=None if parent is None else parent.at,
+        parent=None if parent is None else parent.position,
         depth=depth,
         n=n,
         round=round,
-        max_tokens=most,
+        max_tokens=max_tokens,
         temperature=s.temperature,
         top_k=s.top_k,
         repetition_penalty=s.repetition_penalty,
@@ -99,27 +100,21 @@ def sample(
     answers: list[list[YesNo]]
     verdicts, answers = yield (
         Lint(
-            type=wanted.type, sample=ordinal, after_debug=wanted.after_debug, linting=s.linting,
-            pieces=of_tree, before=before,
+            type=request.type, sample=ordinal, after_debug=request.after_debug, linting=s.linting,
+            pieces=of_tree, before=tokens_above,
         ),
-        Score(prompt=prompt, questions=wanted.questions, sample=ordinal),
+        Score(prompt=prompt, questions=request.questions, sample=ordinal),
     )  # fmt: skip
-    corrections = t.settings.corrections
-    lines = tuple(map(corrections.get, wanted.questions)) if corrections else ()
-    found = []
+    by_question = t.settings.corrections
+    corrections = tuple(map(by_question.get, request.questions)) if by_question else ()
+    scored = []
     for position, (candidate, verdict, answer) in enumerate(zip(candidates, verdicts, answers, strict=True)):
-        full = candidate.finish_reason == "length"
-        tokens = before + (most if full else candidate.tokens)
-        found.append(
+        cut_off = candidate.finish_reason == "length"
+        tokens = tokens_above + (max_tokens if cut_off else candidate.tokens)
+        unfinished = cut_off and tokens < request.max_tokens
+        scored.append(
             ScoredCandidate(
-                (ordinal, position),
-                candidate,
-                verdict,
-                answer,
-                depth,
-                tokens,
-                full and tokens < wanted.tokens,
-                lines,
+                (ordinal, position), candidate, verdict, answer, depth, tokens, unfinished, corrections
             )
         )
-    return found
+    return scored

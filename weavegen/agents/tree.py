@@ -1,8 +1,8 @@
-"""The tree of a weave tree search (WEAVE section 8): what to expand, what to keep, which leaf to take. Pure.
+"""The tree of a tree search: which node to expand, which to keep, which leaf to take. Pure.
 
-A node is a piece of text that goes on from its parent's. Its logit says how good it is: its score over a
-temperature, or the logsumexp of its children's logits once it has some. Hence the leaves of any tree carry a
-probability each, and an inner node that of the leaves below it.
+A node is a piece of text that continues its parent's. Its logit is its score over a temperature, or the logsumexp of
+its children's logits once it has children. So each leaf has a probability, and an inner node the sum of the
+probabilities of the leaves below it.
 
 Pruning keeps k nodes, drawn without replacement with those probabilities, by stochastic beam search: phi is a
 node's log-probability, g_phi that with Gumbel noise added, and the k greatest g_phi are kept. The noise is drawn
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 
 class Node:
-    """A piece of text, known to the search by what it may be worth."""
+    """A piece of text, as the search sees it: a logit and a place in the tree."""
 
     __slots__ = ("children", "depth", "done", "g_phi", "logit", "noise", "parent", "phi")
 
@@ -29,7 +29,7 @@ class Node:
         self.noise = noise
         """Gumbel noise of its priority, drawn once."""
         self.done = done
-        """Nothing goes on from it."""
+        """It can't be expanded."""
         self.phi = 0.0
         """Log-probability, set when it may be kept."""
         self.g_phi = 0.0
@@ -40,7 +40,7 @@ class Node:
         return self.logit + self.noise
 
     def leaves(self, lookahead: float = math.inf) -> Iterator["Node"]:
-        """Those below it, or itself, that are less than `lookahead` nodes deeper."""
+        """The leaves below it that are less than `lookahead` nodes deeper; itself, if it is a leaf."""
         waiting = [self]
         while waiting:
             node = waiting.pop()
@@ -51,7 +51,7 @@ class Node:
 
 
 class Tree:
-    """A root, what grew of it, and the nodes kept when it was pruned last."""
+    """A root, its descendants, and the nodes that the last pruning kept."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

@@ -1,4 +1,4 @@
-"""Writing one block: by the cascade of sampling rounds (WEAVE section 4), or by tree search (tree_search.py)."""
+"""Writing one block, by the cascade of sampling rounds or by tree search (tree_search.py)."""
 
 import random
 from collections.abc import Sequence
@@ -28,22 +28,22 @@ PREFIX = {
     BlockType.EVALUATION: "def eval_",
     **dict.fromkeys(IMAGINED, "# "),
 }
-"""How a body begins, whatever the model thinks."""
+"""Fixed beginning of a body."""
 
 RETRIEVES = frozenset({BlockType.ORIENTATION, BlockType.ACTION, BlockType.BACKTRACK})
-"""Blocks that see retrieved blocks, from the second round on, or in the tree search."""
+"""Types whose prompt has retrieved blocks, from the second round on or in the tree search."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was chosen. Not recorded yet: what is executed is recorded with how it went."""
+    """The chosen block. It is not recorded yet: an executed block is recorded with its result."""
 
     append: Append
     compiles: bool
     error: str
-    """Why it can't be used, where it does not compile."""
+    """The text of the error block, where it does not compile."""
     score: float
-    """Raw score, log odds: after rewriting, without penalties; less 2 where it does not compile."""
+    """Raw score in log odds: after rewriting, without penalties; less 2 where it does not compile."""
 
 
 def write_block(
@@ -55,12 +55,12 @@ def write_block(
     title: str | None = None,
     after_debug: bool = False,
 ) -> Part[Written]:
-    """Search for a good candidate, cut it to its legal structure, and score that."""
+    """Search for a good candidate, cut it to its legal structure, and score the result."""
     s = t.settings.of(type)
-    wanted = BlockRequest(
+    request = BlockRequest(
         type=type,
-        s=s,
-        tokens=max(1, s.max_tokens * t.block_size // FULL_BLOCK),
+        settings=s,
+        max_tokens=max(1, s.max_tokens * t.block_size // FULL_BLOCK),
         questions=prompts.questions(type)[: None if s.all_questions else 1],
         after_debug=after_debug,
     )
@@ -68,82 +68,79 @@ def write_block(
         type=type,
         body="",
         began=t.cursor.now,
-        block_size=wanted.tokens,
+        block_size=request.max_tokens,
         title=title,
         tick_start=tick_start,
         working_directory=directory,
     )
-    draft, prompt, chosen = yield from (by_tree if s.search == "tree" else cascade)(t, wanted, draft)
+    draft, prompt, chosen = yield from (by_tree if s.search == "tree" else cascade)(t, request, draft)
     verdict, answers = chosen.verdict, chosen.answers
     if verdict.compiles and verdict.rewritten != chosen.candidate.text.strip("\n"):
         [answers] = yield Score(
-            prompt=prompt, questions=wanted.questions, texts=(verdict.rewritten,), candidate=chosen.at
+            prompt=prompt, questions=request.questions, texts=(verdict.rewritten,), candidate=chosen.position
         )
     score = (mean_score(answers) or 0.0) - (0.0 if verdict.compiles else 2.0)
-    return Written(
-        append=msgspec.structs.replace(
-            draft,
-            body=verdict.rewritten,
-            compiles=verdict.compiles,
-            question=wanted.questions[0],
-            yes=probability(answers[0]),
-            candidate=chosen.at,
-            score=score,
-        ),
+    append = msgspec.structs.replace(
+        draft,
+        body=verdict.rewritten,
         compiles=verdict.compiles,
-        error=complaint(chosen),
+        question=request.questions[0],
+        yes=probability(answers[0]),
+        candidate=chosen.position,
         score=score,
     )
+    return Written(append=append, compiles=verdict.compiles, error=error_text(chosen), score=score)
 
 
-Found: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
-"""The draft with its query, the prompt that was gone on from, the candidate chosen."""
+Search: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
+"""The result of a search: the draft with its query, the prompt of the chosen candidate, that candidate."""
 
 
-def cascade(t: Tick, wanted: BlockRequest, draft: Append) -> Part[Found]:
-    """Growing rounds until one is good enough; a candidate of the last one, drawn by softmax(score)."""
+def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
+    """Sample growing rounds until one has a good candidate; draw from the last round by softmax(score)."""
     prompt = open_prompt(t, draft)
-    for number, n in enumerate(wanted.s.rounds):
-        if number == 1 and wanted.type in RETRIEVES:
-            draft, prompt = yield from recall(t, draft, prompt)
-        found: list[ScoredCandidate] = yield from sample(t, wanted, prompt, n, number)
-        may_end = number > 0 or wanted.type is not BlockType.ORIENTATION
-        if may_end and good_enough(found, wanted.s.accept):
+    for number, n in enumerate(request.settings.rounds):
+        if number == 1 and request.type in RETRIEVES:
+            draft, prompt = yield from retrieve(t, draft, prompt)
+        candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, n, number)
+        may_end = number > 0 or request.type is not BlockType.ORIENTATION
+        if may_end and good_enough(candidates, request.settings.accept):
             break
-    return draft, prompt, drawn(t, found)
+    return draft, prompt, drawn(t, candidates)
 
 
-def by_tree(t: Tick, wanted: BlockRequest, draft: Append) -> Part[Found]:
-    """One round; where that brings nothing good, and always for an orientation, a tree of half-written blocks."""
-    prompt = open_prompt(t, draft)
-    if wanted.s.tree_first and wanted.type is not BlockType.ORIENTATION:
-        found: list[ScoredCandidate] = yield from sample(t, wanted, prompt, wanted.s.tree_first, 0)
-        if good_enough(found, wanted.s.tree_accept):
-            return draft, prompt, drawn(t, found)
-    if wanted.type in RETRIEVES:
-        draft, prompt = yield from recall(t, draft, prompt)
-    return draft, prompt, (yield from tree_search(t, wanted, prompt))
+def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
+    """Sample one round; where it has no good candidate, and always for an orientation, search a tree."""
+    s, prompt = request.settings, open_prompt(t, draft)
+    if s.tree_first and request.type is not BlockType.ORIENTATION:
+        candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, s.tree_first, 0)
+        if good_enough(candidates, s.tree_accept):
+            return draft, prompt, drawn(t, candidates)
+    if request.type in RETRIEVES:
+        draft, prompt = yield from retrieve(t, draft, prompt)
+    return draft, prompt, (yield from tree_search(t, request, prompt))
 
 
-def good_enough(found: Sequence[ScoredCandidate], threshold: float) -> bool:
+def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool:
     """Whether a round's best candidate ends the search."""
-    return accepts([one.score for one in found], [one.verdict for one in found], threshold)
+    scores = [candidate.score for candidate in candidates]
+    return accepts(scores, [candidate.verdict for candidate in candidates], threshold)
 
 
-def drawn(t: Tick, found: Sequence[ScoredCandidate]) -> ScoredCandidate:
-    """One of a round's candidates."""
-    return found[draw([one.score for one in found], t.seed("draw"))]
+def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
+    """One of a round's candidates, by softmax(score)."""
+    return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]
 
 
-def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:
-    """Have the model write a BM25 query, and put what it finds into the prompt and the query into the header.
+def retrieve(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:
+    """Have the model write a BM25 query; put the hits into the prompt and the query into the header.
 
-    The first of several samples that parses is taken; where none does, nothing is retrieved.
+    The first sample that parses is the query. If none does, nothing is retrieved.
     """
     s = t.settings.of(draft.type)
-    asking = msgspec.structs.replace(prompt, query=True, header=prompt.header + "#bm25_query ", prefix="")
+    query_prompt = msgspec.structs.replace(prompt, query=True, header=prompt.header + "#bm25_query ", prefix="")
     samples: list[Candidate] = yield Sample(
-        prompt=asking,
+        prompt=query_prompt,
         n=s.query_samples,
         round=1,
         max_tokens=s.query_tokens,
@@ -152,7 +149,7 @@ def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]
         repetition_penalty=s.repetition_penalty,
         seed=t.seed("query"),
     )
-    query = next((text for one in samples if parse(text := one_line(one.text))), None)
+    query = next((text for sample in samples if parse(text := one_line(sample.text))), None)
     if query is None:
         return draft, prompt
     if t.cursor.index < s.same_type_until:
@@ -171,7 +168,7 @@ def recall(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]
 
 
 def open_prompt(t: Tick, draft: Append) -> Prompt:
-    """The prompt for the block that `draft` begins, with the header that it will have in the trace."""
+    """The prompt for the block that `draft` begins, with the header that the block will have."""
     prefix = PREFIX.get(draft.type, "")
     if stems := prompts.stems(draft.type):
         prefix += random.Random(t.seed("stem")).choice(stems)
@@ -179,7 +176,7 @@ def open_prompt(t: Tick, draft: Append) -> Prompt:
 
 
 def window_of(t: Tick) -> tuple[int, int]:
-    """The blocks of the trace that the model reads before the next one."""
+    """The blocks of the trace that the model reads before the next one, as [first, end)."""
     return window(t.cursor.index, t.settings)
 
 
@@ -189,12 +186,12 @@ def header(t: Tick, draft: Append) -> str:
 
 
 def probability(answer: YesNo) -> float:
-    """P(yes), of yes and no alone; a half where the model said neither."""
+    """P(yes) among yes and no; one half where the model gave neither any mass."""
     mass = answer.yes + answer.no
     return answer.yes / mass if mass > 0 else 0.5
 
 
-def complaint(chosen: ScoredCandidate) -> str:
+def error_text(chosen: ScoredCandidate) -> str:
     """The text of the error block after a block that does not compile."""
     if chosen.candidate.finish_reason == "length":
         tokens = chosen.tokens

@@ -1,4 +1,4 @@
-"""What the model reads: which blocks are in the window, how a prompt or a conversation is put together."""
+"""What the model reads: the window, the text of a prompt, the messages of a conversation, what is left out."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -10,10 +10,10 @@ from weavegen.kernel.steps import Prompt
 from weavegen.trace.blocks import MESSAGE, BlockType
 
 STOP = ("#endblock", "#startblock", "\n#q: ", "\n# q:", "</s>", "[/INST]")
-"""Where a continuation ends (WEAVE section 4). The first four are the server's to stop at: vLLM takes no more."""
+"""Stop strings of a continuation. The server stops at the first four: vLLM takes no more."""
 
 LINE_STOP = ("\n", "#endblock", "#startblock")
-"""Where a line of a header ends: a BM25 query, a block's type."""
+"""Stop strings of a header line: a BM25 query, a block's type."""
 
 _BEGUN = sorted({word[:length] for word in STOP for length in range(1, len(word))}, key=len, reverse=True)
 
@@ -22,11 +22,10 @@ PINNED = 2
 
 
 def window(blocks: int, settings: Settings) -> tuple[int, int]:
-    """[first, end) of the blocks in the context of a trace that has `blocks`, besides the pinned ones.
+    """[first, end) of the blocks that are in the context besides the pinned ones. `blocks`: those of the trace.
 
-    Grows to `settings.window`, then falls to `settings.window_kept`: between two falls every prompt extends
-    the one before, which is what the server's prefix cache lives on. A function of the count alone, so it
-    needs no state.
+    The window grows to `settings.window`, then falls to `settings.window_kept`. Between two falls every prompt
+    extends the one before, so the server's prefix cache serves it. The window depends on the count alone.
     """
     over = blocks - PINNED - settings.window
     if over <= 0:
@@ -42,7 +41,7 @@ def compose(
     recalled: Sequence[tuple[BlockType, str]],
     s: Settings,
 ) -> str:
-    """The prompt's text up to the body of the block to come; the body's fixed prefix is not in it.
+    """The text of a prompt, up to the body of the block to write, without the body's fixed prefix.
 
     `pinned` and `tail` are rendered blocks; `recalled` are retrieved ones, best first.
     """
@@ -50,7 +49,7 @@ def compose(
 
 
 def retrieved(recalled: Sequence[tuple[BlockType, str]]) -> str:
-    """Retrieved blocks as they stand in a prompt."""
+    """Retrieved blocks as the prompt shows them: comments."""
     if not recalled:
         return ""
     blocks = (f"# Retrieved block {number}:\n{_comment_out(*one)}" for number, one in enumerate(recalled, 1))
@@ -58,7 +57,7 @@ def retrieved(recalled: Sequence[tuple[BlockType, str]]) -> str:
 
 
 def asked(prompt: Prompt, s: Settings) -> str:
-    """The prompt's last part: what the model is to do, and the header of the block to come."""
+    """The last part of a prompt: the instruction and the header of the block to write."""
     if prompt.next:
         instruction = prompts.next_instruction()
     elif prompt.query:
@@ -69,18 +68,18 @@ def asked(prompt: Prompt, s: Settings) -> str:
 
 
 SPOKEN = {BlockType.SYSTEM: "system", BlockType.ASSISTANT: "assistant"}
-"""Roles of messages in the chat template; of all others it is the user's, as in Hermes's format for tools."""
+"""Roles in the chat template. All other messages have the role user, as in the Hermes format for tools."""
 LEFT_OUT = "<tool_response>"
-"""What only the world says: where a message of the model would begin with it, the message ends."""
+"""Only the environment writes this. A message of the model ends where it would write it."""
 
 
 def opening(type: BlockType, s: Settings) -> str:
-    """What stands before a message."""
+    """The template's text before a message."""
     return s.message_open.replace("{role}", SPOKEN.get(type, "user"))
 
 
 def spoken(type: BlockType, body: str, s: Settings) -> str:
-    """A message as the model reads it. What would read as the template's own marks gets a space in it."""
+    """A message as the model reads it. The template's own marks inside its body get a space."""
     for mark in (s.message_open.partition("{role}")[0].strip(), s.message_close.strip()):
         if mark:
             body = body.replace(mark, f"{mark[0]} {mark[1:]}")
@@ -88,7 +87,7 @@ def spoken(type: BlockType, body: str, s: Settings) -> str:
 
 
 def stops(prompt: Prompt, s: Settings) -> tuple[str, ...]:
-    """Where a continuation of a prompt ends."""
+    """The stop strings of a prompt's continuation."""
     if prompt.type in MESSAGE:
         close = s.message_close.strip()
         return (close, LEFT_OUT) if close else (LEFT_OUT,)
@@ -96,17 +95,17 @@ def stops(prompt: Prompt, s: Settings) -> tuple[str, ...]:
 
 
 def aside(room: int) -> int:
-    """Tokens that what is retrieved and asked may take of `room`: a fixed part, so that the rest is not moved."""
+    """Tokens of `room` for retrieved blocks and the instruction. A fixed share, so that the rest does not move."""
     return room // 8
 
 
 def fit(pinned: Sequence[int], tail: Sequence[int], asking: int, room: int) -> tuple[list[int], list[int]]:
-    """How much of each pinned block and of each in the tail is kept, so that a prompt takes `room` tokens at most.
+    """How many tokens of each pinned block and of each block in the tail stay, so that a prompt fits in `room`.
 
-    All numbers are tokens; `asking` is what stands after the tail. The pinned blocks may take half of the room,
-    and lose their ends. The tail gets what is left, and loses its oldest blocks: in chunks, by a rule without
-    state that starts at the window's first block, so that prompts keep their beginning for many blocks and the
-    server's prefix cache serves them. The newest block always stays, without its end if need be.
+    All numbers are tokens; `asking` is the size of what follows the tail. The pinned blocks may take half of the
+    room, and lose their ends. The tail gets the rest, and loses its oldest blocks, in chunks that are counted from
+    the window's first block, so that prompts keep their beginning for many blocks and the server's prefix cache
+    serves them. The newest block always stays, if necessary without its end.
     """
     kept, left = [], room // 2
     for tokens in pinned:
@@ -125,7 +124,7 @@ def fit(pinned: Sequence[int], tail: Sequence[int], asking: int, room: int) -> t
 
 
 def left_out(indexes: Sequence[int], sizes: Sequence[int], amounts: Sequence[int]) -> dict[str, Any]:
-    """What `fit` took from the blocks with these indexes, for the record."""
+    """What `fit` left out of the blocks with these indexes, for the column `prompts.cut`."""
     lost = [one for one in zip(indexes, sizes, amounts, strict=True) if one[2] < one[1]]
     return {
         "blocks_left_out": sum(not amount for _, _, amount in lost),
@@ -139,9 +138,9 @@ def _comment_out(type: BlockType, text: str) -> str:
 
 
 def without_begun_stop(text: str) -> str:
-    """A text that was cut off, less what may be the beginning of a stop string at its end.
+    """A text that was cut off, without a possible beginning of a stop string at its end.
 
-    The model will be asked to go on from there, and no server looks for stop strings across that border.
+    The model will continue the text, and no server finds stop strings across that border.
     """
     while begun := next((word for word in _BEGUN if text.endswith(word)), None):
         text = text.removesuffix(begun)
@@ -149,6 +148,6 @@ def without_begun_stop(text: str) -> str:
 
 
 def question_suffix(text: str, question: str) -> str:
-    """What follows a context to ask about `text`, the block's body: the answer is the next token."""
+    """What follows a context in a question about `text`, the block's body. The answer is the next token."""
     text = text.rstrip("\n")  # as the trace will have it
     return f"{text}\n{prompts.calibration()}#q: {question} "

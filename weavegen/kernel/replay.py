@@ -1,9 +1,9 @@
-"""Replay: a program and its journal in, what to do next out. Pure: no database, no queue, no clock.
+"""Replay: run a program over its journal to find out what to do next. Pure: no database, no queue, no clock.
 
-This is what makes a tick durable. The program is run again from the tick's start over the results that the
-journal holds; it asks for the same steps in the same order, gets the recorded answers, and arrives where it
-was. Steps that it asks for beyond the journal's end are the next ones to run. Temporal and DBOS make programs
-durable in the same way.
+Replay makes a tick durable. The program runs again from the tick's start over the results in the journal. It
+asks for the same steps in the same order, receives the recorded results, and arrives where it was. The steps
+that it asks for beyond the journal's end are the next ones to run. Temporal and DBOS make programs durable in
+the same way.
 """
 
 from collections.abc import Generator, Sequence
@@ -19,42 +19,41 @@ from weavegen.trace.blocks import SUCCESSORS, Block, BlockType, Label
 from weavegen.trace.render import normalise_body, one_line
 
 Program = Generator[Step | tuple[Step, ...] | Effect, Any, Ended]
-"""An agent's tick. See steps.py for what may be yielded and what is sent back."""
+"""An agent's tick. kernel/steps.py says what it yields and receives."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the journal: a step that was asked for and, once it has run, its result."""
+    """One row of the journal: a step and, once it has run, its result."""
 
     step: Step
     done: bool = False
     result: Any = None
     failure: RolloutError | None = None
-    """Set where the step can't be done at all; raised inside the program."""
+    """Set where the step has failed; raised inside the program."""
     at: float = 0.0
-    """Seconds since the epoch when the result was stored: the program's clock."""
+    """When the result was stored, in seconds since the epoch: the program's clock."""
 
 
 class InheritedSettings(msgspec.Struct, frozen=True):
-    """Under which terms others wrote the first blocks of a tick in which a trace was forked off."""
+    """Seed, clock and settings under which another trace wrote the first blocks of a fork's tick."""
 
     until: int
-    """Index of the block behind them."""
+    """Index of the first block after them."""
     seed: int
-    """Of the trace that wrote them."""
+    """Seed of the trace that wrote them."""
     lag: float
-    """Seconds that its clock was behind."""
+    """Seconds by which that trace's clock was behind."""
     revision: int
-    """Of the settings that they were written under; the fork's job has these, too."""
+    """Revision of its settings, which the fork's job has too."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a tick starts from; the same at every replay of it.
+    """The start of a tick; the same at every replay.
 
-    In a fork, whose first blocks others wrote, a replay asks for these as they were asked for there. Which terms
-    hold follows from the index of the block alone that is being written: those of the first of `inherited` that
-    ends behind it, else the trace's own.
+    In a fork, another trace wrote the first blocks. The replay asks for them as that trace did: the index of the
+    block that is being written selects the first of `inherited` that ends after it, else the trace's own values.
     """
 
     trace_seed: int
@@ -68,47 +67,47 @@ class Start:
     """Blocks of the trace before this tick."""
     last_type: BlockType | None
     repeats: int = 0
-    """Ticks in a row before this one whose actions and outcomes were all the same."""
+    """Consecutive ticks before this one with equal actions and equal outcomes."""
     subagent: str = "main"
     state: Any = None
-    """What the tick before handed on, a JSON value."""
+    """`Ended.state` of the tick before, a JSON value."""
     lag: float = 0.0
-    """Seconds that the trace's clock is behind."""
+    """Seconds by which the trace's clock is behind."""
     inherited: tuple[InheritedSettings, ...] = ()
 
     def inherited_by(self, index: int) -> InheritedSettings | None:
-        """The terms of others that a block was written under; None: the trace's own."""
-        return next((terms for terms in self.inherited if index < terms.until), None)
+        """The settings of the other trace that wrote a block. None: the trace's own."""
+        return next((settings for settings in self.inherited if index < settings.until), None)
 
     def seed_of(self, index: int) -> int:
-        """The seed from which all that is random in a block derives."""
-        terms = self.inherited_by(index)
-        return self.trace_seed if terms is None else terms.seed
+        """The seed from which the randomness of a block derives."""
+        settings = self.inherited_by(index)
+        return self.trace_seed if settings is None else settings.seed
 
     def lag_of(self, index: int) -> float:
-        """Seconds that the clock was behind which a block was written by."""
-        terms = self.inherited_by(index)
-        return self.lag if terms is None else terms.lag
+        """Seconds by which the clock was behind when a block was written."""
+        settings = self.inherited_by(index)
+        return self.lag if settings is None else settings.lag
 
 
 @dataclass
 class Advance:
-    """What a replay found to do. `effects` are new: not yet applied by an earlier advance."""
+    """The result of a replay. `effects` are new: no earlier advance has applied them."""
 
     effects: list[tuple[Effect, Block | None]] = field(default_factory=list)
     steps: list[tuple[int, Step]] = field(default_factory=list)
     """(ordinal within the tick, step) to insert and send."""
     ended: Ended | None = None
-    """Set when the program returned; otherwise it waits for steps."""
+    """Set when the program has returned. None: it waits for steps."""
 
 
 class Cursor:
-    """Where a program is. Replay moves it; the program reads it."""
+    """The position of a program in its tick. Replay moves it; the program reads it."""
 
     def __init__(self, start: Start) -> None:
         self.start = start
         self.now = start.clock
-        """The time as the program sees it: when its last result was stored. Seconds since the epoch."""
+        """The program's time: when its last result was stored, in seconds since the epoch."""
         self.ordinal = 0
         """Of the next step, within the tick."""
         self.index = start.blocks
@@ -134,10 +133,10 @@ class Cursor:
 
 
 def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advance:
-    """Run `program` over `entries` and say what comes next.
+    """Run `program` over `entries` and return what comes next.
 
-    Raises JournalMismatch where the program asks for another step than the journal holds, and whatever the
-    program itself raises.
+    Raises JournalMismatch where the program asks for another step than the journal holds, and every exception of
+    the program itself but RolloutError.
     """
     advance, tick, used = Advance(), cursor.start.tick, 0
     try:
@@ -191,9 +190,9 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
 
 
 def record(draft: Append, cursor: Cursor) -> Block:
-    """The block that a draft becomes. Raises ValueError where it may not follow the last one.
+    """The block that a draft becomes. Raises ValueError where its type may not follow the last one.
 
-    The label is drawn here, once, from the trace's seed and the block's index.
+    Its label is drawn here, once, from the trace's seed and the block's index.
     """
     start, index, last = cursor.start, cursor.index, cursor.last_type
     if last is not None and draft.type not in SUCCESSORS[last]:

@@ -1,4 +1,4 @@
-"""The numbers of a job: every one of them can be set when it is enqueued, and is stored with it."""
+"""The settings of a job. Each can be set when the job is enqueued, and is stored with it."""
 
 import logging
 import math
@@ -14,54 +14,53 @@ log = logging.getLogger(__name__)
 
 
 class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a block is written: what can also be set for blocks of one type alone."""
+    """How a block is written. These can also be set for blocks of one type."""
 
     # Sampling.
     max_tokens: int = 768
-    """Of a block; 0, the default of a message: as many as the context has room for."""
+    """Tokens of a block. 0, the default of a message: as many as the context has room for."""
     temperature: float = 1.0
     top_k: int = 50
     repetition_penalty: float = 1.02
 
     # Selection.
     search: Literal["cascade", "tree"] = "cascade"
-    """Growing rounds of whole candidates, or a tree of pieces (WEAVE sections 4 and 8)."""
+    """Growing rounds of whole candidates, or a tree of unfinished ones (docs/weave.md)."""
     all_questions: bool = False
-    """Ask every question of the rubric, and select by their mean; else the first of each block type."""
+    """Ask every question of the rubric, and select by their mean. False: ask the first question of the type."""
     linting: bool = True
-    """False: nothing is penalised and nothing rewritten; whether a block compiles is still found out. For
-    comparisons."""
+    """False: no penalties and no rewriting, for comparisons. Whether a block compiles is still checked."""
 
     # The cascade.
     rounds: tuple[int, ...] = (4, 16, 64)
     """Candidates per round."""
     accept: float = 1.0
-    """A round's best candidate ends the cascade if it compiles and scores at least this (log odds)."""
+    """A round ends the cascade if its best candidate compiles and scores at least this (log odds)."""
 
-    # The tree search. Numbers of a type's own are in OF_TYPE.
+    # The tree search. OF_TYPE has the defaults of single types.
     tree_first: int = 32
-    """Candidates of the one cascade round before the tree search; 0: no such round. An orientation has none: it
-    always retrieves before it may end."""
+    """Candidates of the round before the tree search. 0: no such round. An orientation never has one, because it
+    always retrieves first."""
     tree_accept: float = 2.5
-    """The tree search is spared if that round's best candidate compiles and scores at least this (log odds)."""
+    """No tree search follows if that round's best candidate compiles and scores at least this (log odds)."""
     tree_nodes: int = 72
-    """Budget: nodes sampled in all."""
+    """Budget of the search in nodes."""
     tree_round: int = 24
-    """Nodes sampled before the tree is pruned again."""
+    """Nodes sampled between two prunings."""
     tree_children: int = 16
-    """Nodes sampled at a time, that go on from the same one."""
+    """Nodes sampled at a time as children of one node."""
     tree_tokens: int = 256
-    """Of a node; `max_tokens` is for the whole block here, too."""
+    """Tokens of a node. `max_tokens` still limits the whole block."""
     tree_beam: int = 1
-    """Nodes kept when the tree is pruned."""
+    """Nodes that pruning keeps."""
     tree_lookahead: int = 3
-    """How many nodes deep the tree may grow below the kept ones in one round."""
+    """Depth in nodes to which the tree may grow below the kept ones in one round."""
     tree_temperature: float = 0.2
-    """Of the search: what scores are divided by."""
+    """Divisor of scores in the search."""
 
-    # Retrieval (WEAVE section 7).
+    # Retrieval.
     query_samples: int = 8
-    """Queries that the model is sampled for; the first that parses is used."""
+    """Samples of the query; the first that parses is used."""
     query_tokens: int = 96
     same_type_until: int = 50
     """Until a trace has this many blocks, it retrieves only blocks of the type that it writes."""
@@ -71,10 +70,10 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hits_in_prompt: int = 3
     """Of these hits, the best ones that stand in a prompt."""
     memory: float | None = None
-    """Raw score from which on blocks of other traces are found, too; None: never. What these have written by then
-    is chance, so with it equal seeds no longer give equal traces."""
+    """Least BM25 score of hits from other traces. None: search the trace alone. With it, equal seeds no longer
+    give equal traces, because it depends on chance what other traces have written by then."""
     memory_scope: Literal["job", "all"] = "job"
-    """Which other traces: the job's, or those of all jobs."""
+    """Which other traces: those of the job, or of all jobs."""
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -96,17 +95,17 @@ LEAST = {
     **dict.fromkeys(("time_budget", "callback_seconds"), 0),
     "top_k": -1,
 }
-"""What a number is at least; others may be negative."""
+"""Least values. Settings that are not here may be negative."""
 MOST = {"until_bytes": 10**15, "callback_seconds": 10**6, "time_budget": 10**7}
-"""What a number is at most, where that is not COUNT."""
+"""Greatest values, where they are not COUNT."""
 STEEPEST = 1000.0
-"""Slope and intercept of a correction at most."""
+"""Greatest slope and intercept of a correction."""
 COUNT = 10**9
-"""Beyond all use: more is a slip, and somewhere behind it are columns, timers and calendars that end."""
+"""Greatest value of most settings: more is a typing error, and columns and timers would overflow."""
 
 
 def check_numbers(settings: msgspec.Struct) -> None:
-    """Raise ValueError where a number is no number, too small for what it says, or beyond all use."""
+    """Raise ValueError for a value that is not a number, too small or too large."""
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         numbers = value if isinstance(value, tuple) else [value]
@@ -123,20 +122,20 @@ OF_TYPE: dict[str, dict[str, float]] = {
     BlockType.ORIENTATION: {"tree_nodes": 288, "tree_round": 96, "tree_children": 32},
     BlockType.ASSISTANT: {"max_tokens": 0, "temperature": 0.7, "top_k": -1, "repetition_penalty": 1.0},
 }
-"""Defaults of one block type. They give way where the number was set for all types."""
+"""Defaults of single block types. A value that was set for all types overrides them."""
 
 DEFAULTS = msgspec.structs.asdict(BlockSettings())
 
 WRITTEN = sorted(PROSE | CALLBACK | IMAGINED | {BlockType.OBSERVATION_INFERENCE, BlockType.ASSISTANT})
-"""Block types that the model writes, some of them in planning alone."""
+"""Block types that the model writes, some of them only in planning."""
 
 
 class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How traces are generated. Defaults and their meaning are weave-agent's (WEAVE sections 3 and 4)."""
+    """How traces are generated. The defaults are those of weave-agent (docs/weave.md)."""
 
-    # Budgets of one trace; the first one spent ends it.
+    # Budgets of one trace; the first that is spent ends it.
     ticks: int | None = None
-    """Ticks after the bootstrap's own; None: no limit."""
+    """Ticks after the bootstrap's. None: no limit."""
     blocks: int | None = None
     until_bytes: int | None = None
     """Bytes of rendered trace."""
@@ -145,52 +144,52 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Minutes."""
 
     steps: int | None = None
-    """Messages of the model, of agents that converse; None: as many as the agent has by itself (react: 50)."""
+    """Messages of the model in agents that converse. None: the agent's own limit (react: 50)."""
 
     # The tick.
     attempts: int = 3
-    """Of the action, and of the evaluation."""
+    """Attempts at the action, and at the evaluation."""
     backtrack_below: float = 0.1
-    """A chosen action with a lower score is not executed but taken back, once a tick."""
+    """A chosen action with a lower score is taken back instead of executed, once a tick."""
     doom_loop: int = 3
-    """Ticks in a row with equal actions and equal outcomes after which the agent is told so; 0: never."""
+    """Consecutive ticks with equal actions and equal outcomes after which the agent is warned. 0: never."""
     callback_seconds: float = 30.0
-    """Wall time that one operation in the environment may take."""
+    """Wall time limit of one operation in the environment, in seconds."""
 
     network: Literal["none", "host"] = "none"
-    """What the environment can reach: servers of its own only, or whatever the host can."""
+    """What the environment can reach: only its own servers, or everything that the host can reach."""
 
     # The context.
     window: int = 60
-    """Blocks after the pinned ones that the context holds at most."""
+    """Most blocks in the context after the pinned ones."""
     window_kept: int = 40
-    """Blocks left when it is full: the window drops old blocks in chunks, so that the server's prefix cache
-    serves the blocks in between."""
+    """Blocks that stay when the window is full. It drops old blocks in chunks, so that the server's prefix cache
+    serves the prompts in between."""
 
     context: int | None = None
-    """Tokens of a prompt and its continuation together; None: as many as the server says that the model takes."""
+    """Tokens of a prompt with its continuation. None: the model's length, as the server reports it."""
 
     # What is kept.
     tokens: Literal["all", "chosen", "none"] = "chosen"
-    """Of which candidates the token ids and logprobs are kept, as the server told them: of all, of those that
-    became blocks, of none. With them go the ids of what the model read."""
+    """Whose token ids and logprobs are kept: those of all candidates, of those that became blocks, or none. The
+    token ids of prompts are kept unless it is none."""
 
     # The template of the model.
     prompt_open: str = "<s> [INST] "
     prompt_close: str = " [/INST]"
     message_open: str = "<|im_start|>{role}\n"
-    """What stands before each message of a conversation; ChatML by default."""
+    """The template's text before each message of a conversation; ChatML by default."""
     message_close: str = "<|im_end|>\n"
-    """What stands behind it, and where the model's own message ends."""
+    """The text after it, and the stop string of the model's own message."""
 
-    # Traces that others ask for.
+    # Traces of other agents that do tasks for this one.
     delegates: dict[str, dict[str, Any]] = {}
-    """By agent: settings of the traces that these traces ask it for, and `model`, where that is another one."""
+    """By agent: settings of the traces in which it does tasks, and `model`, where it differs."""
 
     # The evaluator.
     corrections: dict[str, tuple[float, float]] = {}
-    """By question: slope and intercept. Candidates are compared by log odds times slope, plus intercept; what is
-    recorded stays as the model gave it. `--correction NAME` copies them from `weavegen calibrate --fit NAME`."""
+    """By question: slope and intercept. Candidates are compared by slope times log odds, plus intercept; recorded
+    scores stay as the model gave them. `--correction NAME` copies them from `weavegen calibrate --fit NAME`."""
 
     # Rewards.
     action_cost: float = 0.1
@@ -264,7 +263,7 @@ def renamed(values: dict[str, Any], *, warn: bool = False) -> dict[str, Any]:
 
 
 NESTED = 50
-"""How deep a value may be nested. Python's own JSON writer, which hands it to the environment, ends near 300."""
+"""Greatest depth of a value. Python's JSON encoder, which writes it for the environment, fails near 300."""
 
 
 def check_json(value: Any, what: str) -> None:

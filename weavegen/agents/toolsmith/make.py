@@ -8,7 +8,7 @@ import msgspec
 from weavegen.agents import dialogue
 from weavegen.agents.dialogue import failed, response, say
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import compared
+from weavegen.agents.sampling import corrected_score
 from weavegen.agents.toolsmith.library import TAKEN, Signature, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_requests
 from weavegen.agents.toolsmith.state import (
@@ -104,7 +104,7 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
         return ToolPlan(need, stub=bare.stub)
     value, position, written = best
     chosen = dialogue.taken(t, sampled[position], (ordinal, position), began)
-    yield msgspec.structs.replace(chosen, score=compared(answers[position], ()))
+    yield msgspec.structs.replace(chosen, score=corrected_score(answers[position], ()))
     yield Note(kind="signatures", detail="; ".join(dict.fromkeys(lines)))
     if written.name != need.name and (yield from consult("read_tool", dict[str, Any], {}, name=written.name)):
         line = f"def {need.name}{written.line.removeprefix(f'def {written.name}')}"
