@@ -6,8 +6,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
-from tests.waiting import until
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation
+from tests.support.waiting import until
 from weavegen.services import fleet, model_server, postgres, redis
 
 OPEN = "select count(*) from environments where host = 'pod-7' and closed_at is null"

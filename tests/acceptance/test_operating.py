@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation, kill
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation, kill
 from weavegen.cli import jobs as jobs_cli
 from weavegen.cli import operate
 from weavegen.errors import UsageError

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from tests.acceptance.conftest import TICTACTOE, Installation
+from tests.support import TICTACTOE
+from tests.support.installation import Installation
 from weavegen.services import redis
 from weavegen.trace.render import parse_trace, render_trace
 

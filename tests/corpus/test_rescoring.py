@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation
 from weavegen.evaluator.calibration import Fit
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import prompts

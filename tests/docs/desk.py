@@ -23,13 +23,14 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from simulation.process import Process
-from tests.acceptance.conftest import Installation, installed
-from tests.corpus.test_export_groups import Trainer
-from tests.corpus.test_spans import Collector
-from tests.docs.reading import ROOT, Command, code
-from tests.nano.model import make
-from tests.security.attacks.arena import free_port
-from tests.waiting import until
+from tests.docs.reading import Command, code
+from tests.support import ROOT
+from tests.support.collector import Collector
+from tests.support.installation import Installation, installed
+from tests.support.nano_model import make
+from tests.support.ports import free_port
+from tests.support.trainer import Trainer
+from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen.services import fleet, postgres, redis
 from weavegen.store import traces
@@ -324,8 +325,8 @@ def answers(port: int) -> bool:
 @contextlib.contextmanager
 def desk(folder: Path, requests: int = 0) -> Iterator[Desk]:
     """One, prepared."""
-    with contextlib.closing(installed()) as fleets:
-        own = Desk(next(fleets), folder)
+    with installed() as installation:
+        own = Desk(installation, folder)
         try:
             own.prepare(requests)
             yield own

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.talk import Talk, said
+from tests.support.talk import Talk, said
 from weavegen.agents.funsearch import TURNS, Task, program_in
 from weavegen.errors import ModelError
 from weavegen.kernel.steps import Execute, Executed, Failure, Note, ProgramEvaluated, Sample, Step

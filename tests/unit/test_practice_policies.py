@@ -14,7 +14,7 @@ from bootstraps.tools.zombie_game import Game
 from simulation import policies
 from simulation.policies import conversation, generic, nano, nethack, sums, survivor
 from simulation.policies.situation import Situation, read
-from tests.unit.test_sim_policy import base
+from tests.support.policies import base
 from weavegen.linting.lint import compiles
 from weavegen.trace.blocks import BlockType
 

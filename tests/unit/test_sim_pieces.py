@@ -4,7 +4,7 @@ import pytest
 
 from simulation import complete, policies
 from simulation.policies.situation import read
-from tests.unit.test_sim_policy import BOOTSTRAP, OPEN, PREFIX, WRITTEN, base, is_fine
+from tests.support.policies import BOOTSTRAP, OPEN, PREFIX, WRITTEN, base, is_fine
 from weavegen.kernel import context, prompts
 from weavegen.trace.blocks import PROSE, BlockType
 

@@ -13,8 +13,8 @@ from bootstraps.vigenere_cipher import KEYS, TEXTS, encrypt, letters, pose
 from simulation import policies
 from simulation.policies import vigenere
 from simulation.policies.situation import read
-from tests.unit.test_sim_policy import base, block, drafts, is_fine, odds
-from tests.unit.world import Trace, World
+from tests.support.policies import base, block, drafts, is_fine, odds
+from tests.support.world import Trace, World
 from weavegen.box import api
 from weavegen.kernel.replay import encode
 from weavegen.kernel.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.weave.script import FAILURE, GOOD, MAIN, T, execute, samples, tick, types
+from tests.support.script import FAILURE, GOOD, MAIN, T, execute, samples, tick, types
 from weavegen.agents.tables import genesis
 from weavegen.box import api
 from weavegen.kernel.replay import Cursor, Start, record

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.weave.script import FAILURE, MAIN, T, execute, of, samples, steps, tick, types, writes
+from tests.support.script import FAILURE, MAIN, T, execute, of, samples, steps, tick, types, writes
 from weavegen.agents.tables import problem_map
 from weavegen.engine.advance import spent_budget
 from weavegen.kernel.replay import Start

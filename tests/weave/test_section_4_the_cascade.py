@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.weave.script import FAILURE, GOOD, MAIN, T, drafts, of, samples, steps, tick, writes
-from tests.weave.server import Server
+from tests.support.recording_server import Server
+from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, of, samples, steps, tick, writes
 from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP, compose, window
 from weavegen.kernel.settings import Settings

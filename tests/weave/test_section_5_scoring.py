@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from tests.weave.script import GOOD, T, drafts, execute, samples, steps, tick
-from tests.weave.server import Server
+from tests.support.recording_server import Server
+from tests.support.script import GOOD, T, drafts, execute, samples, steps, tick
 from weavegen.box import weave
 from weavegen.kernel import prompts
 from weavegen.kernel.context import compose, question_suffix

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.weave.script import GOOD, T, drafts, steps, tick, writes
+from tests.support.script import GOOD, T, drafts, steps, tick, writes
 from weavegen.kernel.selection import penalised
 from weavegen.kernel.steps import Lint, Penalties
 from weavegen.linting.lint import lint, verdict

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from tests.weave.script import GOOD, T, drafts, queries, samples, steps, tick
+from tests.support.script import GOOD, T, drafts, queries, samples, steps, tick
 from weavegen import search
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.kernel import prompts

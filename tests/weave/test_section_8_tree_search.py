@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.weave.script import T, of, samples, tick, writes
+from tests.support.script import T, of, samples, tick, writes
 from weavegen.agents.tree import Node, Tree, logsumexp
 from weavegen.kernel.steps import Candidate, Sample
 

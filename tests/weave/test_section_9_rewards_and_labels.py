@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.worker import Worker, enqueue
-from tests.weave.script import FAILURE, GOOD, MAIN, Script, T, execute, of, tick, writes
+from tests.support.script import FAILURE, GOOD, MAIN, Script, T, execute, of, tick, writes
+from tests.support.worker import Worker, enqueue
 from weavegen.agents.reward import preferences, reward
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Append, Evaluated, Executed

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.acceptance.conftest import Installation
+from tests.support.installation import Installation
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]")
 """Colours, and the cursor hidden or shown."""

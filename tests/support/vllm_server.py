@@ -6,20 +6,22 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import msgspec
 
+from tests.support import ROOT
 from weavegen.pool import metrics
 from weavegen.pool.http import Http
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "vllm.sh"
 START = 180.0
 """Seconds within which a server must be ready; some 30 on two free cores."""
+SLOTS = 8
+"""Requests that the server which most tests share computes at once; further ones wait."""
 
 
 class Server:
@@ -107,3 +109,7 @@ class Server:
     def detokenize(self, ids: Sequence[int]) -> str:
         """Text of `ids`, as the server decodes them."""
         return str(self.post("/detokenize", tokens=list(ids))["prompt"])
+
+
+StartServer = Callable[..., Server]
+Forward = Callable[[Sequence[Sequence[int]]], dict[str, list[list[float]]]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tests.unit.world import Trace, World
+from tests.support.world import Trace, World
 from weavegen.agents import AGENTS, Tick
 from weavegen.kernel.replay import Cursor, Entry, replay
 from weavegen.kernel.settings import settings

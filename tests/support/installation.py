@@ -1,7 +1,6 @@
 """A whole installation, as a user has it: real services and workers, the command line, the simulated model."""
 
-import ast
-import itertools
+import contextlib
 import json
 import os
 import shutil
@@ -13,18 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 
+from tests.support import ROOT
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.services import fleet, postgres
 from weavegen.store.session import make_engine
-from weavegen.trace.blocks import SUCCESSORS
-from weavegen.trace.render import parse_trace, render_trace
-
-ROOT = Path(__file__).parents[2]
-TICTACTOE = ROOT / "bootstraps" / "tictactoe.py"
 
 
 class Installation:
@@ -128,30 +122,7 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-@pytest.fixture(scope="session")
-def installation() -> Iterator[Installation]:
-    """A fleet of workers and the simulated model, for all tests that leave it as they found it.
-
-    Whatever the tests had written, every trace is one Python file in the end, and parses back into its blocks.
-    """
-    for shared in installed():
-        yield shared
-        texts = shared.sql("select string_agg(rendered, '' order by index) from blocks group by trace_id")
-        for [text] in texts:
-            ast.parse(text)
-            blocks = parse_trace(text)
-            assert render_trace(blocks) == text
-            assert [block.index for block in blocks] == list(range(len(blocks)))
-            for before, after in itertools.pairwise(blocks):
-                assert after.type in SUCCESSORS[before.type], (before, after)
-
-
-@pytest.fixture(scope="module")
-def own_installation() -> Iterator[Installation]:
-    """One for the tests of a module that stop its services, or count what is in it."""
-    yield from installed()
-
-
+@contextlib.contextmanager
 def installed(**environ: str) -> Iterator[Installation]:
     """With these environment variables, until the generator is closed."""
     home = Path(tempfile.mkdtemp(prefix="weavegen-accept-"))

@@ -27,6 +27,8 @@ CONFIG: dict[str, Any] = {
 }
 TARGETS = ("q_proj", "down_proj")
 """The matrices that an adapter changes."""
+MAX_DIFFERENCE = 2e-4
+"""Largest difference of a logprob between float32 and float64, of logits up to about 20."""
 Weights = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 

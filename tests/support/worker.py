@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tests.unit.world import World
+from tests.support.world import World
 from weavegen.engine.advance import Engine
 from weavegen.kernel.steps import Execute, Lint, Sample, Score
 from weavegen.store import candidates, environments, jobs, steps

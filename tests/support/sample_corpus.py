@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bench.generator import fill
-from tests.conftest import engine_of_copy
+from tests.support.database import engine_of_copy
 from weavegen.config import Config
 from weavegen.store.views.refresh import refresh as refresh_views
 
