@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tests.support import ROOT
+from tests.support import ROOT, command
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.services import fleet, postgres
@@ -40,16 +40,8 @@ class Installation:
     def cli(
         self, *arguments: str | Path, timeout: float = 240, **environ: str
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command as a user does, from another folder than the project's."""
-        return subprocess.run(
-            [Path(sys.executable).parent / "weavegen", *map(str, arguments)],
-            env=self.environ | environ,
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        """Run a command in a process of its own, from another folder than the project's."""
+        return command.run(list(map(str, arguments)), self.environ | environ, self.home, timeout)
 
     def json(self, *arguments: str | Path, **environ: str) -> Any:
         """The JSON that a command prints; it must succeed."""
@@ -103,11 +95,11 @@ class Installation:
         self, name: str, queues: str, pool: str = "threads", concurrency: int = 1
     ) -> "subprocess.Popen[bytes]":
         """A worker started by hand, as a Celery user does."""
-        command = ["-A", "tasks", "worker", "-Q", queues, "-P", pool, "-c", str(concurrency), "-n", f"{name}@test"]
+        options = ["-A", "tasks", "worker", "-Q", queues, "-P", pool, "-c", str(concurrency), "-n", f"{name}@test"]
         log = self.config.logs / f"{name}.log"
         with log.open("ab") as out:
             return subprocess.Popen(
-                [Path(sys.executable).parent / "celery", *command, "-l", "WARNING"],
+                [Path(sys.executable).parent / "celery", *options, "-l", "WARNING"],
                 env=self.environ,
                 cwd=ROOT,
                 stdout=out,
