@@ -1,4 +1,4 @@
-"""WEAVE section 5, fact by fact: what the evaluator is asked, how its answer is read, what becomes the score."""
+"""What the evaluator is asked, how its answer is read, what becomes the score."""
 
 import math
 import re
@@ -37,7 +37,7 @@ def client(server: Server) -> Iterator[ModelClient]:
 
 
 def test_the_question_follows_the_text_that_the_candidate_continued() -> None:
-    """WEAVE 5: the same prompt, then the candidate, so that the server has all but the candidate in its cache."""
+    """The same prompt, then the candidate, so that the server has all but the candidate in its cache."""
     trace = tick()
     asked = [step for step in steps(trace, Score) if step.sample is not None]
     assert asked
@@ -53,12 +53,12 @@ def test_the_question_follows_the_text_that_the_candidate_continued() -> None:
 
 
 def test_calibration_examples_come_first_and_then_the_question() -> None:
-    """WEAVE 5: a few questions whose right probability is known, then `#q: QUESTION ` for the model to go on."""
+    """A few questions whose right probability is known, then `#q: QUESTION ` for the model to go on."""
     assert question_suffix("x = 1\n\n", "Is it good?") == f"x = 1\n{prompts.calibration()}#q: Is it good? "
 
 
 def test_calibration_examples_say_the_right_probability() -> None:
-    """WEAVE 5: a fair coin, a one-in-a-hundred event, and so on, in the form of the trace's own labels."""
+    """A fair coin, a one-in-a-hundred event, and so on, in the form of the trace's own labels."""
     lines = prompts.calibration().splitlines()
     assert 3 <= len(lines) <= 9
     said = {}
@@ -87,19 +87,19 @@ def test_calibration_examples_say_the_right_probability() -> None:
     ],
 )  # fmt: skip
 def test_a_token_counts_by_how_it_begins(token: str, means: bool | None) -> None:
-    """WEAVE 5: lower-cased, stripped of what leads it and is no letter; "not" counts as no, as in the original."""
+    """Lower-cased, stripped of what leads it and is no letter; "not" counts as no, as in the original."""
     assert yes_no.side(token) is means
 
 
 def test_each_side_is_the_sum_over_its_tokens() -> None:
-    """WEAVE 5: every spelling of yes adds to P(yes), every spelling of no to P(no)."""
+    """Every spelling of yes adds to P(yes), every spelling of no to P(no)."""
     top = {"Yes": 0.3, " yes": 0.2, '"Yes': 0.1, "no": 0.1, " No": 0.05, "Perhaps": 0.2}
     mass = yes_no.from_top({token: math.log(p) for token, p in top.items()})
     assert [mass.yes, mass.no] == [pytest.approx(0.6), pytest.approx(0.15)]
 
 
 def test_a_side_without_a_token_gets_what_is_not_accounted_for() -> None:
-    """WEAVE 5: the mass of no listed token."""
+    """The mass of no listed token."""
     mass = yes_no.from_top({"Yes": math.log(0.7), "Perhaps": math.log(0.2)})
     assert [mass.yes, mass.no] == [pytest.approx(0.7), pytest.approx(0.1)]
     mass = yes_no.from_top({"No": math.log(0.6)})
@@ -107,7 +107,7 @@ def test_a_side_without_a_token_gets_what_is_not_accounted_for() -> None:
 
 
 def test_one_token_is_asked_for_with_the_logprobs_of_at_most_128_ids(server: Server, client: ModelClient) -> None:
-    """WEAVE 5: `/v1/completions` with `logprobs` and `logprob_token_ids` at `max_tokens=1` gives exact mass."""
+    """`/v1/completions` with `logprobs` and `logprob_token_ids` at `max_tokens=1` gives exact mass."""
     server.mass = {"Yes": 0.5, " yes": 0.125, "No": 0.25}
     [first, second] = client.yes_no(["Is it? ", "Was it? "])
     assert first == second
@@ -124,12 +124,12 @@ def test_one_token_is_asked_for_with_the_logprobs_of_at_most_128_ids(server: Ser
 
 @pytest.mark.parametrize(("yes", "no", "score"), [(0.5, 0.5, 0.0), (0.8, 0.1, 2.0794415), (0.1, 0.3, -1.0986123)])
 def test_the_score_is_ln_yes_less_ln_no(yes: float, no: float, score: float) -> None:
-    """WEAVE 5: ln P(yes) - ln P(no)."""
+    """Ln P(yes) - ln P(no)."""
     assert log_odds(YesNo(yes=yes, no=no)) == pytest.approx(score)
 
 
 def test_an_undefined_score_counts_0_in_selection() -> None:
-    """WEAVE 5: where neither side has any mass; such a candidate is drawn like one of even odds."""
+    """Where neither side has any mass; such a candidate is drawn like one of even odds."""
     nothing = YesNo(yes=0.0, no=0.0)
     assert log_odds(nothing) is None
     assert penalised(mean_score([nothing]), Penalties()) == 0.0
@@ -137,7 +137,7 @@ def test_an_undefined_score_counts_0_in_selection() -> None:
 
 
 def test_of_several_questions_the_mean_counts() -> None:
-    """WEAVE 5: of their scores, where all questions of a block's rubric are asked; by default the first is."""
+    """Of their scores, where all questions of a block's rubric are asked; by default the first is."""
     even, good = YesNo(yes=0.4, no=0.4), YesNo(yes=0.8, no=0.1)
     assert mean_score([even, good]) == pytest.approx(math.log(8) / 2)
     asked = {
@@ -150,7 +150,7 @@ def test_of_several_questions_the_mean_counts() -> None:
 
 
 def test_the_better_score_is_drawn_more_often() -> None:
-    """WEAVE 5: log odds are what the draw is made with: of 0 and ln 3 the second comes three times in four."""
+    """Log odds are what the draw is made with: of 0 and ln 3 the second comes three times in four."""
     drawn = [draw([0.0, math.log(3)], seed) for seed in range(2000)]
     assert sum(drawn) / 2000 == pytest.approx(0.75, abs=0.03)
 
@@ -177,7 +177,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_bayesian_score_is_the_posterior_of_the_parent_question(asked: list[str]) -> None:
-    """WEAVE 5: prior · Π likelihoods given yes / (that + the same given no): 0.8·0.9² / (that + 0.2·0.3²)."""
+    """Prior · Π likelihoods given yes / (that + the same given no): 0.8·0.9² / (that + 0.2·0.3²)."""
     [score] = weave.simple_bayes_evaluate_outputs("Is it good?", ["Is it short?", "Is it true?"], ["A tale"])
     assert score == pytest.approx(0.8 * 0.81 / (0.8 * 0.81 + 0.2 * 0.09))
     assert len(asked) == 5, "the parent once, and each question given a yes and given a no"
@@ -188,7 +188,7 @@ def test_the_bayesian_score_is_the_posterior_of_the_parent_question(asked: list[
 
 
 def test_callbacks_get_probabilities_of_one_question_or_of_several(asked: list[str]) -> None:
-    """WEAVE 5: `simple_evaluate_outputs(score_prompt_fn(s), texts)`: one a text, of several the mean log odds."""
+    """`simple_evaluate_outputs(score_prompt_fn(s), texts)`: one a text, of several the mean log odds."""
     good, short = weave.make_simple_score_prompt("Is it good?"), weave.make_simple_score_prompt("Is it short?")
     assert weave.simple_evaluate_outputs(good, ["A tale", "A song"]) == pytest.approx([0.8, 0.8])
     odds = (math.log(0.8 / 0.2) + math.log(0.3 / 0.7)) / 2
@@ -198,21 +198,21 @@ def test_callbacks_get_probabilities_of_one_question_or_of_several(asked: list[s
 
 
 def test_prompt_functions_for_the_bayesian_score_take_the_parents_answer() -> None:
-    """WEAVE 5: `make_simple_bayes_score_prompt(question)` makes a function of the parent's answer and a text."""
+    """`make_simple_bayes_score_prompt(question)` makes a function of the parent's answer and a text."""
     prompt = weave.make_simple_bayes_score_prompt("Is it short?")("Is it good? No.", "A tale")
     assert prompt.startswith("A tale\n")
     assert prompt.endswith("#q: Is it good? No.\n#q: Is it short? ")
 
 
 def test_a_template_of_ones_own_is_a_partial_of_template_suffix_and_prompt(asked: list[str]) -> None:
-    """WEAVE 5: `make_score_prompt_vllm(template, suffix, prompt)`; what repeats the prompt is given without it."""
+    """`make_score_prompt_vllm(template, suffix, prompt)`; what repeats the prompt is given without it."""
     function = partial(weave.make_score_prompt_vllm, "{prompt}|{response}|", "Is it good? ", "Once ")
     weave.simple_evaluate_outputs(function, ["Once upon a time"])
     assert asked == ["Once |upon a time|Is it good? "]
 
 
 def test_callbacks_find_all_of_it_in_scope_and_in_the_module_weave(environment: Environment) -> None:
-    """WEAVE 5: the evaluator's functions are there without an import, templates `from weave import` them."""
+    """The evaluator's functions are there without an import, templates `from weave import` them."""
     source = (
         "def action_judge(self):\n"
         "    from weave import make_score_prompt_vllm\n"
@@ -229,7 +229,7 @@ def test_callbacks_find_all_of_it_in_scope_and_in_the_module_weave(environment: 
 
 
 def test_the_first_question_of_a_type_is_the_one_on_its_label() -> None:
-    """WEAVE 5: what the trace shows is what the block was scored by."""
+    """What the trace shows is what the block was scored by."""
     for type in GOOD:
         assert prompts.questions(type)[0].endswith("?")
     [action] = [block for block in tick().blocks if block.type is T.ACTION]

@@ -1,4 +1,4 @@
-"""WEAVE section 4, fact by fact: what the model reads before a block, how many candidates, which one is taken."""
+"""What the model reads before a block, how many candidates, which one is taken."""
 
 import math
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def rounds(type: BlockType, **answers: Any) -> list[int]:
 
 
 def test_the_prompt_from_its_beginning_to_its_end() -> None:
-    """WEAVE 4: `<s> [INST] `, context, retrieved blocks, instruction, the type's hint, ` [/INST]`, the header."""
+    """`<s> [INST] `, context, retrieved blocks, instruction, the type's hint, ` [/INST]`, the header."""
     prompt = Prompt(type=T.DEBUG, window=(2, 3), header="#subagent main\n#startblock type: debug\n", prefix='"""')
     recalled = [
         (T.ACTION, "#startblock type: action\nx = 1\n#endblock\n\n"),
@@ -50,7 +50,7 @@ def test_the_prompt_from_its_beginning_to_its_end() -> None:
 
 
 def test_the_header_in_the_prompt_is_that_of_the_block_in_the_trace() -> None:
-    """WEAVE 4: the model goes on from the very lines that the block will have."""
+    """The model goes on from the very lines that the block will have."""
     trace = tick()
     for block in trace.blocks:
         if block.type in GOOD:
@@ -58,7 +58,7 @@ def test_the_header_in_the_prompt_is_that_of_the_block_in_the_trace() -> None:
 
 
 def test_the_wrapper_is_the_models_own_and_can_be_set() -> None:
-    """WEAVE 4: `[INST]` belongs to the template of one model."""
+    """`[INST]` belongs to the template of one model."""
     s = Settings(prompt_open="<|user|>", prompt_close="<|assistant|>")
     text = compose(Prompt(type=T.ACTION, window=(2, 2), header="HEADER\n"), [], [], [], s)
     assert text.startswith("<|user|>")
@@ -76,13 +76,13 @@ def test_the_wrapper_is_the_models_own_and_can_be_set() -> None:
     ],
 )
 def test_a_body_has_a_fixed_beginning(type: BlockType, prefix: str) -> None:
-    """WEAVE 4: three quotes, or the function's name begun."""
+    """Three quotes, or the function's name begun."""
     assert {step.prompt.prefix for step in samples(tick(option=20.0), type)} == {prefix}
 
 
 @pytest.mark.parametrize("type", [T.DEBUG, T.BACKTRACK])
 def test_debug_and_backtrack_go_on_with_a_stem_picked_at_random(type: BlockType) -> None:
-    """WEAVE 4: three quotes and one of several stems, to vary the reasoning."""
+    """Three quotes and one of several stems, to vary the reasoning."""
     stems = prompts.stems(type)
     assert len(set(stems)) >= 4
     seen = set()
@@ -99,7 +99,7 @@ def test_debug_and_backtrack_go_on_with_a_stem_picked_at_random(type: BlockType)
     ("blocks", "first"), [(1, 2), (2, 2), (30, 2), (62, 2), (63, 22), (82, 22), (83, 42), (1000, 942)]
 )
 def test_the_context_is_genesis_bootstrap_and_the_last_sixty_blocks(blocks: int, first: int) -> None:
-    """WEAVE 4: blocks 0 and 1 are pinned. Ours lets the rest grow to 60 and then drops 20 at once, so that every
+    """Blocks 0 and 1 are pinned. Ours lets the rest grow to 60 and then drops 20 at once, so that every
     prompt in between extends the one before."""
     assert window(blocks, Settings()) == (first, max(blocks, 2))
     assert blocks - first <= 60
@@ -112,7 +112,7 @@ def test_the_context_is_genesis_bootstrap_and_the_last_sixty_blocks(blocks: int,
 
 
 def test_where_a_continuation_ends() -> None:
-    """WEAVE 4: six stop strings."""
+    """Six stop strings."""
     assert set(STOP) == {"\n#q: ", "\n# q:", "#endblock", "#startblock", "</s>", "[/INST]"}
 
 
@@ -123,7 +123,7 @@ def server() -> Iterator[Server]:
 
 
 def test_a_round_is_sampled_with_these_numbers(server: Server) -> None:
-    """WEAVE 4: temperature 1, top_k 50, repetition penalty 1.02, a random seed, 768 tokens: as sent."""
+    """Temperature 1, top_k 50, repetition penalty 1.02, a random seed, 768 tokens: as sent."""
     trace = tick()
     asked = [step for type in GOOD for step in samples(trace, type)]
     numbers = {(s.temperature, s.top_k, s.repetition_penalty, s.max_tokens) for s in asked}
@@ -142,7 +142,7 @@ def test_a_round_is_sampled_with_these_numbers(server: Server) -> None:
 
 
 def test_seeds_differ_by_round_tick_and_trace() -> None:
-    """WEAVE 4: random, yet ours derive from the trace's seed, so that equal seeds give equal traces."""
+    """Random, yet ours derive from the trace's seed, so that equal seeds give equal traces."""
     seeds = [step.seed for seed in (1, 2) for number in (1, 2) for step in steps(tick(number, seed=seed), Sample)]
     assert len(set(seeds)) == len(seeds)
     assert [step.seed for step in steps(tick(), Sample)] == [step.seed for step in steps(tick(), Sample)]
@@ -150,7 +150,7 @@ def test_seeds_differ_by_round_tick_and_trace() -> None:
 
 @pytest.mark.parametrize("stop", STOP)
 def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
-    """WEAVE 4: the server is told of four, which is all that vLLM takes; at the others the text is cut here."""
+    """The server is told of four, which is all that vLLM takes; at the others the text is cut here."""
     server.text = f"x = 1{stop} and more"
     client = ModelClient(server.url, "EMPTY", None, timeout=20)
     numbers = {"n": 1, "max_tokens": 768, "temperature": 1.0, "top_k": 50, "repetition_penalty": 1.02, "seed": 1}
@@ -168,27 +168,27 @@ def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
     [(1.0, 0.0, [4]), (0.99, 1.0, [4, 16]), (0.99, 0.99, [4, 16, 64]), (-3.0, 5.0, [4, 16])],
 )
 def test_rounds_of_4_16_and_64_until_the_best_scores_1(first: float, second: float, expected: list[int]) -> None:
-    """WEAVE 4: 4 candidates; under 1, 16; under 1 again, 64."""
+    """4 candidates; under 1, 16; under 1 again, 64."""
     scores = [first, second, 0.0]
     assert rounds(T.ACTION, odds=lambda step, at: scores[step.round] if at == 2 else -4.0) == expected
 
 
 @pytest.mark.parametrize("type", [T.ACTION, T.EXPECTATION, T.EVALUATION])
 def test_one_round_suffices_for_every_type_but_the_orientation(type: BlockType) -> None:
-    """WEAVE 4: an orientation always takes the round of 16, however good the first 4 were."""
+    """An orientation always takes the round of 16, however good the first 4 were."""
     assert rounds(type, odds=lambda step, at: 8.0) == [4]
     assert rounds(T.ORIENTATION, odds=lambda step, at: 8.0) == [4, 16]
 
 
 def test_a_round_whose_best_does_not_compile_is_not_accepted() -> None:
-    """WEAVE 4: 3.5 less 2 is above 1, but it is no block; one that compiles beside it is enough."""
+    """3.5 less 2 is above 1, but it is no block; one that compiles beside it is enough."""
     assert rounds(T.ACTION, text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5)) == [4, 16, 64]
     one = lambda step, at: BROKEN if step.prompt.type is T.ACTION and at else GOOD[step.prompt.type]  # noqa: E731
     assert rounds(T.ACTION, text=one, odds=of(T.ACTION, 2.5)) == [4]
 
 
 def test_penalties_count_when_a_round_is_accepted() -> None:
-    """WEAVE 4, 6: 1.5 less a penalty of 1 is not enough."""
+    """1.5 less a penalty of 1 is not enough."""
     assert rounds(T.ACTION, text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1"), odds=of(T.ACTION, 1.5)) == [
         4,
         16,
@@ -198,9 +198,9 @@ def test_penalties_count_when_a_round_is_accepted() -> None:
 
 @pytest.mark.parametrize("type", [T.ORIENTATION, T.ACTION, T.BACKTRACK])
 def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: BlockType) -> None:
-    """WEAVE 4: then up to 3 blocks are in the prompt, in the third round the same ones.
+    """Then up to 3 blocks are in the prompt, in the third round the same ones.
 
-    Ours has the model write the query (section 7), where the original's last version took the best candidate.
+    Ours has the model write the query, where the original's last version took the best candidate.
     """
     hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
     trace = tick(
@@ -214,7 +214,7 @@ def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: B
 
 @pytest.mark.parametrize("type", [T.EXPECTATION, T.DEBUG, T.EVALUATION, T.OBSERVATION_INFERENCE])
 def test_other_blocks_do_not_retrieve(type: BlockType) -> None:
-    """WEAVE 4: however often they are sampled."""
+    """However often they are sampled."""
     trace = tick(option=20.0, odds=of(type, 0.5), runs=[Executed(error=FAILURE, subagents=(MAIN,))])
     assert [step.n for step in samples(trace, type)] == [4, 16, 64]
     assert all(step.prompt.recalled == () for step in samples(trace, type))
@@ -222,7 +222,7 @@ def test_other_blocks_do_not_retrieve(type: BlockType) -> None:
 
 
 def test_the_block_is_drawn_from_the_last_round_alone() -> None:
-    """WEAVE 4: not from the four before it, even where one of them was better."""
+    """Not from the four before it, even where one of them was better."""
     trace = tick(
         odds=lambda step, at: (0.9 if step.round == 0 else -1.0) if step.prompt.type is T.EVALUATION else 3.0
     )
@@ -234,7 +234,7 @@ def test_the_block_is_drawn_from_the_last_round_alone() -> None:
 
 
 def test_the_draw_is_by_softmax_of_the_score() -> None:
-    """WEAVE 4: of scores 0 and ln 4 the second is taken four times in five, not always."""
+    """Of scores 0 and ln 4 the second is taken four times in five, not always."""
     taken = 0
     for seed in range(80):
         trace = tick(
@@ -252,7 +252,7 @@ def test_the_draw_is_by_softmax_of_the_score() -> None:
 
 
 def test_a_block_that_does_not_compile_is_recorded_penalised_by_2_and_followed_by_an_error() -> None:
-    """WEAVE 4: it stands in the trace, commented out so that the trace compiles (ours), its score 2 lower."""
+    """It stands in the trace, commented out so that the trace compiles (ours), its score 2 lower."""
     trace = tick(text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5))
     at = [block.type for block in trace.blocks].index(T.ACTION)
     block, error = trace.blocks[at : at + 2]
@@ -264,7 +264,7 @@ def test_a_block_that_does_not_compile_is_recorded_penalised_by_2_and_followed_b
 
 
 def test_a_block_that_ran_over_its_tokens_has_an_error_of_its_own() -> None:
-    """WEAVE 4: not the syntax error in which the cut happens to end, but that it was over 768 tokens."""
+    """Not the syntax error in which the cut happens to end, but that it was over 768 tokens."""
     cut = Candidate(text="def action_go(self):\n    x = (", finish_reason="length", tokens=768)
     trace = tick(text=writes(T.ACTION, cut))
     error = next(block for block in trace.blocks if block.type is T.ERROR)
@@ -273,7 +273,7 @@ def test_a_block_that_ran_over_its_tokens_has_an_error_of_its_own() -> None:
 
 
 def test_a_block_is_rewritten_and_scored_once_more_without_penalties() -> None:
-    """WEAVE 4: the raw score is that of the legal structure. Ours asks only where rewriting changed the text."""
+    """The raw score is that of the legal structure. Ours asks only where rewriting changed the text."""
     trace = tick(text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1\nprint(x)"), raw=2.25)
     [again] = [step for step in steps(trace, Score) if step.candidate is not None]
     assert again.texts == (GOOD[T.ACTION],)
@@ -291,7 +291,7 @@ GROWING = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
 
 
 def test_with_tree_search_a_first_round_of_32_is_accepted_at_2_5() -> None:
-    """WEAVE 4: below that, and always for an orientation, the tree search follows."""
+    """Below that, and always for an orientation, the tree search follows."""
     for score, grown in ((2.5, False), (2.49, True)):
         first, *rest = samples(tick(s={"search": "tree"}, odds=of(T.ACTION, score)), T.ACTION)
         assert (first.n, first.depth) == (32, 0)
@@ -305,7 +305,7 @@ def test_with_tree_search_a_first_round_of_32_is_accepted_at_2_5() -> None:
     ("type", "nodes", "in_round", "children"), [(T.EXPECTATION, 72, 24, 16), (T.ORIENTATION, 288, 96, 32)]
 )
 def test_the_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, children: int) -> None:
-    """WEAVE 4: 72 nodes (288 for an orientation), rounds of 24 (96), 16 (32) children, 256 tokens a node."""
+    """72 nodes (288 for an orientation), rounds of 24 (96), 16 (32) children, 256 tokens a node."""
     s = {"search": "tree", "max_tokens": 100_000}
     grown = [
         step for step in samples(tick(s=s, text=writes(type, GROWING), odds=of(type, 0.0)), type) if step.depth
@@ -320,7 +320,7 @@ def test_the_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: i
 
 
 def test_the_tree_search_keeps_one_node_looks_three_ahead_and_is_cold() -> None:
-    """WEAVE 4: beam 1, lookahead 3, temperature 0.2."""
+    """Beam 1, lookahead 3, temperature 0.2."""
     s = {"search": "tree", "max_tokens": 100_000, "tree_nodes": 120, "tree_round": 60, "tree_children": 2}
     trace = tick(s=s, text=writes(T.EXPECTATION, GROWING), odds=of(T.EXPECTATION, 0.0))
     grown = [step for step in samples(trace, T.EXPECTATION) if step.depth]

@@ -1,4 +1,4 @@
-"""WEAVE section 8, fact by fact: what a node is worth, which one grows, which are kept, which is taken."""
+"""What a node is worth, which one grows, which are kept, which is taken."""
 
 import itertools
 import math
@@ -34,7 +34,7 @@ def searched(odds: float = 0.0, **s: Any) -> list[Sample]:
 
 
 def test_nodes_are_continuations() -> None:
-    """WEAVE 8: a node goes on from its parent's text; the first ones from the prompt."""
+    """A node goes on from its parent's text; the first ones from the prompt."""
     steps = searched(tree_nodes=12, tree_round=12, tree_children=4)
     assert [step.depth for step in steps][:2] == [1, 2]
     assert steps[0].parent is None
@@ -44,7 +44,7 @@ def test_nodes_are_continuations() -> None:
 
 
 def test_the_logit_is_the_score_over_the_temperature() -> None:
-    """WEAVE 8: at 0.2 a score of 1 is a logit of 5. With it the better of two is nearly always gone on from."""
+    """At 0.2 a score of 1 is a logit of 5. With it the better of two is nearly always gone on from."""
     chosen = Counter[tuple[int, int]]()
     for temperature in (0.2, 1e6):
         for seed in range(30):
@@ -59,7 +59,7 @@ def test_the_logit_is_the_score_over_the_temperature() -> None:
 
 
 def test_priority_is_logit_plus_gumbel_noise() -> None:
-    """WEAVE 8: so the leaf to expand is a draw by the softmax of the logits: here 2 of 3, not always the best."""
+    """So the leaf to expand is a draw by the softmax of the logits: here 2 of 3, not always the best."""
     first = Counter[int]()
     for seed in range(1500):
         tree = Tree(random.Random(seed))
@@ -73,7 +73,7 @@ def test_priority_is_logit_plus_gumbel_noise() -> None:
 
 
 def test_only_leaves_within_the_lookahead_are_expanded() -> None:
-    """WEAVE 8: nodes at the lookahead's depth are leaves, but wait for the next round."""
+    """Nodes at the lookahead's depth are leaves, but wait for the next round."""
     tree = Tree(random.Random(1))
     node = tree.root
     for depth in range(3):
@@ -87,13 +87,13 @@ def test_only_leaves_within_the_lookahead_are_expanded() -> None:
 
 
 def test_children_come_n_at_a_time_until_the_rounds_budget_is_spent() -> None:
-    """WEAVE 8: of a budget of 10 by 4: 4, 4 and the 2 that are left; then the next round."""
+    """Of a budget of 10 by 4: 4, 4 and the 2 that are left; then the next round."""
     steps = searched(tree_nodes=20, tree_round=10, tree_children=4)
     assert [(step.round, step.n) for step in steps] == [(1, 4), (1, 4), (1, 2), (2, 4), (2, 4), (2, 2)]
 
 
 def test_logits_travel_up_as_the_logsumexp_of_siblings() -> None:
-    """WEAVE 8: a node with children is worth what these are worth together, and so on to the root."""
+    """A node with children is worth what these are worth together, and so on to the root."""
     tree = grown()
     assert [child.logit for child in tree.root.children] == pytest.approx([0.0, math.log(2), math.log(5)])
     assert tree.root.logit == pytest.approx(math.log(8))
@@ -108,7 +108,7 @@ def test_logits_travel_up_as_the_logsumexp_of_siblings() -> None:
 
 
 def test_phi_is_the_parents_phi_plus_the_log_softmax_of_the_logit() -> None:
-    """WEAVE 8: the log-probability of a node: 1/8, 2/8 and 5/8; below the last a fifth and four fifths of that."""
+    """The log-probability of a node: 1/8, 2/8 and 5/8; below the last a fifth and four fifths of that."""
     tree = grown()
     tree.prune(3)
     assert [math.exp(child.phi) for child in tree.root.children] == pytest.approx([1 / 8, 2 / 8, 5 / 8])
@@ -117,7 +117,7 @@ def test_phi_is_the_parents_phi_plus_the_log_softmax_of_the_logit() -> None:
 
 
 def test_g_phi_is_drawn_from_the_top_down() -> None:
-    """WEAVE 8: the greatest g_phi of a node's children is the node's own, at every level."""
+    """The greatest g_phi of a node's children is the node's own, at every level."""
     for seed in range(50):
         tree = grown(seed)
         tree.prune(3)
@@ -139,7 +139,7 @@ P = (1 / 8, 2 / 8, 1 / 8, 4 / 8)
 
 
 def test_what_is_kept_is_an_exact_sample_without_replacement() -> None:
-    """WEAVE 8: the first by its probability, the second by its share of what is left, across the levels."""
+    """The first by its probability, the second by its share of what is left, across the levels."""
     runs = 4000
     pairs = Counter(tuple(kept(grown(seed), 2)) for seed in range(runs))
     assert sum(pairs.values()) == runs
@@ -149,7 +149,7 @@ def test_what_is_kept_is_an_exact_sample_without_replacement() -> None:
 
 
 def test_the_beams_width_is_kept_and_the_rest_is_pruned() -> None:
-    """WEAVE 8: what is not kept neither grows nor is taken."""
+    """What is not kept neither grows nor is taken."""
     tree = grown()
     tree.prune(2)
     assert len(tree.kept) == 2
@@ -163,7 +163,7 @@ def test_the_beams_width_is_kept_and_the_rest_is_pruned() -> None:
 
 
 def test_a_leaf_is_taken_by_phi_plus_gumbel_noise() -> None:
-    """WEAVE 8: that is with its probability."""
+    """That is with its probability."""
     runs, taken = 4000, Counter[int]()
     for seed in range(runs):
         tree = grown(seed)

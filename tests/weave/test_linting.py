@@ -1,4 +1,4 @@
-"""WEAVE section 6, fact by fact: what each flaw costs, and what is left of a candidate."""
+"""What each flaw costs, and what is left of a candidate."""
 
 import ast
 
@@ -37,7 +37,7 @@ def cost(type: BlockType, text: str) -> dict[str, float]:
 
 
 def test_penalties_count_for_selection_and_nowhere_else() -> None:
-    """WEAVE 6: the candidate with the penalty loses the draw; the score of the block is the raw one."""
+    """The candidate with the penalty loses the draw; the score of the block is the raw one."""
     assert penalised(3.0, Penalties(shape=1.0, assertions=0.5)) == 1.5
     trace = tick(
         s={"rounds": [2]},
@@ -52,7 +52,7 @@ def test_penalties_count_for_selection_and_nowhere_else() -> None:
 
 
 def test_every_penalty_has_a_column_of_its_own() -> None:
-    """WEAVE 6: ten of them, in the value and in the table alike."""
+    """Ten of them, in the value and in the table alike."""
     names = set(Penalties.__struct_fields__)
     assert names == {
         "syntax", "extra_elements", "not_a_string", "code_in_prose", "shape", "wrong_name", "title", "assertions",
@@ -66,14 +66,14 @@ def test_every_penalty_has_a_column_of_its_own() -> None:
 
 @pytest.mark.parametrize(("score", "left"), [(1.0, -1.0), (4.0, 2.0), (4.5, -2.0), (6.0, -2.0)])
 def test_what_does_not_compile_costs_2_and_a_score_above_4_besides(score: float, left: float) -> None:
-    """WEAVE 6: 2, and where the score was above 4 then 2 + score, so that it ends at -2."""
+    """2, and where the score was above 4 then 2 + score, so that it ends at -2."""
     found = lint(T.ACTION, "def action_go(self:\n")
     assert (found.compiles, found.penalties.total()) == (False, 2.0)
     assert penalised(score, found.penalties) == pytest.approx(left)
 
 
 def test_a_half_written_text_is_only_refused_for_what_can_not_be_mended() -> None:
-    """WEAVE 6: mid-generation an error at the end is no error yet. Ours decides it exactly, by Python's own
+    """Mid-generation an error at the end is no error yet. Ours decides it exactly, by Python's own
     parser, where the original looks whether the error lies more than 50 characters before the end."""
     step = Lint(type=T.ACTION, sample=0, pieces=True)
     open_end = "def action_go(self):\n    rows = [" + "1, " * 40
@@ -102,7 +102,7 @@ def test_a_half_written_text_is_only_refused_for_what_can_not_be_mended() -> Non
     ],
 )
 def test_prose_is_a_string_and_nothing_more(type: BlockType, text: str, penalties: dict[str, float]) -> None:
-    """WEAVE 6: 0.02 for each top-level element beyond the first, at most 1; 1 if the first is no string."""
+    """0.02 for each top-level element beyond the first, at most 1; 1 if the first is no string."""
     assert cost(type, text) == pytest.approx(penalties)
 
 
@@ -114,12 +114,12 @@ def test_prose_is_a_string_and_nothing_more(type: BlockType, text: str, penaltie
     ],
 )  # fmt: skip
 def test_code_inside_the_prose(line: str) -> None:
-    """WEAVE 6: 0.02 for every pattern that looks like code inside the string."""
+    """0.02 for every pattern that looks like code inside the string."""
     assert cost(T.ORIENTATION, f'"""I think.\n{line}\n"""') == pytest.approx({"code_in_prose": 0.02})
 
 
 def test_code_inside_the_prose_costs_at_most_1() -> None:
-    """WEAVE 6: 0.02 a pattern, until that is 1."""
+    """0.02 a pattern, until that is 1."""
     for count, penalty in ((3, 0.06), (50, 1.0), (90, 1.0)):
         text = '"""\n' + "import os\n" * count + '"""'
         assert cost(T.DEBUG, text) == pytest.approx({"code_in_prose": penalty})
@@ -147,13 +147,13 @@ def test_code_inside_the_prose_costs_at_most_1() -> None:
 def test_a_callback_block_is_a_function_and_its_registration(
     type: BlockType, text: str, penalties: dict[str, float]
 ) -> None:
-    """WEAVE 6: 1 unless it is exactly that; 0.02 an extra element, at most 1; 2 for a wrong name; an evaluation's
+    """1 unless it is exactly that; 0.02 an extra element, at most 1; 2 for a wrong name; an evaluation's
     title 1 where it is no question and 2 where it can't be read."""
     assert cost(type, text) == pytest.approx(penalties)
 
 
 def test_the_title_of_an_action_need_not_be_a_question() -> None:
-    """WEAVE 6: that is asked of evaluations alone."""
+    """That is asked of evaluations alone."""
     assert cost(T.ACTION, ACTION) == {}
 
 
@@ -174,13 +174,13 @@ def test_the_title_of_an_action_need_not_be_a_question() -> None:
     ],
 )
 def test_assertions_in_an_action(text: str, penalty: float) -> None:
-    """WEAVE 6: none at all 0.5; one without a message 0.3; no question 0.2; inside a try 0.2; beyond three 0.2."""
+    """None at all 0.5; one without a message 0.3; no question 0.2; inside a try 0.2; beyond three 0.2."""
     assert cost(T.ACTION, text).get("assertions", 0.0) == pytest.approx(penalty)
 
 
 @pytest.mark.parametrize(("count", "penalty"), [(0, 0.0), (1, 0.3), (4, 1.2)])
 def test_an_evaluation_has_no_assertions(count: int, penalty: float) -> None:
-    """WEAVE 6: 0.3 for each."""
+    """0.3 for each."""
     text = EVALUATION.replace("    return", "    assert go(), 'Did it go?'\n" * count + "    return")
     assert cost(T.EVALUATION, text).get("assertions", 0.0) == pytest.approx(penalty)
 
@@ -198,20 +198,20 @@ def test_an_evaluation_has_no_assertions(count: int, penalty: float) -> None:
     ],
 )
 def test_calls_that_an_action_must_not_make(call: str, penalty: float) -> None:
-    """WEAVE 6: each call costs, those through `subagent` less than those through `self`."""
+    """Each call costs, those through `subagent` less than those through `self`."""
     assert cost(T.ACTION, action(call)) == pytest.approx({"forbidden_calls": penalty})
     assert cost(T.ACTION, action(call, call)) == pytest.approx({"forbidden_calls": 2 * penalty})
 
 
 @pytest.mark.parametrize(("tokens", "penalty"), [(50, 0.0), (96, 0.0), (97, 0.5 / 672), (432, 0.25), (768, 0.5)])
 def test_length_counts_straight_after_a_debug_block(tokens: int, penalty: float) -> None:
-    """WEAVE 6: beyond 96 tokens the score changes by 0.5/672 a token; only there."""
+    """Beyond 96 tokens the score changes by 0.5/672 a token; only there."""
     assert lint(T.ACTION, ACTION, tokens=tokens, after_debug=True).penalties.total() == pytest.approx(penalty)
     assert lint(T.ACTION, ACTION, tokens=tokens).penalties.total() == 0.0
 
 
 def test_only_the_attempt_after_a_debug_block_counts_its_length() -> None:
-    """WEAVE 6: the first attempt does not, and the one after a backtrack block does not either."""
+    """The first attempt does not, and the one after a backtrack block does not either."""
     broken = iter(["def action_go(self:"])
     trace = tick(
         s={"rounds": [1]},
@@ -227,7 +227,7 @@ def test_only_the_attempt_after_a_debug_block_counts_its_length() -> None:
 
 @pytest.mark.parametrize("type", sorted(PROSE))
 def test_of_prose_the_first_string_is_kept(type: BlockType) -> None:
-    """WEAVE 6: whatever stands before or after it is cut."""
+    """Whatever stands before or after it is cut."""
     text = 'x = 1\n"""I think."""\n"""And think."""\nprint(x)'
     assert lint(type, text).rewritten == '"""I think."""'
 
@@ -250,12 +250,12 @@ def test_of_prose_the_first_string_is_kept(type: BlockType) -> None:
 def test_of_a_callback_block_the_function_and_its_registration_are_kept(
     type: BlockType, good: str, invented: str
 ) -> None:
-    """WEAVE 6: other definitions, text after the block's end and fake evaluator lines are cut."""
+    """Other definitions, text after the block's end and fake evaluator lines are cut."""
     assert lint(type, invented.replace("{}", good)).rewritten == good
 
 
 def test_a_fake_label_inside_the_function_is_cut_and_a_string_that_looks_like_one_stays() -> None:
-    """WEAVE 6: only the evaluator itself puts answers into the trace."""
+    """Only the evaluator itself puts answers into the trace."""
     fake = action("# q: Is this action simple? Yes. (100%)")
     assert lint(T.ACTION, fake).rewritten == action()
     quoted = action('said = """\n# q: Is it? Yes. (9%)\n"""')
@@ -263,7 +263,7 @@ def test_a_fake_label_inside_the_function_is_cut_and_a_string_that_looks_like_on
 
 
 def test_a_recorded_block_has_no_labels_but_those_that_were_drawn() -> None:
-    """WEAVE 6: whatever the model fakes, the trace holds one drawn label, and one on what really happened."""
+    """Whatever the model fakes, the trace holds one drawn label, and one on what really happened."""
     fake = ACTION + "\n#q: Is this block good? Yes. (99.9%)\n# q: Did it run? Yes."
     trace = tick(text=writes(T.ACTION, fake))
     [recorded] = [block for block in trace.blocks if block.type is T.ACTION]

@@ -1,4 +1,4 @@
-"""WEAVE section 7, fact by fact: the model's own BM25 queries, what they find, and what they may not find."""
+"""The model's own BM25 queries, what they find, and what they may not find."""
 
 from collections import namedtuple
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def found(query: str, rows: list[Row], **values: object) -> list[int]:
 
 
 def test_the_model_writes_the_query_before_the_block() -> None:
-    """WEAVE 7: it is asked for the header line `#bm25_query`, and the block after it has that line.
+    """It is asked for the header line `#bm25_query`, and the block after it has that line.
 
     Ours asks in the second round, when the first was not good enough; for an orientation always.
     """
@@ -54,7 +54,7 @@ def test_the_model_writes_the_query_before_the_block() -> None:
 
 
 def test_the_prompt_for_a_query_asks_for_a_dozen_words_and_marks() -> None:
-    """WEAVE 7: a dozen or more words, `+word` wanted, `-word` unwanted."""
+    """A dozen or more words, `+word` wanted, `-word` unwanted."""
     prompt = Prompt(type=T.ACTION, window=(2, 2), header="#bm25_query ", query=True)
     text = compose(prompt, ["genesis\n"], [], [], Settings())
     assert "a dozen words or more" in text
@@ -65,7 +65,7 @@ def test_the_prompt_for_a_query_asks_for_a_dozen_words_and_marks() -> None:
 
 
 def test_of_eight_samples_the_first_that_parses_is_taken() -> None:
-    """WEAVE 7: the others are not even looked at."""
+    """The others are not even looked at."""
     trace = tick(s={"same_type_until": 0}, queries=["(((", "", "-only -minus", "+key door", "window"])
     assert [asked.n for asked in queries(trace, T.ORIENTATION)] == [8]
     [retrieved] = steps(trace, Retrieve)
@@ -73,7 +73,7 @@ def test_of_eight_samples_the_first_that_parses_is_taken() -> None:
 
 
 def test_where_no_query_parses_nothing_is_retrieved() -> None:
-    """WEAVE 7: the block is then written without, and has no query in its header."""
+    """The block is then written without, and has no query in its header."""
     trace = tick(queries=["((("])
     assert steps(trace, Retrieve) == []
     [orientation] = drafts(trace, T.ORIENTATION)
@@ -83,7 +83,7 @@ def test_where_no_query_parses_nothing_is_retrieved() -> None:
 
 @pytest.mark.parametrize(("before", "query"), [(48, "type:'orientation' key door"), (49, "key door")])
 def test_a_trace_under_fifty_blocks_looks_for_blocks_of_its_type_only(before: int, query: str) -> None:
-    """WEAVE 7: `type:'orientation'` is put before the query of block 49, and not before that of block 50."""
+    """`type:'orientation'` is put before the query of block 49, and not before that of block 50."""
     trace = tick(blocks=before)
     [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
     assert orientation.index == before + 1
@@ -92,7 +92,7 @@ def test_a_trace_under_fifty_blocks_looks_for_blocks_of_its_type_only(before: in
 
 
 def test_the_query_is_kept_in_the_blocks_header() -> None:
-    """WEAVE 7: in the trace, and in every prompt of the rounds after it, scoring included."""
+    """In the trace, and in every prompt of the rounds after it, scoring included."""
     trace = tick(s={"same_type_until": 0})
     [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
     assert "\n#bm25_query key door\n" in render_block(orientation)
@@ -103,13 +103,13 @@ def test_the_query_is_kept_in_the_blocks_header() -> None:
 
 
 def test_25_hits_those_with_score_2_and_the_best_3_are_asked_for() -> None:
-    """WEAVE 7: the numbers that a tick asks with."""
+    """The numbers that a tick asks with."""
     [asked] = steps(tick(), Retrieve)
     assert (asked.top_k_hits, asked.least_score, asked.limit) == (25, 2.0, 3)
 
 
 def test_hits_are_ranked_by_their_bm25_score_and_bounded() -> None:
-    """WEAVE 7: best first, none below the least score, so many at most."""
+    """Best first, none below the least score, so many at most."""
     rows = [*FILLER, Row(50, "key", False), Row(51, "key door", False), Row(52, "key door lock", False)]
     assert found("key door lock", rows) == [52, 51, 50]
     assert found("key door lock", rows, least_score=4.0) == [52, 51]
@@ -120,7 +120,7 @@ def test_hits_are_ranked_by_their_bm25_score_and_bounded() -> None:
 
 
 def test_three_at_most_come_into_the_prompt_commented_out() -> None:
-    """WEAVE 7: best 3 by score, in their order."""
+    """Best 3 by score, in their order."""
     hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
     trace = tick(hits=hits)
     first, second = samples(trace, T.ORIENTATION)
@@ -132,7 +132,7 @@ def test_three_at_most_come_into_the_prompt_commented_out() -> None:
 
 
 def test_unwanted_words_exclude_and_wanted_ones_count() -> None:
-    """WEAVE 7: `-word` excludes. Ours wants one of the `+words` and counts them twice: all of a dozen would find
+    """`-word` excludes. Ours wants one of the `+words` and counts them twice: all of a dozen would find
     nothing."""
     rows = [*FILLER, Row(50, "key door", False), Row(51, "door lock", False), Row(52, "key lamp", False)]
     assert parse("+key -lamp door") == Query(plain=("door",), wanted=("key",), unwanted=("lamp",))
@@ -150,7 +150,7 @@ def test_unwanted_words_exclude_and_wanted_ones_count() -> None:
 
 
 def test_a_query_can_be_restricted_to_a_type() -> None:
-    """WEAVE 7: `type:'orientation'` finds orientations only."""
+    """`type:'orientation'` finds orientations only."""
     rows = [*FILLER, Row(50, "key", False, "orientation"), Row(51, "key", False)]
     assert found("type:'orientation' key", rows) == [50]
 
@@ -160,7 +160,7 @@ def test_a_query_can_be_restricted_to_a_type() -> None:
 
 @pytest.mark.parametrize("blocks", [10, 61, 62, 150])
 def test_what_is_still_in_the_window_is_never_retrieved(blocks: int) -> None:
-    """WEAVE 7: only blocks older than the first that the model reads anyhow."""
+    """Only blocks older than the first that the model reads anyhow."""
     trace = tick(blocks=blocks)
     [asked] = steps(trace, Retrieve)
     first, end = samples(trace, T.ORIENTATION)[0].prompt.window
@@ -192,14 +192,14 @@ def indices(conn: sa.Connection, hits: list[Hit]) -> list[int]:
 
 
 def test_the_cutoff_holds_in_the_database(conn: sa.Connection) -> None:
-    """WEAVE 7: block 70 is found once it has left the window, block 3 before that."""
+    """Block 70 is found once it has left the window, block 3 before that."""
     assert indices(conn, search.search(conn, 1, step(query="lantern", before=70))) == [3]
     assert sorted(indices(conn, search.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
     assert search.search(conn, 1, step(query="lantern", before=3)) == []
 
 
 def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
-    """WEAVE 7: type, question, score, description and text; each a good block, and found like any other."""
+    """Type, question, score, description and text; each a good block, and found like any other."""
     seeds = examples.read(BOOTSTRAPS / "examples")
     assert {type for type, _ in seeds} == set(GOOD)
     assert all(example.score > 0 and example.question.endswith("?") for _, example in seeds)
@@ -219,7 +219,7 @@ def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
 
 
 def test_what_was_asked_and_found_is_kept(conn: sa.Connection) -> None:
-    """WEAVE 7, 9: query, cutoff, every hit with rank and score, and which ones the model saw."""
+    """query, cutoff, every hit with rank and score, and which ones the model saw."""
     conn.execute(
         sa.text(
             "insert into ticks (trace_id, number, subagent, first_block, deadline, clock)"

@@ -1,4 +1,4 @@
-"""WEAVE section 3, fact by fact: the nine stages of a tick, and what ends a run."""
+"""The nine stages of a tick, and what ends a run."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,7 @@ BROKEN = Candidate(text="def action_go(self:", finish_reason="stop", tokens=9)
 
 
 def test_the_stages_of_a_tick_in_order() -> None:
-    """WEAVE 3: reminder, observations, orientation, action, expectation, option, views, evaluation, outcome."""
+    """Reminder, observations, orientation, action, expectation, option, views, evaluation, outcome."""
     assert types(tick(views=[View(title="Desk")], option=20.0)) == ALL
 
 
@@ -263,7 +263,7 @@ def test_the_outcome_is_a_table_of_titles_and_results_and_the_tick_is_rewarded()
 
 
 def test_a_run_ends_when_the_agent_returns_to_its_caller() -> None:
-    """WEAVE 3: what it returned goes with it; before that there is always another tick."""
+    """What it returned goes with it; before that there is always another tick."""
     assert tick().ended.ended.done is False  # type: ignore[union-attr]
     completed = msgspec.structs.replace(MAIN, completed=True, returned={"key": "found"})
     ended = tick(subagents=[completed]).ended
@@ -273,7 +273,7 @@ def test_a_run_ends_when_the_agent_returns_to_its_caller() -> None:
 
 
 def test_the_time_budget_is_360_minutes() -> None:
-    """WEAVE 3: where the job says nothing else."""
+    """Where the job says nothing else."""
     assert Settings().time_budget == 360
 
 
@@ -288,7 +288,7 @@ def test_the_time_budget_is_360_minutes() -> None:
     ],
 )
 def test_a_run_ends_when_a_budget_is_spent(budget: dict[str, Any], spent: str) -> None:
-    """WEAVE 3: its time in minutes, or one of weavegen's own: ticks, blocks, bytes, tokens."""
+    """Its time in minutes, or one of weavegen's own: ticks, blocks, bytes, tokens."""
     trace = LockedTrace(1, "running", ticks=5, blocks=70, bytes=9000, written=9, sampled_tokens=800)
     s = Settings(**budget)
     start = Start(trace_seed=1, tick=5, clock=0, deadline=60 * s.time_budget, blocks=9, last_type=None)
