@@ -6,7 +6,6 @@ import socket
 import struct
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +18,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from simulation import MODEL, SERVER, complete, tokenizer
 from simulation.batch import Sequence
 from simulation.load import Engine
-from simulation.parameters import Faults, Load
+from simulation.options import Options
+from simulation.parameters import Faults
 from weavegen.errors import UsageError
 from weavegen.nano import http, protocol
 
@@ -53,12 +53,12 @@ _SLOW = 10
 
 
 class _Api(http.Api):
-    def __init__(self, load: Load, faults: Faults, chance: random.Random, *, plain: bool) -> None:
-        super().__init__(MODEL, SERVER, load.max_model_len)
-        self.engine = Engine(load)
-        self.faults = faults.check()
-        self._chance = chance
-        self._plain = plain
+    def __init__(self, options: Options) -> None:
+        super().__init__(MODEL, SERVER, options.load.max_model_len)
+        self.engine = Engine(options.load)
+        self.faults = options.faults.check()
+        self._chance = random.Random(options.seed)
+        self._plain = options.plain
 
     def routes(self) -> list[Route]:
         routes = super().routes()
@@ -143,38 +143,15 @@ class _Api(http.Api):
         return http.answer(asdict(self.faults))
 
 
-def _api(load: Load | None, faults: Faults | None, plain: bool, seed: int) -> _Api:
-    return _Api(load or Load(), faults or Faults(), random.Random(seed), plain=plain)
+def app(options: Options) -> Starlette:
+    """The simulation as an ASGI application."""
+    return http.app(_Api(options))
 
 
-def app(
-    load: Load | None = None,
-    faults: Faults | None = None,
-    *,
-    plain: bool = False,
-    seed: int = 0,
-) -> Starlette:
-    """The simulation as an ASGI application. `seed` decides which requests the faults strike.
-
-    `plain`: as a server without vLLM's extras, that is without `/tokenize`, `/detokenize`, `/metrics`, prompts of
-    token ids and `logprob_token_ids`.
-    """
-    return http.app(_api(load, faults, plain, seed))
-
-
-def serve(
-    port: int,
-    host: str = "127.0.0.1",
-    *,
-    load: Load | None = None,
-    faults: Faults | None = None,
-    plain: bool = False,
-    seed: int = 0,
-    ready_file: Path | None = None,
-) -> None:
-    """Serve until interrupted. Port 0 means a free one; `ready_file` gets {"url", "port", "pid"} as JSON.
-
-    Raises UsageError if the port is in use.
-    """
-    api = _api(load, faults, plain, seed)
-    http.serve(api, port, host, about=f"; {api.engine.load}", ready_file=ready_file, connections=_Protocol)
+def serve(options: Options) -> None:
+    """Serve until interrupted. Raises UsageError if the port is in use."""
+    about = f"; {options.load}"
+    ready_file = options.ready_file
+    http.serve(
+        _Api(options), options.port, options.host, about=about, ready_file=ready_file, connections=_Protocol
+    )

@@ -87,7 +87,7 @@ PLACEHOLDERS = (
     (r"http://(?:gpu1:8000/v1,http://gpu2|127\.0\.0\.1):8000/v1", "{simulation}"),
     (r"http://127\.0\.0\.1:4318", "{collector}"),
     (r"http://localhost:8000", "{trainer}"),
-    (r"(weavegen (?:sim|serve)|-m weavegen\.sim|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
+    (r"(weavegen (?:sim|serve)|-m simulation|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
     (r"my-model", "{model}"),
     (r"--model round-1", "--model weavegen-sim"),  # what is served
     (r"--(port|listen) \d+", r"--\1 {port}"),
@@ -99,7 +99,7 @@ PLACEHOLDERS = (
     (r"redis-cli", "redis-cli -s {redis}"),
 )
 """What a document makes up, and what is there. In braces: Desk.facts."""
-ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m weavegen\.sim")
+ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m simulation")
 """Commands that somebody ends by Ctrl-C."""
 PORT = re.compile(r"--(?:port|listen) (\d+)")
 """Where they answer once they are up, if they do."""

@@ -16,6 +16,7 @@ from starlette.types import Message
 
 from simulation import MODEL, complete, tokenizer
 from simulation.load import Engine
+from simulation.options import Options
 from simulation.parameters import Faults, Load
 from simulation.server import app
 from weavegen.nano.counters import REASONS
@@ -37,7 +38,7 @@ class Client:
     """Calls the application as uvicorn does, without the network."""
 
     def __init__(self, load: Load | None = None, faults: Faults | None = None, *, plain: bool = False) -> None:
-        self._app = app(load, faults, plain=plain)
+        self._app = app(Options(load=load or Load(), faults=faults or Faults(), plain=plain))
         self._loop = asyncio.new_event_loop()
 
     def __enter__(self) -> "Client":
