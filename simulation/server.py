@@ -1,4 +1,4 @@
-"""The simulation behind vLLM's routes, and the faults that can strike its answers."""
+"""The HTTP server: vLLM's routes, and injected faults."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ from weavegen.nano import http, protocol
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's, which also remembers its connections so that a fault can cut one."""
+    """uvicorn's protocol, which also keeps its connections so that a fault can reset one."""
 
     open: dict[tuple[str, int], "_Protocol"] = {}  # noqa: RUF012 (one per process, as the server is)
 
@@ -41,7 +41,7 @@ class _Protocol(HttpToolsProtocol):
 
     @classmethod
     def cut(cls, client: tuple[str, int]) -> None:
-        """End a connection with a reset instead of an answer."""
+        """Reset a connection instead of responding."""
         if (connection := cls.open.get(client)) is not None:
             peer = connection.transport.get_extra_info("socket")
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -49,7 +49,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 _SLOW = 10
-"""How many times as long a slow answer takes."""
+"""Factor by which a slow response is slower."""
 
 
 class _Api(http.Api):
@@ -85,7 +85,7 @@ class _Api(http.Api):
         return self.engine.metrics()
 
     async def completions(self, request: Request) -> Response:
-        """As any server's, unless a fault strikes."""
+        """Respond as vLLM does, unless the request gets a fault."""
         await request.body()  # kept by the request: it is read before the fault, as a real one would be
         fault = self.faults.draw(self._chance)
         if fault is not None and fault not in ("truncate", "slow"):
@@ -114,7 +114,7 @@ class _Api(http.Api):
         return response
 
     async def _work(self, work: list[Sequence], request: Request) -> None:
-        """Take the engine's time. Raises Gone, and frees what was taken, if the client hangs up."""
+        """Wait for the engine. Raises Gone and aborts the sequences if the client hangs up."""
         if self.engine.load.instant:
             self.engine.at_once(work)
         else:
@@ -134,7 +134,7 @@ class _Api(http.Api):
         return http.nobody_reads()
 
     async def set_faults(self, request: Request) -> Response:
-        """POST replaces all rates (those not named become 0); both methods answer with the present ones."""
+        """POST replaces all rates (rates that are not given become 0). Both methods return the current rates."""
         if request.method == "POST":
             try:
                 self.faults = msgspec.json.decode(await request.body(), type=Faults).check()

@@ -30,11 +30,6 @@ debug = ["{DEBUG}"]
 
 
 @pytest.fixture(scope="module")
-def installation(own_installation: Installation) -> Installation:
-    return own_installation
-
-
-@pytest.fixture(scope="module")
 def job(installation: Installation) -> int:
     number = int(installation.json("enqueue", TICTACTOE, "-n", "3", "--ticks", "4", "--seed", "7")["job"])
     installation.wait(number)

@@ -1,4 +1,4 @@
-"""A simulation of the four calls of Discord's REST API that the bridge makes, on loopback. Not Discord."""
+"""A simulation of Discord on loopback: the four calls of its REST API that the bridge makes."""
 
 import json
 import threading
@@ -13,16 +13,16 @@ EPOCH = 1_420_070_400_000
 
 
 class DiscordSimulation:
-    """Channels full of messages, and people who write there."""
+    """Channels with messages."""
 
     def __init__(self) -> None:
         self.messages: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.reactions: list[tuple[str, str, str]] = []
         """(channel, message id, emoji)"""
         self.answers: deque[tuple[int, dict[str, Any]]] = deque()
-        """Given to the next requests, in place of what they ask for: status, body."""
+        """(status, body) of the next responses, instead of the usual ones."""
         self.requests: list[tuple[float, str, str]] = []
-        """(when, method, path) of every request, refused ones included."""
+        """(time, method, path) of every request, including refused ones."""
         self.bodies: list[dict[str, Any]] = []
         self.lock = threading.Lock()
         self.count = 0
@@ -46,7 +46,7 @@ class DiscordSimulation:
         self.server.server_close()
 
     def say(self, channel: str, name: str, text: str, about: str | None = None, bot: bool = False) -> str:
-        """Somebody writes. Gives the message's id."""
+        """Add a message. Returns its id."""
         with self.lock:
             self.count += 1
             id = str(((int(time.time() * 1000) - EPOCH) << 22) + self.count)

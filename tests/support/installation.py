@@ -27,11 +27,11 @@ class Installation:
     def __init__(self, home: Path) -> None:
         self.home = home
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-        # A short lease, so that what a killed worker held is given to another soon.
+        # A short lease, so that the sweeper soon restarts the steps of a killed worker.
         self.environ = {**kept, "WEAVEGEN_HOME": str(home), "WEAVEGEN_LEASE": "2", "HOME": "/nonexistent"}
         self.environ["PYTHONPATH"] = str(ROOT)
-        self.environ |= {"WEAVEGEN_MODEL": "sim"}  # most tests want equal seeds and given mistakes
-        self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}  # they would cost each `up` two seconds
+        self.environ |= {"WEAVEGEN_MODEL": "sim"}  # equal seeds give equal texts, with mistakes at known rates
+        self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}  # each `up` would take two seconds longer
 
     @property
     def config(self) -> Config:
@@ -68,7 +68,7 @@ class Installation:
         engine.dispose()
 
     def bodies(self, job: int) -> list[tuple[Any, ...]]:
-        """What equal seeds make equal: all of a job's blocks but their times."""
+        """All of a job's blocks without their times: equal for equal seeds."""
         return self.sql(
             """
             select t.number, b.index, b.type, b.body, b.title, b.compiles, b.ran,
@@ -79,7 +79,7 @@ class Installation:
         )
 
     def wait(self, job: int, seconds: float = 180) -> None:
-        """Until all of a job's traces are over."""
+        """Wait until all of a job's traces have ended."""
         deadline = time.monotonic() + seconds
         while rows := self.sql(
             "select id, status, blocks from traces where job_id = :job and status in ('queued', 'running')",
@@ -109,14 +109,14 @@ class Installation:
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """kill -9. The environments that it started outlive it, by design."""
+    """Send SIGKILL. The worker's environments outlive it, by design."""
     process.kill()
     process.wait()
 
 
 @contextlib.contextmanager
 def installed(**environ: str) -> Iterator[Installation]:
-    """With these environment variables, until the generator is closed."""
+    """An installation that runs, with these environment variables."""
     home = Path(tempfile.mkdtemp(prefix="weavegen-accept-"))
     installation = Installation(home)
     installation.environ |= environ

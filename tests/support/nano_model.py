@@ -1,4 +1,4 @@
-"""A tiny Llama with random weights, made on the spot, and what it computes: token by token, in float64."""
+"""A tiny Llama with random weights, and a reference implementation in float64, token by token."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def make_weights(config: dict[str, Any], seed: int) -> Weights:
 
 
 def make(folder: Path, *, seed: int = 0, **changed: Any) -> Path:
-    """Write a model and its tokenizer. `changed`: of `CONFIG`."""
+    """Write a model and its tokenizer. `changed` replaces entries of `CONFIG`."""
     folder.mkdir(exist_ok=True)
     tokenizer = make_tokenizer()
     config = CONFIG | {"vocab_size": tokenizer.get_vocab_size()} | changed
@@ -86,7 +86,7 @@ def make(folder: Path, *, seed: int = 0, **changed: Any) -> Path:
 
 
 def make_adapter(folder: Path, model: Path, *, rank: int = 2, **changed: Any) -> Path:
-    """Write an adapter with random differences, as PEFT lays it out. `changed`: of its configuration."""
+    """Write an adapter with random weights in PEFT's format. `changed` replaces entries of its configuration."""
     folder.mkdir()
     chance = np.random.default_rng(7)
     arrays = {}
@@ -103,7 +103,7 @@ def make_adapter(folder: Path, model: Path, *, rank: int = 2, **changed: Any) ->
 
 
 class Reference:
-    """The same model, written down as its equations are: one token, one head, one position after the other."""
+    """The same model, computed by its equations: one token, one head and one position at a time."""
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.config = json.loads((folder / "config.json").read_text())
@@ -111,7 +111,7 @@ class Reference:
         self.weights = {name: array.astype(np.float64) for name, array in weights.items()}
 
     def logprobs(self, ids: list[int]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-        """After each of `ids`: logprobs of all tokens."""
+        """Logprobs of all tokens after each of `ids`: an array of (len(ids), vocabulary)."""
         config, weights = self.config, self.weights
         heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
         size = config["hidden_size"] // heads

@@ -15,7 +15,7 @@ PROMPT = "#startblock type: action\ndef move(cell):\n"
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """The address of a server of the model in `folder`. It ends as by Ctrl-C, and has nothing to complain of."""
+    """The address of a server of the model in `folder`. Ctrl-C ends it, and it must print no error."""
     command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

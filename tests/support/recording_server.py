@@ -1,4 +1,4 @@
-"""A simulated model server that keeps what it was asked, as it came over HTTP."""
+"""A simulated model server that records the bodies of its requests."""
 
 import json
 import math
@@ -13,7 +13,7 @@ class Server:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
-        """Bodies of the completions asked for, as they came."""
+        """Bodies of the completion requests, in order."""
         self.mass: dict[str, float] = {}
         self.text = ""
         self._ids: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The corpus that the questions of docs/corpus.md are answered on, and the questions themselves.
+"""The questions of docs/corpus.md, and the corpus that their answers come from.
 
 It is made up (bench/generator.py), small, and the same every time.
 """
@@ -24,18 +24,18 @@ QUESTION = re.compile(r"^### (\d+)\. (.+?)\n(.*?)```sql\n(.*?)```\n\n```text\n(.
 
 @dataclass(frozen=True)
 class Question:
-    """One of the document's: what is asked, in SQL, and the answer that is printed there."""
+    """A question of the document: its SQL, and the printed answer."""
 
     number: int
     title: str
     query: str
     answer: str
     place: tuple[int, int]
-    """Of the answer, in the document's text."""
+    """Begin and end of the answer in the document's text."""
 
 
 def questions() -> list[Question]:
-    """The document's, in order."""
+    """The questions of the document, in order."""
     return [
         Question(int(found[1]), found[2], found[4], found[5], found.span(5))
         for found in QUESTION.finditer(DOCUMENT.read_text())
@@ -66,7 +66,7 @@ def printed(columns: list[str], rows: list[tuple[Any, ...]]) -> str:
 
 
 def rewrite(answers: dict[int, str]) -> None:
-    """Put answers, by number, into the document."""
+    """Write answers, by the questions' numbers, into the document."""
     text = DOCUMENT.read_text()
     for question in reversed(questions()):
         begin, end = question.place

@@ -1,4 +1,4 @@
-"""A world that is as the test says: what the model writes and thinks of it, what execution brings."""
+"""A world whose answers the test chooses: candidates, scores, and results of execution."""
 
 import itertools
 import math
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=Step)
 
 
 class Script(World):
-    """Everything goes well where a test says nothing else.
+    """Without arguments every step succeeds.
 
     `text` and `odds` are asked for each candidate: its Sample step, its position. `raw` is the log odds of a text
     that was rewritten, `option` those of a yes to the option, `runs` what the blocks that are run bring, in order.
@@ -129,7 +129,7 @@ def steps(trace: Trace, kind: type[S]) -> list[S]:
 
 
 def drafts(trace: Trace, type: BlockType) -> list[Append]:
-    """What blocks of a type were recorded from: with their scores, which no block shows."""
+    """The Append effects of blocks of a type, with their scores, which blocks do not show."""
     cursor = Cursor(trace.start)
     replay(AGENTS[trace.agent].program(Tick(trace.settings, cursor)), cursor, trace.journal)
     return [draft for draft, block in cursor.recorded if block.type is type]
@@ -161,5 +161,5 @@ step_ids = itertools.count(1)
 def execute(
     environment: Environment, op: Op, source: str = "", type: BlockType | None = None, ask: Ask = undecided
 ) -> Executed:
-    """One operation in a real environment; `ask` is the model that its callbacks ask."""
+    """Execute one operation in a real environment. `ask` answers the callbacks' questions to the model."""
     return environment.execute(next(step_ids), Execute(op=op, source=source, type=type), ask=ask)

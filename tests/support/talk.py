@@ -1,4 +1,4 @@
-"""Conversing agents in memory: one tick after the other, advanced the way the engine does it in Postgres."""
+"""Runs conversing agents in memory, tick by tick, as the engine does in PostgreSQL."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from weavegen.kernel.steps import Append, Candidate, Effect, Ended, Sample, Step
 from weavegen.trace.blocks import MESSAGE, Block
 
 Answer = Callable[[Step], Any]
-"""What comes of a step; of a Sample, one text or a list of candidates. A RolloutError is its failure."""
+"""Returns the result of a step: for Sample, a text or a list of candidates. A RolloutError is a failure."""
 
 
 class Talk:
@@ -26,14 +26,14 @@ class Talk:
         self.blocks: list[Block] = []
         self.drafts: list[Append] = []
         self.effects: list[Effect] = []
-        """Those that are no blocks."""
+        """Effects other than blocks."""
         self.steps: list[Step] = []
         self.states: list[Any] = []
-        """What each tick handed on."""
+        """The state that each tick passed to the next one."""
         self.ended: Ended | None = None
 
     def run(self, most: int = 500) -> Ended:
-        """To its end."""
+        """Run all ticks."""
         state: Any = None
         for number in range(most):
             ended = self.tick(number, state)
@@ -45,7 +45,7 @@ class Talk:
         raise AssertionError(f"it goes on after {most} ticks")
 
     def tick(self, number: int, state: Any) -> Ended:
-        """One tick, replayed at every step; all replays must ask for the same."""
+        """Run one tick, and replay it at every step: all replays must request the same steps."""
         before = len(self.blocks)
         start = Start(
             trace_seed=7,
@@ -76,7 +76,7 @@ class Talk:
                 journal.append(self.entry(step, 1000.0 + number + ordinal / 100))
 
     def entry(self, step: Step, at: float) -> Entry:
-        """The journal's row of a step that is done."""
+        """The journal entry of a finished step."""
         try:
             result = self.answer(step)
         except RolloutError as error:
@@ -92,6 +92,6 @@ class Talk:
 
 
 def said(text: str, prompt_tokens: int | None = 100, length: int | None = 32_768) -> Candidate:
-    """A message of the model's."""
+    """A candidate for the assistant's next message."""
     tokens = max(1, len(text) // 4)
     return Candidate(text=text, finish_reason="stop", tokens=tokens, prompt_tokens=prompt_tokens, length=length)

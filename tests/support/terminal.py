@@ -42,7 +42,7 @@ class Terminal:
         os.close(child)
 
     def read(self, enough: Callable[[str], bool] = lambda _: False, seconds: float = 120) -> str:
-        """All that was written, once that is `enough`, or the command over."""
+        """The output, as soon as `enough` returns true for it or the command has ended."""
         deadline = time.monotonic() + seconds
         while not enough(self.written):
             assert time.monotonic() < deadline, self.written
@@ -57,14 +57,14 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def end(self) -> int:
-        """The command's exit code, once it is over."""
+        """Wait for the command. Returns its exit code."""
         self.read()
         os.close(self.master)
         return self.process.wait()
 
 
 def screen(written: str) -> list[str]:
-    """The lines that are left of what moves up and erases lines, but does nothing else to a screen."""
+    """The visible lines of output that uses only the sequences `move up` and `erase line`."""
     lines, row = [""], 0
     for up, erase, start, down, text in MOVE.findall(STYLE.sub("", written)):
         assert text != "\x1b", written

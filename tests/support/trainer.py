@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def check_group(group: Json) -> None:
-    """What atroposlib's ScoredData asks of a group, and its documentation of masks and logprobs."""
+    """Check a group against atroposlib's ScoredData, and its documentation of masks and logprobs."""
     assert set(group) == set(exports.find("atropos").schema.names)  # type: ignore[union-attr]
     size = len(group["tokens"])
     assert size >= 2
@@ -37,16 +37,16 @@ def check_group(group: Json) -> None:
 
 
 class Trainer(ThreadingHTTPServer):
-    """A queue like that of Atropos's server, on the loopback: it checks groups as that one does."""
+    """A queue like that of Atropos's server. It checks groups as that one does."""
 
     def __init__(self, batch_size: int = 512, max_token_len: int = 100_000, fail: int = 0) -> None:
         super().__init__(("127.0.0.1", 0), Queue)
         self.info = {"batch_size": batch_size, "max_token_len": max_token_len}
         self.groups: list[Json] = []
         self.fail = fail
-        """Requests that fail first."""
+        """Number of requests that fail before the first success."""
         self.full = 0
-        """Times that the queue is said to be full."""
+        """Number of status requests that report a full queue."""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property

@@ -19,9 +19,9 @@ from weavegen.pool.http import Http
 
 SCRIPT = ROOT / "scripts" / "vllm.sh"
 START = 180.0
-"""Seconds within which a server must be ready; some 30 on two free cores."""
+"""Maximum of seconds until a server is ready. Two free cores take about 30."""
 SLOTS = 8
-"""Requests that the server which most tests share computes at once; further ones wait."""
+"""Maximum of concurrent requests of the shared server."""
 
 
 class Server:
@@ -53,7 +53,7 @@ class Server:
         )
 
     def wait(self) -> None:
-        """Until it answers. Raises RuntimeError with the end of its log if it dies, or is not ready in time."""
+        """Wait until the server responds. Raises RuntimeError with the end of its log if it exits or is late."""
         deadline = time.monotonic() + START
         while not self.healthy():
             dead = self.process.poll()
@@ -65,7 +65,7 @@ class Server:
             time.sleep(0.25)
 
     def healthy(self) -> bool:
-        """Whether it answers now."""
+        """Whether the server responds."""
         try:
             with urlopen(f"{self.root}/health", timeout=5) as answer:
                 return int(answer.status) == 200
@@ -82,13 +82,13 @@ class Server:
         self._http.close()
 
     def restart(self) -> None:
-        """The same server anew on the same port, its cache empty; returns when it is ready."""
+        """Restart the server on the same port, with an empty cache, and wait until it is ready."""
         self.kill()
         self._start()
         self.wait()
 
     def stop_answering(self) -> None:
-        """Freeze all its processes: connections stay open, nothing is answered. `go_on` ends that."""
+        """Stop all its processes: connections stay open without a response. `go_on` resumes them."""
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -96,14 +96,14 @@ class Server:
         os.killpg(self.process.pid, signal.SIGCONT)
 
     def post(self, path: str, **body: object) -> Any:
-        """What it answers to JSON, decoded: for what the client does not ask. Raises HTTPError."""
+        """Send JSON, and decode the JSON response. For requests that ModelClient cannot make. Raises HTTPError."""
         data = msgspec.json.encode({"model": "tiny", **body})
         request = Request(self.root + path, data, {"Content-Type": "application/json"})
         with urlopen(request, timeout=120) as answer:
             return json.load(answer)
 
     def metrics(self) -> metrics.Metrics:
-        """What it counts."""
+        """The server's metrics."""
         return metrics.read(self.url, self._http)
 
     def detokenize(self, ids: Sequence[int]) -> str:

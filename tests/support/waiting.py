@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do."""
+"""Waits for other threads and processes."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def until(holds: Callable[[], T], what: str = "it does not come about", *, seconds: float = 60) -> T:
-    """What `holds` gives, once that is true. `what`: told where it is not true within `seconds`."""
+    """Wait until `holds()` is true, and return its value. Fails with the message `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < deadline, what

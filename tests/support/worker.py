@@ -1,4 +1,4 @@
-"""A worker without Celery: runs the steps of traces in PostgreSQL with the answers of the unit tests' world."""
+"""A worker without Celery: runs the steps of traces in PostgreSQL with the results of `World`."""
 
 from typing import Any
 
@@ -29,13 +29,13 @@ def enqueue(db: sa.Engine, n: int = 1, seed: int = 1, **settings: Any) -> int:
 
 
 def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
-    """The only value that a query gives."""
+    """The only value in the result of a query."""
     with db.connect() as conn:
         return conn.execute(sa.text(query), parameters).scalar_one()
 
 
 class Worker:
-    """Runs steps as the tasks do, with the answers of the unit tests' world."""
+    """Claims, runs and finishes steps as the Celery tasks do, with the results of `World`."""
 
     def __init__(self, db: sa.Engine, seed: int = 1, max_active: int = 64) -> None:
         self.db, self.world = db, World(seed, 0.8)
@@ -66,7 +66,7 @@ class Worker:
         return self.engine.finish(held, StepStatus.DONE, save, result=result).messages
 
     def run(self, messages: list[steps.Message]) -> None:
-        """Until nothing is left to do."""
+        """Run steps until no message is left."""
         while messages:
             held = self.claim(messages.pop(0).step_id)
             if held is not None:

@@ -1,4 +1,4 @@
-"""A world for agent programs: answers every step from a seed, with errors of all kinds. No I/O."""
+"""Results of steps for agent programs, drawn from a seed, with errors of all kinds. No I/O."""
 
 import random
 from collections.abc import Callable
@@ -36,15 +36,15 @@ FAILURE = Failure(type="ValueError", message="no", traceback="Traceback ...\nVal
 
 
 class World:
-    """Results depend on the seed and the step alone, so every order of deliveries must give the same trace."""
+    """Results depend only on the seed and the step, so every order of steps must give the same trace."""
 
     def __init__(self, seed: int, kindness: float = 0.7, calls: float = 0.0) -> None:
         self.seed, self.kindness = seed, kindness
         self.calls = calls
-        """Share of the actions that call a subagent: main calls main.1, that one main.1.1, which calls none."""
+        """Share of the actions that call a subagent: main calls main.1, main.1 calls main.1.1."""
 
     def dice(self, step: Step) -> random.Random:
-        """What an answer is drawn with."""
+        """The random generator for the result of a step."""
         return random.Random(derive_seed(self.seed, encode(step).decode()))
 
     def answer(self, step: Step, journal: list[Entry]) -> Any:
@@ -83,7 +83,7 @@ class World:
         return Candidate(text=text, finish_reason=rng.choice(["stop", "length"]), tokens=rng.randrange(1, 768))
 
     def _node(self, step: Sample, above: str, rng: random.Random) -> Candidate:
-        """The next characters of a good block, one a token, as long as nothing else was written before them."""
+        """The next characters (tokens) of a good block, if the text above begins like it."""
         good = GOOD.get(step.prompt.type, '"""Thinking."""')
         rest = good.removeprefix(above) if good.startswith(above) else "?" * rng.randrange(60)
         if rng.random() > self.kindness:
@@ -131,7 +131,7 @@ class World:
 
 
 class Trace:
-    """One tick in memory, advanced the way the engine does it in Postgres."""
+    """Runs one tick in memory, as the engine does in PostgreSQL."""
 
     def __init__(
         self, world: World, number: int = 1, settings: Settings | None = None, agent: str = "weave"
@@ -155,7 +155,7 @@ class Trace:
         self.replays = 0
 
     def advance(self) -> None:
-        """Replay, and apply what is new."""
+        """Replay the journal, and apply new effects and steps."""
         if self.ended is not None:
             return
         self.replays += 1
@@ -172,7 +172,7 @@ class Trace:
             self.ended = advance
 
     def finish(self, ordinal: int) -> bool:
-        """A worker finishes a step: the first to do so stores its result, later ones change nothing."""
+        """Finish a step. Returns False, and changes nothing, if it is finished already."""
         entry = self.journal[ordinal]
         if entry.done:
             return False
@@ -185,7 +185,7 @@ class Trace:
         return [ordinal for ordinal, entry in enumerate(self.journal) if not entry.done]
 
     def run(self, pick: Callable[[list[int]], int] = min) -> "Trace":
-        """To the tick's end, one step at a time."""
+        """Run the tick to its end, one step at a time. `pick` chooses among the open steps."""
         self.advance()
         while self.ended is None:
             self.finish(pick(self.open))
