@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from bench.bars import Figure, table
 from bench.generator import fill
 from bench.installation import home
-from tests.corpus.sample_corpus import Question, questions
+from tests.support.sample_corpus import Question, questions
 from weavegen import config
 from weavegen.services import postgres, schema
 from weavegen.store.session import make_engine

@@ -21,7 +21,7 @@ from rich.console import Console
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
-from tests.vllm.server import SCRIPT, Server
+from tests.support.vllm_server import SCRIPT, Server
 from weavegen.engine import enqueueing
 from weavegen.engine.prompt_assembly import about, begun
 from weavegen.kernel import context, prompts

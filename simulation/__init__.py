@@ -1,4 +1,4 @@
-"""A SIMULATED vLLM: the server's API, scripted texts. For load and fault tests, not for data worth keeping."""
+"""A SIMULATED vLLM: its API with scripted texts, for load and fault tests. The texts are worthless as data."""
 
 from weavegen.config import SIMULATED_MODEL as MODEL
 

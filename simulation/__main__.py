@@ -1,4 +1,4 @@
-"""`python -m simulation --port N`: the simulated vLLM. docs/simulation.md explains the load model."""
+"""`python -m simulation`: the simulated vLLM. docs/simulation.md explains its load model."""
 
 import logging
 import sys
@@ -10,19 +10,10 @@ from weavegen.errors import UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 2 if the arguments can't be used."""
+    """Serve until interrupted. Returns the exit code: 2 if an argument is invalid."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        options = parse(arguments)
-        serve(
-            options.port,
-            options.host,
-            load=options.load,
-            faults=options.faults,
-            plain=options.plain,
-            seed=options.seed,
-            ready_file=options.ready_file,
-        )
+        serve(parse(arguments))
     except UsageError as error:
         sys.stderr.write(f"{error}\n")
         return 2

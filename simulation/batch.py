@@ -18,34 +18,34 @@ from weavegen.nano.counters import Counters
 
 @dataclass(eq=False)
 class Sequence:
-    """One continuation of a prompt, on its way through the engine."""
+    """One continuation of a prompt in the engine."""
 
     prompt: Prompt
     output: bytes
-    """The tokens that it will have generated in the end, as `tokenizer.packed` makes them."""
+    """All tokens that it will generate, packed by `tokenizer.packed`."""
     reason: str = "stop"
-    """How it will end: `stop` or `length`."""
+    """The finish reason: `stop` or `length`."""
     priority: int = 0
     cached: int = 0
-    """Tokens of the prompt that were in the prefix cache when it was admitted first."""
+    """Prompt tokens that were in the prefix cache at the first admission."""
     arrival: int = 0
     generated: int = 0
-    """Tokens that it had when it was last computed anew."""
+    """Generated tokens at the last preemption: they are recomputed with the prompt."""
     left: int = 0
     """Prompt tokens still to be computed."""
     ends: int = -1
-    """The decode step that gives the last token; -1 while it does not decode."""
+    """Number of the decode step that gives the last token; -1 while it does not decode."""
     held: Prompt | None = None
-    """What it holds in the cache, while it runs."""
+    """The prompt that it holds in the cache while it runs."""
 
     @property
     def tokens(self) -> int:
-        """Tokens to generate. An empty text takes one too, that which ends it."""
+        """Tokens to generate. An empty text takes one: the end-of-sequence token."""
         return max(1, len(self.output) // WIDTH)
 
 
 class Batch:
-    """Sequences that run and that wait. All times are seconds on the caller's clock and never go back."""
+    """Running and waiting sequences. Times are seconds on the caller's clock, which never goes back."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -71,17 +71,17 @@ class Batch:
 
     @property
     def usage(self) -> float:
-        """Part of the KV cache that running sequences hold, 0 to 1."""
+        """Share of the KV cache that running sequences hold, 0 to 1."""
         return min(1.0, self._used() / self.load.cache_tokens)
 
     def add(self, sequence: Sequence) -> None:
-        """A sequence arrives. `advance` to now before, and again after all of a request's are added."""
+        """Queue a sequence. Call `advance(now)` before, and again after all sequences of a request are added."""
         self._arrivals += 1
         sequence.arrival = self._arrivals
         self._wait(sequence)
 
     def at_once(self, sequence: Sequence) -> None:
-        """Serve a sequence where nothing takes time: the counters and the prefix cache alone are touched."""
+        """Serve a sequence in no time: only the counters and the prefix cache change."""
         sequence.cached = self.cache.hits(sequence.prompt)
         self._count_prompt(sequence)
         self.counters.generation_tokens += sequence.tokens
@@ -90,7 +90,7 @@ class Batch:
         self.cache.shrink(0)
 
     def advance(self, now: float) -> list[Sequence]:
-        """Let time pass until `now`. Returns the sequences that have ended, in their order."""
+        """Run the engine until `now`. Returns the sequences that have ended, in order."""
         ended: list[Sequence] = []
         while True:
             if self._until is None:
@@ -108,7 +108,7 @@ class Batch:
             self._end_step(ended)
 
     def next_event(self) -> float | None:
-        """When a sequence ends or the batch changes next, if nothing else comes; None: never. After `advance`."""
+        """Time of the next event if nothing arrives: a sequence ends, or the batch changes. None: never."""
         if self._until is None:
             return None
         admits = self.waiting and not self._full and len(self.running) < self.load.slots
@@ -117,7 +117,7 @@ class Batch:
         return max(self._until, self._time + self._seconds(max(1, self._most_steps())))
 
     def abort(self, sequences: list[Sequence], now: float) -> None:
-        """The client is gone: drop those of its sequences that have not ended. `advance` to `now` before."""
+        """Drop the sequences that have not ended, because their client is gone. Call `advance(now)` before."""
         self.count_slots(now)
         for sequence in reversed(sequences):  # the first computes what its siblings share
             if sequence in self.waiting:
@@ -144,7 +144,7 @@ class Batch:
             self._full = False  # another head, which may be shorter
 
     def _schedule(self) -> None:
-        """Between two steps: make room, admit, and share out the next step's tokens."""
+        """Between two steps: make room, admit sequences, and distribute the next step's token budget."""
         if not self._make_room():
             self._admit()
         self.cache.shrink(self._own)
@@ -157,7 +157,7 @@ class Batch:
             budget -= self._pieces[-1][1]
 
     def _make_room(self) -> bool:
-        """Preempt until the next step's tokens fit; whether any sequence was."""
+        """Preempt sequences until the next step's tokens fit. Returns whether any was preempted."""
         preempted = False
         while len(self.running) > 1 and self._used() + self._decoding() > self.load.cache_tokens:
             last = max(self.running, key=self._rank)
@@ -201,21 +201,21 @@ class Batch:
     # ------------------------------------------------------------------------------------------- steps
 
     def _seconds(self, steps: int) -> float:
-        """Of so many steps from here in which nothing ends; prompt tokens are in the first."""
+        """Duration of the next `steps` steps if no sequence ends; the first one computes the prompt tokens."""
         base, slope = self._pace()
         pieces = sum(tokens for _, tokens in self._pieces)
         prefill = pieces / self.load.prefill if self.load.prefill else 0.0
         return base * steps + slope * steps * steps + prefill
 
     def _pace(self) -> tuple[float, float]:
-        """(p, q): n steps take p n + q n² seconds, as every step adds a token to each context."""
+        """(p, q): n steps take p n + q n² seconds, because each step adds a token to every context."""
         load, decoding = self.load, self._decoding()
         slope = load.per_context / 1e6 * decoding / 2
         base = (load.inter_token + load.per_sequence * (decoding + len(self._pieces))) / 1000
         return base + load.per_context / 1e6 * self._context - slope, slope
 
     def _steps_until(self, now: float) -> int:
-        """Whole decode steps that end by `now`, and with none of which a sequence outlasts its end."""
+        """Number of whole decode steps that end by `now`, before or when the first sequence ends."""
         most = self._most_steps()
         if self._time + self._seconds(most) <= now:
             return most
@@ -235,7 +235,7 @@ class Batch:
         return min(self._ending[0][0] - self._decoded, max(1, room))
 
     def _end_step(self, ended: list[Sequence]) -> None:
-        """The step in flight is over."""
+        """Finish the current step."""
         assert self._until is not None
         until, pieces = self._until, self._pieces
         self._until, self._pieces = None, []
@@ -246,7 +246,7 @@ class Batch:
                 self._first_token(sequence, ended)
 
     def _decode(self, steps: int, until: float, ended: list[Sequence]) -> None:
-        """`steps` more tokens for each decoding sequence; it is `until` then."""
+        """Add `steps` tokens to each decoding sequence and set the time to `until`."""
         self.count_slots(until)
         self._time = until
         tokens = steps * self._decoding()
@@ -263,7 +263,7 @@ class Batch:
                 self._finish(sequence, ended)
 
     def _first_token(self, sequence: Sequence, ended: list[Sequence]) -> None:
-        """A sequence's prompt is computed: the same step gives the next token."""
+        """Finish a sequence's prefill: the same step gives the first token."""
         del self._prefilling[sequence]
         assert sequence.held is not None
         self.counters.generation_tokens += 1
@@ -282,7 +282,7 @@ class Batch:
         ended.append(sequence)
 
     def _stop(self, sequence: Sequence) -> None:
-        """Take a running sequence out of the batch; what it computed stays in the prefix cache."""
+        """Remove a running sequence from the batch. Its computed tokens stay in the prefix cache."""
         assert sequence.held is not None
         del self.running[sequence]
         self._full = False
@@ -314,7 +314,7 @@ class Batch:
         self.counters.prompt_tokens += sequence.prompt.tokens
 
     def count_slots(self, now: float) -> None:
-        """Bring `slot_seconds` up to `now`. `advance` to `now` before."""
+        """Update `slot_seconds` to `now`. Call `advance(now)` before."""
         if now > self._counted:
             self.slot_seconds += len(self.running) * (now - self._counted)
             self._counted = now

@@ -1,4 +1,4 @@
-"""The simulated KV cache: which tokens are in it, for whom, and what a new prompt finds there.
+"""The simulated KV cache: which tokens it holds, and how many of them a new prompt can reuse.
 
 Tokens are kept in segments, each of which is known by a hash of all that stands before it and of itself. Hits are
 counted in blocks of 16 tokens, as vLLM does. Memory is shared and given up by whole segments of 16 blocks, so that
@@ -9,9 +9,9 @@ from collections import Counter, OrderedDict
 from functools import cached_property
 
 BLOCK = 16
-"""Tokens: vLLM's --block-size on GPUs."""
+"""Tokens in a block: vLLM's default --block-size on GPUs."""
 WIDTH = 4
-"""Bytes of a token in what `tokenizer.packed` makes."""
+"""Bytes of a token in the output of `tokenizer.packed`."""
 _SEGMENT = 16 * BLOCK * WIDTH
 
 
@@ -19,7 +19,7 @@ class Prompt:
     """Tokens of a prompt, and the keys of its segments. The last segment may be shorter than the others."""
 
     def __init__(self, data: bytes) -> None:
-        """`data`: token ids as `tokenizer.packed` makes them."""
+        """`data`: token ids, packed by `tokenizer.packed`."""
         self.data = data
         self.tokens = len(data) // WIDTH
 
@@ -44,7 +44,7 @@ class Prompt:
         return hashes
 
     def goes_on(self, output: bytes) -> "Prompt":
-        """This prompt with the tokens of an answer behind it. Whole segments are not hashed again."""
+        """This prompt followed by the tokens of an answer. Hashes of whole segments are reused."""
         longer = Prompt(self.data + output)
         whole = len(self.data) // _SEGMENT
         key = self.keys[whole - 1] if whole else 0
@@ -58,10 +58,10 @@ class Prompt:
 
 
 class Cache:
-    """The segments in the KV cache: those that running sequences hold, and those that the next one may find."""
+    """The segments in the KV cache: those that running sequences hold, and those that are free for reuse."""
 
     def __init__(self, capacity: int, *, shares: bool) -> None:
-        """`capacity`: tokens. Without `shares` nothing is ever found."""
+        """`capacity`: in tokens. `shares`: whether the prefix cache is on."""
         self.capacity, self._shares = capacity, shares
         self._holders: dict[int, int] = {}
         self._free: OrderedDict[int, None] = OrderedDict()  # least recently used first
@@ -70,10 +70,10 @@ class Cache:
         self.held = 0
         """Tokens in segments that running sequences hold."""
         self.free = 0
-        """Tokens in segments that nobody holds."""
+        """Tokens in segments that no running sequence holds."""
 
     def hits(self, prompt: Prompt) -> int:
-        """Tokens of the prompt that need not be computed. The last one always is: without it nothing follows."""
+        """Tokens of the prompt that are cached. The last token is always computed, to get the next one."""
         if not self._shares:
             return 0
         found = 0
@@ -89,18 +89,18 @@ class Cache:
         return min(found, (prompt.tokens - 1) // BLOCK * BLOCK)
 
     def missing(self, prompt: Prompt) -> int:
-        """Tokens that the prompt takes beside what running sequences hold already."""
+        """Tokens of the prompt that no running sequence holds yet."""
         if not self._shares:
             return prompt.tokens
         held = self._holders
         return prompt.tokens - sum(BLOCK * len(self._blocks[key]) for key in prompt.keys if key in held)
 
     def own(self, prompt: Prompt) -> int:
-        """Tokens of a prompt in no segment: nobody else can hold them."""
+        """Tokens of a prompt outside its segments: they are never shared."""
         return prompt.tokens % BLOCK if self._shares else prompt.tokens
 
     def hold(self, prompt: Prompt) -> None:
-        """A sequence starts with this prompt."""
+        """Hold the prompt of a sequence that starts."""
         if not self._shares:
             return
         for number, key in enumerate(prompt.keys):
@@ -115,7 +115,7 @@ class Cache:
             self._holders[key] = holders + 1
 
     def release(self, prompt: Prompt, computed: int) -> None:
-        """A sequence that started with this prompt is gone, with the first `computed` tokens of it computed."""
+        """Release the prompt of a sequence that leaves the batch; its first `computed` tokens were computed."""
         if not self._shares:
             return
         end = prompt.tokens // BLOCK * BLOCK
@@ -134,7 +134,7 @@ class Cache:
             end -= size
 
     def keep(self, prompt: Prompt) -> None:
-        """Remember a text that nobody holds any longer, as long as there is room."""
+        """Keep the segments of a text that no sequence holds, as long as there is room."""
         if not self._shares:
             return
         for number in range(len(prompt.keys) - 1, -1, -1):
@@ -146,7 +146,7 @@ class Cache:
             self._free.move_to_end(key)
 
     def shrink(self, own: int) -> None:
-        """Give up what was not used for longest, where sequences hold `own` tokens beside the segments."""
+        """Evict the least recently used segments. `own`: tokens that sequences hold outside of segments."""
         most = max(0, self.capacity - self.held - own)
         while self.free > most:
             self._remove(next(iter(self._free)))

@@ -1,4 +1,4 @@
-"""From a request to a response: what the simulation answers. No I/O and no time here."""
+"""Makes the response to a completion request. No I/O and no clock."""
 
 import math
 import random
@@ -17,7 +17,7 @@ from weavegen.nano import protocol
 from weavegen.nano.protocol import BadRequest, Choice, CompletionRequest
 
 MAX_MODEL_LEN = Load.max_model_len
-"""Where no other is given."""
+"""The default."""
 _UNLIKELY = -25.0
 """Logprob of every token that the simulated distribution does not name."""
 _BOS = tokenizer.pack([tokenizer.BOS])
@@ -53,7 +53,7 @@ def _prompt(item: str | list[int], special: bool) -> _Prompt:
 
 
 def without_extras(request: CompletionRequest) -> None:
-    """The request as a server takes it that knows OpenAI's fields alone: what it refuses, and what it ignores."""
+    """Treat the request as a server without vLLM's fields does: refuse or ignore them. Raises BadRequest."""
     if isinstance(request.prompt, list) and any(not isinstance(item, str) for item in request.prompt):
         raise BadRequest("prompt: token ids are not supported, send text", param="prompt")
     if request.logprob_token_ids is not None:
@@ -66,7 +66,7 @@ def without_extras(request: CompletionRequest) -> None:
 def complete(
     request: CompletionRequest, engine: Engine
 ) -> tuple[protocol.CompletionResponse, list[batch.Sequence]]:
-    """The response, and the sequences that the engine has to work through before it is sent."""
+    """The response, and the sequences that the engine must process before it is sent. Raises BadRequest."""
     load = engine.load
     protocol.check(request, [MODEL], tokenizer.SIZE, priorities=load.scheduling_policy == "priority")
     seed = secrets.randbits(62) if request.seed is None else request.seed
@@ -78,7 +78,7 @@ def complete(
     for prompt, most in zip(prompts, rooms, strict=True):
         situation = read(prompt.text)
         if situation.question is None and most == 1 and request.logprobs is not None:
-            situation = asked(situation)  # only the evaluator asks for the odds of a single token
+            situation = asked(situation)  # only the evaluator requests a single token with logprobs
         for number in range(request.n):
             if situation.question is not None:
                 choice, ids = _answer(request, situation, len(choices), seed + number)
@@ -107,7 +107,7 @@ def complete(
 
 
 def tell_cached(response: protocol.CompletionResponse, work: list[batch.Sequence], n: int) -> None:
-    """Put into a response how much of the prompt was cached: like vLLM, of the last prompt alone."""
+    """Add the number of cached prompt tokens to a response: like vLLM, of the last prompt only."""
     response.usage.prompt_tokens_details = protocol.TokensDetails(work[-n].cached)
 
 
@@ -129,7 +129,7 @@ def _write(
 def cut(
     text: str, stop: str | list[str] | tuple[str, ...], most: int
 ) -> tuple[str, tuple[int, ...], str, str | None]:
-    """(text, tokens, finish reason, stop string) of a continuation as a server would end it."""
+    """(text, tokens, finish reason, stop string) of a continuation, cut at stop strings and at `most` tokens."""
     return _cut(text, (stop,) if isinstance(stop, str) else tuple(stop), most)
 
 
@@ -146,7 +146,7 @@ def _cut(text: str, stop: tuple[str, ...], most: int) -> tuple[str, tuple[int, .
 
 @lru_cache(maxsize=65536)
 def _fluency(token: int) -> float:
-    """A made-up logprob for a sampled token: mostly sure, now and then not."""
+    """A made-up logprob for a sampled token: near 0 for most tokens, low for some."""
     return -round(4.0 * ((token * 2654435761 % 997) / 997) ** 6, 6)
 
 

@@ -9,11 +9,11 @@ from simulation.parameters import Faults, Load
 __all__ = ["Engine", "Faults", "Load"]
 
 _GRAIN = 0.002
-"""Seconds between two wake-ups at least. What ends in between is told up to so much late; nothing accumulates."""
+"""Minimum of seconds between two wake-ups. A response may be late by that much; delays do not add up."""
 
 
 class _Request:
-    """Sequences that were sent together, and whoever waits for all of them."""
+    """Sequences of one request, and a future for the end of all of them."""
 
     def __init__(self, left: int, loop: asyncio.AbstractEventLoop) -> None:
         self.left = left
@@ -21,7 +21,7 @@ class _Request:
 
 
 class Engine:
-    """Takes the time that the load model says, and counts. Belongs to one event loop."""
+    """Delays requests as the load model says, and counts them. Belongs to one event loop."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -30,7 +30,7 @@ class Engine:
         self._timer: asyncio.TimerHandle | None = None
 
     def at_once(self, sequences: list[Sequence]) -> None:
-        """Count sequences where nothing takes any time."""
+        """Count sequences if the load model takes no time."""
         for sequence in sequences:
             self.batch.at_once(sequence)
 
@@ -56,14 +56,14 @@ class Engine:
             raise
 
     def metrics(self) -> str:
-        """The answer to `/metrics`, of this moment."""
+        """The current response to `/metrics`."""
         if not self.load.instant:
             self._advance()
             self.batch.count_slots(asyncio.get_running_loop().time())
         return metrics.text(self.batch)
 
     def _advance(self) -> None:
-        """Bring the batch up to the present, tell who is done, and be back when the next event is due."""
+        """Advance the batch to now, wake the requests that have ended, and schedule the next call."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for sequence in self.batch.advance(now):

@@ -1,4 +1,4 @@
-"""The answer to `/metrics`: what vLLM tells, and a few figures that only a simulation can have."""
+"""The response to `/metrics`: vLLM's metrics, and two that only a simulation can have."""
 
 from simulation import MODEL
 from simulation.batch import Batch
@@ -7,7 +7,7 @@ from weavegen.nano.counters import Figures
 
 
 def text(batch: Batch) -> str:
-    """In the text format of Prometheus. Bring the batch up to the present before."""
+    """The metrics in Prometheus' text format. Call `batch.advance(now)` before."""
     load, figures = batch.load, Figures(MODEL)
     figures.of_engine(
         batch.counters,

@@ -1,9 +1,9 @@
-"""The options of `python -m simulation`, and how they become what the server is started with."""
+"""The command line of the simulation: `python -m simulation`, and `weavegen sim`, which forwards to it."""
 
 import argparse
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,25 +18,30 @@ ABOUT = {
     "per_sequence": "milliseconds that each sequence in the batch adds to a step",
     "per_context": "milliseconds that 1,000 tokens of context in the batch add to a step",
     "prefill": "prompt tokens a second that are not in the prefix cache; 0: no time",
-    "step_tokens": "tokens of one step at most",
+    "step_tokens": "maximum of tokens in one step",
     "cache_tokens": "size of the KV cache",
-    "max_model_len": "tokens of a sequence at most",
+    "max_model_len": "maximum of tokens in a sequence",
     "scheduling_policy": " or ".join(POLICIES),
 }
-"""What each of Load's numbers means, for help texts."""
+"""Help texts of the options that set a field of Load."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """What a server is started with."""
 
-    port: int
-    host: str
-    ready_file: Path | None
-    seed: int
-    plain: bool
-    load: Load
-    faults: Faults
+    port: int = 0
+    """0 takes a free one."""
+    host: str = HOST
+    ready_file: Path | None = None
+    """Gets {"url", "port", "pid"} as JSON once requests are accepted."""
+    seed: int = 0
+    """Decides which requests get a fault."""
+    plain: bool = False
+    """Behave as a server without vLLM's extras: no `/tokenize`, `/detokenize` and `/metrics`, no prompts of token
+    ids, no `logprob_token_ids`."""
+    load: Load = field(default_factory=Load)
+    faults: Faults = field(default_factory=Faults)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,33 +50,33 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
-    """Options from `arguments`, or from those of this process. Raises UsageError; its message is one line."""
+    """Options from `arguments`, or from this process's own. Raises UsageError with a message of one line."""
     parser = _Parser("simulation", description=f"vLLM's API served by {SERVER}.", allow_abbrev=False)
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0, the default: a free one")
     parser.add_argument("--host", default=HOST)
-    parser.add_argument("--ready-file", type=Path, help="gets url, port and pid as JSON once requests are taken")
-    parser.add_argument("--seed", type=int, default=0, help="decides which requests the faults strike")
-    parser.add_argument("--plain", action="store_true", help="play a server without vLLM's extras")
-    parser.add_argument("--like", metavar="NAME", help=f"take the figures of {', '.join(PRESETS)}")
+    parser.add_argument("--ready-file", type=Path, help="gets url, port and pid as JSON once it serves")
+    parser.add_argument("--seed", type=int, default=0, help="decides which requests get a fault")
+    parser.add_argument("--plain", action="store_true", help="behave as a server without vLLM's extras")
+    parser.add_argument("--like", metavar="NAME", help=f"take the numbers of {', '.join(PRESETS)}")
     for name, about in ABOUT.items():
         default = getattr(Load, name)
         about = f"{about}; {default} by default, or what --like says"
-        parser.add_argument("--" + name.replace("_", "-"), type=type(default), dest=name, help=about)
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), help=about)
     about = "compute every prompt in full"
     parser.add_argument("--no-prefix-cache", action="store_const", const=False, dest="prefix_cache", help=about)
     for rate in fields(Faults):
-        name = "--fault-" + rate.name.replace("_", "-")
-        parser.add_argument(name, type=float, default=0.0, metavar="RATE", dest=rate.name)
-    found = vars(parser.parse_args(arguments))
-    load = parameters.load(found.pop("like"), **{field.name: found.pop(field.name) for field in fields(Load)})
-    faults = Faults(**{rate.name: found.pop(rate.name) for rate in fields(Faults)}).check()
-    return Options(load=load, faults=faults, **found)
+        option = "--fault-" + rate.name.replace("_", "-")
+        parser.add_argument(option, type=float, default=0.0, metavar="RATE", dest=rate.name)
+    values = vars(parser.parse_args(arguments))
+    load = parameters.load(values.pop("like"), **{number.name: values.pop(number.name) for number in fields(Load)})
+    faults = Faults(**{rate.name: values.pop(rate.name) for rate in fields(Faults)}).check()
+    return Options(load=load, faults=faults, **values)
 
 
 def split(line: str) -> list[str]:
-    """The arguments in one line of options, as a shell splits them. Raises UsageError if they can't be used.
+    """The arguments in `weavegen up --sim-options`, as a shell splits them. Raises UsageError if one is invalid.
 
-    Where it listens is not among them: whoever starts the server decides that.
+    The address is not an option here: `up` chooses it.
     """
     try:
         arguments = shlex.split(line)

@@ -1,4 +1,4 @@
-"""What the simulated engine is set to: its pace and sizes, presets of them by name, and the rates of faults.
+"""Parameters of the simulated engine: times, sizes, presets of both by name, and the rates of faults.
 
 Every number of a preset comes from a measurement, or from arithmetic with an efficiency that was measured:
 
@@ -27,16 +27,16 @@ POLICIES = ("fcfs", "priority")
 
 @dataclass(frozen=True)
 class Load:
-    """The pace of the simulated engine. By default everything takes no time at all.
+    """Times and sizes of the simulated engine. By default nothing takes time.
 
     A step takes inter_token + per_sequence x sequences in the batch + per_context x thousands of tokens in their
     contexts (milliseconds), and tokens / prefill (seconds) for the prompt tokens that it computes.
     """
 
     slots: int = 256
-    """Sequences that run at once, the others wait: vLLM's --max-num-seqs."""
+    """Sequences that run at once: vLLM's --max-num-seqs."""
     inter_token: float = 0.0
-    """Milliseconds of a step without anything in it."""
+    """Milliseconds of an empty step."""
     per_sequence: float = 0.0
     """Milliseconds that each sequence in the batch adds."""
     per_context: float = 0.0
@@ -44,17 +44,17 @@ class Load:
     prefill: float = 0.0
     """Prompt tokens a second that are not in the prefix cache; 0: no time."""
     step_tokens: int = 8192
-    """Tokens of one step at most, prompts' in pieces: vLLM's --max-num-batched-tokens."""
+    """Maximum of tokens in one step: vLLM's --max-num-batched-tokens."""
     cache_tokens: int = 2_000_000
     """Size of the KV cache."""
     max_model_len: int = 131_072
-    """Tokens of a sequence at most, prompt and continuation together."""
+    """Maximum of tokens in a sequence, prompt and continuation together."""
     scheduling_policy: str = "priority"
     """`priority`: lower values first, then by arrival. `fcfs`: by arrival, and priorities are refused."""
     prefix_cache: bool = True
 
     def __post_init__(self) -> None:
-        """Raises UsageError, with what to do, if this is no engine."""
+        """Raises UsageError, with advice, if a value is invalid."""
         for name in ("slots", "step_tokens", "cache_tokens", "max_model_len"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{_option(name)} is {getattr(self, name)}: give at least 1")
@@ -100,9 +100,9 @@ PRESETS = {
 
 
 def load(like: str | None = None, **options: Any) -> Load:
-    """The preset `like`, or the default, with those of Load's fields in its place that `options` gives (not None).
+    """The preset `like`, or the default, with the fields replaced that `options` gives (not None).
 
-    Raises UsageError if there is no such preset, or if it is no engine.
+    Raises UsageError if there is no such preset, or if a value is invalid.
     """
     if like is not None and like not in PRESETS:
         raise UsageError(f"no preset {like!r}: --like takes {', '.join(PRESETS)}")
@@ -112,30 +112,30 @@ def load(like: str | None = None, **options: Any) -> Load:
 
 @dataclass
 class Faults:
-    """Rates, 0 to 1, at which a completion request is spoiled; one draw decides between them."""
+    """Rates, 0 to 1, at which a completion request gets a fault; one random draw decides between them."""
 
     http_500: float = 0.0
     http_429: float = 0.0
     hang: float = 0.0
-    """Never answered, until the client hangs up."""
+    """No response until the client hangs up."""
     reset: float = 0.0
-    """The connection is cut without an answer."""
+    """The connection is reset without a response."""
     garbage: float = 0.0
-    """200, with a body that is no JSON."""
+    """Status 200 with a body that is not JSON."""
     truncate: float = 0.0
-    """200, with the first half of the answer's JSON."""
+    """Status 200 with the first half of the response's JSON."""
     slow: float = 0.0
-    """The answer takes ten times as long."""
+    """The response takes ten times as long."""
 
     def check(self) -> "Faults":
-        """Itself. Raises UsageError if the rates are no probabilities."""
+        """Returns self. Raises UsageError if the rates are not probabilities."""
         rates = asdict(self)
         if any(not 0 <= rate <= 1 for rate in rates.values()) or sum(rates.values()) > 1:
             raise UsageError("fault rates must lie between 0 and 1, their sum too")
         return self
 
     def draw(self, chance: random.Random) -> str | None:
-        """The fault that strikes now, if any."""
+        """The fault of this request, if any."""
         at = chance.random()
         for rate in fields(self):
             value = float(getattr(self, rate.name))

@@ -1,4 +1,4 @@
-"""A SIMULATED server in a process of its own: for tests and benchmarks, which kill it and start it again."""
+"""A SIMULATED server in a process of its own, which tests and benchmarks kill and restart."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ class Process:
     """Serves from `start` to `kill`, always on the same port."""
 
     def __init__(self, folder: Path, name: str, *options: str) -> None:
-        """Starts it. `name`: of a file that it writes in `folder`; `options`: as `weavegen sim` takes them."""
+        """Start the server. `name`: of its ready file in `folder`. `options`: those of `weavegen sim`."""
         self._ready, self._options, self.port = folder / f"{name}.ready", options, 0
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -21,7 +21,7 @@ class Process:
         return self._process is not None
 
     def start(self) -> None:
-        """Returns when it serves. Raises RuntimeError if it ends instead."""
+        """Start the server and wait until it is ready. Raises RuntimeError if it exits."""
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "simulation", "--ready-file", str(self._ready), *self._options]
         self._process = subprocess.Popen([*command, "--port", str(self.port)])
@@ -33,7 +33,7 @@ class Process:
         self.url, self.port = str(told["url"]), int(told["port"])
 
     def kill(self) -> None:
-        """With SIGKILL, if it lives."""
+        """Send SIGKILL, if the server is alive."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""The simulation behind vLLM's routes, and the faults that can strike its answers."""
+"""The HTTP server: vLLM's routes, and injected faults."""
 
 import asyncio
 import random
@@ -6,7 +6,6 @@ import socket
 import struct
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,13 +18,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from simulation import MODEL, SERVER, complete, tokenizer
 from simulation.batch import Sequence
 from simulation.load import Engine
-from simulation.parameters import Faults, Load
+from simulation.options import Options
+from simulation.parameters import Faults
 from weavegen.errors import UsageError
 from weavegen.nano import http, protocol
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's, which also remembers its connections so that a fault can cut one."""
+    """uvicorn's protocol, which also keeps its connections so that a fault can reset one."""
 
     open: dict[tuple[str, int], "_Protocol"] = {}  # noqa: RUF012 (one per process, as the server is)
 
@@ -41,7 +41,7 @@ class _Protocol(HttpToolsProtocol):
 
     @classmethod
     def cut(cls, client: tuple[str, int]) -> None:
-        """End a connection with a reset instead of an answer."""
+        """Reset a connection instead of responding."""
         if (connection := cls.open.get(client)) is not None:
             peer = connection.transport.get_extra_info("socket")
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -49,16 +49,16 @@ class _Protocol(HttpToolsProtocol):
 
 
 _SLOW = 10
-"""How many times as long a slow answer takes."""
+"""Factor by which a slow response is slower."""
 
 
 class _Api(http.Api):
-    def __init__(self, load: Load, faults: Faults, chance: random.Random, *, plain: bool) -> None:
-        super().__init__(MODEL, SERVER, load.max_model_len)
-        self.engine = Engine(load)
-        self.faults = faults.check()
-        self._chance = chance
-        self._plain = plain
+    def __init__(self, options: Options) -> None:
+        super().__init__(MODEL, SERVER, options.load.max_model_len)
+        self.engine = Engine(options.load)
+        self.faults = options.faults.check()
+        self._chance = random.Random(options.seed)
+        self._plain = options.plain
 
     def routes(self) -> list[Route]:
         routes = super().routes()
@@ -85,7 +85,7 @@ class _Api(http.Api):
         return self.engine.metrics()
 
     async def completions(self, request: Request) -> Response:
-        """As any server's, unless a fault strikes."""
+        """Respond as vLLM does, unless the request gets a fault."""
         await request.body()  # kept by the request: it is read before the fault, as a real one would be
         fault = self.faults.draw(self._chance)
         if fault is not None and fault not in ("truncate", "slow"):
@@ -114,7 +114,7 @@ class _Api(http.Api):
         return response
 
     async def _work(self, work: list[Sequence], request: Request) -> None:
-        """Take the engine's time. Raises Gone, and frees what was taken, if the client hangs up."""
+        """Wait for the engine. Raises Gone and aborts the sequences if the client hangs up."""
         if self.engine.load.instant:
             self.engine.at_once(work)
         else:
@@ -134,7 +134,7 @@ class _Api(http.Api):
         return http.nobody_reads()
 
     async def set_faults(self, request: Request) -> Response:
-        """POST replaces all rates (those not named become 0); both methods answer with the present ones."""
+        """POST replaces all rates (rates that are not given become 0). Both methods return the current rates."""
         if request.method == "POST":
             try:
                 self.faults = msgspec.json.decode(await request.body(), type=Faults).check()
@@ -143,38 +143,15 @@ class _Api(http.Api):
         return http.answer(asdict(self.faults))
 
 
-def _api(load: Load | None, faults: Faults | None, plain: bool, seed: int) -> _Api:
-    return _Api(load or Load(), faults or Faults(), random.Random(seed), plain=plain)
+def app(options: Options) -> Starlette:
+    """The simulation as an ASGI application."""
+    return http.app(_Api(options))
 
 
-def app(
-    load: Load | None = None,
-    faults: Faults | None = None,
-    *,
-    plain: bool = False,
-    seed: int = 0,
-) -> Starlette:
-    """The simulation as an ASGI application. `seed` decides which requests the faults strike.
-
-    `plain`: as a server without vLLM's extras, that is without `/tokenize`, `/detokenize`, `/metrics`, prompts of
-    token ids and `logprob_token_ids`.
-    """
-    return http.app(_api(load, faults, plain, seed))
-
-
-def serve(
-    port: int,
-    host: str = "127.0.0.1",
-    *,
-    load: Load | None = None,
-    faults: Faults | None = None,
-    plain: bool = False,
-    seed: int = 0,
-    ready_file: Path | None = None,
-) -> None:
-    """Serve until interrupted. Port 0 means a free one; `ready_file` gets {"url", "port", "pid"} as JSON.
-
-    Raises UsageError if the port is in use.
-    """
-    api = _api(load, faults, plain, seed)
-    http.serve(api, port, host, about=f"; {api.engine.load}", ready_file=ready_file, connections=_Protocol)
+def serve(options: Options) -> None:
+    """Serve until interrupted. Raises UsageError if the port is in use."""
+    about = f"; {options.load}"
+    ready_file = options.ready_file
+    http.serve(
+        _Api(options), options.port, options.host, about=about, ready_file=ready_file, connections=_Protocol
+    )

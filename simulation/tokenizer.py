@@ -1,4 +1,4 @@
-"""A tokenizer for the simulation: fixed vocabulary, reversible, the same in every process.
+"""The simulation's tokenizer: a fixed vocabulary, reversible, equal in every process.
 
 Common words make one token (with the space before them), others one for every three letters, so English and
 Python come to about 3 characters a token; whatever the vocabulary lacks is spelled in bytes.
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 _BYTES = 256
 _CHUNK = 4096
-"""Texts are cut every so many characters, packed ids every so many bytes: prompts that begin alike share work."""
+"""Characters of text, or bytes of packed ids, in a chunk. Chunks are memoized, so common prefixes are cheap."""
 
 _SPECIAL = ("<s>", "</s>", "[INST]", "[/INST]", "#startblock type: ", "#endblock")
 _COMMON = """
@@ -91,17 +91,17 @@ def _pack_chunk(chunk: str) -> bytes:
 
 
 def chunks(text: str) -> list[str]:
-    """`text` as the tokenizer cuts it first: no token reaches across."""
+    """`text` in chunks. No token crosses their borders."""
     return [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
 
 
 def packed(text: str) -> bytes:
-    """Ids of `text`, packed. Texts with a common beginning share the work."""
+    """Ids of `text`, packed. Chunks are memoized."""
     return b"".join([_pack_chunk(chunk) for chunk in chunks(text)])
 
 
 def pack(ids: Sequence[int]) -> bytes:
-    """Ids as machine integers of 4 bytes. IndexError: no such id."""
+    """Ids as machine integers of 4 bytes. Raises IndexError for an unknown id."""
     try:
         return array("i", ids).tobytes()
     except OverflowError:
@@ -109,7 +109,7 @@ def pack(ids: Sequence[int]) -> bytes:
 
 
 def unpack(data: bytes) -> list[int]:
-    """What `pack` was given."""
+    """The ids in the output of `pack`."""
     return memoryview(data).cast("i").tolist()
 
 
@@ -119,12 +119,12 @@ def encode(text: str) -> list[int]:
 
 
 def decode(ids: Sequence[int]) -> str:
-    """The text of `ids`; bytes that are no UTF-8 become replacement characters. IndexError: no such id."""
+    """The text of `ids`. Invalid UTF-8 becomes replacement characters. Raises IndexError for an unknown id."""
     return decode_packed(pack(ids))
 
 
 def decode_packed(data: bytes) -> str:
-    """The text of packed ids, as `decode` gives it. Prompts with a common beginning share the work."""
+    """The text of packed ids, see `decode`. Chunks are memoized."""
     parts = [_spell(data[start : start + _CHUNK]) for start in range(0, len(data), _CHUNK)]
     return b"".join(parts).decode("utf-8", "replace")
 
@@ -144,9 +144,9 @@ def token_text(number: int) -> str:
 
 
 BOS = _IDS["<s>"]
-"""Stands in front of every text that is a prompt, unless the request forbids it."""
+"""The first token of every text prompt, unless the request disables special tokens."""
 
 
 def single(text: str) -> int:
-    """The id of a text that is one token."""
+    """The id of a text that is a single token."""
     return _IDS[text]

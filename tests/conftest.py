@@ -1,21 +1,25 @@
 """Real services for the tests, started once a session: PostgreSQL, Redis, a migrated database for each test."""
 
-import contextlib
+import ast
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 import sqlalchemy as sa
 from psycopg import sql
 
+from tests.support.database import administration, copy_of
+from tests.support.installation import Installation, installed
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.services import postgres, redis, schema
 from weavegen.store.session import make_engine
+from weavegen.trace.blocks import SUCCESSORS
+from weavegen.trace.render import parse_trace, render_trace
 
 TEMPLATE = "weavegen_template"
 SETTINGS = (
@@ -37,8 +41,6 @@ SETTINGS = (
     "WEAVEGEN_VIEWER",
     "WEAVEGEN_MODEL",
 )
-
-numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -84,27 +86,6 @@ def template(config: Config, postgres_url: str) -> str:
     return TEMPLATE
 
 
-@contextlib.contextmanager
-def copy_of(config: Config, template: str) -> Iterator[str]:
-    """Name of a database that is a copy of another, to which nobody may be connected."""
-    name = f"test_{next(numbers)}"
-    copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-    with administration(config) as connection:
-        connection.execute(copy)
-    yield name
-    with administration(config) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
-@contextlib.contextmanager
-def engine_of_copy(config: Config, template: str) -> Iterator[sa.Engine]:
-    """Such a copy, as the store speaks to it."""
-    with copy_of(config, template) as name:
-        engine = make_engine(postgres.embedded_url(config, name))
-        yield engine
-        engine.dispose()
-
-
 @pytest.fixture
 def database(config: Config, template: str) -> Iterator[str]:
     """URL of a migrated, empty database, for one test."""
@@ -120,8 +101,40 @@ def db(database: str) -> Iterator[sa.Engine]:
     engine.dispose()
 
 
-def administration(config: Config) -> psycopg.Connection[tuple[object, ...]]:
-    """A connection to the embedded server that may make and drop databases."""
-    return psycopg.connect(
-        host=str(postgres.sockets(config)), user=postgres.SUPERUSER, dbname="postgres", autocommit=True
-    )
+@pytest.fixture(scope="session")
+def installation() -> Iterator[Installation]:
+    """A fleet of workers and the simulated model, for all tests that leave it as they found it.
+
+    Whatever the tests had written, every trace is one Python file in the end, and parses back into its blocks.
+    """
+    with installed() as shared:
+        yield shared
+        texts = shared.sql("select string_agg(rendered, '' order by index) from blocks group by trace_id")
+        for [text] in texts:
+            ast.parse(text)
+            blocks = parse_trace(text)
+            assert render_trace(blocks) == text
+            assert [block.index for block in blocks] == list(range(len(blocks)))
+            for before, after in itertools.pairwise(blocks):
+                assert after.type in SUCCESSORS[before.type], (before, after)
+
+
+@pytest.fixture(scope="module")
+def own_installation() -> Iterator[Installation]:
+    """One for the tests of a module that stop its services, or count what is in it."""
+    with installed() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def trl_environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment variables for TRL: no network, and caches of its own."""
+    cache = tmp_path_factory.mktemp("cache")
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    return {
+        **kept,
+        "HOME": str(cache),
+        "HF_HOME": str(cache),
+        "HF_HUB_OFFLINE": "1",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+    }

@@ -1,4 +1,4 @@
-"""Scripted policies: which one plays depends on what the prompt is about.
+"""Scripted policies. The prompt decides which one writes.
 
 A policy's texts depend on the seed, the candidate's number and what the situation is about, never on times,
 indices or the order of requests: the same seed gives the same trace again.
@@ -34,7 +34,7 @@ class Policy(Protocol):
         ...
 
     def write(self, situation: Situation, seed: int, number: int) -> str:
-        """What candidate `number` goes on with after the prompt; not yet cut at stop strings."""
+        """The continuation of candidate `number`, before it is cut at stop strings."""
         ...
 
     def log_odds(self, situation: Situation) -> float:
@@ -55,7 +55,7 @@ _POLICIES: tuple[Policy, ...] = (
     reader,
     generic,
 )
-"""In order; the last one knows everything."""
+"""The first one that knows the prompt writes. The last one knows every prompt."""
 
 
 def _policy(situation: Situation) -> Policy:
@@ -63,7 +63,7 @@ def _policy(situation: Situation) -> Policy:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """What candidate `number` goes on with after the prompt."""
+    """The continuation of candidate `number`."""
     if (chat := dialogue.read(situation.prompt)) is not None:
         return dialogue.write(chat, seed, number)
     if situation.type == "bm25-query":

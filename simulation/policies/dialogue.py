@@ -1,4 +1,4 @@
-"""Conversations: a chat prompt taken apart, and which policy of the simulation answers it."""
+"""Parses a chat prompt, and chooses the policy that answers it."""
 
 import hashlib
 import json
@@ -29,17 +29,17 @@ class Conversation:
 
     @cached_property
     def task(self) -> str:
-        """The first message of the user's."""
+        """The first user message."""
         return next((text for role, text in self.messages if role == "user"), "")
 
     @cached_property
     def said(self) -> list[str]:
-        """What the model said until now."""
+        """The assistant's messages so far."""
         return [text for role, text in self.messages if role == "assistant"]
 
     @cached_property
     def responses(self) -> list[dict[str, Any]]:
-        """What tools have answered until now."""
+        """The tools' results so far."""
         found = []
         for role, text in self.messages[2:]:
             if role == "user":
@@ -52,7 +52,7 @@ class Conversation:
         return found
 
     def chance(self, seed: int, number: int) -> random.Random:
-        """Dice that fall alike for equal seeds, numbers and messages."""
+        """A random generator that depends on seed, candidate number and messages only."""
         digest = hashlib.blake2b(repr(self.messages).encode("utf-8", "surrogatepass"), digest_size=8)
         return random.Random(f"{seed} {number} {digest.hexdigest()}")
 
@@ -61,7 +61,7 @@ class Policy(Protocol):
     """A module that answers one kind of conversation."""
 
     def knows(self, conversation: Conversation) -> bool:
-        """Whether it is of this kind."""
+        """Whether this policy answers the conversation."""
         ...
 
     def write(self, conversation: Conversation, seed: int, number: int) -> str:
@@ -70,17 +70,17 @@ class Policy(Protocol):
 
 
 _POLICIES: tuple[Policy, ...] = (funsearch, research, toolsmith, react)
-"""In order; the last one knows everything."""
+"""The first one that knows the conversation answers. The last one knows every conversation."""
 
 
 def read(prompt: str) -> Conversation | None:
-    """The conversation that a prompt is, if it asks for the model's next message."""
+    """The conversation in a prompt, or None if the prompt does not ask for the assistant's next message."""
     if not prompt.endswith(OPENING):
         return None
     return Conversation([(match[1], match[2]) for match in _MESSAGE.finditer(prompt)])
 
 
 def write(conversation: Conversation, seed: int, number: int) -> str:
-    """What candidate `number` says next."""
+    """The next message of candidate `number`."""
     policy = next(policy for policy in _POLICIES if policy.knows(conversation))
     return policy.write(conversation, seed, number) + "<|im_end|>"

@@ -1,4 +1,4 @@
-"""Blocks as a scripted policy drafts them, and the flaws that it puts in on purpose."""
+"""Drafts of blocks, and the flaws that policies put in on purpose."""
 
 import random
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from simulation.policies.situation import Situation
 
 ENDING = "\n#q: Is this block any good? Yes. (99.9%)\n#endblock\n\n#startblock type: "
-"""What every draft goes on with: a model does not stop by itself either, the stop strings cut this off."""
+"""Follows every draft, because a model does not stop by itself either. The stop strings cut it off."""
 
 CALLBACK_FLAWS = {
     "syntax": 0.10,
@@ -22,7 +22,7 @@ CALLBACK_FLAWS = {
     "runs_on": 0.03,
     "invented_method": 0.07,
 }
-"""Flaws of an action, with their rates per candidate. At most one strikes a candidate."""
+"""Flaws of an action, with their rates per candidate. A candidate has at most one."""
 
 EVALUATION_FLAWS = {
     "syntax": 0.08,
@@ -102,7 +102,7 @@ _ON_TEXT: dict[str, Callable[[str, random.Random], str]] = {
 
 
 def _insert(callback: Callback, line: str, at: int) -> Callback:
-    """`line` before one of the function's statements, counted round."""
+    """Insert `line` before one of the function's statements; `number` modulo their count chooses which."""
     statements = [number for number, text in enumerate(callback.lines) if not text.startswith(" ")]
     at = statements[at % len(statements)]
     return replace(callback, lines=(*callback.lines[:at], line, *callback.lines[at:]))
@@ -168,7 +168,7 @@ def flawed_prose(text: str, flaw: str | None, chance: random.Random) -> str:
 
 
 def continued(situation: Situation, full: str) -> str:
-    """What is left of `full` after what the prompt already has of it."""
+    """The rest of `full` after the part that is already in the prompt."""
     return full.removeprefix(situation.body) if full.startswith(situation.body) else full
 
 

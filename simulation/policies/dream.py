@@ -1,4 +1,4 @@
-"""What the world would answer: the policy of the blocks that only planning leaves to the model."""
+"""The policy for the blocks that the model writes only when planning: observations, errors, outcomes."""
 
 import random
 
@@ -7,9 +7,9 @@ from simulation.policies.situation import Situation, plain
 
 TYPES = ("observation", "error", "outcome")
 FAILS = 0.15
-"""Share of the executed blocks that are said to end in an error."""
+"""Share of the executed blocks that end in an error."""
 FLAW = 0.1
-"""Share of the texts that go on with what is no comment."""
+"""Share of the texts that continue with a line that is not a comment."""
 
 _ERRORS = (
     "AssertionError: Is the result what was asked for?",
@@ -24,7 +24,7 @@ _OBSERVED = (
 
 
 def next_type(situation: Situation, seed: int, number: int) -> str:
-    """The type of the block after the last one; one name in eight is none."""
+    """The type of the next block. One name in eight is invalid."""
     chance = situation.chance(seed, number, situation.gist())
     last = next(situation.blocks_before(), ("", ""))[0]
     # Alike for all candidates, so that not every block fails for want of a first legal answer that says it ran.

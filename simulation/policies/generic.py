@@ -106,7 +106,7 @@ _PROSE = {
 
 
 def knows(situation: Situation) -> bool:
-    """Always."""
+    """Always true."""
     return True
 
 
@@ -135,7 +135,7 @@ def of_type(
     view: str,
     prose_pools: Callable[[], Sequence[Sequence[str]]],
 ) -> str:
-    """A block of the type that is asked for, of what a policy has to say; else one that suits any task."""
+    """A block of the requested type from the policy's drafts, or a generic one."""
     match situation.type:
         case "action":
             return callback(situation, action(), chance)

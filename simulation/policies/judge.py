@@ -1,4 +1,4 @@
-"""What the simulated evaluator thinks of a block: log odds of yes, from the flaws that it can see."""
+"""The simulated evaluator: log odds of yes, from the flaws that it sees in a block."""
 
 import ast
 import math
@@ -8,21 +8,21 @@ from functools import lru_cache
 from simulation.policies.situation import Situation, stable
 
 OPTION = math.log(0.05 / 0.95)
-"""Of the question whether the observation views should change."""
+"""Log odds for the question whether the observation views should change."""
 
 _METHODS = frozenset({
     "add_action", "add_evaluation", "add_observation_view", "remove_observation_view", "update_cache", "get_cache",
     "delete_cache", "return_to_caller", "run_evaluations",
 })  # fmt: skip
-"""Methods of a subagent: every other call on `self` is an invention."""
+"""Methods of a subagent. A call of any other method on `self` is a flaw."""
 OVERLOOKED = 0.4
-"""Share of the flaws that only show when the block runs which the evaluator does not see."""
+"""Share of the run-time flaws that the evaluator overlooks."""
 _PROSE = ("orientation", "debug", "backtrack", "expectation")
 _CALLBACK = {"action": "add_action", "evaluation": "add_evaluation"}
 
 
 def log_odds(situation: Situation) -> float:
-    """Of a block in general: about 2 to 4 without a flaw, below 0 with one."""
+    """Log odds for any block: about 2 to 4 without a flaw, below 0 with one."""
     question = situation.question or ""
     if situation.type == "option" or "observation views be changed" in question:
         return OPTION
@@ -37,7 +37,7 @@ def log_odds(situation: Situation) -> float:
 
 @lru_cache(maxsize=4096)
 def faults(type: str, body: str) -> float:
-    """Log odds that the flaws of a block cost; 0 for one without."""
+    """Log odds to subtract for the flaws of a block; 0 if it has none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -53,7 +53,7 @@ def faults(type: str, body: str) -> float:
 
 
 def seen(body: str) -> bool:
-    """Whether the evaluator sees through a block that will fail when it runs."""
+    """Whether the evaluator notices that a block will fail when it runs."""
     return stable(body.strip(), 0, 1) >= OVERLOOKED
 
 

@@ -1,4 +1,4 @@
-"""Blocks that a prompt holds half-written, as a tree search writes them: the simulation goes on from there."""
+"""Continues half-written blocks, as tree search requests them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,12 +9,12 @@ from weavegen.kernel import prompts
 from weavegen.trace.blocks import PROSE, BlockType
 
 TRIES = 200
-"""Drafts that are compared with what the prompt has; where none begins so, the block just ends."""
+"""Number of drafts that are compared with the half-written block. If none begins like it, the block ends."""
 _FUNCTIONS = {"action": "def action_", "evaluation": "def eval_"}
 
 
 def opening(situation: Situation) -> str:
-    """How every body of the type begins, as far as the prompt has it: where a draft begins."""
+    """The fixed beginning of the body that is in the prompt, before the draft."""
     if situation.type not in PROSE:
         begins = [_FUNCTIONS.get(situation.type, "")]
     else:
@@ -23,7 +23,7 @@ def opening(situation: Situation) -> str:
 
 
 def write(situation: Situation, seed: int, number: int, policy: Callable[[Situation, int, int], str]) -> str:
-    """What `policy` goes on with; where a block is half-written, as if it had written that part, too."""
+    """The continuation by `policy`, also of a half-written block, as if it had written the first part."""
     begun = opening(situation)
     if begun == situation.body:
         return policy(situation, seed, number)

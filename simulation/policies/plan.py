@@ -1,4 +1,4 @@
-"""What policies share whose tasks go on step by step: from a plan of the next step to every block of a tick."""
+"""Shared by policies of step-by-step tasks: a plan of the next step gives every block of the tick."""
 
 import random
 import re
@@ -12,17 +12,17 @@ from simulation.policies.situation import Situation
 
 @dataclass(frozen=True)
 class Plan:
-    """What a policy makes of the views. All of a tick's blocks follow from it."""
+    """The policy's plan. All blocks of a tick follow from it."""
 
     seen: str
-    """What the views show, in a sentence."""
+    """The observation, as a sentence."""
     step: str
-    """The next step, as it goes on after `I`."""
+    """The next step, as the rest of a sentence that begins with `I`."""
     action: Callable[[random.Random, str], Callback]
-    """From dice, and the exception's name where this is another attempt, else an empty string."""
+    """Makes the callback from a random generator and the exception's name, empty on the first attempt."""
     evaluation: Callback
     evidence: str
-    """What will be seen if the step works, in a sentence."""
+    """The expectation, as a sentence."""
 
 
 def shown(situation: Situation, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -32,13 +32,13 @@ def shown(situation: Situation, pattern: re.Pattern[str]) -> re.Match[str] | Non
 
 
 def literal(text: str) -> str:
-    """`text` as Python has it, in double quotes and on one line."""
+    """`text` as a Python literal in double quotes, on one line."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def unless_done(condition: str, call: str, failed: str) -> tuple[str, ...]:
-    """Lines for a call that may not be made twice: after a failure it is only made where the condition holds."""
+    """Lines that make a call; after a failure only if the condition holds, because a repeat is not allowed."""
     return (f"if {condition}:", f"    {call}") if failed else (call,)
 
 

@@ -1,4 +1,4 @@
-"""What a scripted policy sees: the prompt, taken apart. Timestamps and indices are left behind here."""
+"""Parses a prompt for the scripted policies, without its timestamps and indices."""
 
 import hashlib
 import random
@@ -13,27 +13,27 @@ _HEADERS = (
     "# Starting new tick with block #", "# Current Working Directory: ",
 )  # fmt: skip
 QUERY = "\n#bm25_query "
-"""How a prompt ends that asks for the query in the header of the block to come."""
+"""The end of a prompt that requests a BM25 query."""
 _VOLATILE = re.compile(r"0x[0-9a-f]+|\d+\.\d{3,}|\b\d{4}-\d\d-\d\d\S*|\b\d\d:\d\d:\d\d\b")
 
 
 @dataclass(frozen=True)
 class Situation:
-    """The end of a prompt: which block is being written, and how far it has come."""
+    """The end of a prompt: which block is being written, and its text so far."""
 
     prompt: str
     start: int
     """Where the block to come begins in the prompt."""
     type: str
-    """Its type; empty if the prompt is no trace."""
+    """The block's type; empty if the prompt is not a trace."""
     body: str
-    """What of its body stands in the prompt: a fixed prefix, or the whole candidate where there is a question."""
+    """The body so far: a fixed prefix, or the whole candidate if there is a question."""
     question: str | None
     """The yes/no question about the body that the prompt ends with."""
 
     @cached_property
     def observations(self) -> list[str]:
-        """Texts of the last observations, newest first: those of the last tick that is in the context."""
+        """Texts of the observations in the last tick of the context, newest first."""
         newest: list[str] = []
         for type, body in self.blocks_before():
             if type == "observation":
@@ -44,7 +44,7 @@ class Situation:
 
     @cached_property
     def failure(self) -> str | None:
-        """The text of the tick's last error, where there is one after the last observation."""
+        """The text of the last error after the last observation, or an empty string."""
         for type, body in self.blocks_before():
             if type in ("observation", "task-reminder", "outcome", "bootstrap", "genesis"):
                 return None
@@ -53,7 +53,7 @@ class Situation:
         return None
 
     def blocks_before(self) -> Iterator[tuple[str, str]]:
-        """(type, what stands below that line) of the blocks before this one, newest first; see `plain`."""
+        """(type, text below that line) of the blocks before this one, newest first; see `plain`."""
         end = self.start
         while (start := self.prompt.rfind("\n" + _START, 0, end)) >= 0:
             header, _, rest = self.prompt[start + 1 : end].partition("\n")
@@ -61,11 +61,11 @@ class Situation:
             end = start
 
     def chance(self, seed: int, number: int, *relevant: str) -> random.Random:
-        """Dice that fall alike whenever seed, candidate number and what is relevant are alike."""
+        """A random generator that depends on the seed, the candidate number and the relevant text only."""
         return random.Random("\x00".join((str(seed), str(number), self.type, self.body, *relevant)))
 
     def gist(self) -> str:
-        """A digest of the last observations, less what changes with the time of day."""
+        """A digest of the last observations without times."""
         text = "\n".join(_VOLATILE.sub("", text) for text in self.observations)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -100,12 +100,12 @@ def read(prompt: str) -> Situation:
 
 
 def asked(situation: Situation) -> Situation:
-    """The situation taken as a question: a bootstrap's own template, which need not end in `#q:`."""
+    """The situation as a question: a bootstrap's own template need not end in `#q:`."""
     text = situation.prompt[-4000:]
     return replace(situation, type="", body=text, question=text.rstrip().rpartition("\n")[2])
 
 
 def stable(text: str, low: float, high: float) -> float:
-    """A number between `low` and `high` that only depends on the text."""
+    """A number between `low` and `high` that depends on the text only."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()
     return low + (high - low) * int.from_bytes(digest, "big") / 0xFFFFFFFF

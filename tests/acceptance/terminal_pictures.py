@@ -14,7 +14,8 @@ import pytest
 import sqlalchemy as sa
 from rich.console import Console, Group
 
-from tests.acceptance.conftest import TICTACTOE, installed
+from tests.support import TICTACTOE
+from tests.support.installation import installed
 from weavegen.cli import top, watch
 from weavegen.monitoring.display import HarmlessConsole
 from weavegen.services import postgres
@@ -63,7 +64,7 @@ def draw(conn: sa.Connection, job: int, folder: Path) -> None:
 def pictures(folder: Path) -> None:
     """Writes terminal-watch.svg and terminal-top.svg; two minutes."""
     folder.mkdir(parents=True, exist_ok=True)
-    for installation in installed(WEAVEGEN_USER="you", WEAVEGEN_HOST="here"):
+    with installed(WEAVEGEN_USER="you", WEAVEGEN_HOST="here") as installation:
         words = ("--ticks", "20", "--seed", "1", "--name", "games")
         job = int(installation.json("enqueue", TICTACTOE, "-n", "96", *words)["job"])
         installation.json("enqueue", TICTACTOE, "-n", "400", "--ticks", "20", "--name", "held")

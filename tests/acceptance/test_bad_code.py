@@ -7,7 +7,7 @@ from textwrap import indent
 import pytest
 from celery import Celery
 
-from tests.acceptance.conftest import Installation
+from tests.support.installation import Installation
 from weavegen.services import redis
 
 NINE = 'for number in range(9):\n    self.add_observation_view(f"view {number}", seen)\nreturn "nine views"'

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import TICTACTOE, Installation
+from tests.support import TICTACTOE
+from tests.support.installation import Installation
 from weavegen.services import schema
 
 NOWHERE = "postgresql://nobody:secret@127.0.0.1:1/none"

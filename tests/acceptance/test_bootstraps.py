@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import ROOT, Installation
+from tests.support import ROOT
+from tests.support.installation import Installation
 from weavegen.trace.render import parse_trace, render_trace
 
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.conftest import ROOT, Installation
+from tests.support import ROOT
+from tests.support.installation import Installation
 
 CONVERSATION = ROOT / "bootstraps" / "conversation.py"
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.conftest import Installation, installed
+from tests.support.installation import Installation, installed
 
 
 @pytest.fixture(scope="module")
 def nano() -> Iterator[Installation]:
-    yield from installed(WEAVEGEN_MODEL="nano")
+    with installed(WEAVEGEN_MODEL="nano") as started:
+        yield started
 
 
 @pytest.mark.timeout(600)

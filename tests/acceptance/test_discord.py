@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import ROOT, Installation, installed
-from tests.discord_simulation import TOKEN, DiscordSimulation
-from tests.waiting import until
+from tests.support import ROOT
+from tests.support.discord import TOKEN, DiscordSimulation
+from tests.support.installation import Installation, installed
+from tests.support.waiting import until
 
 CONVERSATION = ROOT / "bootstraps" / "conversation.py"
 CHANNEL, FORBIDDEN = "123456789012345678", "923456789012345678"
@@ -23,7 +24,8 @@ def discord() -> Iterator[DiscordSimulation]:
 @pytest.fixture(scope="module")
 def bridged(discord: DiscordSimulation) -> Iterator[Installation]:
     """An installation that has a token."""
-    yield from installed(WEAVEGEN_DISCORD_TOKEN=TOKEN, WEAVEGEN_DISCORD_URL=discord.url)
+    with installed(WEAVEGEN_DISCORD_TOKEN=TOKEN, WEAVEGEN_DISCORD_URL=discord.url) as started:
+        yield started
 
 
 def test_a_conversation_on_discord(bridged: Installation, discord: DiscordSimulation) -> None:

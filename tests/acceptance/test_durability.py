@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.conftest import TICTACTOE, Installation, kill
+from tests.support import TICTACTOE
+from tests.support.installation import Installation, kill
 from weavegen.services import fleet
 
 KILLS = 20

@@ -6,15 +6,16 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
-from tests.waiting import until
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation
+from tests.support.waiting import until
 from weavegen.services import fleet, model_server, postgres, redis
 
 OPEN = "select count(*) from environments where host = 'pod-7' and closed_at is null"
 
 
-def test_a_pod_that_ends_gives_its_traces_to_others(own_installation: Installation) -> None:
-    here = own_installation
+def test_a_pod_that_ends_gives_its_traces_to_others(installation: Installation) -> None:
+    here = installation
     home = Path(tempfile.mkdtemp(prefix="weavegen-pod-"))
     environ = here.environ | {
         "WEAVEGEN_HOME": str(home),
@@ -36,7 +37,11 @@ def test_a_pod_that_ends_gives_its_traces_to_others(own_installation: Installati
         here.json("retune", str(job), "ticks=2")
         here.wait(job)
         assert here.sql("select distinct status::text from traces where job_id = :job", job=job) == [("ended",)]
-        assert here.sql("select count(*) from events where kind = 'environment rebuilt'")[0][0] > 0
+        rebuilt = """
+            select count(*) from events where kind = 'environment rebuilt'
+            and trace_id in (select id from traces where job_id = :job)
+            """
+        assert here.sql(rebuilt, job=job)[0][0] > 0
     finally:
         if pod.poll() is None:
             pod.kill()

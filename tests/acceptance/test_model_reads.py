@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from simulation import tokenizer
-from tests.acceptance.conftest import TICTACTOE, Installation
+from tests.support import TICTACTOE
+from tests.support.installation import Installation
 
 
 def play(installation: Installation, *options: str) -> int:

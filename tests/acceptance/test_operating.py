@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation, kill
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation, kill
 from weavegen.cli import jobs as jobs_cli
 from weavegen.cli import operate
 from weavegen.errors import UsageError
@@ -299,6 +300,16 @@ def test_a_worker_that_is_told_to_end_gives_back_what_takes_too_long(own_install
     [(status, claims)] = own_installation.sql(f"select status, claims from ({STEPS}) s", job=job)
     assert (status, claims) == ("ready", 1)
     at_once(own_installation, jobs_cli.cancel, job)
+
+
+def test_a_job_goes_on_after_down_and_up(up: Installation) -> None:
+    job = up.json("enqueue", TICTACTOE, "-n", "4", "--ticks", "12")["job"]
+    while up.sql("select sum(blocks) < 40 from traces where job_id = :job", job=job) == [(True,)]:
+        time.sleep(0.1)
+    assert up.cli("down").returncode == 0
+    assert up.cli("up").returncode == 0
+    up.wait(job)
+    assert up.sql("select distinct status from traces where job_id = :job", job=job) == [("ended",)]
 
 
 def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed: list[tuple[Any, ...]]) -> None:

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from tests.acceptance.conftest import ROOT, Installation
+from tests.support import ROOT
+from tests.support.installation import Installation
 
 BOOTSTRAPS = ROOT / "bootstraps"
 NANO, ZOMBIES, NETHACK = (BOOTSTRAPS / f"{name}.py" for name in ("nano_practice", "zombie_survival", "nethack"))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from tests.acceptance.conftest import TICTACTOE, Installation
-from tests.acceptance.terminal import Terminal, screen
+from tests.support import TICTACTOE
+from tests.support.installation import Installation
+from tests.support.terminal import Terminal, screen
 
 CLEARED = re.compile(r"\x1b\[[0-3]?J|\x1b\[H|\x1b\[\?1049h")
 """What makes a screen flicker where it is not `top`'s own."""

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.acceptance.conftest import TICTACTOE, Installation
+from tests.support import TICTACTOE
+from tests.support.installation import Installation
 
 PIECES = [
     option

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from bootstraps.vigenere_cipher import TEXTS, letters
-from tests.acceptance.conftest import ROOT, Installation
+from tests.support import ROOT
+from tests.support.installation import Installation
 from weavegen.linting.forged_markup import is_fake
 from weavegen.trace.render import parse_trace, render_trace
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Installation
+from tests.support.installation import Installation
 from weavegen.trace.render import parse_trace, render_trace
 
 FILES = sorted((Path(__file__).parents[1] / "bootstraps" / "weave_agent").glob("*.py"))

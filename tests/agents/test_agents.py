@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from simulation import tokenizer
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation
 from weavegen.trace.render import parse_trace, render_trace
 
 ASKS = ROOT / "tests" / "bootstraps" / "asks_researchers.py"

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from simulation.policies.dialogue import Conversation
 from simulation.policies.funsearch import write
-from tests.integration.worker import Worker
+from tests.support.worker import Worker
 from weavegen import config as configuration
 from weavegen.box import trial
 from weavegen.cli.evolution import evolution

@@ -15,7 +15,7 @@ from simulation.policies import answer as judge
 from simulation.policies import dialogue
 from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
-from tests.integration.worker import Worker, scalar
+from tests.support.worker import Worker, scalar
 from weavegen import cli
 from weavegen import config as configuration
 from weavegen.engine import tool_requests

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from simulation.process import Process
-from tests.conftest import engine_of_copy
-from tests.integration.worker import Worker, scalar
+from tests.support.database import engine_of_copy
+from tests.support.worker import Worker, scalar
 from weavegen.agents.lookups import TOOLS
 from weavegen.config import Config
 from weavegen.engine.document_folder import read_folder

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import pytest
 
 from simulation.process import Process
-from tests.acceptance.conftest import ROOT, Installation
+from tests.support import ROOT
+from tests.support.installation import Installation
 from weavegen.errors import UsageError
 from weavegen.pool import metrics
 from weavegen.pool.http import Http

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.acceptance.conftest import TICTACTOE, Installation, installed
+from tests.support import TICTACTOE
+from tests.support.bootstraps import ASKING, CALLING
+from tests.support.installation import Installation, installed
 from weavegen.audit import SHOWN, Report, Scope, audit
 from weavegen.audit.checks import CHECKS, prove
 from weavegen.audit.host import look
@@ -22,34 +24,6 @@ from weavegen.sandbox.environment import Environment, remove
 from weavegen.services import fleet, postgres, processes
 from weavegen.store.session import make_engine
 
-CALLING = """
-def be_brief(self):
-    if not self.completed and not self.get_cache("returning"):
-        self.update_cache("returning", True)
-        self.return_to_caller({"done": True})
-    return True
-
-def action_start(self):
-    agent.subagent("main", None, "Have others work", {}, 60)
-    brief = agent.subagent("brief", "main", "Be done at once", {"done": "boolean", "be_brief": "boolean"}, 60)
-    brief.task.add_evaluation("Is it brief?", be_brief)
-    agent.subagent("long", "main", "Never be done", {}, 60)
-    given = agent.run("brief")
-    assert given["done"], "Was it done?"
-    return agent.run("long") if args.params["long"] else given
-
-self.add_action("Start", action_start)
-"""
-
-ASKING = """
-def action_start(self):
-    agent.subagent("main", None, "Have others look things up", {}, 60)
-    found = agent.research(["Which moves win?", "Which moves lose?"], "I play X.")
-    assert len(found) == 2, "Was both found out?"
-    return found
-
-self.add_action("Start", action_start)
-"""
 TASK = {
     "task": "Count the words of this: one two three",
     "messages": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello. What is it?"}],
@@ -88,7 +62,7 @@ class Corpus:
 
 @pytest.fixture(scope="module")
 def corpus() -> Iterator[Corpus]:
-    for installation in installed():
+    with installed() as installation:
         config = installation.config
         db = make_engine(postgres.database_url(config))
         file = installation.home / "calling.py"

@@ -17,8 +17,8 @@ import redis
 import sqlalchemy as sa
 from celery import Celery
 
-from tests.acceptance.conftest import Installation
 from tests.chaos.model import Mode, Relay
+from tests.support.installation import Installation
 from weavegen.services import fleet, postgres, processes
 from weavegen.services import redis as broker
 from weavegen.store.session import make_engine

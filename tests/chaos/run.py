@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from simulation.process import Process
-from tests.acceptance.conftest import ROOT, Installation, installed
 from tests.chaos.faults import ALONE, FAULTS, SKEW, World
 from tests.chaos.model import Relay
+from tests.support import ROOT
+from tests.support.installation import Installation, installed
 
 BOOTSTRAPS = ROOT / "tests" / "bootstraps" / "chaos"
 LEASE = 4.0

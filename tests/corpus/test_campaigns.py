@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.worker import Worker, enqueue, scalar
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen.errors import StepLost, UsageError
 from weavegen.evaluator.calibration import Fit
 from weavegen.evaluator.rubrics import Question, parse

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from bench.generator import COLUMNS, fill
-from tests.conftest import administration
-from tests.corpus import sample_corpus
+from tests.support import sample_corpus
+from tests.support.database import administration
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.services import postgres

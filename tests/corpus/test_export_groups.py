@@ -1,19 +1,18 @@
 """Exports of groups, trajectories and queries, of traces that real workers wrote with the simulated model."""
 
 import json
-import math
-import threading
 from collections.abc import Iterator
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from tests.acceptance.conftest import TICTACTOE, Installation, installed
-from tests.audit.test_audit import CALLING
+from tests.support import TICTACTOE
+from tests.support.bootstraps import CALLING
+from tests.support.installation import Installation, installed
+from tests.support.trainer import Trainer, check_group
 from weavegen import exports
 from weavegen.errors import UsageError
 from weavegen.exports import push, retrieval, write
@@ -27,7 +26,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def corpus() -> Iterator[Installation]:
     """Games with all tokens kept, one whose losers' were not, one with a subagent, and a fork."""
-    for one in installed():
+    with installed() as one:
         small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval has something to find
         game = ("enqueue", TICTACTOE, "--ticks", "6", "--seed", "11", *small)
         whole = one.json(*game, "-n", "2", "--set", "tokens=all", "--name", "whole")
@@ -72,31 +71,6 @@ def trace_of(corpus: Installation, job: str) -> int:
 
 
 # ------------------------------------------------------------------------------------------- atropos
-
-
-def check_group(group: Json) -> None:
-    """What atroposlib's ScoredData asks of a group, and its documentation of masks and logprobs."""
-    assert set(group) == set(exports.find("atropos").schema.names)  # type: ignore[union-attr]
-    size = len(group["tokens"])
-    assert size >= 2
-    for name in ("masks", "scores", "inference_logprobs", "messages", "overrides"):
-        assert len(group[name]) == size, name
-    for tokens, masks, logprobs in zip(group["tokens"], group["masks"], group["inference_logprobs"], strict=True):
-        assert len(tokens) == len(masks) == len(logprobs)
-        written = next(place for place, mask in enumerate(masks) if mask != -100)
-        assert written > 100
-        assert masks[:written] == [-100] * written
-        assert masks[written:] == tokens[written:]
-        assert logprobs[:written] == [1.0] * written
-        assert all(value <= 0 for value in logprobs[written:])
-    for name in ("advantages", "ref_logprobs", "env_id"):
-        assert group[name] is None
-    assert all(math.isfinite(score) for score in group["scores"])
-    for messages in group["messages"]:
-        assert [one["role"] for one in messages] == ["user", "assistant"]
-        assert all(one["content"] for one in messages)
-    assert isinstance(group["generation_params"], dict)
-    assert isinstance(group["group_overrides"], dict)
 
 
 def test_groups_are_what_was_read_and_sampled(corpus: Installation, tmp_path: Path) -> None:
@@ -146,61 +120,6 @@ def test_groups_without_recorded_tokens_are_refused_with_what_to_do(corpus: Inst
     assert done.returncode == 2
     assert "enqueue with --set tokens=all" in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-class Trainer(ThreadingHTTPServer):
-    """A queue like that of Atropos's server, on the loopback: it checks groups as that one does."""
-
-    def __init__(self, batch_size: int = 512, max_token_len: int = 100_000, fail: int = 0) -> None:
-        super().__init__(("127.0.0.1", 0), Queue)
-        self.info = {"batch_size": batch_size, "max_token_len": max_token_len}
-        self.groups: list[Json] = []
-        self.fail = fail
-        """Requests that fail first."""
-        self.full = 0
-        """Times that the queue is said to be full."""
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Queue(BaseHTTPRequestHandler):
-    server: Trainer
-
-    def do_GET(self) -> None:
-        if self.path == "/status":
-            self.server.full -= 1
-            waiting = 10_000 if self.server.full >= 0 else len(self.server.groups)
-            self.answer(200, {"current_step": 0, "queue_size": waiting})
-        else:
-            self.answer(200, self.server.info)
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.server.fail:
-            self.server.fail -= 1
-            self.answer(503, {"detail": "busy"})
-            return
-        try:
-            assert self.path == "/scored_data"
-            check_group(body)
-        except AssertionError as error:
-            self.answer(422, {"detail": str(error)})
-            return
-        self.server.groups.append(body)
-        self.answer(200, {"status": "received"})
-
-    def answer(self, status: int, body: Json) -> None:
-        text = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def wanted(where: str) -> write.Export:

@@ -19,7 +19,8 @@ import pytest
 import sqlalchemy as sa
 
 from simulation import tokenizer
-from tests.acceptance.conftest import TICTACTOE, Installation, installed
+from tests.support import TICTACTOE
+from tests.support.installation import Installation, installed
 from weavegen import exports
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
@@ -46,7 +47,7 @@ def stopped(text: str) -> str:
 @pytest.fixture(scope="module")
 def corpus() -> Iterator[Installation]:
     """Traces whose tokens were all kept, and one whose prompts had no room for all."""
-    for one in installed():
+    with installed() as one:
         whole = one.json("enqueue", TICTACTOE, "-n", "4", "--ticks", "6", "--seed", "3", "--set", "tokens=all")
         cut = one.json("enqueue", TICTACTOE, "-n", "1", "--ticks", "4", "--seed", "4", "--set", "context=4500")
         for job in (whole, cut):

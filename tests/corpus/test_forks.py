@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.worker import Worker, enqueue, scalar
-from tests.unit.world import World
+from tests.support.worker import Worker, enqueue, scalar
+from tests.support.world import World
 from weavegen.engine import forking
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import encode

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.acceptance.conftest import TICTACTOE, Installation
+from tests.support import TICTACTOE
+from tests.support.installation import Installation
 
 LONG = 180
 

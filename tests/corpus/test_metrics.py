@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from simulation.process import Process
-from tests.corpus.sample_corpus import filled
-from tests.integration.worker import Worker, enqueue, scalar
+from tests.support.sample_corpus import filled
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.cli.metrics import server_at
 from weavegen.config import Config

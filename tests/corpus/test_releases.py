@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.conftest import copy_of, engine_of_copy
-from tests.integration.worker import Worker, enqueue, scalar
+from tests.support.database import copy_of, engine_of_copy
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen import exports
 from weavegen.cli.release import checked
 from weavegen.config import Config

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from playwright.sync_api import sync_playwright
 from typer.testing import CliRunner
 
-from tests.corpus.sample_corpus import filled
-from tests.integration.worker import Worker, enqueue, scalar
+from tests.support.sample_corpus import filled
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError

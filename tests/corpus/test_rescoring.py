@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation
 from weavegen.evaluator.calibration import Fit
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import prompts
@@ -26,11 +27,6 @@ action = ["{ACTION}"]
 debug = ["{DEBUG}"]
 '''
 """What the ticks had asked already."""
-
-
-@pytest.fixture(scope="module")
-def installation(own_installation: Installation) -> Installation:
-    return own_installation
 
 
 @pytest.fixture(scope="module")

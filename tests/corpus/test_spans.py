@@ -4,7 +4,6 @@ import datetime
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -12,40 +11,13 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from tests.integration.worker import Worker, enqueue, scalar
+from tests.support.collector import Collector, all_spans
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.errors import UsageError
 from weavegen.monitoring import spans
 
 BEGIN = spans.Cursor(datetime.datetime.fromtimestamp(0, datetime.UTC))
-
-
-class Collector(HTTPServer):
-    """Takes spans, as OpenTelemetry's collector does."""
-
-    status = 200
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.spans: list[dict[str, Any]] = []
-
-
-class Answer(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert self.path == "/v1/traces"
-        assert self.headers["Content-Type"] == "application/json"
-        if self.server.status == 200:
-            self.server.spans += all_spans(body)
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -67,10 +39,6 @@ def written(db: sa.Engine) -> sa.Engine:
     with db.begin() as conn:
         conn.execute(sa.text("update ticks set finished_at = finished_at - interval '1 minute'"))
     return db
-
-
-def all_spans(document: dict[str, Any]) -> list[dict[str, Any]]:
-    return [span for one in document["resourceSpans"] for scope in one["scopeSpans"] for span in scope["spans"]]
 
 
 def told(span: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from tests.integration.worker import Worker, enqueue, scalar
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError

@@ -23,13 +23,14 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from simulation.process import Process
-from tests.acceptance.conftest import Installation, installed
-from tests.corpus.test_export_groups import Trainer
-from tests.corpus.test_spans import Collector
-from tests.docs.reading import ROOT, Command, code
-from tests.nano.model import make
-from tests.security.attacks.arena import free_port
-from tests.waiting import until
+from tests.docs.reading import Command, code
+from tests.support import ROOT
+from tests.support.collector import Collector
+from tests.support.installation import Installation, installed
+from tests.support.nano_model import make
+from tests.support.ports import free_port
+from tests.support.trainer import Trainer
+from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen.services import fleet, postgres, redis
 from weavegen.store import traces
@@ -86,7 +87,7 @@ PLACEHOLDERS = (
     (r"http://(?:gpu1:8000/v1,http://gpu2|127\.0\.0\.1):8000/v1", "{simulation}"),
     (r"http://127\.0\.0\.1:4318", "{collector}"),
     (r"http://localhost:8000", "{trainer}"),
-    (r"(weavegen (?:sim|serve)|-m weavegen\.sim|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
+    (r"(weavegen (?:sim|serve)|-m simulation|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
     (r"my-model", "{model}"),
     (r"--model round-1", "--model weavegen-sim"),  # what is served
     (r"--(port|listen) \d+", r"--\1 {port}"),
@@ -98,7 +99,7 @@ PLACEHOLDERS = (
     (r"redis-cli", "redis-cli -s {redis}"),
 )
 """What a document makes up, and what is there. In braces: Desk.facts."""
-ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m weavegen\.sim")
+ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m simulation")
 """Commands that somebody ends by Ctrl-C."""
 PORT = re.compile(r"--(?:port|listen) (\d+)")
 """Where they answer once they are up, if they do."""
@@ -324,8 +325,8 @@ def answers(port: int) -> bool:
 @contextlib.contextmanager
 def desk(folder: Path, requests: int = 0) -> Iterator[Desk]:
     """One, prepared."""
-    with contextlib.closing(installed()) as fleets:
-        own = Desk(next(fleets), folder)
+    with installed() as installation:
+        own = Desk(installation, folder)
         try:
             own.prepare(requests)
             yield own

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from tests.docs.desk import ENDLESS, PLACEHOLDERS, REQUESTS, STEERING, Outcome, desk
 from tests.docs.reading import DOCUMENTS, PROGRAMS, ROOT, Command, code, commands, examples
-from tests.unit.test_deploy import QUEUES
+from tests.support.deployment import QUEUES
 from weavegen.cli.app import app
 
 ALL = [one for document in DOCUMENTS if document.name != "CHANGELOG.md" for one in commands(document)]

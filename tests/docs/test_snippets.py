@@ -14,8 +14,7 @@ import yaml
 from typer.main import get_command
 
 from tests.docs.reading import DOCUMENTS, ROOT, Code, code
-from tests.unit.test_deploy import OF_FLOWERS
-from tests.unit.test_deploy import settings as settings_of_environment
+from tests.support.deployment import FLOWER_VARIABLES, environment_variables
 from weavegen.cli.app import app
 from weavegen.cli.jobs import Program, by_type, pairs
 from weavegen.config import Config
@@ -129,6 +128,6 @@ def test_settings_that_are_named_are_there() -> None:
 
 
 def test_variables_that_are_named_are_read() -> None:
-    read = {*settings_of_environment(), *flower.SETTINGS, *OF_FLOWERS, "WEAVEGEN_WRITE_ANSWERS"}
+    read = {*environment_variables(), *flower.SETTINGS, *FLOWER_VARIABLES, "WEAVEGEN_WRITE_ANSWERS"}
     for document in DOCUMENTS:
         assert set(re.findall(r"\b(?:WEAVEGEN|FLOWER)_[A-Z_]+\b", document.read_text())) <= read, document.name

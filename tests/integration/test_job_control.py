@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 from rich.console import Console, RenderableType
 
-from tests.integration.worker import Worker, enqueue, scalar
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import JournalMismatch, UsageError
 from weavegen.kernel.steps import Execute

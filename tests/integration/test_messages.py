@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from tests.discord_simulation import TOKEN, DiscordSimulation
+from tests.support.discord import TOKEN, DiscordSimulation
 from weavegen.channels.discord import Discord
 from weavegen.channels.exchange import Exchange
 from weavegen.config import Config

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.worker import enqueue, scalar
+from tests.support.worker import enqueue, scalar
 from weavegen.errors import UsageError
 from weavegen.store import reports
 from weavegen.store.reports import JobRow, Troubles

@@ -20,7 +20,7 @@ from kombu import Connection
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from tests.waiting import until
+from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.errors import UsageError

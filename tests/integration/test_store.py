@@ -11,8 +11,8 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from tests.integration.worker import Worker, enqueue, scalar
-from tests.unit.world import GOOD, World
+from tests.support.worker import Worker, enqueue, scalar
+from tests.support.world import GOOD, World
 from weavegen.agents import Agent
 from weavegen.errors import StepLost, UsageError
 from weavegen.kernel.replay import Entry

@@ -5,7 +5,7 @@ import re
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.worker import enqueue, scalar
+from tests.support.worker import enqueue, scalar
 from weavegen.config import Config
 from weavegen.engine import worker as module
 from weavegen.engine.worker import Done, Worker

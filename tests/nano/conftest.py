@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nano.model import Reference, make
+from tests.support.nano_model import Reference, make
 from weavegen.nano.engine import Engine
 from weavegen.nano.llama import Llama
 from weavegen.nano.texts import Texts

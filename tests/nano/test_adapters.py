@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.nano.model import make, make_adapter
-from tests.nano.serving import likelihood, serving
+from tests.support.nano_model import make, make_adapter
+from tests.support.nano_server import likelihood, serving
 from weavegen.errors import UsageError
 from weavegen.nano.llama import Llama
 from weavegen.nano.lora import merged

@@ -6,16 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.nano.model import Reference, make
+from tests.support.nano_model import MAX_DIFFERENCE, Reference, make
 from weavegen.errors import UsageError
 from weavegen.nano.attention import PrefixCache, Prompt
 from weavegen.nano.engine import Engine, Order
 from weavegen.nano.llama import Llama
 from weavegen.nano.sampling import Sampling, draw, logprobs
 from weavegen.nano.texts import Texts
-
-CLOSE = 2e-4
-"""Largest difference of a logprob between float32 and float64, of logits up to about 20."""
 
 
 def ids(seed: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -36,14 +33,14 @@ def test_logprobs_are_the_models(tmp_path: Path, changed: dict[str, int]) -> Non
     assert model.parameters == sum(array.size for array in reference.weights.values())
     prompt = ids(1, 40)
     told = logprobs(Prompt(prompt, model.shape).read(model))[0]
-    assert np.abs(told - reference.logprobs(prompt.tolist())[-1]).max() < CLOSE
+    assert np.abs(told - reference.logprobs(prompt.tolist())[-1]).max() < MAX_DIFFERENCE
 
 
 def test_long_prompts_are_read_in_pieces(folder: Path, reference: Reference) -> None:
     """Longer than what is computed at once, and than the model was made for: that is its caller's concern."""
     model, prompt = Llama(folder), ids(2, 300)
     told = logprobs(Prompt(prompt, model.shape).read(model))[0]
-    assert np.abs(told - reference.logprobs(prompt.tolist())[-1]).max() < CLOSE
+    assert np.abs(told - reference.logprobs(prompt.tolist())[-1]).max() < MAX_DIFFERENCE
 
 
 def test_sampled_tokens_have_the_models_own_logprobs(engine: Engine, reference: Reference) -> None:
@@ -55,7 +52,7 @@ def test_sampled_tokens_have_the_models_own_logprobs(engine: Engine, reference: 
             told = reference.logprobs([*one.prompt.tolist(), *continuation.ids])[len(one.prompt) - 1 :]
             for token, top, true in zip(continuation.ids, continuation.tops, told, strict=False):
                 assert {token, 5, 9, *np.argsort(-true)[:2].tolist()} == top.keys()
-                assert all(abs(true[number] - logprob) < CLOSE for number, logprob in top.items())
+                assert all(abs(true[number] - logprob) < MAX_DIFFERENCE for number, logprob in top.items())
 
 
 def test_equal_seeds_give_equal_texts_whatever_else_is_served(engine: Engine) -> None:
@@ -84,7 +81,7 @@ def test_what_the_cache_gives_is_what_was_computed(folder: Path) -> None:
     cache.keep(whole)
     part = Prompt(second, model.shape)
     assert cache.find(part) == 64
-    assert np.abs(part.read(model) - Prompt(second, model.shape).read(model)).max() < CLOSE
+    assert np.abs(part.read(model) - Prompt(second, model.shape).read(model)).max() < MAX_DIFFERENCE
     cache.keep(part)
     assert cache.usage == 8 / 10
     for seed in (3, 4):  # what was not used for longest goes

@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.nano.model import Reference
-from tests.nano.serving import serving
-from tests.nano.test_engine import CLOSE
+from tests.support.nano_model import MAX_DIFFERENCE, Reference
+from tests.support.nano_server import serving
 from weavegen.errors import ModelError
 from weavegen.pool import metrics, yes_no
 from weavegen.pool.client import ModelClient, Sampled
@@ -60,7 +59,7 @@ def test_continuations_are_the_models(client: ModelClient, reference: Reference)
         assert one.text == re.sub("</?s>", "", client.decode(one.token_ids))
         true = reference.logprobs([*prompt.ids, *one.token_ids])[len(prompt.ids) - 1 :]
         chosen = [told[token] for told, token in zip(true, one.token_ids, strict=False)]
-        assert np.abs(np.array(one.logprobs) - chosen).max() < CLOSE
+        assert np.abs(np.array(one.logprobs) - chosen).max() < MAX_DIFFERENCE
 
 
 def test_yes_and_no_are_the_models(client: ModelClient, reference: Reference) -> None:

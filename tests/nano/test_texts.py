@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from tests.nano.model import make
+from tests.support.nano_model import make
 from weavegen.errors import UsageError
 from weavegen.nano.texts import BORDER, Texts, cut
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.acceptance.conftest import Installation
-from tests.security.conftest import Planted
+from tests.security.planted import Planted
+from tests.support.installation import Installation
 from weavegen.config import Config
 from weavegen.services import postgres, processes, redis
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.security.conftest import SECRETS, Echo, Planted
+from tests.security.planted import SECRETS, Echo, Planted
 from weavegen import config as configuration
 from weavegen.channels.discord import Discord, Refused
 from weavegen.errors import UsageError

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from tests.conftest import administration
+from tests.support.database import administration
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.services import postgres, schema

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tests.security.conftest import HOSTILE, Planted
+from tests.security.planted import HOSTILE, Planted
 from weavegen.cli.app import fail, print_json
 from weavegen.monitoring import display
 from weavegen.services import postgres

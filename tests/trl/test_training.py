@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import ROOT, Installation
-from tests.trl.conftest import PYTHON, Train
+from tests.support import ROOT
+from tests.support.installation import Installation
+from tests.support.trl import PYTHON, Train
 from weavegen import exports
 from weavegen.exports.format import RowFormat
 

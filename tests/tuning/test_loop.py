@@ -8,9 +8,7 @@ import pytest
 from rich.console import Console
 
 from bench import loop
-from tests.trl.conftest import PYTHON, environ
-
-__all__ = ["environ"]  # a fixture
+from tests.support.trl import PYTHON
 
 WIDE = 400
 """Columns: wider than the table."""
@@ -18,9 +16,9 @@ WIDE = 400
 
 @pytest.mark.timeout(900)
 def test_the_loop_turns_and_writes_its_table(
-    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trl_environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in environ.items():
+    for name, value in trl_environ.items():
         monkeypatch.setenv(name, value)
     readme = tmp_path / "README.md"
     readme.write_text(f"Before.\n{loop.BEGIN}an older table\n{loop.END}After.\n")

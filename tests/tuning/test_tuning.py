@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.acceptance.conftest import ROOT, Installation, installed
-from tests.trl.conftest import PYTHON, environ
+from tests.support import ROOT
+from tests.support.installation import Installation, installed
+from tests.support.trl import PYTHON
 from weavegen.nano import WEIGHTS
-
-__all__ = ["environ"]  # a fixture
 
 pytestmark = pytest.mark.timeout(600)  # what the first one needs is written in it
 
@@ -22,9 +21,10 @@ OF_THE_SHARE = ("value", "low", "high", "of")
 
 
 @pytest.fixture(scope="module")
-def nano(environ: dict[str, str]) -> Iterator[Installation]:
+def nano(trl_environ: dict[str, str]) -> Iterator[Installation]:
     """With the model that comes with weavegen."""
-    yield from installed(**(environ | {"WEAVEGEN_MODEL": "nano", "PYTHONPATH": str(ROOT)}))
+    with installed(**(trl_environ | {"WEAVEGEN_MODEL": "nano", "PYTHONPATH": str(ROOT)})) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

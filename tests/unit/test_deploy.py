@@ -1,6 +1,5 @@
 """Whatever the files in deploy/ and docs/deploy.md name must exist: queues, commands, settings, ports, files."""
 
-import ast
 import re
 import shlex
 import subprocess
@@ -12,6 +11,7 @@ import yaml
 from celery.bin.celery import celery as celery_cli
 from typer.main import get_command
 
+from tests.support.deployment import QUEUES, environment_variables
 from weavegen import config
 from weavegen.cli.app import app
 from weavegen.sandbox import bubblewrap
@@ -26,20 +26,8 @@ KUBERNETES = {
 }
 OBJECTS = [one for file in KUBERNETES.values() for one in file]
 OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith("weavegen:")]
-OF_FLOWERS = ("FLOWER_BASIC_AUTH", "FLOWER_UNAUTHENTICATED_API", "FLOWER_PASSWORD")
-"""Flower's own variables that we do not set, and the one that compose.yaml makes the first of them from."""
-QUEUES = {"control", "sample", "score", "lint", "execute"}
 IMAGE_HOST = "$host"
 """What stands in deploy/execute-worker.sh for the host's name."""
-
-
-def settings() -> set[str]:
-    """All environment variables that weavegen reads, by the calls in config.py."""
-    tree = ast.parse(Path(config.__file__).read_text())
-    names = {
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    return {name for name in names if re.fullmatch(r"[A-Z][A-Z_]+", name)}
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -119,7 +107,7 @@ def test_every_command_and_option_exists() -> None:
 
 
 def test_every_environment_variable_is_read_by_somebody() -> None:
-    ours = settings() | flower.SETTINGS.keys() | {"FLOWER_BASIC_AUTH"}
+    ours = environment_variables() | flower.SETTINGS.keys() | {"FLOWER_BASIC_AUTH"}
     for name in OURS:
         assert COMPOSE["services"][name]["environment"].keys() <= ours
     [shared] = [one["data"] for one in OBJECTS if one["kind"] == "ConfigMap"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.discord_simulation import TOKEN, DiscordSimulation
+from tests.support.discord import TOKEN, DiscordSimulation
 from weavegen.channels.discord import Discord, Refused, Slower
 from weavegen.errors import TransientError
 

@@ -1,5 +1,6 @@
 """FunSearch in memory: what is missing is written first, the best is never lost, every program is kept."""
 
+import ast
 import json
 import re
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.talk import Talk, said
-from weavegen.agents.funsearch import TURNS, Task, program_in
+from tests.support import ROOT
+from tests.support.talk import Talk, said
+from weavegen.agents.funsearch import TURNS, Task, program_in, task_of
 from weavegen.errors import ModelError
 from weavegen.kernel.steps import Execute, Executed, Failure, Note, ProgramEvaluated, Sample, Step
 
@@ -291,3 +293,11 @@ def test_a_program_is_the_last_code_block_that_defines_the_function(text: str, p
 def test_a_wrong_task_says_what_to_do(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=re.escape(said)):
         msgspec.convert(GIVEN | wrong, Task)
+
+
+@pytest.mark.parametrize("name", ["bin_packing", "cap_set"])
+def test_the_tasks_of_the_repository_are_documented_python(name: str) -> None:
+    task = task_of((ROOT / "bootstraps" / "tasks" / f"{name}.json").read_text(), Task)
+    for source in (task.skeleton, task.tests, task.evaluator):
+        assert ast.get_docstring(ast.parse(source).body[-1]) or "def test" in source  # type: ignore[arg-type]
+    assert json.loads(json.dumps(task.description)) == task.description

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.world import Trace, World
+from tests.support.world import Trace, World
 from weavegen.agents.program import Tick
 from weavegen.errors import JournalMismatch, ModelError
 from weavegen.kernel import replay

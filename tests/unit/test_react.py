@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.unit.talk import Talk, said
+from tests.support.talk import Talk, said
 from weavegen.errors import ModelError
 from weavegen.kernel.steps import Evaluated, Execute, Executed, Failure, Sample, Step, SubagentState, View
 from weavegen.trace.blocks import BlockType

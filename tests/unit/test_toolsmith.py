@@ -10,7 +10,7 @@ from simulation.policies import answer as judge
 from simulation.policies import toolsmith as policy
 from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
-from tests.unit.talk import Talk, said
+from tests.support.talk import Talk, said
 from weavegen.agents.toolsmith.library import LibraryTool, call_source, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_queries
 from weavegen.agents.toolsmith.make import SIGNATURES, worth

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.world import Trace, World
+from tests.support.world import Trace, World
 from weavegen.agents.program import Tick
 from weavegen.agents.write_block import write_block
 from weavegen.errors import UsageError

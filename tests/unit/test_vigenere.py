@@ -1,7 +1,5 @@
-"""The cipher and its bootstrap, the scripted policy that breaks it, and what linting keeps out of a block."""
+"""The Vigenère cipher and its bootstrap, and what linting keeps out of a block."""
 
-import ast
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,20 +7,14 @@ from typing import Any
 import pytest
 
 from bootstraps import vigenere_cipher
-from bootstraps.vigenere_cipher import KEYS, TEXTS, encrypt, letters, pose
-from simulation import policies
-from simulation.policies import vigenere
-from simulation.policies.situation import read
-from tests.unit.test_sim_policy import base, block, drafts, is_fine, odds
-from tests.unit.world import Trace, World
+from bootstraps.vigenere_cipher import TEXTS, encrypt, letters, pose
+from tests.support.world import Trace, World
 from weavegen.box import api
 from weavegen.kernel.replay import encode
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Lint, Penalties
-from weavegen.linting.forged_markup import is_fake
 from weavegen.linting.lint import verdict
 from weavegen.trace.blocks import BlockType
-from weavegen.trace.render import render_block
 
 SOURCE = (Path(__file__).parents[2] / "bootstraps" / "vigenere.py").read_text()
 
@@ -53,16 +45,6 @@ class Played:
         exec(body, self.names)
         assert self.main.current_tick.action is not None
         self.main.current_tick.action["callback"](self.main)
-
-
-def comments(body: str) -> list[str]:
-    return re.findall(r"#.*", body)
-
-
-def is_right(now: vigenere.Message, body: str) -> bool:
-    """Whether an action has the guess that the letter frequencies suggest, and no flaw but perhaps a fake line."""
-    body = vigenere._FAKE.sub("", body)
-    return is_fine(BlockType.ACTION, body) and vigenere._cost(now, body) == 0 and "self.get_" not in body
 
 
 # ------------------------------------------------------------------------------------- the bootstrap
@@ -122,118 +104,6 @@ def test_the_bootstrap_asks_for_the_plaintext_and_knows_it_when_it_comes() -> No
     played.set_key(played.main, "RIVER")
     played.main.return_to_caller({"plaintext": played.decrypt("RIVER")})
     assert played.main.returned == {"plaintext": letters(TEXTS[1]), "is_found": True}
-
-
-# ---------------------------------------------------------------------------------------- the policy
-
-
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("text", TEXTS)
-def test_letter_frequencies_give_every_default_key_away(text: str, key: str) -> None:
-    now = vigenere.Message(encrypt(text, key), "")
-    assert now.length == len(key)
-    assert "".join(now.best(position) for position in range(len(key))) == key
-
-
-def test_the_policy_counts_as_the_bootstrap_does() -> None:
-    played = Played(text=TEXTS[2], key="CLOUD")
-    for length in range(1, 9):
-        found = vigenere.coincidence(played.ciphertext, length)
-        assert found == pytest.approx(played.index_of_coincidence(length))
-    for letter in "AQZ":
-        found = vigenere.score(played.ciphertext, 5, 3, letter)
-        assert found == pytest.approx(played.letter_score(5, 3, letter))
-
-
-@pytest.mark.parametrize("key", ["", "?????", "RI?ER"])
-def test_the_policy_reads_what_the_view_shows(key: str) -> None:
-    played = Played()
-    played.set_key(played.main, key)
-    situation = read(base(BlockType.ACTION, played.view, bootstrap=SOURCE) + "def action_")
-    assert vigenere.knows(situation)
-    assert vigenere.observed(situation) == vigenere.Message(played.ciphertext, key)
-
-
-@pytest.mark.parametrize("key", ["", "????", "MO?S", "MOSS"])
-@pytest.mark.parametrize(
-    "type",
-    [
-        BlockType.ORIENTATION,
-        BlockType.ACTION,
-        BlockType.EXPECTATION,
-        BlockType.EVALUATION,
-        BlockType.DEBUG,
-        BlockType.BACKTRACK,
-        BlockType.OBSERVATION_INFERENCE,
-    ],
-)
-def test_candidates_depend_on_the_seed_and_many_have_the_shape_of_their_block(type: BlockType, key: str) -> None:
-    played = Played(text=TEXTS[0], key="MOSS")
-    played.set_key(played.main, key)
-    bodies = drafts(type, played.view, 60, bootstrap=SOURCE)
-    assert bodies == drafts(type, played.view, 60, bootstrap=SOURCE, index=77, began=123456.75)
-    assert sum(is_fine(type, body) for body in bodies) > 20
-
-
-@pytest.mark.parametrize("key", ["", "????", "MO?S"])
-def test_right_actions_are_a_minority_that_the_evaluator_prefers(key: str) -> None:
-    played = Played(text=TEXTS[0], key="MOSS")
-    played.set_key(played.main, key)
-    now = vigenere.Message(played.ciphertext, key)
-    bodies = drafts(BlockType.ACTION, played.view, 400, bootstrap=SOURCE)
-    right = [is_right(now, body) for body in bodies]
-    assert 0.15 < sum(right) / 400 < 0.4
-    asked = [odds(BlockType.ACTION, played.view, body, bootstrap=SOURCE) for body in bodies]
-    best = [max(range(start, start + 4), key=asked.__getitem__) for start in range(0, 400, 4)]
-    chosen = sum(right[number] for number in best) / 100
-    assert sum(right) / 400 + 0.25 < chosen < 0.95, "the best of four is right far more often, and not always"
-
-
-def test_the_best_of_sixteen_actions_step_by_step_find_the_plaintext() -> None:
-    played = Played(text=TEXTS[2], key="AMBER")
-    for seed in range(12):
-        bodies = drafts(BlockType.ACTION, played.view, 16, seed, bootstrap=SOURCE)
-        honest = [body for body in bodies if is_fine(BlockType.ACTION, body)]
-        best = max(honest, key=lambda body: odds(BlockType.ACTION, played.view, body, bootstrap=SOURCE))
-        try:
-            played.act(best)
-        except (AssertionError, AttributeError):
-            continue
-        if played.main.completed:
-            break
-    assert played.main.returned == {"plaintext": letters(TEXTS[2]), "is_found": True}
-
-
-def test_the_evaluation_checks_what_the_action_did() -> None:
-    played = Played(text=TEXTS[0], key="MOSS")
-    for key, done, expected in (
-        ("????", vigenere._set_length(4, True), "len(key) == 4"),
-        ("?O??", vigenere._set_letter(1, "O", True), 'key[1:2] == "O"'),
-    ):
-        prompt = base(BlockType.EVALUATION, played.view, bootstrap=SOURCE)
-        header = prompt.rindex("#subagent main\n")
-        action = render_block(block(BlockType.ACTION, done.text(), 4))
-        situation = read(prompt[:header] + action + prompt[header:] + "def eval_")
-        texts = ["def eval_" + policies.write(situation, 1, number).partition("\n#q: ")[0] for number in range(30)]
-        bodies = [text for text in texts if is_fine(BlockType.EVALUATION, text)]
-        assert expected in bodies[0]
-        played.set_key(played.main, key)
-        exec(bodies[0], played.names)
-        assert played.main.current_tick.evaluations[-1]["callback"](played.main) is True
-
-
-@pytest.mark.parametrize("type", [BlockType.ACTION, BlockType.EVALUATION, BlockType.ORIENTATION])
-def test_fake_evaluator_lines_are_injected_and_believed(type: BlockType) -> None:
-    played = Played(text=TEXTS[0], key="MOSS")
-    bodies = drafts(type, played.view, 500, bootstrap=SOURCE)
-    fakes = [body for body in bodies if vigenere._FAKE.search(body)]
-    assert len(fakes) / 500 == pytest.approx(vigenere.FAKES["fake_label"], abs=0.04)
-    for body in fakes:
-        assert any(map(is_fake, comments(body)))
-        ast.parse(body)
-    honest = vigenere._FAKE.sub("", fakes[0])
-    believed = odds(type, played.view, fakes[0], bootstrap=SOURCE)
-    assert believed == pytest.approx(odds(type, played.view, honest, bootstrap=SOURCE) + vigenere.CREDULITY)
 
 
 # ----------------------------------------------------------------------------------------- no linting

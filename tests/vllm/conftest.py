@@ -3,22 +3,18 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.vllm.server import ROOT, SCRIPT, Server
+from tests.support import ROOT
+from tests.support.vllm_server import SCRIPT, SLOTS, Forward, Server, StartServer
 from weavegen.pool.client import ModelClient
 
 PYTHON = ROOT / os.environ.get("VLLM_VENV", ".venv-vllm") / "bin" / "python"
-SLOTS = 8
-"""Requests that the shared server computes at once; further ones wait."""
-
-StartServer = Callable[..., Server]
-Forward = Callable[[Sequence[Sequence[int]]], dict[str, list[list[float]]]]
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.nano.model import make_adapter
-from tests.nano.serving import likelihood, serving
-from tests.vllm.conftest import StartServer
-from tests.vllm.server import Server
+from tests.support.nano_model import make_adapter
+from tests.support.nano_server import likelihood, serving
+from tests.support.vllm_server import Server, StartServer
 from weavegen.errors import UsageError
 from weavegen.pool import adapters
 from weavegen.pool.http import Http

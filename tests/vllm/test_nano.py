@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.nano.serving import serving
-from tests.vllm.conftest import StartServer
-from tests.vllm.server import ROOT, Server
+from tests.support import ROOT
+from tests.support.nano_server import serving
+from tests.support.vllm_server import Server, StartServer
 from weavegen.nano import WEIGHTS
 from weavegen.nano.llama import read_shape
 from weavegen.pool.client import ModelClient

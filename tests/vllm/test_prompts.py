@@ -1,6 +1,6 @@
 """Prompts as the steps put them together, against the real prefix cache."""
 
-from tests.vllm.server import Server
+from tests.support.vllm_server import Server
 from weavegen.engine.prompt_assembly import about, begun
 from weavegen.kernel.context import STOP
 from weavegen.pool.client import ModelClient

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.vllm.conftest import Forward
-from tests.vllm.server import Server
+from tests.support.vllm_server import Forward, Server
 from weavegen.errors import ModelError
 from weavegen.pool.client import STOPS, Continuation, ModelClient, Prompt, Sampled
 from weavegen.pool.tokens import Tokens, whole_tokens

@@ -8,9 +8,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from tests.vllm.conftest import SLOTS
-from tests.vllm.server import ROOT, Server
-from tests.waiting import until
+from tests.support import ROOT
+from tests.support.vllm_server import SLOTS, Server
+from tests.support.waiting import until
 from weavegen.pool.client import ModelClient, Sampled
 from weavegen.pool.metrics import Metrics
 from weavegen.pool.tokens import Tokens

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm.server import ROOT, Server
+from tests.support import ROOT
+from tests.support.vllm_server import Server
 from weavegen.errors import ModelError, UsageError
 from weavegen.pool.client import ModelClient, Prompt
 from weavegen.pool.tokens import Tokens

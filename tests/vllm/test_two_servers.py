@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm.conftest import SLOTS, StartServer
-from tests.vllm.server import Server
-from tests.waiting import until
+from tests.support.vllm_server import SLOTS, Server, StartServer
+from tests.support.waiting import until
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import YesNo
 from weavegen.pool.client import ModelClient

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.vllm.conftest import Forward
+from tests.support.vllm_server import Forward
 from weavegen.pool import yes_no
 from weavegen.pool.client import ModelClient
 

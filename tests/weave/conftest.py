@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.weave.script import GOOD, T, execute
+from tests.support.script import GOOD, T, execute
 from weavegen import config as configuration
 from weavegen.sandbox.environment import Environment
 

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.corpus.sample_corpus import filled
+from tests.support.sample_corpus import filled
 from tests.web.serving import PATIENCE, Watched, launch, serving
 from weavegen.config import Config
 

@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy as sa
 from playwright.sync_api import Page
 
-from tests.web.test_pages import PLACES, rejected
+from tests.web.places import PLACES, rejected
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect
 from psycopg import sql
 
-from tests.conftest import administration
+from tests.support.database import administration
 from tests.web.serving import PATIENCE, serving
 from tests.web.traces import action, add_blocks, new_trace
 from weavegen.config import Config

@@ -19,9 +19,10 @@ from celery import Celery
 from playwright.sync_api import Browser, expect
 
 from simulation.process import Process
-from tests.acceptance.conftest import ROOT, TICTACTOE, Installation
-from tests.security.attacks.arena import free_port
-from tests.waiting import until
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation
+from tests.support.ports import free_port
+from tests.support.waiting import until
 from weavegen.services import fleet
 from weavegen.services.redis import broker_url
 

@@ -8,31 +8,12 @@ import pytest
 import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect
 
+from tests.web.places import PLACES, rejected
 from tests.web.serving import tell
 from tests.web.traces import HOSTILE, action, add_blocks, add_candidates, new_trace
 from weavegen.store import messages
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace
-
-OF_A_TRACE = (
-    "", "/blocks/{}", "/blocks/{}/candidates", "/blocks/{}/candidates?diff=1", "/ticks", "/ticks/2", "/problems",
-    "/about",
-)  # fmt: skip
-OTHERS = ("/", "/jobs/1", "/jobs/1/report", "/search?q=the", "/figures")
-PLACES = (*OTHERS, *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
-"""Addresses of pages, with room for what `rejected` gives."""
-
-
-def rejected(engine: sa.Engine) -> tuple[int, int]:
-    """Trace and index of a block for which several candidates were sampled."""
-    query = """
-        select c.trace_id, c.block_index from candidates c join blocks b on b.candidate_id = c.id
-        join penalties p on p.candidate_id = c.id where b.index >= 30
-        and (select count(*) from candidates o where o.step_id = c.step_id) > 2 order by c.id limit 1
-        """
-    with engine.connect() as conn:
-        row = conn.execute(sa.text(query)).one()
-    return row[0], row[1]
 
 
 def test_jobs_and_a_jobs_traces(page: Page) -> None:

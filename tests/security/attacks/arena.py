@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import free_port
 from weavegen.config import Config
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox import groups
@@ -147,11 +148,6 @@ def read(path: str | Path) -> str:
         return Path(path).read_text(errors="replace")
     except OSError as error:
         return type(error).__name__
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextlib.contextmanager

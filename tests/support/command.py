@@ -1,0 +1,53 @@
+"""Commands of weavegen as a user runs them, without the two seconds of CPU that the imports take.
+
+Each command is a process of its own, forked from a server process that has imported everything already.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PROGRAM = Path(sys.executable).parent / "weavegen"
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.support.preload"])
+
+
+def run(
+    arguments: Sequence[str], environ: Mapping[str, str], folder: Path, timeout: float
+) -> "subprocess.CompletedProcess[str]":
+    """Run `weavegen` with these arguments and environment variables in `folder`.
+
+    Raises subprocess.TimeoutExpired after `timeout` seconds.
+    """
+    command = [str(PROGRAM), *arguments]
+    with tempfile.TemporaryDirectory(prefix="weavegen-command-") as written:
+        out, err = Path(written, "out"), Path(written, "err")
+        process = _processes.Process(target=_main, args=(command, dict(environ), str(folder), str(out), str(err)))
+        process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(command, timeout, out.read_text(), err.read_text())
+        return subprocess.CompletedProcess(command, process.exitcode, out.read_text(), err.read_text())
+
+
+def _main(command: list[str], environ: dict[str, str], folder: str, out: str, err: str) -> None:
+    """The console script `weavegen`, in the process that was forked."""
+    for number, name, path in ((1, "stdout", out), (2, "stderr", err)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, number)
+        os.close(file)
+        setattr(sys, name, open(number, "w", encoding="utf-8", buffering=1, closefd=False))  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(folder)
+    sys.argv = command
+    from weavegen.cli import main  # its consoles look at standard output when they are made
+
+    main()

@@ -1,0 +1,43 @@
+"""Databases of the embedded PostgreSQL server: copies of a template, which are faster than migrations."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import sql
+
+from weavegen.config import Config
+from weavegen.services import postgres
+from weavegen.store.session import make_engine
+
+numbers = itertools.count(1)
+
+
+def administration(config: Config) -> psycopg.Connection[tuple[object, ...]]:
+    """A connection to the embedded server that may create and drop databases."""
+    return psycopg.connect(
+        host=str(postgres.sockets(config)), user=postgres.SUPERUSER, dbname="postgres", autocommit=True
+    )
+
+
+@contextlib.contextmanager
+def copy_of(config: Config, template: str) -> Iterator[str]:
+    """Name of a new database, a copy of `template`, which must have no connections. It is dropped at the end."""
+    name = f"test_{next(numbers)}"
+    copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+    with administration(config) as connection:
+        connection.execute(copy)
+    yield name
+    with administration(config) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextlib.contextmanager
+def engine_of_copy(config: Config, template: str) -> Iterator[sa.Engine]:
+    """A SQLAlchemy engine for such a copy."""
+    with copy_of(config, template) as name:
+        engine = make_engine(postgres.embedded_url(config, name))
+        yield engine
+        engine.dispose()

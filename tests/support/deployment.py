@@ -1,0 +1,20 @@
+"""Names that deployments and documents may use."""
+
+import ast
+import re
+from pathlib import Path
+
+from weavegen import config
+
+FLOWER_VARIABLES = ("FLOWER_BASIC_AUTH", "FLOWER_UNAUTHENTICATED_API", "FLOWER_PASSWORD")
+"""Flower's own variables that we do not set, and the one that compose.yaml makes the first of them from."""
+QUEUES = {"control", "sample", "score", "lint", "execute"}
+
+
+def environment_variables() -> set[str]:
+    """All environment variables that weavegen reads, by the calls in config.py."""
+    tree = ast.parse(Path(config.__file__).read_text())
+    names = {
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return {name for name in names if re.fullmatch(r"[A-Z][A-Z_]+", name)}

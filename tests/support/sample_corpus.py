@@ -1,0 +1,74 @@
+"""The questions of docs/corpus.md, and the corpus that their answers come from.
+
+It is made up (bench/generator.py), small, and the same every time.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from bench.generator import fill
+from tests.support.database import engine_of_copy
+from weavegen.config import Config
+from weavegen.store.views.refresh import refresh as refresh_views
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "corpus.md"
+BLOCKS, SEED = 3_000, 6
+QUESTION = re.compile(r"^### (\d+)\. (.+?)\n(.*?)```sql\n(.*?)```\n\n```text\n(.*?)```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the document: its SQL, and the printed answer."""
+
+    number: int
+    title: str
+    query: str
+    answer: str
+    place: tuple[int, int]
+    """Begin and end of the answer in the document's text."""
+
+
+def questions() -> list[Question]:
+    """The questions of the document, in order."""
+    return [
+        Question(int(found[1]), found[2], found[4], found[5], found.span(5))
+        for found in QUESTION.finditer(DOCUMENT.read_text())
+    ]
+
+
+@contextlib.contextmanager
+def filled(config: Config, template: str) -> Iterator[sa.Engine]:
+    """A database with the corpus."""
+    with engine_of_copy(config, template) as db:
+        make(db)
+        yield db
+
+
+def make(db: sa.Engine) -> None:
+    """Fill an empty database with the corpus."""
+    fill(db.url.render_as_string(hide_password=False), BLOCKS, SEED)
+    with db.connect() as conn:
+        list(refresh_views(conn))
+
+
+def printed(columns: list[str], rows: list[tuple[Any, ...]]) -> str:
+    """Columns and rows as the document prints them: like `weavegen sql`, with numbers flush left."""
+    cells = [columns, *(["" if value is None else str(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
+    return "\n".join(lines) + "\n"
+
+
+def rewrite(answers: dict[int, str]) -> None:
+    """Write answers, by the questions' numbers, into the document."""
+    text = DOCUMENT.read_text()
+    for question in reversed(questions()):
+        begin, end = question.place
+        text = text[:begin] + answers[question.number] + text[end:]
+    DOCUMENT.write_text(text)

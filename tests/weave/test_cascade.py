@@ -1,0 +1,350 @@
+"""What the model reads before a block, how many candidates, which one is taken."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.recording_server import Server
+from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, of, samples, steps, tick, writes
+from weavegen.kernel import prompts
+from weavegen.kernel.context import STOP, compose, window
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Candidate, Executed, Hit, Prompt, Retrieve, Sample, Score
+from weavegen.pool.client import ModelClient
+from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import render_block
+
+BROKEN = "def action_go(self:"
+
+
+def rounds(type: BlockType, **answers: Any) -> list[int]:
+    """Candidates of each round in which the first block of a type was written."""
+    first = samples(tick(s={"attempts": 1}, **answers), type)
+    return [step.n for step in first]
+
+
+# ---------------------------------------------------------------------------------------- the prompt
+
+
+def test_the_prompt_from_its_beginning_to_its_end() -> None:
+    """`<s> [INST] `, context, retrieved blocks, instruction, the type's hint, ` [/INST]`, the header."""
+    prompt = Prompt(type=T.DEBUG, window=(2, 3), header="#subagent main\n#startblock type: debug\n", prefix='"""')
+    recalled = [
+        (T.ACTION, "#startblock type: action\nx = 1\n#endblock\n\n"),
+        (T.DEBUG, '#startblock type: debug\n"""So."""\n#endblock\n\n'),
+    ]
+    text = compose(prompt, ["GENESIS\n", "BOOTSTRAP\n"], ["LAST\n"], recalled, Settings())
+    assert text == (
+        "<s> [INST] GENESIS\nBOOTSTRAP\nLAST\n"
+        "# START RETRIEVED BLOCKS\n"
+        "# Retrieved block 1:\n# #startblock type: recalled-action\n# x = 1\n# #endblock\n"
+        '# Retrieved block 2:\n# #startblock type: recalled-debug\n# """So."""\n# #endblock\n'
+        "# END RETRIEVED BLOCKS\n\n"
+        f"{prompts.instruction(T.DEBUG)} [/INST]\n#subagent main\n#startblock type: debug\n"
+    )
+    assert "next block begins" in prompts.instruction(T.DEBUG)
+    hints = {type: prompts.instruction(type).split("# Hint:")[1] for type in GOOD}
+    assert len(set(hints.values())) == len(GOOD)
+
+
+def test_the_header_in_the_prompt_is_that_of_the_block_in_the_trace() -> None:
+    """The model goes on from the very lines that the block will have."""
+    trace = tick()
+    for block in trace.blocks:
+        if block.type in GOOD:
+            assert render_block(block).startswith(samples(trace, block.type)[-1].prompt.header)
+
+
+def test_the_wrapper_is_the_models_own_and_can_be_set() -> None:
+    """`[INST]` belongs to the template of one model."""
+    s = Settings(prompt_open="<|user|>", prompt_close="<|assistant|>")
+    text = compose(Prompt(type=T.ACTION, window=(2, 2), header="HEADER\n"), [], [], [], s)
+    assert text.startswith("<|user|>")
+    assert text.endswith("<|assistant|>\nHEADER\n")
+
+
+@pytest.mark.parametrize(
+    ("type", "prefix"),
+    [
+        (T.ORIENTATION, '"""'),
+        (T.EXPECTATION, '"""'),
+        (T.ACTION, "def action_"),
+        (T.EVALUATION, "def eval_"),
+        (T.OBSERVATION_INFERENCE, ""),
+    ],
+)
+def test_a_body_has_a_fixed_beginning(type: BlockType, prefix: str) -> None:
+    """Three quotes, or the function's name begun."""
+    assert {step.prompt.prefix for step in samples(tick(option=20.0), type)} == {prefix}
+
+
+@pytest.mark.parametrize("type", [T.DEBUG, T.BACKTRACK])
+def test_debug_and_backtrack_go_on_with_a_stem_picked_at_random(type: BlockType) -> None:
+    """Three quotes and one of several stems, to vary the reasoning."""
+    stems = prompts.stems(type)
+    assert len(set(stems)) >= 4
+    seen = set()
+    for seed in range(30):
+        answers = {"text": writes(T.ACTION, BROKEN)} if type is T.DEBUG else {"odds": of(T.ACTION, 0.0)}
+        trace = tick(s={"rounds": [1], "attempts": 2}, seed=seed, **answers)
+        [step] = samples(trace, type)
+        assert step.prompt.prefix.startswith('"""')
+        seen.add(step.prompt.prefix.removeprefix('"""'))
+    assert seen == set(stems)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "first"), [(1, 2), (2, 2), (30, 2), (62, 2), (63, 22), (82, 22), (83, 42), (1000, 942)]
+)
+def test_the_context_is_genesis_bootstrap_and_the_last_sixty_blocks(blocks: int, first: int) -> None:
+    """Blocks 0 and 1 are pinned. Ours lets the rest grow to 60 and then drops 20 at once, so that every
+    prompt in between extends the one before."""
+    assert window(blocks, Settings()) == (first, max(blocks, 2))
+    assert blocks - first <= 60
+    trace = tick(blocks=blocks)
+    [reminder] = [block for block in trace.blocks if block.type is T.TASK_REMINDER]
+    assert samples(trace, T.ORIENTATION)[0].prompt.window == window(reminder.index + 1, Settings())
+
+
+# -------------------------------------------------------------------------------------- the sampling
+
+
+def test_where_a_continuation_ends() -> None:
+    """Six stop strings."""
+    assert set(STOP) == {"\n#q: ", "\n# q:", "#endblock", "#startblock", "</s>", "[/INST]"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+def test_a_round_is_sampled_with_these_numbers(server: Server) -> None:
+    """Temperature 1, top_k 50, repetition penalty 1.02, a random seed, 768 tokens: as sent."""
+    trace = tick()
+    asked = [step for type in GOOD for step in samples(trace, type)]
+    numbers = {(s.temperature, s.top_k, s.repetition_penalty, s.max_tokens) for s in asked}
+    assert numbers == {(1.0, 50, 1.02, 768)}
+    client = ModelClient(server.url, "EMPTY", None, timeout=20)
+    [step, *_] = asked
+    client.sample(
+        "<s> [INST] x", n=step.n, max_tokens=step.max_tokens, temperature=step.temperature, top_k=step.top_k,
+        repetition_penalty=step.repetition_penalty, seed=step.seed, stop=STOP,
+    )  # fmt: skip
+    client.close()
+    sent = server.requests[-1]
+    expected = {"n": 4, "temperature": 1.0, "top_k": 50, "repetition_penalty": 1.02, "max_tokens": 768}
+    assert {name: sent[name] for name in expected} == expected
+    assert sent["seed"] == step.seed
+
+
+def test_seeds_differ_by_round_tick_and_trace() -> None:
+    """Random, yet ours derive from the trace's seed, so that equal seeds give equal traces."""
+    seeds = [step.seed for seed in (1, 2) for number in (1, 2) for step in steps(tick(number, seed=seed), Sample)]
+    assert len(set(seeds)) == len(seeds)
+    assert [step.seed for step in steps(tick(), Sample)] == [step.seed for step in steps(tick(), Sample)]
+
+
+@pytest.mark.parametrize("stop", STOP)
+def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
+    """The server is told of four, which is all that vLLM takes; at the others the text is cut here."""
+    server.text = f"x = 1{stop} and more"
+    client = ModelClient(server.url, "EMPTY", None, timeout=20)
+    numbers = {"n": 1, "max_tokens": 768, "temperature": 1.0, "top_k": 50, "repetition_penalty": 1.02, "seed": 1}
+    [found] = client.sample("<s> [INST] x", stop=STOP, **numbers).continuations  # type: ignore[arg-type]
+    client.close()
+    assert found.text == "x = 1"
+    assert len(server.requests[-1]["stop"]) == 4
+
+
+# --------------------------------------------------------------------------------------- the rounds
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [(1.0, 0.0, [4]), (0.99, 1.0, [4, 16]), (0.99, 0.99, [4, 16, 64]), (-3.0, 5.0, [4, 16])],
+)
+def test_rounds_of_4_16_and_64_until_the_best_scores_1(first: float, second: float, expected: list[int]) -> None:
+    """4 candidates; under 1, 16; under 1 again, 64."""
+    scores = [first, second, 0.0]
+    assert rounds(T.ACTION, odds=lambda step, at: scores[step.round] if at == 2 else -4.0) == expected
+
+
+@pytest.mark.parametrize("type", [T.ACTION, T.EXPECTATION, T.EVALUATION])
+def test_one_round_suffices_for_every_type_but_the_orientation(type: BlockType) -> None:
+    """An orientation always takes the round of 16, however good the first 4 were."""
+    assert rounds(type, odds=lambda step, at: 8.0) == [4]
+    assert rounds(T.ORIENTATION, odds=lambda step, at: 8.0) == [4, 16]
+
+
+def test_a_round_whose_best_does_not_compile_is_not_accepted() -> None:
+    """3.5 less 2 is above 1, but it is no block; one that compiles beside it is enough."""
+    assert rounds(T.ACTION, text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5)) == [4, 16, 64]
+    one = lambda step, at: BROKEN if step.prompt.type is T.ACTION and at else GOOD[step.prompt.type]  # noqa: E731
+    assert rounds(T.ACTION, text=one, odds=of(T.ACTION, 2.5)) == [4]
+
+
+def test_penalties_count_when_a_round_is_accepted() -> None:
+    """1.5 less a penalty of 1 is not enough."""
+    assert rounds(T.ACTION, text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1"), odds=of(T.ACTION, 1.5)) == [
+        4,
+        16,
+        64,
+    ]
+
+
+@pytest.mark.parametrize("type", [T.ORIENTATION, T.ACTION, T.BACKTRACK])
+def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: BlockType) -> None:
+    """Then up to 3 blocks are in the prompt, in the third round the same ones.
+
+    Ours has the model write the query, where the original's last version took the best candidate.
+    """
+    hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
+    trace = tick(
+        s={"attempts": 2}, hits=hits, odds=of(type, -1.0) if type is T.ORIENTATION else of(type, 0.0, 0.05)
+    )
+    first, second, third = [step.prompt for step in samples(trace, type)[:3]]
+    assert (first.recalled, second.recalled) == ((), tuple(hits[:3]))
+    assert third == second
+    assert third.window == first.window
+
+
+@pytest.mark.parametrize("type", [T.EXPECTATION, T.DEBUG, T.EVALUATION, T.OBSERVATION_INFERENCE])
+def test_other_blocks_do_not_retrieve(type: BlockType) -> None:
+    """However often they are sampled."""
+    trace = tick(option=20.0, odds=of(type, 0.5), runs=[Executed(error=FAILURE, subagents=(MAIN,))])
+    assert [step.n for step in samples(trace, type)] == [4, 16, 64]
+    assert all(step.prompt.recalled == () for step in samples(trace, type))
+    assert len(steps(trace, Retrieve)) == 1, "the orientation's"
+
+
+def test_the_block_is_drawn_from_the_last_round_alone() -> None:
+    """Not from the four before it, even where one of them was better."""
+    trace = tick(
+        odds=lambda step, at: (0.9 if step.round == 0 else -1.0) if step.prompt.type is T.EVALUATION else 3.0
+    )
+    [draft] = drafts(trace, T.EVALUATION)
+    assert draft.candidate is not None
+    chosen = trace.journal[draft.candidate[0]].step
+    assert isinstance(chosen, Sample)
+    assert (chosen.round, chosen.n) == (2, 64)
+
+
+def test_the_draw_is_by_softmax_of_the_score() -> None:
+    """Of scores 0 and ln 4 the second is taken four times in five, not always."""
+    taken = 0
+    for seed in range(80):
+        trace = tick(
+            s={"rounds": [2]},
+            seed=seed,
+            odds=lambda step, at: at * math.log(4) if step.prompt.type is T.EVALUATION else 3.0,
+        )
+        [draft] = drafts(trace, T.EVALUATION)
+        assert draft.candidate is not None
+        taken += draft.candidate[1]
+    assert taken / 80 == pytest.approx(0.8, abs=0.12)
+
+
+# ------------------------------------------------------------------------------------ after the draw
+
+
+def test_a_block_that_does_not_compile_is_recorded_penalised_by_2_and_followed_by_an_error() -> None:
+    """It stands in the trace, commented out so that the trace compiles (ours), its score 2 lower."""
+    trace = tick(text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5))
+    at = [block.type for block in trace.blocks].index(T.ACTION)
+    block, error = trace.blocks[at : at + 2]
+    assert (block.compiles, block.body, block.ran) == (False, BROKEN, None)
+    assert f"\n# {BROKEN}\n" in render_block(block)
+    assert error.type is T.ERROR
+    assert "SyntaxError" in error.body
+    assert [draft.score for draft in drafts(trace, T.ACTION)] == pytest.approx([1.5] * 3)
+
+
+def test_a_block_that_ran_over_its_tokens_has_an_error_of_its_own() -> None:
+    """Not the syntax error in which the cut happens to end, but that it was over 768 tokens."""
+    cut = Candidate(text="def action_go(self):\n    x = (", finish_reason="length", tokens=768)
+    trace = tick(text=writes(T.ACTION, cut))
+    error = next(block for block in trace.blocks if block.type is T.ERROR)
+    assert "768 tokens" in error.body
+    assert "SyntaxError" not in error.body
+
+
+def test_a_block_is_rewritten_and_scored_once_more_without_penalties() -> None:
+    """The raw score is that of the legal structure. Ours asks only where rewriting changed the text."""
+    trace = tick(text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1\nprint(x)"), raw=2.25)
+    [again] = [step for step in steps(trace, Score) if step.candidate is not None]
+    assert again.texts == (GOOD[T.ACTION],)
+    [block] = [block for block in trace.blocks if block.type is T.ACTION]
+    assert block.body == GOOD[T.ACTION]
+    [draft] = drafts(trace, T.ACTION)
+    assert draft.score == pytest.approx(2.25)
+    assert draft.candidate == again.candidate
+    assert [step for step in steps(tick(), Score) if step.candidate is not None] == []
+
+
+# --------------------------------------------------------------------------------- the earlier setting
+
+GROWING = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
+
+
+def test_with_tree_search_a_first_round_of_32_is_accepted_at_2_5() -> None:
+    """Below that, and always for an orientation, the tree search follows."""
+    for score, grown in ((2.5, False), (2.49, True)):
+        first, *rest = samples(tick(s={"search": "tree"}, odds=of(T.ACTION, score)), T.ACTION)
+        assert (first.n, first.depth) == (32, 0)
+        assert bool(rest) is grown
+    assert all(
+        step.depth for step in samples(tick(s={"search": "tree"}, odds=lambda step, at: 9.0), T.ORIENTATION)
+    )
+
+
+@pytest.mark.parametrize(
+    ("type", "nodes", "in_round", "children"), [(T.EXPECTATION, 72, 24, 16), (T.ORIENTATION, 288, 96, 32)]
+)
+def test_the_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, children: int) -> None:
+    """72 nodes (288 for an orientation), rounds of 24 (96), 16 (32) children, 256 tokens a node."""
+    s = {"search": "tree", "max_tokens": 100_000}
+    grown = [
+        step for step in samples(tick(s=s, text=writes(type, GROWING), odds=of(type, 0.0)), type) if step.depth
+    ]
+    by_round: dict[int, list[int]] = {}
+    for step in grown:
+        by_round.setdefault(step.round, []).append(step.n)
+    assert sum(step.n for step in grown) == nodes
+    assert {sum(found) for found in by_round.values()} == {in_round}
+    assert {found[0] for found in by_round.values()} == {children}
+    assert {step.max_tokens for step in grown} == {256}
+
+
+def test_the_tree_search_keeps_one_node_looks_three_ahead_and_is_cold() -> None:
+    """Beam 1, lookahead 3, temperature 0.2."""
+    s = {"search": "tree", "max_tokens": 100_000, "tree_nodes": 120, "tree_round": 60, "tree_children": 2}
+    trace = tick(s=s, text=writes(T.EXPECTATION, GROWING), odds=of(T.EXPECTATION, 0.0))
+    grown = [step for step in samples(trace, T.EXPECTATION) if step.depth]
+    assert max(step.depth for step in grown if step.round == 1) == 3
+    top = set()
+    for step in grown:
+        if step.round == 2:
+            above = step
+            while above.depth > 2:
+                assert above.parent is not None
+                above = trace.journal[above.parent[0]].step  # type: ignore[assignment]
+            top.add(above.parent)
+    assert len(top) == 1
+    colder = 0
+    for seed in range(50):
+        s = {
+            "search": "tree",
+            "tree_first": 0,
+            "tree_nodes": 2,
+            "tree_children": 2,
+            "types": {"orientation": {"tree_nodes": 1}},
+        }
+        trace = tick(s=s, seed=seed, odds=lambda step, at: at * math.log(2))
+        [draft] = drafts(trace, T.EXPECTATION)
+        assert draft.candidate is not None
+        colder += draft.candidate[1]
+    assert colder >= 45, "32 to 1, where temperature 1 would take the better one twice in three times"

@@ -1,0 +1,243 @@
+"""The model's own BM25 queries, what they find, and what they may not find."""
+
+from collections import namedtuple
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from tests.support.script import GOOD, T, drafts, queries, samples, steps, tick
+from weavegen import search
+from weavegen.engine.enqueueing import BOOTSTRAPS
+from weavegen.kernel import prompts
+from weavegen.kernel.context import LINE_STOP, compose, window
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Execute, Hit, Prompt, Retrieve, Sample
+from weavegen.search.trace_index import rank
+from weavegen.store import examples, jobs
+from weavegen.store import steps as store
+from weavegen.store.jobs import Order
+from weavegen.store.session import make_engine
+from weavegen.trace.query import Query, parse
+from weavegen.trace.render import render_block
+
+Row = namedtuple("Row", "id body example type", defaults=["action"])
+FILLER = [Row(number, f"something else number {number}", False) for number in range(40)]
+
+
+def step(**values: object) -> Retrieve:
+    return Retrieve(**{"query": "", "before": 99, "top_k_hits": 25, "least_score": 2.0, "limit": 3, **values})  # type: ignore[arg-type]
+
+
+def found(query: str, rows: list[Row], **values: object) -> list[int]:
+    parsed = parse(query)
+    assert parsed is not None
+    return [hit.id for hit in rank(rows, parsed, step(**values))]
+
+
+# ----------------------------------------------------------------------------------------- the query
+
+
+def test_the_model_writes_the_query_before_the_block() -> None:
+    """It is asked for the header line `#bm25_query`, and the block after it has that line.
+
+    Ours asks in the second round, when the first was not good enough; for an orientation always.
+    """
+    trace = tick()
+    [asked] = queries(trace, T.ORIENTATION)
+    first, second = samples(trace, T.ORIENTATION)
+    assert [one for one in steps(trace, Sample) if one.prompt.type is T.ORIENTATION] == [first, asked, second]
+    assert asked.prompt.header.endswith("#bm25_query ")
+    assert "#bm25_query" not in first.prompt.header
+    assert second.prompt.header.splitlines()[-3].startswith("#bm25_query ")
+    assert LINE_STOP[0] == "\n", "a query is one line"
+
+
+def test_the_prompt_for_a_query_asks_for_a_dozen_words_and_marks() -> None:
+    """A dozen or more words, `+word` wanted, `-word` unwanted."""
+    prompt = Prompt(type=T.ACTION, window=(2, 2), header="#bm25_query ", query=True)
+    text = compose(prompt, ["genesis\n"], [], [], Settings())
+    assert "a dozen words or more" in text
+    assert "+word" in text
+    assert "-word" in text
+    assert text.endswith(" [/INST]\n#bm25_query ")
+    assert prompts.instruction(T.ACTION) not in text
+
+
+def test_of_eight_samples_the_first_that_parses_is_taken() -> None:
+    """The others are not even looked at."""
+    trace = tick(s={"same_type_until": 0}, queries=["(((", "", "-only -minus", "+key door", "window"])
+    assert [asked.n for asked in queries(trace, T.ORIENTATION)] == [8]
+    [retrieved] = steps(trace, Retrieve)
+    assert retrieved.query == "+key door"
+
+
+def test_where_no_query_parses_nothing_is_retrieved() -> None:
+    """The block is then written without, and has no query in its header."""
+    trace = tick(queries=["((("])
+    assert steps(trace, Retrieve) == []
+    [orientation] = drafts(trace, T.ORIENTATION)
+    assert orientation.bm25_query is None
+    assert len(samples(trace, T.ORIENTATION)) == 2
+
+
+@pytest.mark.parametrize(("before", "query"), [(48, "type:'orientation' key door"), (49, "key door")])
+def test_a_trace_under_fifty_blocks_looks_for_blocks_of_its_type_only(before: int, query: str) -> None:
+    """`type:'orientation'` is put before the query of block 49, and not before that of block 50."""
+    trace = tick(blocks=before)
+    [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
+    assert orientation.index == before + 1
+    assert orientation.bm25_query == query
+    assert [one.query for one in steps(trace, Retrieve)] == [query]
+
+
+def test_the_query_is_kept_in_the_blocks_header() -> None:
+    """In the trace, and in every prompt of the rounds after it, scoring included."""
+    trace = tick(s={"same_type_until": 0})
+    [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
+    assert "\n#bm25_query key door\n" in render_block(orientation)
+    assert render_block(orientation).startswith(samples(trace, T.ORIENTATION)[1].prompt.header)
+
+
+# ------------------------------------------------------------------------------------------ the hits
+
+
+def test_25_hits_those_with_score_2_and_the_best_3_are_asked_for() -> None:
+    """The numbers that a tick asks with."""
+    [asked] = steps(tick(), Retrieve)
+    assert (asked.top_k_hits, asked.least_score, asked.limit) == (25, 2.0, 3)
+
+
+def test_hits_are_ranked_by_their_bm25_score_and_bounded() -> None:
+    """Best first, none below the least score, so many at most."""
+    rows = [*FILLER, Row(50, "key", False), Row(51, "key door", False), Row(52, "key door lock", False)]
+    assert found("key door lock", rows) == [52, 51, 50]
+    assert found("key door lock", rows, least_score=4.0) == [52, 51]
+    assert found("number", rows) == [], "what nearly every text has tells nothing"
+    many = [*FILLER, *(Row(number, "key", False) for number in range(100, 113))]
+    assert len(found("key key key", many)) == 13
+    assert len(found("key key key", many, top_k_hits=5)) == 5
+
+
+def test_three_at_most_come_into_the_prompt_commented_out() -> None:
+    """Best 3 by score, in their order."""
+    hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
+    trace = tick(hits=hits)
+    first, second = samples(trace, T.ORIENTATION)
+    assert first.prompt.recalled == ()
+    assert second.prompt.recalled == tuple(hits[:3])
+    blocks = [(T.ACTION, f"#startblock type: action\nx = {n}\n#endblock\n\n") for n in range(3)]
+    text = compose(second.prompt, [], [], blocks, Settings())
+    assert text.index("# x = 0") < text.index("# x = 1") < text.index("# x = 2")
+
+
+def test_unwanted_words_exclude_and_wanted_ones_count() -> None:
+    """`-word` excludes. Ours wants one of the `+words` and counts them twice: all of a dozen would find
+    nothing."""
+    rows = [*FILLER, Row(50, "key door", False), Row(51, "door lock", False), Row(52, "key lamp", False)]
+    assert parse("+key -lamp door") == Query(plain=("door",), wanted=("key",), unwanted=("lamp",))
+    assert found("door key lock", rows)[0] == 51
+    assert found("door +key +lamp", rows)[0] == 52
+    assert found("door key -lock", rows)[0] == 50
+    assert 51 not in found("door +key", rows)
+    assert set(found("+key +door +lock", rows)) == {50, 51, 52}
+    once, twice = parse("key"), parse("+key")
+    assert once is not None
+    assert twice is not None
+    [better, *_], [hit, *_] = rank(rows, twice, step()), rank(rows, once, step(least_score=0.0))
+    assert better.id == hit.id
+    assert better.score == pytest.approx(2 * hit.score)
+
+
+def test_a_query_can_be_restricted_to_a_type() -> None:
+    """`type:'orientation'` finds orientations only."""
+    rows = [*FILLER, Row(50, "key", False, "orientation"), Row(51, "key", False)]
+    assert found("type:'orientation' key", rows) == [50]
+
+
+# ------------------------------------------------------------------------------------- cut off, corpus
+
+
+@pytest.mark.parametrize("blocks", [10, 61, 62, 150])
+def test_what_is_still_in_the_window_is_never_retrieved(blocks: int) -> None:
+    """Only blocks older than the first that the model reads anyhow."""
+    trace = tick(blocks=blocks)
+    [asked] = steps(trace, Retrieve)
+    first, end = samples(trace, T.ORIENTATION)[0].prompt.window
+    assert asked.before == first == window(end, Settings())[0]
+    assert end == blocks + 1
+
+
+@pytest.fixture
+def conn(database: str) -> Iterator[sa.Connection]:
+    """A trace that holds a lantern at its blocks 3 and 70, among others without."""
+    engine = make_engine(database)
+    with engine.begin() as conn:
+        order = [Order("a.py", "x = 1")]
+        jobs.enqueue(conn, order, name="t", agent="weave", model=None, seed=1, settings={}, version="0")
+        insert = sa.text(
+            "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
+            " compiles, tags) values (1, :index, 1, 'main', 'action', :body, :body, 0, 0, true, '{}')"
+        )
+        for index in range(80):
+            body = "lantern bridge" if index in (3, 70) else f"something else number {index}"
+            conn.execute(insert, {"index": index, "body": body})
+        yield conn
+    engine.dispose()
+
+
+def indices(conn: sa.Connection, hits: list[Hit]) -> list[int]:
+    query = sa.text("select index from blocks where id = any(:ids)")
+    return list(conn.execute(query, {"ids": [hit.id for hit in hits]}).scalars())
+
+
+def test_the_cutoff_holds_in_the_database(conn: sa.Connection) -> None:
+    """Block 70 is found once it has left the window, block 3 before that."""
+    assert indices(conn, search.search(conn, 1, step(query="lantern", before=70))) == [3]
+    assert sorted(indices(conn, search.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
+    assert search.search(conn, 1, step(query="lantern", before=3)) == []
+
+
+def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
+    """Type, question, score, description and text; each a good block, and found like any other."""
+    seeds = examples.read(BOOTSTRAPS / "examples")
+    assert {type for type, _ in seeds} == set(GOOD)
+    assert all(example.score > 0 and example.question.endswith("?") for _, example in seeds)
+    assert examples.load(conn, seeds) == len(seeds)
+    held = conn.execute(sa.text("select type, question, score, description, body from examples")).all()
+    expected = {(type, one.question, one.score, one.description, one.body) for type, one in seeds}
+    assert {tuple(row) for row in held} == expected
+    query = "type:'debug' traceback KeyError header column"
+    [hit, *_] = search.search(conn, 1, step(query=query, before=0))
+    assert hit.example
+    [(type, text)] = examples.texts(conn, [hit.id]).values()
+    assert type is T.DEBUG
+    lines = text.rstrip().splitlines()
+    assert lines[0] == "#startblock type: debug"
+    assert lines[-2].endswith("%)")
+    assert lines[-1] == "#endblock"
+
+
+def test_what_was_asked_and_found_is_kept(conn: sa.Connection) -> None:
+    """query, cutoff, every hit with rank and score, and which ones the model saw."""
+    conn.execute(
+        sa.text(
+            "insert into ticks (trace_id, number, subagent, first_block, deadline, clock)"
+            " values (1, 1, 'main', 0, 9, 0)"
+        )
+    )
+    [message] = store.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
+    asked = step(query="+lantern bridge", limit=1)
+    hits = search.search(conn, 1, asked)
+    search.save(conn, 1, message.step_id, asked, hits)
+    rows = conn.execute(
+        sa.text(
+            "select query, before, rank, used, score from retrievals r"
+            " join retrieval_hits on retrieval_id = r.id order by rank"
+        )
+    ).all()
+    assert [(row.query, row.before, row.rank, row.used) for row in rows] == [
+        ("+lantern bridge", 99, 1, True),
+        ("+lantern bridge", 99, 2, False),
+    ]
+    assert all(row.score >= 2.0 for row in rows)

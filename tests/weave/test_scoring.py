@@ -1,0 +1,237 @@
+"""What the evaluator is asked, how its answer is read, what becomes the score."""
+
+import math
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.support.recording_server import Server
+from tests.support.script import GOOD, T, drafts, execute, samples, steps, tick
+from weavegen.box import weave
+from weavegen.kernel import prompts
+from weavegen.kernel.context import compose, question_suffix
+from weavegen.kernel.selection import draw, log_odds, mean_score, penalised
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Penalties, Prompt, Score, YesNo
+from weavegen.pool import yes_no
+from weavegen.pool.client import ModelClient
+from weavegen.sandbox.environment import Environment
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[ModelClient]:
+    client = ModelClient(server.url, "EMPTY", None, timeout=20)
+    yield client
+    client.close()
+
+
+# ------------------------------------------------------------------------------------- the question
+
+
+def test_the_question_follows_the_text_that_the_candidate_continued() -> None:
+    """The same prompt, then the candidate, so that the server has all but the candidate in its cache."""
+    trace = tick()
+    asked = [step for step in steps(trace, Score) if step.sample is not None]
+    assert asked
+    for step in asked:
+        assert step.sample is not None
+        sampled = trace.journal[step.sample].step
+        assert sampled in samples(trace, step.prompt.type)
+        assert step.prompt == sampled.prompt
+    prompt = Prompt(type=T.ACTION, window=(2, 2), header="#startblock type: action\n", prefix="def action_")
+    sampling = compose(prompt, ["genesis\n"], [], [], Settings())
+    body = "def action_go(self): ..."
+    assert (sampling + question_suffix(body, "Is it?")).startswith(sampling + body + "\n")
+
+
+def test_calibration_examples_come_first_and_then_the_question() -> None:
+    """A few questions whose right probability is known, then `#q: QUESTION ` for the model to go on."""
+    assert question_suffix("x = 1\n\n", "Is it good?") == f"x = 1\n{prompts.calibration()}#q: Is it good? "
+
+
+def test_calibration_examples_say_the_right_probability() -> None:
+    """A fair coin, a one-in-a-hundred event, and so on, in the form of the trace's own labels."""
+    lines = prompts.calibration().splitlines()
+    assert 3 <= len(lines) <= 9
+    said = {}
+    for line in lines:
+        form = re.fullmatch(r"#q: (.+\?) (Yes|No)\. \(([\d.]+)%\)", line)
+        assert form, line
+        percent = float(form[3])
+        said[form[1]] = percent if form[2] == "Yes" else 100 - percent
+    assert next(yes for question, yes in said.items() if "coin" in question) == 50
+    assert next(yes for question, yes in said.items() if "1 to 100" in question) == 1
+    assert next(yes for question, yes in said.items() if "four or less" in question) == pytest.approx(
+        200 / 3, abs=0.01
+    )
+    assert next(yes for question, yes in said.items() if "hearts" in question) == 25
+
+
+# --------------------------------------------------------------------------------------- the answer
+
+
+@pytest.mark.parametrize(
+    ("token", "means"),
+    [
+        ("yes", True), (" Yes", True), ('"YES', True), ("**yes", True), ("\n Yes!", True), ("3. yes", True),
+        ("no", False), (" No.", False), ("(not", False), ("NONE", False),
+        ("ye", None), ("maybe", None), ("know", None), ("42", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_token_counts_by_how_it_begins(token: str, means: bool | None) -> None:
+    """Lower-cased, stripped of what leads it and is no letter; "not" counts as no, as in the original."""
+    assert yes_no.side(token) is means
+
+
+def test_each_side_is_the_sum_over_its_tokens() -> None:
+    """Every spelling of yes adds to P(yes), every spelling of no to P(no)."""
+    top = {"Yes": 0.3, " yes": 0.2, '"Yes': 0.1, "no": 0.1, " No": 0.05, "Perhaps": 0.2}
+    mass = yes_no.from_top({token: math.log(p) for token, p in top.items()})
+    assert [mass.yes, mass.no] == [pytest.approx(0.6), pytest.approx(0.15)]
+
+
+def test_a_side_without_a_token_gets_what_is_not_accounted_for() -> None:
+    """The mass of no listed token."""
+    mass = yes_no.from_top({"Yes": math.log(0.7), "Perhaps": math.log(0.2)})
+    assert [mass.yes, mass.no] == [pytest.approx(0.7), pytest.approx(0.1)]
+    mass = yes_no.from_top({"No": math.log(0.6)})
+    assert [mass.yes, mass.no] == [pytest.approx(0.4), pytest.approx(0.6)]
+
+
+def test_one_token_is_asked_for_with_the_logprobs_of_at_most_128_ids(server: Server, client: ModelClient) -> None:
+    """`/v1/completions` with `logprobs` and `logprob_token_ids` at `max_tokens=1` gives exact mass."""
+    server.mass = {"Yes": 0.5, " yes": 0.125, "No": 0.25}
+    [first, second] = client.yes_no(["Is it? ", "Was it? "])
+    assert first == second
+    assert [first.yes, first.no] == [pytest.approx(0.625), pytest.approx(0.25)]
+    request = server.requests[-1]
+    assert request["prompt"] == ["Is it? ", "Was it? "]
+    assert request["max_tokens"] == 1
+    assert request["logprobs"] >= 1
+    assert 2 <= len(request["logprob_token_ids"]) <= 128
+
+
+# ---------------------------------------------------------------------------------------- the score
+
+
+@pytest.mark.parametrize(("yes", "no", "score"), [(0.5, 0.5, 0.0), (0.8, 0.1, 2.0794415), (0.1, 0.3, -1.0986123)])
+def test_the_score_is_ln_yes_less_ln_no(yes: float, no: float, score: float) -> None:
+    """Ln P(yes) - ln P(no)."""
+    assert log_odds(YesNo(yes=yes, no=no)) == pytest.approx(score)
+
+
+def test_an_undefined_score_counts_0_in_selection() -> None:
+    """Where neither side has any mass; such a candidate is drawn like one of even odds."""
+    nothing = YesNo(yes=0.0, no=0.0)
+    assert log_odds(nothing) is None
+    assert penalised(mean_score([nothing]), Penalties()) == 0.0
+    assert penalised(mean_score([nothing]), Penalties(shape=1.0)) == -1.0
+
+
+def test_of_several_questions_the_mean_counts() -> None:
+    """Of their scores, where all questions of a block's rubric are asked; by default the first is."""
+    even, good = YesNo(yes=0.4, no=0.4), YesNo(yes=0.8, no=0.1)
+    assert mean_score([even, good]) == pytest.approx(math.log(8) / 2)
+    asked = {
+        everything: {len(step.questions) for step in steps(tick(s={"all_questions": everything}), Score)}
+        for everything in (False, True)
+    }
+    assert asked == {False: {1}, True: {1, 2}}
+    [draft] = drafts(tick(s={"all_questions": True}, odds=lambda step, at: 2.0), T.ACTION)
+    assert draft.score == pytest.approx(2.0)
+
+
+def test_the_better_score_is_drawn_more_often() -> None:
+    """Log odds are what the draw is made with: of 0 and ln 3 the second comes three times in four."""
+    drawn = [draw([0.0, math.log(3)], seed) for seed in range(2000)]
+    assert sum(drawn) / 2000 == pytest.approx(0.75, abs=0.03)
+
+
+# ----------------------------------------------------------- the same evaluator inside a callback
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Prompts of a model that says yes at 0.8 to the parent question, to others as the parent's answer is."""
+    prompts: list[str] = []
+
+    def answer(batch: list[str]) -> list[tuple[float, float]]:
+        prompts.extend(batch)
+        found = []
+        for prompt in batch:
+            question = prompt.splitlines()[-1]
+            yes = 0.8 if "good" in question else 0.9 if "good? Yes." in prompt else 0.3
+            found.append((yes, 1 - yes))
+        return found
+
+    monkeypatch.setattr(weave, "ask", answer)
+    return prompts
+
+
+def test_the_bayesian_score_is_the_posterior_of_the_parent_question(asked: list[str]) -> None:
+    """Prior · Π likelihoods given yes / (that + the same given no): 0.8·0.9² / (that + 0.2·0.3²)."""
+    [score] = weave.simple_bayes_evaluate_outputs("Is it good?", ["Is it short?", "Is it true?"], ["A tale"])
+    assert score == pytest.approx(0.8 * 0.81 / (0.8 * 0.81 + 0.2 * 0.09))
+    assert len(asked) == 5, "the parent once, and each question given a yes and given a no"
+    assert [prompt.startswith("A tale\n") for prompt in asked] == [True] * 5
+    assert [("#q: Is it good? Yes.\n" in prompt, "#q: Is it good? No.\n" in prompt) for prompt in asked] == [
+        (False, False), (True, False), (True, False), (False, True), (False, True),
+    ]  # fmt: skip
+
+
+def test_callbacks_get_probabilities_of_one_question_or_of_several(asked: list[str]) -> None:
+    """`simple_evaluate_outputs(score_prompt_fn(s), texts)`: one a text, of several the mean log odds."""
+    good, short = weave.make_simple_score_prompt("Is it good?"), weave.make_simple_score_prompt("Is it short?")
+    assert weave.simple_evaluate_outputs(good, ["A tale", "A song"]) == pytest.approx([0.8, 0.8])
+    odds = (math.log(0.8 / 0.2) + math.log(0.3 / 0.7)) / 2
+    assert weave.simple_evaluate_outputs([good, short], "A tale") == pytest.approx([1 / (1 + math.exp(-odds))])
+    assert good("A tale").startswith("A tale\n")
+    assert good("A tale").endswith("#q: Is it good? ")
+
+
+def test_prompt_functions_for_the_bayesian_score_take_the_parents_answer() -> None:
+    """`make_simple_bayes_score_prompt(question)` makes a function of the parent's answer and a text."""
+    prompt = weave.make_simple_bayes_score_prompt("Is it short?")("Is it good? No.", "A tale")
+    assert prompt.startswith("A tale\n")
+    assert prompt.endswith("#q: Is it good? No.\n#q: Is it short? ")
+
+
+def test_a_template_of_ones_own_is_a_partial_of_template_suffix_and_prompt(asked: list[str]) -> None:
+    """`make_score_prompt_vllm(template, suffix, prompt)`; what repeats the prompt is given without it."""
+    function = partial(weave.make_score_prompt_vllm, "{prompt}|{response}|", "Is it good? ", "Once ")
+    weave.simple_evaluate_outputs(function, ["Once upon a time"])
+    assert asked == ["Once |upon a time|Is it good? "]
+
+
+def test_callbacks_find_all_of_it_in_scope_and_in_the_module_weave(environment: Environment) -> None:
+    """The evaluator's functions are there without an import, templates `from weave import` them."""
+    source = (
+        "def action_judge(self):\n"
+        "    from weave import make_score_prompt_vllm\n"
+        "    own = partial(make_score_prompt_vllm, '{response}', ' Is it good? ', '')\n"
+        "    simple = make_simple_score_prompt('Is it good?')\n"
+        "    bayes = simple_bayes_evaluate_outputs('Is it good?', ['Is it short?'], ['A tale'])\n"
+        "    make_simple_bayes_score_prompt('Is it short?')\n"
+        "    return [simple_evaluate_outputs(f, ['A tale']) for f in (own, simple)] + [bayes]\n"
+        "self.add_action('Judge', action_judge)\n"
+    )
+    done = execute(environment, "run", source, T.ACTION, ask=lambda prompts: [(0.6, 0.2)] * len(prompts))
+    assert done.error is None
+    assert [round(score, 6) for [score] in done.value] == [0.75, 0.75, 0.75]
+
+
+def test_the_first_question_of_a_type_is_the_one_on_its_label() -> None:
+    """What the trace shows is what the block was scored by."""
+    for type in GOOD:
+        assert prompts.questions(type)[0].endswith("?")
+    [action] = [block for block in tick().blocks if block.type is T.ACTION]
+    assert action.label is not None
+    assert action.label.question == prompts.questions(T.ACTION)[0]

@@ -1,0 +1,297 @@
+"""The nine stages of a tick, and what ends a run."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.script import FAILURE, MAIN, T, execute, of, samples, steps, tick, types, writes
+from weavegen.agents.tables import problem_map
+from weavegen.engine.advance import spent_budget
+from weavegen.kernel.replay import Start
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import (
+    Candidate,
+    Evaluated,
+    Execute,
+    Executed,
+    Failure,
+    Retrieve,
+    Score,
+    SubagentState,
+    View,
+)
+from weavegen.sandbox.environment import Environment
+from weavegen.store.traces import LockedTrace
+from weavegen.trace.blocks import BlockType
+
+FAILED = Executed(error=FAILURE, subagents=(MAIN,))
+ALL = [T.TASK_REMINDER, T.OBSERVATION, T.ORIENTATION, T.ACTION, T.EXPECTATION, T.OPTION]
+ALL += [T.OBSERVATION_INFERENCE, T.EVALUATION, T.OUTCOME]
+BROKEN = Candidate(text="def action_go(self:", finish_reason="stop", tokens=9)
+
+
+def test_the_stages_of_a_tick_in_order() -> None:
+    """Reminder, observations, orientation, action, expectation, option, views, evaluation, outcome."""
+    assert types(tick(views=[View(title="Desk")], option=20.0)) == ALL
+
+
+# --------------------------------------------------------------------------- 1 and 2: what is shown
+
+
+def test_the_task_reminder_is_the_problem_map_of_all_subagents_nested_by_parent() -> None:
+    """WEAVE 3.1: name, description, task evaluations' current results, schema, completed or not, children inside.
+
+    Ours has the time budget in it and not the time that remains, which stands in the block's header: equal seeds
+    give equal bodies.
+    """
+    done = Evaluated(title="Is it counted?", scope="task", value=True)
+    broken = Evaluated(title="Is it sorted?", scope="task", error=FAILURE)
+    child = SubagentState(
+        name="clerk",
+        parent="main",
+        description="Count.",
+        schema={"n": "integer"},
+        time_budget=12.5,
+        completed=True,
+        returned={"n": 3},
+        evaluations=(done, broken),
+    )
+    assert problem_map([MAIN, child]).splitlines() == [
+        "Problem map:",
+        "- main: in progress, time budget 360 minutes",
+        "    Find the key.",
+        "  returns: {}",
+        "  - clerk: completed, time budget 12.5 minutes",
+        "      Count.",
+        '    returns: {"n":"integer"}',
+        "    Is it counted? True",
+        "    Is it sorted? ERROR",
+        '    returned: {"n":3}',
+    ]
+    reminder = tick(subagents=[MAIN, child]).blocks[0]
+    assert (reminder.type, reminder.body) == (T.TASK_REMINDER, problem_map([MAIN, child]))
+    assert reminder.time_remaining == 22600.0 - 1000.0
+
+
+def test_every_observation_view_is_a_block_and_a_failing_one_an_error() -> None:
+    """WEAVE 3.2: one observation a view, in order; the view that raises is an error block with its traceback."""
+    trace = tick(views=[View(title="Desk", text="a lamp"), View(title="Door", error=FAILURE), View(title="Sky")])
+    assert types(trace)[1:5] == [T.OBSERVATION, T.ERROR, T.OBSERVATION, T.ORIENTATION]
+    assert (trace.blocks[1].title, trace.blocks[1].body) == ("Desk", "a lamp")
+    assert trace.blocks[2].body == FAILURE.traceback
+
+
+# ------------------------------------------------------------------------------ 3: orientation
+
+
+def test_an_orientation_always_takes_the_retrieval_round() -> None:
+    """WEAVE 3.3: even where its first round was excellent; other blocks that are so good do not."""
+    trace = tick(odds=lambda step, at: 9.0)
+    assert [step.round for step in samples(trace, T.ORIENTATION)] == [0, 1]
+    assert len(steps(trace, Retrieve)) == 1
+    assert [step.round for step in samples(trace, T.ACTION)] == [0]
+
+
+# ----------------------------------------------------------------------------------- 4: action
+
+
+@pytest.mark.parametrize("type", [T.ACTION, T.EVALUATION])
+def test_at_most_three_attempts(type: BlockType) -> None:
+    """WEAVE 3.4, 3.7: an action or evaluation that never succeeds is tried three times.
+
+    Ours writes no debug block after the last attempt: nothing that may follow it would.
+    """
+    trace = tick(text=writes(type, BROKEN))
+    one = [type, T.ERROR, T.DEBUG]
+    at = types(trace).index(type)
+    assert types(trace)[at : at + 8] == (one * 3)[:8]
+    assert types(trace).count(type) == 3
+    assert types(trace)[-2:] == [T.ERROR, T.OUTCOME]
+
+
+def test_without_an_action_there_is_nothing_to_expect_or_to_evaluate() -> None:
+    """WEAVE 3.4: after three failures the tick goes on with its outcome, which says that none ran."""
+    trace = tick(text=writes(T.ACTION, BROKEN))
+    assert not {T.EXPECTATION, T.OPTION, T.EVALUATION} & set(types(trace))
+    assert "ERROR" in trace.blocks[-1].body
+
+
+@pytest.mark.parametrize(("score", "taken_back"), [(0.09, True), (0.11, False)])
+def test_a_chosen_action_under_a_tenth_is_taken_back_once_a_tick(score: float, taken_back: bool) -> None:
+    """WEAVE 3.4: a score under 0.1 gives one backtrack block a tick and a new attempt, which then runs."""
+    trace = tick(odds=of(T.ACTION, score))
+    acting = [type for type in types(trace) if type in (T.ACTION, T.BACKTRACK)]
+    assert acting == ([T.ACTION, T.BACKTRACK, T.ACTION] if taken_back else [T.ACTION])
+    ran = [block.ran for block in trace.blocks if block.type is T.ACTION]
+    assert ran == ([None, True] if taken_back else [True])
+    assert sum(step.type is T.ACTION for step in steps(trace, Execute)) == 1
+
+
+def test_an_evaluation_is_never_taken_back() -> None:
+    """WEAVE 3.4: backtracking is for actions alone."""
+    assert T.BACKTRACK not in types(tick(odds=of(T.EVALUATION, -5.0)))
+
+
+@pytest.mark.parametrize("type", [T.ACTION, T.EVALUATION])
+def test_an_exception_becomes_an_error_block_then_a_debug_block_then_another_attempt(type: BlockType) -> None:
+    """WEAVE 3.4, 3.7: the error block holds the traceback."""
+    good = Executed(subagents=(MAIN,))
+    trace = tick(runs=[FAILED] if type is T.ACTION else [good, FAILED])
+    at = types(trace).index(type)
+    assert types(trace)[at : at + 4] == [type, T.ERROR, T.DEBUG, type]
+    assert trace.blocks[at + 1].body == FAILURE.traceback
+    assert [block.ran for block in trace.blocks if block.type is type] == [False, True]
+
+
+# ------------------------------------------------------------------- 4, 7, 8 in a live process
+
+ACTION = "def action_count(self):\n    seen.append('callback')\n    return len(seen)\n"
+REGISTRATION = "seen.append('registration')\nself.add_action('Count', action_count)\n"
+
+
+def test_an_action_is_registered_first_and_then_called_back(environment: Environment) -> None:
+    """WEAVE 3.4: `self.add_action(title, callback)` runs with the block, the callback after it."""
+    done = execute(environment, "run", "seen = []\n" + ACTION + REGISTRATION, T.ACTION)
+    assert (done.registered, done.value) == (("Count",), 2)
+    assert execute(environment, "run", ACTION + "1 / 0\n" + REGISTRATION, T.ACTION).value is None
+
+
+@pytest.mark.parametrize(("where", "stage"), [("registration", "register"), ("callback", "callback")])
+def test_an_exception_in_registration_or_callback_brings_its_traceback(
+    environment: Environment, where: str, stage: str
+) -> None:
+    """WEAVE 3.4: either is an error of the block, with the traceback that the error block shows."""
+    raising = {
+        "registration": ACTION + "1 / 0\n" + REGISTRATION,
+        "callback": ACTION.replace("seen.", "1 / 0 or ") + REGISTRATION,
+    }
+    execute(environment, "run", "seen = []")
+    failed = execute(environment, "run", raising[where], T.ACTION)
+    assert failed.error is not None
+    assert (failed.error.stage, failed.error.type) == (stage, "ZeroDivisionError")
+    assert failed.error.traceback.startswith("Traceback")
+
+
+def test_task_and_tick_evaluations_run_and_odd_values_are_given_by_their_repr(environment: Environment) -> None:
+    """WEAVE 3.7, 3.8: what `self.add_evaluation` registered, and the task's; a JSON value stays what it is."""
+    execute(environment, "begin")
+    source = (
+        "def json(self):\n    return {'a': [1, None]}\n"
+        "def odd(self):\n    return {1, 2}\n"
+        "def bad(self):\n    raise KeyError('key')\n"
+        "self.task.add_evaluation('Is it bound by the bootstrap?', json)\n"
+        "self.add_evaluation('Is it odd?', odd)\nself.add_evaluation('Is it bad?', bad)\n"
+    )
+    assert execute(environment, "run", source, T.EVALUATION).error is None
+    checked = execute(environment, "evaluate").evaluations
+    assert [(one.scope, one.value) for one in checked] == [
+        ("task", {"a": [1, None]}),
+        ("tick", "{1, 2}"),
+        ("tick", None),
+    ]
+    assert checked[2].error is not None
+    execute(environment, "begin")
+    assert [one.scope for one in execute(environment, "evaluate").evaluations] == ["task"]
+
+
+# ------------------------------------------------------------------ 5 to 7: expectation and option
+
+
+def test_an_expectation_follows_the_action_that_ran() -> None:
+    """WEAVE 3.5: before anything is checked it is said what would show that the action worked."""
+    after = types(tick())[types(tick()).index(T.ACTION) + 1]
+    assert after is T.EXPECTATION
+
+
+def test_the_option_is_a_question_to_the_model_answered_by_drawing() -> None:
+    """WEAVE 3.6: are the views to be changed? At 70% seven of ten options say yes, and only these change views."""
+    answers = []
+    for seed in range(60):
+        trace = tick(s={"rounds": [1]}, seed=seed, option=0.8473)
+        [option] = [block for block in trace.blocks if block.type is T.OPTION]
+        assert option.label is not None
+        assert "observation views" in option.label.question
+        assert option.label.question.endswith("?")
+        assert (T.OBSERVATION_INFERENCE in types(trace)) is option.label.answer
+        answers.append(option.label.answer)
+    assert 34 <= sum(answers) <= 50
+    [asked] = [step for step in steps(tick(), Score) if step.sample is None]
+    assert asked.texts == ("",)
+
+
+def test_an_observation_inference_block_is_executed() -> None:
+    """WEAVE 3.6: it says whether it ran, as an action does; where it raises there is an error block."""
+    trace = tick(option=20.0, runs=[Executed(subagents=(MAIN,)), FAILED])
+    at = types(trace).index(T.OBSERVATION_INFERENCE)
+    assert trace.blocks[at].ran is False
+    assert types(trace)[at + 1 : at + 3] == [T.ERROR, T.EVALUATION]
+    assert T.OBSERVATION_INFERENCE in [step.type for step in steps(trace, Execute)]
+
+
+# --------------------------------------------------------------------------- 8 and 9: the outcome
+
+
+def test_a_failing_evaluation_reads_error_and_adds_an_error_block() -> None:
+    """WEAVE 3.8: before the outcome, one error block for each that raised."""
+    failure = Failure(type="OSError", message="gone", traceback="Traceback ...\nOSError: gone", stage="evaluation")
+    trace = tick(evaluations=[Evaluated(title="Is it there?", scope="tick", error=failure)])
+    assert types(trace)[-2:] == [T.ERROR, T.OUTCOME]
+    assert trace.blocks[-2].body == failure.traceback
+    assert "Is it there? | ERROR" in trace.blocks[-1].body
+
+
+def test_the_outcome_is_a_table_of_titles_and_results_and_the_tick_is_rewarded() -> None:
+    """WEAVE 3.9: the action first, then every evaluation; the reward comes with it."""
+    evaluations = [
+        Evaluated(title="Is it found?", scope="task", value=True),
+        Evaluated(title="Is it gone?", scope="tick", value="{1, 2}"),
+    ]
+    went = Executed(registered=("Go",), value=[1, 2], subagents=(MAIN,))
+    trace = tick(runs=[went], evaluations=evaluations)
+    assert trace.blocks[-1].body.splitlines()[1:] == [
+        "action | Go | [1,2]",
+        "task evaluation | Is it found? | True",
+        "tick evaluation | Is it gone? | {1, 2}",
+    ]
+    [reward] = trace.rewards
+    assert reward.reward == pytest.approx(0.5 * 1 / 2 - 0.1)
+
+
+# ----------------------------------------------------------------------------- the end of a run
+
+
+def test_a_run_ends_when_the_agent_returns_to_its_caller() -> None:
+    """What it returned goes with it; before that there is always another tick."""
+    assert tick().ended.ended.done is False  # type: ignore[union-attr]
+    completed = msgspec.structs.replace(MAIN, completed=True, returned={"key": "found"})
+    ended = tick(subagents=[completed]).ended
+    assert ended is not None
+    assert ended.ended is not None
+    assert (ended.ended.done, ended.ended.returned) == (True, {"key": "found"})
+
+
+def test_the_time_budget_is_360_minutes() -> None:
+    """Where the job says nothing else."""
+    assert Settings().time_budget == 360
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent"),
+    [
+        ({"ticks": 5}, "ticks"),
+        ({"blocks": 70}, "blocks"),
+        ({"until_bytes": 9000}, "bytes"),
+        ({"sampled_tokens": 800}, "tokens"),
+        ({"time_budget": 1}, "time"),
+    ],
+)
+def test_a_run_ends_when_a_budget_is_spent(budget: dict[str, Any], spent: str) -> None:
+    """Its time in minutes, or one of weavegen's own: ticks, blocks, bytes, tokens."""
+    trace = LockedTrace(1, "running", ticks=5, blocks=70, bytes=9000, written=9, sampled_tokens=800)
+    s = Settings(**budget)
+    start = Start(trace_seed=1, tick=5, clock=0, deadline=60 * s.time_budget, blocks=9, last_type=None)
+    assert spent_budget(trace, start, s, now=60.0) == spent
+    less = replace(trace, ticks=4, blocks=69, bytes=8999, sampled_tokens=799)
+    assert spent_budget(less, start, s, now=59.9) is None

@@ -1,0 +1,173 @@
+"""What a node is worth, which one grows, which are kept, which is taken."""
+
+import itertools
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.support.script import T, of, samples, tick, writes
+from weavegen.agents.tree import Node, Tree, logsumexp
+from weavegen.kernel.steps import Candidate, Sample
+
+OPEN = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
+
+
+def grown(seed: int = 1) -> Tree:
+    """A root with children of logits ln 1, ln 2 and ln 5, the last with two of its own: ln 1 and ln 4."""
+    tree = Tree(random.Random(seed))
+    children = tree.grow(tree.root, [0.0, math.log(2), math.log(5)], [False] * 3)
+    tree.grow(children[2], [0.0, math.log(4)], [True, True])
+    return tree
+
+
+def searched(odds: float = 0.0, **s: Any) -> list[Sample]:
+    """The nodes sampled for an expectation, none of which ever ends."""
+    settings = {"search": "tree", "tree_first": 0, "max_tokens": 100_000, **s}
+    trace = tick(s=settings, text=writes(T.EXPECTATION, OPEN), odds=of(T.EXPECTATION, odds))
+    return samples(trace, T.EXPECTATION)
+
+
+# ----------------------------------------------------------------------------------- what grows
+
+
+def test_nodes_are_continuations() -> None:
+    """A node goes on from its parent's text; the first ones from the prompt."""
+    steps = searched(tree_nodes=12, tree_round=12, tree_children=4)
+    assert [step.depth for step in steps][:2] == [1, 2]
+    assert steps[0].parent is None
+    for step in steps[1:]:
+        assert step.parent is not None
+        assert step.prompt == steps[0].prompt
+
+
+def test_the_logit_is_the_score_over_the_temperature() -> None:
+    """At 0.2 a score of 1 is a logit of 5. With it the better of two is nearly always gone on from."""
+    chosen = Counter[tuple[int, int]]()
+    for temperature in (0.2, 1e6):
+        for seed in range(30):
+            settings = {"search": "tree", "tree_first": 0, "tree_nodes": 4, "tree_round": 4, "tree_children": 2}
+            settings |= {"tree_temperature": temperature, "types": {"orientation": {"tree_nodes": 1}}}
+            trace = tick(s=settings, seed=seed, text=writes(T.EXPECTATION, OPEN), odds=lambda step, at: float(at))
+            [_, second] = samples(trace, T.EXPECTATION)
+            assert second.parent is not None
+            chosen[int(temperature), second.parent[1]] += 1
+    assert chosen[0, 1] >= 28
+    assert 8 <= chosen[1000000, 1] <= 22
+
+
+def test_priority_is_logit_plus_gumbel_noise() -> None:
+    """So the leaf to expand is a draw by the softmax of the logits: here 2 of 3, not always the best."""
+    first = Counter[int]()
+    for seed in range(1500):
+        tree = Tree(random.Random(seed))
+        children = tree.grow(tree.root, [0.0, math.log(2)], [False, False])
+        leaf = tree.best(3)
+        assert leaf is not None
+        assert leaf.priority == pytest.approx(leaf.logit + leaf.noise)
+        assert leaf is max(children, key=lambda child: child.priority)
+        first[children.index(leaf)] += 1
+    assert first[1] / 1500 == pytest.approx(2 / 3, abs=0.04)
+
+
+def test_only_leaves_within_the_lookahead_are_expanded() -> None:
+    """Nodes at the lookahead's depth are leaves, but wait for the next round."""
+    tree = Tree(random.Random(1))
+    node = tree.root
+    for depth in range(3):
+        assert tree.best(3) is node, depth
+        [node] = tree.grow(node, [0.0], [False])
+    assert tree.best(3) is None
+    tree.prune(1)
+    assert tree.best(3) is node
+    steps = searched(tree_nodes=40, tree_round=40, tree_children=2)
+    assert [max(step.depth for step in steps if step.round == number) for number in (1, 2)] == [3, 4]
+
+
+def test_children_come_n_at_a_time_until_the_rounds_budget_is_spent() -> None:
+    """Of a budget of 10 by 4: 4, 4 and the 2 that are left; then the next round."""
+    steps = searched(tree_nodes=20, tree_round=10, tree_children=4)
+    assert [(step.round, step.n) for step in steps] == [(1, 4), (1, 4), (1, 2), (2, 4), (2, 4), (2, 2)]
+
+
+def test_logits_travel_up_as_the_logsumexp_of_siblings() -> None:
+    """A node with children is worth what these are worth together, and so on to the root."""
+    tree = grown()
+    assert [child.logit for child in tree.root.children] == pytest.approx([0.0, math.log(2), math.log(5)])
+    assert tree.root.logit == pytest.approx(math.log(8))
+    [one, _] = tree.root.children[2].children
+    tree.judge(one, math.log(13))
+    assert tree.root.children[2].logit == pytest.approx(math.log(17))
+    assert tree.root.logit == pytest.approx(math.log(20))
+    assert logsumexp([1000.0, 1000.0]) == pytest.approx(1000 + math.log(2))
+
+
+# ------------------------------------------------------------------------------- what is kept
+
+
+def test_phi_is_the_parents_phi_plus_the_log_softmax_of_the_logit() -> None:
+    """The log-probability of a node: 1/8, 2/8 and 5/8; below the last a fifth and four fifths of that."""
+    tree = grown()
+    tree.prune(3)
+    assert [math.exp(child.phi) for child in tree.root.children] == pytest.approx([1 / 8, 2 / 8, 5 / 8])
+    tree.prune(4)
+    assert [math.exp(child.phi) for child in tree.root.children[2].children] == pytest.approx([1 / 8, 4 / 8])
+
+
+def test_g_phi_is_drawn_from_the_top_down() -> None:
+    """The greatest g_phi of a node's children is the node's own, at every level."""
+    for seed in range(50):
+        tree = grown(seed)
+        tree.prune(3)
+        tree.prune(4)
+        for node in (tree.root, tree.root.children[2]):
+            assert max(child.g_phi for child in node.children) == pytest.approx(node.g_phi)
+
+
+def kept(tree: Tree, beam: int) -> list[int]:
+    """Numbers of the leaves that two prunings keep, the best first."""
+    leaves = {leaf: number for number, leaf in enumerate(tree.leaves())}
+    tree.prune(beam)
+    tree.prune(beam)
+    return [leaves[node] for node in tree.kept]
+
+
+P = (1 / 8, 2 / 8, 1 / 8, 4 / 8)
+"""Probabilities of the leaves."""
+
+
+def test_what_is_kept_is_an_exact_sample_without_replacement() -> None:
+    """The first by its probability, the second by its share of what is left, across the levels."""
+    runs = 4000
+    pairs = Counter(tuple(kept(grown(seed), 2)) for seed in range(runs))
+    assert sum(pairs.values()) == runs
+    for one, two in itertools.permutations(range(4), 2):
+        exact = P[one] * P[two] / (1 - P[one])
+        assert pairs[one, two] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
+
+
+def test_the_beams_width_is_kept_and_the_rest_is_pruned() -> None:
+    """What is not kept neither grows nor is taken."""
+    tree = grown()
+    tree.prune(2)
+    assert len(tree.kept) == 2
+    assert all(isinstance(node, Node) and node.parent is tree.root for node in tree.kept)
+    allowed = {leaf for node in tree.kept for leaf in (node.children or [node])}
+    assert set(tree.leaves()) == allowed
+    assert all(tree.take() in allowed for _ in range(50))
+
+
+# ------------------------------------------------------------------------------ what is taken
+
+
+def test_a_leaf_is_taken_by_phi_plus_gumbel_noise() -> None:
+    """That is with its probability."""
+    runs, taken = 4000, Counter[int]()
+    for seed in range(runs):
+        tree = grown(seed)
+        leaves = list(tree.leaves())
+        taken[leaves.index(tree.take())] += 1
+    for number, exact in enumerate(P):
+        assert taken[number] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
