@@ -89,7 +89,7 @@ def test_many_candidates_are_legal_and_equal_seeds_give_equal_ones(name: str, ty
     assert bodies == drafts(type, VIEWS[name], 60, bootstrap=source(name), index=77, began=123456.75)
     assert not any(stop in body for body in bodies for stop in context.STOP)
     fine = [body for body in bodies if is_fine(type, body)]
-    assert len(fine) > 12
+    assert len(fine) > (20 if name in ("tictactoe", "vigenere") else 12)
     for body in fine:
         statements = ast.parse(body).body
         if type in PROSE:
