@@ -1,4 +1,4 @@
-"""What the conversing agents share: messages, the model's replies, and the tool calls written in a reply's text."""
+"""What the conversing agents share: messages, replies, and the tool calls in a reply's text."""
 
 import inspect
 import json

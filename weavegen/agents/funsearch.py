@@ -2,8 +2,8 @@
 
 After Romera-Paredes et al. (Nature 625, 2024, doi:10.1038/s41586-023-06924-6): the model reads some of the best
 programs so far and writes new ones. Programs that pass a test are scored by an evaluator, and live on islands
-(islands.py). The task gives a first version of the function, an evaluator and perhaps a test. The model first writes
-what is missing, piece by piece; a piece counts once it has run in the box.
+(islands.py). The task gives a first version of the function, an evaluator and perhaps a test. Before that, the
+model writes the pieces that the task lacks; a piece counts once it has run in the box.
 
 A tick is one message with pieces, or one generation. In a generation the model answers one message per island
 `candidates` times. All answers are evaluated (box/trial.py) and recorded in the table `programs`; the best answer
@@ -111,7 +111,7 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> Program:
-        """The best program of all islands. An island keeps its best program, and every reset keeps the best one."""
+        """The best program of all islands. It is never lost: islands and resets keep the best program."""
         return islands.best_of([program for island in self.islands for program in island])
 
 

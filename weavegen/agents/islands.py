@@ -8,7 +8,7 @@ After FunSearch (Romera-Paredes et al., Nature 625, 2024, doi:10.1038/s41586-023
 - From time to time the worse half of the islands is emptied. Each of them begins again with the best program of an
   island that survives.
 
-Two differences to the paper. Its clusters have a temperature that falls with the number of programs, and its scores
+Two differences to the paper. There, the temperature of clusters falls with the number of programs, and all scores
 have one scale; here scores are divided by their range on the island, so that one temperature suits every task. And
 an island holds a bounded number of characters, because a search's state is passed from tick to tick: the worst
 programs are dropped first. The table `programs` still has them.

@@ -1,8 +1,8 @@
 """Research: looks things up for another agent or a person, in a context of its own, and returns a summary.
 
-A tick is one message of the model with the answers to its calls. The tools only read, so the calls of a message run
-side by side. A message without calls is the summary. When the context or the messages are used up, the model is
-asked for its summary, and tool calls in that message are ignored.
+A tick is one message of the model with the answers to its calls. The tools only read, so the calls of a message
+run side by side. A message without calls is the summary. When the context or the messages are used up, the model
+is asked for its summary, and tool calls in that message are ignored.
 """
 
 import hashlib
@@ -252,8 +252,8 @@ def digest(*values: object) -> str:
 def doom_loop(recent: Sequence[CallDigest]) -> str | None:
     """What the last calls repeat, in words; None if they repeat nothing.
 
-    A doom loop is either three equal calls with equal answers, or two equal sequences of 2 to 5 calls one after the
-    other, whatever the answers. In a sequence, not all calls are equal.
+    A doom loop is either three equal calls with equal answers, or two equal sequences of 2 to 5 calls one after
+    the other, whatever the answers. In a sequence, not all calls are equal.
     """
     if len(recent) >= EQUAL_CALLS and len(set(recent[-EQUAL_CALLS:])) == 1:
         return f"the last {EQUAL_CALLS} calls were the same, and so were their answers"

@@ -104,8 +104,8 @@ def in_question(objective: str) -> str:
 def generality(answers: Sequence[YesNo]) -> float:
     """The score of a signature: a mean of three log odds.
 
-    They say whether it serves the request, does the work itself (`run(code)` would serve every request), and serves
-    the neighbours (their mean). A question without an answer counts 0.
+    They say whether it serves the request, does the work itself (`run(code)` would serve every request), and
+    serves the neighbours (their mean). A question without an answer counts 0.
     """
     own, work, *others = (log_odds(answer) or 0.0 for answer in answers)
     parts = [own, work, *([sum(others) / len(others)] if others else [])]
