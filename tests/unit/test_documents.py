@@ -62,7 +62,7 @@ def test_links_out_of_the_folder_are_never_followed(folder: Path, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
-    [("MOST_FILES", 2, "more than 2 files"), ("LARGEST_ALL", 10, "more than 0 MB of text")],
+    [("MAX_FILES", 2, "more than 2 files"), ("MAX_FOLDER_BYTES", 10, "more than 0 MB of text")],
 )
 def test_limits(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int, complaint: str) -> None:
     monkeypatch.setattr(document_folder, name, value)

@@ -142,16 +142,16 @@ def call_in_box(t: Tick, name: str, arguments: dict[str, Any]) -> Part[dict[str,
     return value
 
 
-def say(type: BlockType, text: str) -> Append:
-    """A message that the model does not write itself."""
-    return Append(type=type, body=text)
+def say(t: Tick, type: BlockType, text: str) -> Block:
+    """Record a message that the model does not write itself."""
+    return t.append(Append(type=type, body=text))
 
 
 def reply(t: Tick, first: int, tools: Sequence[Tool] = ()) -> Part[Reply]:
     """Sample and record the next message of the conversation that begins with block `first`."""
     began, ordinal = t.cursor.now, t.cursor.ordinal
     [candidate] = yield sample_messages(t, first)
-    block: Block = yield message_of(t, candidate, (ordinal, 0), began)
+    block = t.append(message_of(t, candidate, (ordinal, 0), began))
     return Reply(block, candidate, calls_in(candidate.text, tools))
 
 

@@ -35,7 +35,7 @@ from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program as AgentProgram
 from weavegen.kernel.steps import Candidate, Ended, Executed, Note, ProgramEvaluated
-from weavegen.trace.blocks import Block, BlockType
+from weavegen.trace.blocks import BlockType
 
 MAX_PREPARATION_TICKS = 12
 """Messages in which the model may write the missing pieces."""
@@ -158,7 +158,7 @@ def begin(t: Tick, task: Task) -> Part[Ended]:
     missing = missing_piece(task, pieces)
     description = task.description.strip()
     if missing is None:
-        yield say(BlockType.USER, f"{description}\n\n{versions([('The first version', task.skeleton)])}")
+        say(t, BlockType.USER, f"{description}\n\n{versions([('The first version', task.skeleton)])}")
         return (yield from start_islands(t, task, pieces))
     shown = [(f"The {PIECES[key]} is given", source) for key in PIECES if (source := getattr(pieces, key))]
     if task.skeleton and not pieces.skeleton:
@@ -166,7 +166,7 @@ def begin(t: Tick, task: Task) -> Part[Ended]:
     given = f"\n{versions(shown)}\n" if shown else ""
     template = prompts.text("funsearch_prepare")
     text = fill(template, name=task.name, description=description, given=given, next=request_for(missing))
-    yield say(BlockType.USER, text)
+    say(t, BlockType.USER, text)
     return next_tick(State(pieces))
 
 
@@ -191,7 +191,7 @@ def prepare(t: Tick, task: Task, state: State) -> Part[Ended]:
         answers.append("There is no code block in your message.")
     if missing is not None:
         answers.append(request_for(missing))
-    yield say(BlockType.TOOL, "\n".join(answers))
+    say(t, BlockType.TOOL, "\n".join(answers))
     if missing is None:
         return (yield from start_islands(t, task, pieces))
     if t.number >= MAX_PREPARATION_TICKS:
@@ -253,12 +253,12 @@ def try_piece(t: Tick, task: Task, before: Pieces, piece: str, source: str) -> P
 def start_islands(t: Tick, task: Task, pieces: Pieces) -> Part[Ended]:
     """Evaluate the first version, and put it on every island."""
     [verdict] = yield from run_trials(t, task, pieces, [pieces.skeleton])
-    yield evaluated(0, 0, pieces.skeleton, verdict)
+    t.emit(evaluated(0, 0, pieces.skeleton, verdict))
     if verdict.score is None:
         return Ended(done=True, failed="bootstrap", reason=f"the first version has no score: {verdict.error}")
     program = Program(0, 0, verdict.score, verdict.scores, pieces.skeleton)
-    yield say(BlockType.TOOL, f"Program 0, the first version: score {verdict.score:.6g}")
-    return (yield from end_generation(task, State(pieces, islands.founded(program, task.islands), 0, 1)))
+    say(t, BlockType.TOOL, f"Program 0, the first version: score {verdict.score:.6g}")
+    return end_generation(t, task, State(pieces, islands.founded(program, task.islands), 0, 1))
 
 
 def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
@@ -266,7 +266,7 @@ def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
     generation, tried, after = state.generation + 1, state.tried, list(state.islands)
     for place, island in enumerate(state.islands):
         parents = islands.parents(island, t.seed("parents"))
-        request: Block = yield say(BlockType.USER, prompt_of(task, parents))
+        request = say(t, BlockType.USER, prompt_of(task, parents))
         began, ordinal = t.cursor.now, t.cursor.ordinal
         try:
             candidates: list[Candidate] = yield sample_messages(t, request.index, task.candidates)
@@ -279,17 +279,17 @@ def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
             number = tried + position
             record = evaluated(number, generation, source, verdict)
             numbers = tuple(parent.number for parent in parents)
-            yield msgspec.structs.replace(record, island=place, parents=numbers, candidate=(ordinal, position))
+            t.emit(msgspec.structs.replace(record, island=place, parents=numbers, candidate=(ordinal, position)))
             if verdict.score is not None:
                 programs.append(Program(number, generation, verdict.score, verdict.scores, source))
         chosen = islands.best_of(programs).number - tried if programs else 0
-        yield message_of(t, candidates[chosen], (ordinal, chosen), began)
+        t.append(message_of(t, candidates[chosen], (ordinal, chosen), began))
         after[place] = islands.added(island, programs, islands.MAX_CHARS // len(state.islands))
-        yield say(BlockType.TOOL, outcome(verdicts, tried, chosen, islands.best_of(after[place])))
+        say(t, BlockType.TOOL, outcome(verdicts, tried, chosen, islands.best_of(after[place])))
         tried += len(candidates)
     if generation % RESET_EVERY == 0 and generation < task.generations:
         after = list(islands.reset(after, t.seed("reset")))
-    return (yield from end_generation(task, State(state.pieces, tuple(after), generation, tried)))
+    return end_generation(t, task, State(state.pieces, tuple(after), generation, tried))
 
 
 def evaluated(number: int, generation: int, source: str, verdict: Verdict) -> ProgramEvaluated:
@@ -304,10 +304,11 @@ def evaluated(number: int, generation: int, source: str, verdict: Verdict) -> Pr
     )
 
 
-def end_generation(task: Task, state: State) -> Part[Ended]:
+def end_generation(t: Tick, task: Task, state: State) -> Ended:
     """End the tick, and the search after its last generation or when the score to reach is reached."""
     line = f"{task.name}: generation {state.generation} of {task.generations}"
-    yield Note(kind="status", detail=f"{line}, best score {state.best.score:.6g} (program {state.best.number})")
+    best = f"best score {state.best.score:.6g} (program {state.best.number})"
+    t.emit(Note(kind="status", detail=f"{line}, {best}"))
     reached = task.score_to_reach is not None and state.best.score >= task.score_to_reach
     end = end_trace(result(task, state))
     if reached or state.generation >= task.generations:

@@ -82,16 +82,16 @@ def begin(t: Tick) -> Part[Ended]:
     if task is None:
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute("bootstrap")
-        yield with_result(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal)
+        t.append(with_result(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal))
         if (error := executed.error) is not None:
             return Ended(done=True, failed="bootstrap", reason=f"{error.type}: {error.message}")
         world: Executed = yield t.execute("begin")
         task = Task(task_text(t.bootstrap, world))
     system = prompts.text("react") if task.system is None else task.system
-    yield say(BlockType.SYSTEM, system.replace("{tools}", tools_text(BOX_TOOLS)))
+    say(t, BlockType.SYSTEM, system.replace("{tools}", tools_text(BOX_TOOLS)))
     for message in task.messages:
-        yield say(message.role, message.content)
-    yield say(BlockType.USER, task.task)
+        say(t, message.role, message.content)
+    say(t, BlockType.USER, task.task)
     return next_tick(state)
 
 
@@ -108,7 +108,7 @@ def step(t: Tick) -> Part[Ended]:
         for call in message.calls:
             answer = failed(call.error) if call.error else (yield from call_in_box(t, call.name, call.arguments))
             answers.append(response(answer))
-        yield say(BlockType.TOOL, "\n".join(answers))
+        say(t, BlockType.TOOL, "\n".join(answers))
     unfinished = bool(message.calls) and not state.single
     if unfinished and t.number < limit:
         return next_tick(state)
@@ -138,5 +138,5 @@ def evaluate(t: Tick) -> Part[tuple[Evaluated, ...]]:
     """Run the task's evaluations and record their results, as the weave agent does."""
     checked: Executed = yield t.execute("evaluate")
     rows = ["Outcome:", *tables.evaluation_rows(checked.evaluations)]
-    yield Append(type=BlockType.OUTCOME, body="\n".join(rows))
+    t.append(Append(type=BlockType.OUTCOME, body="\n".join(rows)))
     return checked.evaluations

@@ -108,26 +108,26 @@ class State(msgspec.Struct, kw_only=True):
         """Whether at least `percent` of the context is used."""
         return self.length is not None and 100 * self.tokens >= percent * self.length
 
-    def status(self, detail: str) -> Note:
-        """A status line for people."""
-        return Note(kind="status", detail=f"research: {self.label} | {detail}")
+    def status(self, t: Tick, detail: str) -> None:
+        """Record a status line for people."""
+        t.emit(Note(kind="status", detail=f"research: {self.label} | {detail}"))
 
 
 def research(t: Tick) -> Program:
     """Write down the task, then take one iteration after another until there is a summary."""
-    return (yield from (begin(t) if t.number == 0 else iteration(t)))
+    return begin(t) if t.number == 0 else (yield from iteration(t))
 
 
-def begin(t: Tick) -> Part[Ended]:
+def begin(t: Tick) -> Ended:
     """Record what the model reads first."""
     task = task_of(t.bootstrap, Task)
     if task is None:
         return Ended(done=True, failed="bootstrap", reason="this is not a research task: give a JSON object")
-    yield say(BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", tools_text(TOOLS)))
+    say(t, BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", tools_text(TOOLS)))
     context = f"Context, from whoever asks:\n{task.context.strip()}\n\n" if task.context.strip() else ""
-    yield say(BlockType.USER, f"{context}Research task:\n{task.task.strip()}")
+    say(t, BlockType.USER, f"{context}Research task:\n{task.task.strip()}")
     state = State(label=task.label)
-    yield state.status("started")
+    state.status(t, "started")
     return next_tick(state)
 
 
@@ -141,12 +141,12 @@ def iteration(t: Tick) -> Part[Ended]:
     if state.used(STOP_PERCENT):
         return (yield from conclude(t, state, t.number - 1, prompts.message("research", "context_spent")))
     if (loop := doom_loop(state.recent)) is not None:
-        yield state.status(f"goes round in circles: {loop}")
-        yield say(BlockType.USER, prompts.message("research", "correction").format(loop=loop))
+        state.status(t, f"goes round in circles: {loop}")
+        say(t, BlockType.USER, prompts.message("research", "correction").format(loop=loop))
         state.recent = ()
     if state.used(WARN_PERCENT) and not state.warned:
-        yield state.status(f"{state.tokens} of {state.length} tokens used")
-        yield say(BlockType.USER, prompts.message("research", "warning").format(percent=WARN_PERCENT))
+        state.status(t, f"{state.tokens} of {state.length} tokens used")
+        say(t, BlockType.USER, prompts.message("research", "warning").format(percent=WARN_PERCENT))
         state.warned = True
     try:
         message: Reply = yield from reply(t, 0, TOOLS)
@@ -154,15 +154,15 @@ def iteration(t: Tick) -> Part[Ended]:
         return ended(state, t.number - 1, error=error)
     state.tokens, state.length = message.tokens, message.candidate.length
     if message.calls:
-        yield from look_up(state, message.calls)
+        yield from look_up(t, state, message.calls)
         return next_tick(state)
     if not message.answer:
         return (yield from conclude(t, state, t.number, prompts.message("research", "nothing_said")))
-    yield state.status(f"done: {state.tool_calls} tool calls, {state.tokens} tokens")
+    state.status(t, f"done: {state.tool_calls} tool calls, {state.tokens} tokens")
     return ended(state, t.number, message.answer)
 
 
-def look_up(state: State, calls: Sequence[Call]) -> Part[None]:
+def look_up(t: Tick, state: State, calls: Sequence[Call]) -> Part[None]:
     """Make the calls of a message side by side, and record the answers. Changes `state`."""
     errors = [refusal(call, number) for number, call in enumerate(calls)]
     steps = tuple(
@@ -171,7 +171,7 @@ def look_up(state: State, calls: Sequence[Call]) -> Part[None]:
         if error is None
     )
     for step in steps:
-        yield state.status(f"> {step.tool} {json.dumps(step.arguments)[:80]}")
+        state.status(t, f"> {step.tool} {json.dumps(step.arguments)[:80]}")
     results: tuple[LookUpResult, ...] = ()
     if steps:
         try:
@@ -185,15 +185,15 @@ def look_up(state: State, calls: Sequence[Call]) -> Part[None]:
         output = shorten(result.output, limit)
         answers.append(response({"success": True, "output": output} if result.success else failed(output)))
         digests.append((digest(call.name, error or call.arguments), digest(result.success, result.output)))
-    yield say(BlockType.TOOL, "\n".join(answers))
+    say(t, BlockType.TOOL, "\n".join(answers))
     state.tool_calls += len(steps)
     state.recent = (*state.recent, *digests)[-REMEMBERED_CALLS:]
 
 
 def conclude(t: Tick, state: State, iterations: int, request: str) -> Part[Ended]:
     """Ask for the summary, without tools."""
-    yield state.status("asked for its summary")
-    yield say(BlockType.USER, request)
+    state.status(t, "asked for its summary")
+    say(t, BlockType.USER, request)
     try:
         message: Reply = yield from reply(t, 0)
     except RolloutError as error:

@@ -44,10 +44,10 @@ def execute(now: Stage) -> Part[Ended]:
     library = [library_tool(tool.name, tool.signature, tool.description) for tool in state.tools]
     tools = [*library, *BOX_TOOLS, *OWN_TOOLS]
     if state.first is None:
-        yield from begin(now, tools)
+        begin(now, tools)
     elif now.request.revision != state.revision:
         state.revision = now.request.revision
-        yield say(BlockType.USER, f"The user has changed the request. From now on it is:\n\n{now.request.text()}")
+        say(t, BlockType.USER, f"The user has changed the request. From now on it is:\n\n{now.request.text()}")
     assert state.first is not None
     message: Reply = yield from reply(t, state.first, tools)
     state.turns += 1
@@ -56,7 +56,7 @@ def execute(now: Stage) -> Part[Ended]:
         error = f"the model wrote {MAX_SILENT_TURNS} messages without a call, and did not finish"
         return now.end_trace(False, message.answer, error=error)
     if not message.calls:
-        yield say(BlockType.USER, "Call a tool, or end the work with the tool finish.")
+        say(t, BlockType.USER, "Call a tool, or end the work with the tool finish.")
     answers: list[str] = []
     end: Ended | None = None
     for call in message.calls:
@@ -69,7 +69,7 @@ def execute(now: Stage) -> Part[Ended]:
             end = now.next_stage("choice")
             break
     if answers:
-        yield say(BlockType.TOOL, "\n".join(answers))
+        say(t, BlockType.TOOL, "\n".join(answers))
     if end is not None:
         return end
     if state.turns >= (MAX_TURNS if t.settings.steps is None else t.settings.steps):
@@ -77,15 +77,15 @@ def execute(now: Stage) -> Part[Ended]:
     return now.next_stage("execute")
 
 
-def begin(now: Stage, tools: Sequence[Tool]) -> Part[None]:
+def begin(now: Stage, tools: Sequence[Tool]) -> None:
     """Begin the stage's conversation. The model reads the results of the stages before."""
     state = now.state
-    yield status("carries it out with " + (", ".join(tool.name for tool in state.tools) or "Python alone"))
+    status(now.t, "carries it out with " + (", ".join(tool.name for tool in state.tools) or "Python alone"))
     state.first, state.revision, state.silent = now.t.cursor.index, now.request.revision, 0
-    yield say(BlockType.SYSTEM, prompts.text("toolsmith_execute").replace("{tools}", tools_text(tools)))
+    say(now.t, BlockType.SYSTEM, prompts.text("toolsmith_execute").replace("{tools}", tools_text(tools)))
     done = [f"What you have found out already:\n{state.done}"] if state.done else []
     texts = [now.request.text(), state.context_text(), state.plan_text(), *state.failure_text(), *done]
-    yield say(BlockType.USER, "\n\n".join(texts))
+    say(now.t, BlockType.USER, "\n\n".join(texts))
 
 
 def answer_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
@@ -143,7 +143,7 @@ def ask_model(t: Tick, question: str) -> Part[str]:
     Question and answer are recorded as messages, so that people can read them and models can learn from them.
     """
     first = t.cursor.index
-    yield say(BlockType.USER, question)
+    say(t, BlockType.USER, question)
     message: Reply = yield from reply(t, first)
     return message.answer
 
@@ -185,6 +185,6 @@ def call_library(now: Stage, call: Call) -> Part[dict[str, Any]]:
         return failed(f"{call.name} is no longer in the library")
     code = call_source(tool["source"], call.name, call.arguments)
     answer = yield from call_in_box(now.t, "python", {"code": code})
-    yield ToolCalled(name=call.name, version=tool["version"], success=answer["success"])
+    now.t.emit(ToolCalled(name=call.name, version=tool["version"], success=answer["success"]))
     now.state.used = sorted({*now.state.used, f"{call.name}@{tool['version']}"})
     return answer

@@ -59,12 +59,12 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
 
     If the library has another tool of that name, the signature gets the name from `need`.
     """
-    yield status(f"decides how general {need.name} is to be")
+    status(t, f"decides how general {need.name} is to be")
     first = t.cursor.index
     others = "\n".join(f"- {neighbour}" for neighbour in neighbours) or "(none is known)"
     function = f"The function: {need.name}: {need.description}"
-    yield say(BlockType.SYSTEM, prompts.text("toolsmith_signature"))
-    yield say(BlockType.USER, f"{request.text()}\n\n{function}\n\nOther requests:\n{others}")
+    say(t, BlockType.SYSTEM, prompts.text("toolsmith_signature"))
+    say(t, BlockType.USER, f"{request.text()}\n\n{function}\n\nOther requests:\n{others}")
     ordinal, began = t.cursor.ordinal, t.cursor.now
     candidates: list[Candidate] = yield dialogue.sample_messages(t, first, n=SIGNATURES)
     serves = f"Can this function do its part of the request: {in_question(request.objective)}?"
@@ -82,14 +82,14 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
         (generality(answers[n]), n, signature) for n, signature in enumerate(written) if signature is not None
     ]
     if not legal:
-        yield status(f"has no signature for {need.name}: it is left to the search")
+        status(t, f"has no signature for {need.name}: it is left to the search")
         bare = Signature(name=need.name, line=f"def {need.name}(value)", description=need.description)
         return ToolPlan(need, stub=bare.stub)
     value, position, best = max(legal, key=lambda scored: scored[0])
     message = dialogue.message_of(t, candidates[position], (ordinal, position), began)
-    yield msgspec.structs.replace(message, score=corrected_score(answers[position], ()))
+    t.append(msgspec.structs.replace(message, score=corrected_score(answers[position], ())))
     lines = dict.fromkeys(f"{signature.line} {score:+.2f}" for score, _, signature in legal)
-    yield Note(kind="signatures", detail="; ".join(lines))
+    t.emit(Note(kind="signatures", detail="; ".join(lines)))
     if best.name != need.name and (yield from look_up("read_tool", dict[str, Any], {}, name=best.name)):
         line = f"def {need.name}{best.line.removeprefix(f'def {best.name}')}"
         best = Signature(name=need.name, line=line, description=best.description)
@@ -127,7 +127,7 @@ def signature_in(text: str) -> Signature | None:
 def make(now: Stage) -> Part[Ended]:
     """Have the tools made side by side, each by a trace of the agent funsearch, and put them into the library."""
     state = now.state
-    yield status(f"has {', '.join(plan.need.name for plan in state.wanted)} made")
+    status(now.t, f"has {', '.join(plan.need.name for plan in state.wanted)} made")
     results: tuple[Delegated, ...] = yield tuple(
         Delegate(agent="funsearch", task=task_for(plan), label=f"tool {plan.need.name}") for plan in state.wanted
     )
@@ -137,10 +137,12 @@ def make(now: Stage) -> Part[Ended]:
         except ValueError as error:
             failure = f"{plan.need.name} could not be made: {error}"
             state.tried.append(failure[:500])
-            yield say(BlockType.TOOL, response(failed(failure)))
+            say(now.t, BlockType.TOOL, response(failed(failure)))
             continue
-        yield tool
-        yield say(BlockType.TOOL, response({"success": True, "output": f"{tool.signature} is in the library now"}))
+        now.t.emit(tool)
+        say(
+            now.t, BlockType.TOOL, response({"success": True, "output": f"{tool.signature} is in the library now"})
+        )
         state.made.append(tool.name)
         none: Found | None = None
         saved = yield from look_up("read_tool", Found, none, name=tool.name)

@@ -18,7 +18,7 @@ MAX_SUMMARY_CHARS = 4_000
 
 def queries(now: Stage) -> Part[Ended]:
     """Have the model write queries."""
-    yield status("writes what to look for")
+    status(now.t, "writes what to look for")
     written = yield from ask(now.t, "toolsmith_queries", now.request.text(), read_queries)
     now.state.queries = written or {name: [now.request.objective] for name in COLLECTIONS}
     return now.next_stage("summary")
@@ -26,7 +26,7 @@ def queries(now: Stage) -> Part[Ended]:
 
 def summary(now: Stage) -> Part[Ended]:
     """Look the queries up, and have the model sum up the hits."""
-    yield status("looks up data, outcomes and preferences")
+    status(now.t, "looks up data, outcomes and preferences")
     searches = [(name, query) for name, texts in now.state.queries.items() for query in texts]
     results: tuple[LookUpResult, ...] = yield tuple(search(now, name, query) for name, query in searches)
     parts, seen = [now.request.text(), "What was found:"], set[str]()
@@ -54,7 +54,7 @@ def plan(now: Stage) -> Part[Ended]:
     """Have the model write approaches and the tools that they need. It does not read what the library has."""
     state = now.state
     state.rounds += 1
-    yield status(f"plans, round {state.rounds} of {MAX_PLANS} at most")
+    status(now.t, f"plans, round {state.rounds} of {MAX_PLANS} at most")
     done = [f"What was found out already:\n{state.done}"] if state.done else []
     parts = [now.request.text(), state.context_text(), *state.failure_text(), *done]
     approaches = yield from ask(now.t, "toolsmith_plan", "\n\n".join(parts), read_plan)
@@ -66,7 +66,7 @@ def choice(now: Stage) -> Part[Ended]:
     """Look for the plan's tools in the library, and have the model choose which to use and which to make."""
     state = now.state
     needs = list({need.name: need for approach in state.plan for need in approach.needs}.values())
-    yield status(f"looks for {', '.join(need.name for need in needs) or 'tools'} in the library")
+    status(now.t, f"looks for {', '.join(need.name for need in needs) or 'tools'} in the library")
     texts = [now.request.objective, *(f"{need.name} {need.description}" for need in needs)]
     results: tuple[LookUpResult, ...] = yield tuple(
         LookUp(tool="find_tools", arguments={"query": text, "limit": 4}) for text in texts
@@ -88,8 +88,9 @@ def choice(now: Stage) -> Part[Ended]:
     state.tools = merged(state.tools, [library[name] for name in decision.use])
     state.wanted = [ToolPlan(need) for need in decision.create][: max(MAX_TOOLS_MADE - len(state.made), 0)]
     made = [f"make {tool.need.name}" for tool in state.wanted]
-    yield status(
-        "decides: " + (", ".join([f"use {name}" for name in decision.use] + made) or "no tool of the library")
+    status(
+        now.t,
+        "decides: " + (", ".join([f"use {name}" for name in decision.use] + made) or "no tool of the library"),
     )
     return now.next_stage("signature" if state.wanted else "execute")
 

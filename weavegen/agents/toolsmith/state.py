@@ -170,15 +170,15 @@ def ask(t: Tick, prompt: str, text: str, read: Callable[[str], R]) -> Part[R | N
     If `read` raises ValueError, the model reads the error and answers again; after MAX_ATTEMPTS None is returned.
     """
     first = t.cursor.index
-    yield say(BlockType.SYSTEM, prompts.text(prompt))
-    yield say(BlockType.USER, text)
+    say(t, BlockType.SYSTEM, prompts.text(prompt))
+    say(t, BlockType.USER, text)
     for attempts_left in reversed(range(MAX_ATTEMPTS)):
         message: Reply = yield from reply(t, first)
         try:
             return read(message.answer)
         except ValueError as error:
             if attempts_left:
-                yield say(BlockType.USER, f"That is not the form that was asked for: {error}. Answer again.")
+                say(t, BlockType.USER, f"That is not the form that was asked for: {error}. Answer again.")
     return None
 
 
@@ -198,9 +198,9 @@ def merged(before: Sequence[Found], more: Sequence[Found]) -> list[Found]:
     return list({tool.name: tool for tool in (*before, *more)}.values())[::-1]
 
 
-def status(line: str) -> Note:
-    """A status line for people."""
-    return Note(kind="status", detail=f"toolsmith: {line}")
+def status(t: Tick, line: str) -> None:
+    """Record a status line for people."""
+    t.emit(Note(kind="status", detail=f"toolsmith: {line}"))
 
 
 def bullets(title: str, lines: Sequence[str]) -> str:
