@@ -59,7 +59,6 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A function to improve."""
 
     name: str
-    """Name of the function."""
     description: str
     """What the function is for. The model reads it."""
     skeleton: str = ""
@@ -138,7 +137,6 @@ class Result(msgspec.Struct, frozen=True):
     tests: str
     evaluator: str
     program: int
-    """Number of the program."""
 
 
 def funsearch(t: Tick) -> AgentProgram:
@@ -165,7 +163,7 @@ def begin(t: Tick, task: Task) -> Part[Ended]:
         shown.append(("The first line of the function and its docstring are given", task.skeleton))
     given = f"\n{versions(shown)}\n" if shown else ""
     template = prompts.text("funsearch_prepare")
-    text = fill(template, name=task.name, description=description, given=given, next=request_for(missing))
+    text = fill(template, name=task.name, description=description, given=given, next=f"Now write the {PIECES[missing]}.")
     say(t, BlockType.USER, text)
     return next_tick(State(pieces))
 
@@ -190,7 +188,7 @@ def prepare(t: Tick, task: Task, state: State) -> Part[Ended]:
     if not answers:
         answers.append("There is no code block in your message.")
     if missing is not None:
-        answers.append(request_for(missing))
+        answers.append(f"Now write the {PIECES[missing]}.")
     say(t, BlockType.TOOL, "\n".join(answers))
     if missing is None:
         return (yield from start_islands(t, task, pieces))
@@ -215,10 +213,6 @@ def missing_piece(task: Task, pieces: Pieces) -> str | None:
     if not pieces.tests and not task.evaluator:
         return "tests"
     return next((piece for piece in ("evaluator", "skeleton") if not getattr(pieces, piece)), None)
-
-
-def request_for(piece: str) -> str:
-    return f"Now write the {PIECES[piece]}."
 
 
 def piece_in(source: str, task: Task) -> str | None:

@@ -56,7 +56,6 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A task for the research agent."""
 
     task: str
-    """The question."""
     context: str = ""
     """What the researcher must know about the caller's work."""
     prompt: Literal["general", "literature"] = "general"

@@ -187,40 +187,45 @@ def submit(
     """Check and write a job. Returns its id. Raises UsageError before it writes anything."""
     if not orders:
         raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
-    if agent not in AGENTS:
-        raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
-    values = renamed(dict(settings or {}), warn=True)
-    numbers = read_settings(values)
-    for other in numbers.delegates.keys() - AGENTS.keys():
-        raise UsageError(f"settings: delegates: there is no agent {other!r}: choose one of {', '.join(AGENTS)}")
-    check_json({"name": name, "model": model}, "the job")
+    options = job_options(name or orders[0].name, agent, model, seed, settings, user)
     for params in {id(order.params): order.params for order in orders}.values():
         check_json(params, "params")
-    for given_seed in {seed, *(order.seed for order in orders)}:
-        check_seed(given_seed)
+    for trace_seed in {order.seed for order in orders}:
+        check_seed(trace_seed)
     distinct = {order.source: order for order in orders}
     bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
     for order in bootstraps:
         compile_bootstrap(order)
     if check:
         for order in bootstraps[:MAX_DRY_RUNS]:
-            try_bootstrap(order, numbers)
+            try_bootstrap(order, read_settings(options["settings"]))
     texts = {} if documents is None else read_folder(documents).files
     with database().begin() as conn:
-        job_id = jobs.enqueue(
-            conn,
-            orders,
-            name=name or orders[0].name,
-            agent=agent,
-            model=model,
-            seed=job_seed(seed),
-            settings=values,
-            version=__version__,
-            enqueued_by=config.load().user if user is None else config.person(user, "--user"),
-        )
+        job_id = jobs.enqueue(conn, orders, **options)
         if texts:
             document_rows.save(conn, job_id, texts)
     return job_id
+
+
+def job_options(
+    name: str,
+    agent: str,
+    model: str | None,
+    seed: int | None,
+    settings: Mapping[str, Any] | None,
+    user: str | None,
+) -> dict[str, Any]:
+    """The checked arguments of `jobs.enqueue` apart from the orders. Raises UsageError."""
+    if agent not in AGENTS:
+        raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
+    values = renamed(dict(settings or {}), warn=True)
+    for other in read_settings(values).delegates.keys() - AGENTS.keys():
+        raise UsageError(f"settings: delegates: there is no agent {other!r}: choose one of {', '.join(AGENTS)}")
+    check_json({"name": name, "model": model}, "the job")
+    return {
+        "name": name, "agent": agent, "model": model, "seed": job_seed(seed), "settings": values,
+        "version": __version__, "enqueued_by": config.load().user if user is None else config.person(user, "--user"),
+    }  # fmt: skip
 
 
 def is_task(order: Order, agent: Agent, name: str) -> bool:

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from weavegen import __version__, config
-from weavegen.engine.enqueueing import job_seed
+from weavegen.agents.toolsmith import Task
+from weavegen.engine.enqueueing import job_options
 from weavegen.errors import UsageError
-from weavegen.kernel.settings import check_json, renamed
-from weavegen.kernel.settings import settings as read_settings
+from weavegen.kernel.settings import check_json
 from weavegen.store import jobs, steps, traces
 from weavegen.store import requests as store
 from weavegen.store.jobs import Order
@@ -53,32 +52,13 @@ def create(
     user: whose request it is; by default WEAVEGEN_USER or the login name. Other options as in `weavegen.enqueue`.
     """
     content = checked(Asked(objective, tuple(requirements), tuple(constraints)))
-    user = config.load().user if user is None else config.person(user, "--user")
-    values = renamed(dict(settings or {}), warn=True)
-    read_settings(values)
-    check_json({"model": model}, "the model")
-    seed = job_seed(seed)
+    options = job_options("request", AGENT, model, seed, settings, user)
+    user = options["enqueued_by"]
     with database().begin() as conn:
         number = store.insert(conn, content, user)
-        task = {
-            "task": content.objective,
-            "requirements": content.requirements,
-            "constraints": content.constraints,
-            "user": user,
-            "request": number,
-        }
-        job = jobs.enqueue(
-            conn,
-            [Order(f"request-{number}.json", msgspec.json.encode(task).decode())],
-            name=f"request {number}",
-            agent=AGENT,
-            model=model,
-            seed=seed,
-            settings=values,
-            version=__version__,
-            enqueued_by=user,
-        )
-        store.attach_job(conn, number, job)
+        task = Task(content.objective, content.requirements, content.constraints, user, number)
+        order = Order(f"request-{number}.json", msgspec.json.encode(task).decode())
+        store.attach_job(conn, number, jobs.enqueue(conn, [order], **options | {"name": f"request {number}"}))
     return number
 
 

@@ -23,7 +23,6 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A task for the toolsmith."""
 
     task: str
-    """The objective."""
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     user: str = ""
@@ -96,7 +95,7 @@ class State(msgspec.Struct, omit_defaults=True):
     rounds: int = 0
     """Plans so far."""
     tried: list[str] = []
-    """What failed."""
+    """Failures."""
     tools: list[Found] = []
     """Tools of the library that the stage `execute` offers to the model."""
     wanted: list[ToolPlan] = []
@@ -138,7 +137,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[str] = []
     """Tools of the library that were called: NAME@VERSION."""
     made: list[str] = []
-    """Tools that were made for this request."""
 
 
 @dataclass(frozen=True)
