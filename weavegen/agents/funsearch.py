@@ -163,7 +163,8 @@ def begin(t: Tick, task: Task) -> Part[Ended]:
         shown.append(("The first line of the function and its docstring are given", task.skeleton))
     given = f"\n{versions(shown)}\n" if shown else ""
     template = prompts.text("funsearch_prepare")
-    text = fill(template, name=task.name, description=description, given=given, next=f"Now write the {PIECES[missing]}.")
+    request = f"Now write the {PIECES[missing]}."
+    text = fill(template, name=task.name, description=description, given=given, next=request)
     say(t, BlockType.USER, text)
     return next_tick(State(pieces))
 

@@ -45,7 +45,8 @@ def plan(conn: sa.Connection, trace_id: int, at: int) -> Cut:
     """
     trace = forks.trace(conn, trace_id)
     if not 0 <= at <= trace.blocks or at == trace.blocks == 0:
-        raise UsageError(f"trace {trace_id} has {trace.blocks} blocks: {beyond(trace.blocks)}")
+        hint = f"give an index from 3 to {trace.blocks - 1}" if trace.blocks > 3 else "it can't be forked yet"
+        raise UsageError(f"trace {trace_id} has {trace.blocks} blocks: {hint}")
     while trace.fork_of is not None and trace.fork_at is not None and at <= trace.fork_at:
         trace = forks.trace(conn, trace.fork_of)  # the steps of these blocks are in its journal
     if trace.agent not in AGENTS:
@@ -69,21 +70,18 @@ def plan(conn: sa.Connection, trace_id: int, at: int) -> Cut:
         at = end  # the tick ended without another request
 
 
-def beyond(blocks: int) -> str:
-    return f"give an index from 3 to {blocks - 1}" if blocks > 3 else "it can't be forked yet"
-
-
 def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple[Requested | None, int | None]:
     """The first request of a tick from block `at` on, and the index behind its last block if the tick is over.
 
     Raises UsageError if this version's program requests other steps, or makes other blocks from their results.
     """
-    tick = program_of(conn, trace_id, place.start, place.revision)
+    spec = traces.spec(conn, trace_id, place.revision)
+    inherited = tuple(traces.spec(conn, trace_id, other.revision).settings for other in place.start.inherited)
+    tick = Tick(spec.settings, Cursor(place.start), spec.bootstrap, inherited)
     requests: list[Requested] = []
-    agent = AGENTS[traces.spec(conn, trace_id, place.revision).agent].program
     try:
-        entries = forks.entries(conn, place.steps)
-        advance = replay.replay(watched(agent(tick), tick.cursor, requests), tick.cursor, entries)
+        program = watched(AGENTS[spec.agent].program(tick), tick.cursor, requests)
+        advance = replay.replay(program, tick.cursor, forks.entries(conn, place.steps))
         bodies = forks.bodies(conn, trace_id, place.tick)
         same = all(bodies.get(block.index) == block.body for _, block in tick.cursor.recorded if block.index < at)
     except Exception:  # noqa: BLE001 - a bug of the program raises anything
@@ -95,13 +93,6 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
         )
     request = next((request for request in requests if request.index >= at), None)
     return request, None if advance.ended is None else tick.cursor.index
-
-
-def program_of(conn: sa.Connection, trace_id: int, start: replay.Start, revision: int) -> Tick:
-    """The arguments of a tick's program."""
-    spec = traces.spec(conn, trace_id, revision)
-    inherited = tuple(traces.spec(conn, trace_id, terms.revision).settings for terms in start.inherited)
-    return Tick(spec.settings, Cursor(start), spec.bootstrap, inherited)
 
 
 def watched(program: Program, cursor: Cursor, requests: list[Requested]) -> Generator[Any, Any, Any]:
@@ -123,15 +114,9 @@ def watched(program: Program, cursor: Cursor, requests: list[Requested]) -> Gene
         program.close()
 
 
-def submit(
-    conn: sa.Connection, cut: Cut, n: int, *, seed: int, values: dict[str, Any], name: str | None, version: str
-) -> tuple[int, list[int]]:
-    """Enqueue `n` forks in a new job. Returns the ids of the job and of the forks. Raises UsageError.
-
-    A new job, because settings belong to a job, and users pause, cancel, watch and export by job. It begins with
-    all revisions of the other job's settings, because the shared ticks were written under them.
-    """
-    return forks.enqueue(conn, cut, n, seed=seed, values=values, name=name, version=version)
+submit = forks.enqueue
+"""Forks get a job of their own, because settings belong to a job, and users pause, cancel, watch and export by job.
+The job begins with all revisions of the other job's settings, because the shared ticks were written under them."""
 
 
 def begin(conn: sa.Connection, trace_id: int, terms: TickSettings) -> str | None:
