@@ -29,7 +29,7 @@ DOES_THE_WORK = "Does this function do the work itself, rather than leave it to 
 
 
 def signature(now: Stage) -> Part[Ended]:
-    """Choose the signature of the next tool, the more general the better: other requests should need it, too."""
+    """Choose the signature of the next tool. A general one is preferred, because later requests can use it."""
     state = now.state
     place = next(place for place, plan in enumerate(state.wanted) if not plan.stub)
     need = state.wanted[place].need
