@@ -64,7 +64,7 @@ def test_a_bootstrap_that_does_so_is_refused(installation: Installation, case: s
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert complaint.removeprefix("ValueError: ") in done.stderr
-    assert "mend it first" in done.stderr
+    assert "fix it first" in done.stderr
 
 
 @pytest.fixture(scope="module")

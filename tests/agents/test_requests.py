@@ -201,7 +201,7 @@ def test_feedback_resumes_exactly_where_it_waited(simulation: Simulation) -> Non
     with pytest.raises(UsageError, match="the answer is empty"):
         tool_requests.answer(number, " ")
     assert tool_requests.answer(number, "the text on page 3").status == S.IN_PROGRESS
-    with pytest.raises(UsageError, match=f"request {number} asks nothing, it is IN_PROGRESS"):
+    with pytest.raises(UsageError, match=f"request {number} has no open question, its status is IN_PROGRESS"):
         tool_requests.answer(number, "or on page 4")
     simulation.work()
     assert history(number) == [
@@ -472,7 +472,7 @@ BAD: list[tuple[list[str], str]] = [
     (["update", "1", "-r", "x" * 10_001], "a requirement is longer than 10,000 characters"),
     (["update", "1", "-c", "\x07"], "a constraint holds a control character"),
     (["update", "1", *["-c", "x"] * 101], "constraints: give a list of 100 texts at most"),
-    (["answer", "1", "yes"], "request 1 asks nothing, it is NOT_STARTED"),
+    (["answer", "1", "yes"], "request 1 has no open question, its status is NOT_STARTED"),
     (["answer", "9", "yes"], "there is no request 9"),
     (["cancel", "1"], "--reason"),
     (["cancel", "1", "--reason", ""], "the reason is empty"),

@@ -150,7 +150,7 @@ def test_with_the_same_seed_a_fork_of_any_block_writes_what_was_written_there(db
     worker, forked = worker_of(db), 0
     for at in indexes(db, trace):
         if at == len(whole) - 1 and whole[at - 1].type == "error":  # both are of the last step
-            with pytest.raises(UsageError, match="ended with what made block"):
+            with pytest.raises(UsageError, match="ended with the step that made block"):
                 fork(db, trace, at)
             continue
         [id] = fork(db, trace, at)
@@ -315,8 +315,8 @@ def test_what_can_not_be_forked_is_refused_with_what_to_do(db: sa.Engine) -> Non
     end = scalar(db, "select blocks from traces where id = :id", id=trace)
     for at, complaint in {
         -1: f"has {end} blocks: give an index from 3 to {end - 1}",
-        0: "of the bootstrap",
-        2: "of the bootstrap",
+        0: "belongs to the bootstrap",
+        2: "belongs to the bootstrap",
         end: f"is over, with {end} blocks",
         end + 1: "give an index from",
     }.items():

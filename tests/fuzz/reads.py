@@ -26,9 +26,9 @@ from weavegen.errors import UsageError
 from weavegen.kernel.settings import settings
 from weavegen.linting.lint import lint
 from weavegen.linting.partial import viable_prefix
-from weavegen.linting.truncate import LONGEST
+from weavegen.linting.truncate import MAX_CHARS
 from weavegen.trace.blocks import BlockType
-from weavegen.trace.query import MOST, restricted, words
+from weavegen.trace.query import MAX_QUERY_CHARS, restricted, words
 from weavegen.trace.query import parse as parse_query
 from weavegen.trace.render import normalise_body, one_line, parse_trace
 
@@ -56,7 +56,7 @@ def trace(text: str) -> None:
 
 def query(text: str) -> None:
     parse_query.__wrapped__(text)
-    parse_query.__wrapped__(text[: MOST // 2])
+    parse_query.__wrapped__(text[: MAX_QUERY_CHARS // 2])
     restricted(text, BlockType.ACTION)
     words(text)
 
@@ -134,10 +134,10 @@ def all_of(reader: str, found: list[str], count: list[int]) -> None:
             if took > SLOW and took > STEEPEST * (before := seconds(read, quarter)):
                 found.append(f"{name}: {before:.2f} s for a quarter of a megabyte, {took:.2f} s for all of it")
     if reader in OF_BLOCKS:  # of a megabyte they had not to read much
-        longest = every(LONGEST) if TIMES > 1 else ((name, make(LONGEST)) for name, make in LONG.items())
+        longest = every(MAX_CHARS) if TIMES > 1 else ((name, make(MAX_CHARS)) for name, make in LONG.items())
         for name, text in (*longest, *deep()):
             with noted(name, found, count):
-                read(text[:LONGEST])
+                read(text[:MAX_CHARS])
 
 
 @contextmanager

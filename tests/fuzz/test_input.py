@@ -165,12 +165,12 @@ def test_a_bootstrap_is_held_once_however_many_rows_name_it() -> None:
 
 
 def test_a_job_has_a_most() -> None:
-    row = f'{{"bootstrap": "b.py", "n": {enqueueing.MOST}}}\n'
-    assert len(read_rows(row.encode())) == enqueueing.MOST
+    row = f'{{"bootstrap": "b.py", "n": {enqueueing.MAX_TRACES}}}\n'
+    assert len(read_rows(row.encode())) == enqueueing.MAX_TRACES
     with pytest.raises(UsageError, match="several jobs"):
         read_rows((row * 2).encode())
     with pytest.raises(UsageError, match="several jobs"):
-        enqueueing.orders(["b.py", "b.py"], enqueueing.MOST)
+        enqueueing.orders(["b.py", "b.py"], enqueueing.MAX_TRACES)
 
 
 @fuzz(150)

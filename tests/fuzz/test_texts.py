@@ -15,7 +15,7 @@ from tests.fuzz.inputs import NESTED, OVER_AND_OVER
 from weavegen.agents.tree import Tree
 from weavegen.linting.lint import lint, syntax_error
 from weavegen.linting.partial import viable_prefix
-from weavegen.linting.truncate import LONGEST
+from weavegen.linting.truncate import MAX_CHARS
 from weavegen.trace.blocks import Block, BlockType, Label
 from weavegen.trace.query import parse, restricted
 from weavegen.trace.render import parse_trace, render_trace
@@ -136,9 +136,9 @@ def test_patterns_are_as_legal_as_they_were(text: str) -> None:
 
 
 def test_a_block_has_an_end() -> None:
-    assert syntax_error("x" * LONGEST) is None
-    assert "at most" in (syntax_error("x" * (LONGEST + 1)) or "")
-    assert not viable_prefix(BlockType.ACTION, "#" * (LONGEST + 1))
+    assert syntax_error("x" * MAX_CHARS) is None
+    assert "at most" in (syntax_error("x" * (MAX_CHARS + 1)) or "")
+    assert not viable_prefix(BlockType.ACTION, "#" * (MAX_CHARS + 1))
 
 
 @fuzz(200)

@@ -132,7 +132,7 @@ def test_what_is_worth_imitating_is_taught_and_answers_always_are(
 
 
 def test_an_executed_action_is_now_and_then_asked_one_thing(words: Tokenizer) -> None:
-    shown = [sequences.asked(action(5, 4), random.Random(seed)) for seed in range(60)]
+    shown = [sequences.with_one_question(action(5, 4), random.Random(seed)) for seed in range(60)]
     questions = [(one.label.question if one.label else None, one.ran) for one in shown]
     assert {(SIMPLE, True), (None, True), (WILL_RUN, None)} == set(questions)
 

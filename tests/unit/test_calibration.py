@@ -152,15 +152,18 @@ def test_what_a_rubric_says() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[questions\n", "r.toml is no TOML: .*line 1"),
-        ("", "r.toml asks nothing"),
-        ("[questions]\naction = []\n", "asks nothing"),
+        ("[questions\n", "r.toml is not valid TOML: .*line 1"),
+        ("", "r.toml has no questions"),
+        ("[questions]\naction = []\n", "has no questions"),
         ("\nquestion = 1", "line 2: there is no key 'question': a rubric has questions, calibration, assertions"),
         ("questions = 1", "line 1: questions must be a table"),
-        ("[questions]\n\nacton = ['Is it?']", "line 3: there is no block type 'acton': choose of all, action,"),
+        (
+            "[questions]\n\nacton = ['Is it?']",
+            "line 3: there is no block type 'acton': choose one of all, action,",
+        ),
         ("[questions]\ngenesis = ['Is it?']", "line 2: the model writes no blocks of type 'genesis'"),
         ("[questions]\naction = 'Is it?'", "line 2: action must be a list"),
-        ("[questions]\naction = [\n 'A?',\n 'It is.']", "line 4: 'It is.' is no question"),
+        ("[questions]\naction = [\n 'A?',\n 'It is.']", "line 4: 'It is.' is not a question"),
         ("[questions]\naction = ['A?',\n 'A?']", "line 3: 'A\\?' is asked twice"),
         ("[questions]\naction = ['A?', 3]", "line 2: action: a question is a text, or"),
         ("[questions]\naction = [{ask = 'A?', truth = 'won'}]", "line 2: there is no truth 'won'"),

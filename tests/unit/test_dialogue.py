@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from weavegen.agents.dialogue import Call, Tool, calls_in, response, task_of, tools_text
-from weavegen.agents.react import TOOLS, Task
+from weavegen.agents.dialogue import BOX_TOOLS, Call, Tool, calls_in, response, task_of, tools_text
+from weavegen.agents.react import Task
 from weavegen.box import calls
 from weavegen.kernel.context import opening, spoken, stops
 from weavegen.kernel.settings import Settings
@@ -20,27 +20,29 @@ GOOD = '<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_ca
 def test_several_calls_in_one_message_are_read_in_their_order() -> None:
     second = '<tool_call>\n{"name": "python", "arguments": {"code": "1\\n"}}\n</tool_call>'
     text = f"<think>Two.</think>\n{GOOD}\n{second}"
-    assert calls_in(text, TOOLS) == [
+    assert calls_in(text, BOX_TOOLS) == [
         Call("terminal", {"command": "ls"}),
         Call("python", {"code": "1\n"}),
     ]
 
 
 def test_a_line_break_inside_a_json_string_is_forgiven() -> None:
-    [call] = calls_in('<tool_call>{"name": "python", "arguments": {"code": "a = 1\nb = 2"}}</tool_call>', TOOLS)
+    [call] = calls_in(
+        '<tool_call>{"name": "python", "arguments": {"code": "a = 1\nb = 2"}}</tool_call>', BOX_TOOLS
+    )
     assert call == Call("python", {"code": "a = 1\nb = 2"})
 
 
 def test_what_is_thought_about_is_not_called() -> None:
-    assert calls_in(f"<think>I could write {GOOD}.</think>No.", TOOLS) == []
-    assert calls_in(f"<think>It never ends {GOOD}", TOOLS) == []
+    assert calls_in(f"<think>I could write {GOOD}.</think>No.", BOX_TOOLS) == []
+    assert calls_in(f"<think>It never ends {GOOD}", BOX_TOOLS) == []
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("<tool_call>{oops}</tool_call>", "no JSON"),
-        ("<tool_call>" + "[" * 5000 + "</tool_call>", "no JSON"),
+        ("<tool_call>{oops}</tool_call>", "not valid JSON"),
+        ("<tool_call>" + "[" * 5000 + "</tool_call>", "not valid JSON"),
         ("<tool_call>[1]</tool_call>", "no name"),
         ('<tool_call>{"arguments": {}}</tool_call>', "no name"),
         ('<tool_call>{"name": "search_web", "arguments": {}}</tool_call>', "no tool 'search_web': choose one of"),
@@ -52,7 +54,7 @@ def test_what_is_thought_about_is_not_called() -> None:
     ],
 )
 def test_a_malformed_call_says_what_is_wrong_with_it(text: str, complaint: str) -> None:
-    first, second = calls_in(GOOD + text, TOOLS)
+    first, second = calls_in(GOOD + text, BOX_TOOLS)
     assert first.error is None
     assert second.error is not None
     assert complaint in second.error
@@ -73,7 +75,7 @@ def test_the_schema_of_a_function_says_its_types_and_which_arguments_it_needs() 
 
 
 def test_every_function_in_the_box_is_told_to_the_model() -> None:
-    named = [json.loads(line)["function"]["name"] for line in tools_text(TOOLS).splitlines()]
+    named = [json.loads(line)["function"]["name"] for line in tools_text(BOX_TOOLS).splitlines()]
     assert named == ["terminal", "python", "read_file", "write_file"]
 
 

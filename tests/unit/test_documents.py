@@ -36,7 +36,7 @@ def test_text_files_are_read_with_their_paths(folder: Path) -> None:
 def test_what_is_no_text_is_skipped_and_counted(folder: Path) -> None:
     (folder / "figure.png").write_bytes(b"\x89PNG\0\0")
     (folder / "latin.txt").write_bytes("Grüße".encode("latin-1"))
-    (folder / "large.bin").write_bytes(b"\0" * (document_folder.LARGEST + 10))
+    (folder / "large.bin").write_bytes(b"\0" * (document_folder.MAX_FILE_BYTES + 10))
     os.mkfifo(folder / "pipe")
     (folder / "two\nlines").write_text("x")
     found = read_folder(folder)
@@ -62,7 +62,7 @@ def test_links_out_of_the_folder_are_never_followed(folder: Path, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
-    [("MOST_FILES", 2, "more than 2 files"), ("LARGEST_ALL", 10, "more than 0 MB of text")],
+    [("MAX_FILES", 2, "more than 2 files"), ("MAX_FOLDER_BYTES", 10, "more than 0 MB of text")],
 )
 def test_limits(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int, complaint: str) -> None:
     monkeypatch.setattr(document_folder, name, value)
@@ -71,9 +71,9 @@ def test_limits(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value:
 
 
 def test_a_text_that_is_too_large(folder: Path) -> None:
-    (folder / "long.txt").write_text("é" * (document_folder.LARGEST // 2))
-    assert len(read_folder(folder).files["long.txt"]) == document_folder.LARGEST // 2
-    (folder / "long.txt").write_text("x" + "é" * (document_folder.LARGEST // 2))
+    (folder / "long.txt").write_text("é" * (document_folder.MAX_FILE_BYTES // 2))
+    assert len(read_folder(folder).files["long.txt"]) == document_folder.MAX_FILE_BYTES // 2
+    (folder / "long.txt").write_text("x" + "é" * (document_folder.MAX_FILE_BYTES // 2))
     with pytest.raises(UsageError, match=r"long\.txt is larger than 1 MB"):
         read_folder(folder)
 

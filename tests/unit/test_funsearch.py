@@ -10,7 +10,8 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.talk import Talk, said
-from weavegen.agents.funsearch import TURNS, Task, program_in, task_of
+from weavegen.agents.dialogue import task_of
+from weavegen.agents.funsearch import MAX_PREPARATION_TICKS, Task, program_in
 from weavegen.errors import ModelError
 from weavegen.kernel.steps import Execute, Executed, Failure, Note, ProgramEvaluated, Sample, Step
 
@@ -189,8 +190,8 @@ def test_a_test_that_does_not_call_the_function_is_refused() -> None:
     talk = Talk("funsearch", {"name": "f", "description": "Return much."}, answer)
     ended = talk.run()
     assert (ended.failed, ended.returned) == ("model", None)
-    assert ended.reason == f"the model wrote no test that can be used in {TURNS} messages"
-    assert sum(isinstance(step, Sample) for step in talk.steps) == TURNS
+    assert ended.reason == f"the model wrote no test that can be used in {MAX_PREPARATION_TICKS} messages"
+    assert sum(isinstance(step, Sample) for step in talk.steps) == MAX_PREPARATION_TICKS
     assert "it passes, though the function is not written yet" in talk.messages[2][1]
 
 

@@ -59,7 +59,7 @@ def test_parents_are_distinct_and_the_best_comes_last(island: Island, seed: int,
 
 def test_parents_prefer_high_scores_and_among_equals_short_ones() -> None:
     island = (program(1, 0.0), program(2, 5.0), program(3, 10.0, length=50), program(4, 10.0, length=500))
-    drawn = Counter(islands.parents(island, seed, most=1)[0].number for seed in range(2000))
+    drawn = Counter(islands.parents(island, seed, count=1)[0].number for seed in range(2000))
     assert drawn[3] > drawn[4] > drawn[2] > drawn[1]
     assert drawn[3] + drawn[4] > 1500
 
@@ -76,7 +76,7 @@ def test_equal_scores_of_other_signatures_are_other_clusters() -> None:
         *(program(number, 1.0, signature=(2.0, 0.0)) for number in range(9)),
         program(9, 1.0, signature=(0.0, 2.0)),
     )
-    drawn = Counter(islands.parents(island, seed, most=1)[0].number for seed in range(1000))
+    drawn = Counter(islands.parents(island, seed, count=1)[0].number for seed in range(1000))
     assert 400 < drawn[9] < 600
 
 

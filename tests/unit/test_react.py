@@ -51,7 +51,7 @@ def test_several_calls_are_answered_in_their_order_and_malformed_ones_too() -> N
     lines = talk.messages[3][1].splitlines()
     values = [json.loads(line.removeprefix("<tool_response>").removesuffix("</tool_response>")) for line in lines]
     assert [value["success"] for value in values] == [True, False, True]
-    assert "no JSON" in values[1]["error"]
+    assert "not valid JSON" in values[1]["error"]
     assert sum(isinstance(step, Execute) for step in talk.steps) == 2
 
 

@@ -12,20 +12,18 @@ from simulation.policies.dialogue import Conversation
 from weavegen.agents import AGENTS, Tick, research
 from weavegen.agents.lookups import TOOLS
 from weavegen.agents.research import (
-    AT_ONCE,
-    CONTEXT_SPENT,
-    HEAD,
-    ITERATIONS,
-    ITERATIONS_SPENT,
-    LONGEST,
-    NOTHING_SAID,
-    TAIL,
+    HEAD_CHARS,
+    MAX_ANSWER_CHARS,
+    MAX_CALLS,
+    MAX_MESSAGES,
+    TAIL_CHARS,
     State,
     allowance,
     doom_loop,
     shorten,
 )
 from weavegen.errors import ModelError, RolloutError
+from weavegen.kernel import prompts
 from weavegen.kernel.replay import Cursor, Entry, Start, decode_result, decode_step, encode, replay
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Candidate, Ended, LookUp, LookUpResult, Note, Sample, Step
@@ -200,7 +198,7 @@ class TestContext:
     def test_it_is_stopped_at_95_percent_and_not_before(self) -> None:
         trace = Researcher([(search("a"), 94_999), (search("b"), 95_000), ("All that I know.", 95_900)])
         returned = trace.run()
-        assert trace.told()[-1] == CONTEXT_SPENT
+        assert trace.told()[-1] == prompts.message("research", "context_spent")
         assert returned["summary"] == "All that I know."
         assert (returned["iterations"], returned["tool_calls"], returned["total_tokens"]) == (2, 2, 95_900)
         assert returned["error"] is None
@@ -208,7 +206,7 @@ class TestContext:
     def test_from_below_85_to_above_95_it_is_stopped_without_a_warning(self) -> None:
         trace = Researcher([(search("a"), 96_000), "All."])
         trace.run()
-        assert trace.told() == [CONTEXT_SPENT]
+        assert trace.told() == [prompts.message("research", "context_spent")]
 
     def test_calls_in_the_last_message_are_not_made(self) -> None:
         trace = Researcher([(search("a"), 95_000), f"<think>But</think>All. {search('b')}{call('terminal')}"])
@@ -259,8 +257,8 @@ class TestIterations:
         trace = Researcher([*(search(str(number)) for number in range(60)), "All."])
         returned = trace.run()
         assert (returned["iterations"], returned["tool_calls"], returned["summary"]) == (60, 60, "All.")
-        assert trace.told() == [ITERATIONS_SPENT.format(count=60)]
-        assert trace.ticks == ITERATIONS + 2
+        assert trace.told() == [prompts.message("research", "iterations_spent").format(count=60)]
+        assert trace.ticks == MAX_MESSAGES + 2
 
     def test_a_summary_in_the_60th_is_as_good_as_any(self) -> None:
         trace = Researcher([*(search(str(number)) for number in range(59)), "All."])
@@ -276,7 +274,7 @@ class TestIterations:
         trace = Researcher([search("a"), "<think>Hm.</think>", "All."])
         returned = trace.run()
         assert (returned["iterations"], returned["summary"]) == (2, "All.")
-        assert trace.told() == [NOTHING_SAID]
+        assert trace.told() == [prompts.message("research", "nothing_said")]
 
 
 A, B, C, D, E, F = ((f"call {letter}", f"answer {letter}") for letter in "abcdef")
@@ -305,7 +303,7 @@ A, B, C, D, E, F = ((f"call {letter}", f"answer {letter}") for letter in "abcdef
         ([A, B, C, D, E, A, B, C, D, F], None),
     ],
 )
-def test_doom_loop(recent: list[research.ToolSaved], found: str | None) -> None:
+def test_doom_loop(recent: list[research.CallDigest], found: str | None) -> None:
     loop = doom_loop(recent)
     assert loop is None if found is None else found in str(loop)
 
@@ -338,30 +336,30 @@ class TestDoomLoop:
 
 
 class TestAnswers:
-    @pytest.mark.parametrize("length", [LONGEST - 1, LONGEST])
+    @pytest.mark.parametrize("length", [MAX_ANSWER_CHARS - 1, MAX_ANSWER_CHARS])
     def test_up_to_8000_characters_are_kept(self, length: int) -> None:
         assert shorten("x" * length) == "x" * length
 
     def test_of_longer_ones_beginning_and_end_are_kept(self) -> None:
         text = "".join(f"{number:05} " for number in range(3_000))
         shown = shorten(text)
-        assert shown.startswith(text[:HEAD] + "\n... (10000 characters left out) ...\n")
-        assert shown.endswith(" ...\n" + text[-TAIL:])
-        assert (HEAD, TAIL) == (4_800, 3_200)
+        assert shown.startswith(text[:HEAD_CHARS] + "\n... (10000 characters left out) ...\n")
+        assert shown.endswith(" ...\n" + text[-TAIL_CHARS:])
+        assert (HEAD_CHARS, TAIL_CHARS) == (4_800, 3_200)
         trace = Researcher([search("a"), "Done."], lambda _: LookUpResult(output=text))
         trace.run()
         assert trace.answers[0]["output"] == shown
 
     def test_room_for_answers(self) -> None:
-        assert allowance(State(label="", tokens=10**6), 3) == LONGEST
-        assert allowance(State(label="", tokens=1_000, length=LENGTH), 3) == LONGEST
+        assert allowance(State(label="", tokens=10**6), 3) == MAX_ANSWER_CHARS
+        assert allowance(State(label="", tokens=1_000, length=LENGTH), 3) == MAX_ANSWER_CHARS
         assert allowance(State(label="", tokens=94_900, length=LENGTH), 1) == 300
         assert allowance(State(label="", tokens=99_000, length=LENGTH), 2) == 200
 
     @pytest.mark.parametrize(
         ("said", "complaint"),
         [
-            ("<tool_call>{nonsense}</tool_call>", "no JSON"),
+            ("<tool_call>{nonsense}</tool_call>", "not valid JSON"),
             ('<tool_call>{"arguments": {}}</tool_call>', "no name"),
             ('<tool_call>{"name": "list_documents"', "not closed"),
             (call("terminal", command="ls"), "there is no tool 'terminal'"),
@@ -401,8 +399,8 @@ class TestAnswers:
 
     def test_a_message_with_too_many_calls(self) -> None:
         trace = Researcher(["".join(search(str(number)) for number in range(20)), "Done."])
-        assert trace.run()["tool_calls"] == AT_ONCE
-        assert [one["success"] for one in trace.answers] == [True] * AT_ONCE + [False] * 4
+        assert trace.run()["tool_calls"] == MAX_CALLS
+        assert [one["success"] for one in trace.answers] == [True] * MAX_CALLS + [False] * 4
 
 
 def test_the_simulation_comes_to_a_summary_and_errs_on_the_way() -> None:

@@ -13,7 +13,7 @@ from simulation.policies.situation import read
 from tests.support.talk import Talk, said
 from weavegen.agents.toolsmith.library import LibraryTool, call_source, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_queries
-from weavegen.agents.toolsmith.make import SIGNATURES, worth
+from weavegen.agents.toolsmith.make import SIGNATURES, generality
 from weavegen.box import calls
 from weavegen.kernel import prompts
 from weavegen.kernel.seeds import derive_seed
@@ -265,7 +265,7 @@ def test_of_the_signatures_the_most_general_is_made_that_works_itself() -> None:
     [chosen] = [draft for draft in world.talk.drafts if draft.candidate is not None and draft.score is not None]
     assert (chosen.body, chosen.candidate) == (general, (chosen.candidate[0], 2))  # type: ignore[index]
     [made] = effects(world, ToolSaved)
-    assert made.generality == pytest.approx(worth([YesNo(yes=0.9, no=0.1)] * 3))
+    assert made.generality == pytest.approx(generality([YesNo(yes=0.9, no=0.1)] * 3))
 
 
 def test_what_nobody_can_read_is_asked_for_again_and_then_done_without() -> None:

@@ -1,4 +1,4 @@
-"""What the agents share that converse: messages, replies, and the tool calls that stand in a reply's text."""
+"""What the conversing agents share: messages, replies, and the tool calls in a reply's text."""
 
 import inspect
 import json
@@ -10,29 +10,31 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from weavegen.agents.program import Part, Tick
-from weavegen.kernel.steps import Append, Candidate, Prompt, Sample
+from weavegen.box import calls
+from weavegen.errors import RolloutError
+from weavegen.kernel.steps import Append, Candidate, Ended, Executed, Prompt, Sample
 from weavegen.trace.blocks import Block, BlockType
 
-CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
+TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
-EXAMPLE = '<tool_call>{"name": "...", "arguments": {...}}</tool_call>'
+CALL_EXAMPLE = '<tool_call>{"name": "...", "arguments": {...}}</tool_call>'
 Task = TypeVar("Task", bound=msgspec.Struct)
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One that a conversation begins with."""
+    """A message that stands at the beginning of a conversation."""
 
     role: BlockType
     content: str
 
     def __post_init__(self) -> None:
         if self.role not in ("system", "user", "assistant", "tool"):
-            raise ValueError(f"{self.role!r} is no role: choose system, user, assistant or tool")
+            raise ValueError(f"{self.role!r} is not a role: choose system, user, assistant or tool")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call as the model wrote it; where it can't be made, `error` says why."""
+    """A tool call as the model wrote it. `error` says why it can't be made; None if it can."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """A message that the model wrote, recorded."""
+    """A recorded message of the model."""
 
     block: Block
     candidate: Candidate
@@ -49,17 +51,17 @@ class Reply:
 
     @property
     def tokens(self) -> int:
-        """Of the conversation up to its end."""
+        """Length of the conversation, this message included."""
         return (self.candidate.prompt_tokens or 0) + self.candidate.tokens
 
     @property
     def answer(self) -> str:
-        """Its text without what was thought."""
+        """The text without the parts in <think>."""
         return THOUGHT.sub("", self.candidate.text).strip()
 
 
 class Tool:
-    """A function that the model may call, as it reads it: its schema is made of signature and docstring."""
+    """A function that the model may call. Its JSON schema comes from the signature and the docstring."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = function.__name__
@@ -72,14 +74,14 @@ class Tool:
         self._arguments = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, kw_only=True)
 
     def schema(self) -> dict[str, Any]:
-        """As JSON schema, in the form that OpenAI's API has for functions."""
+        """The JSON schema, in the form of OpenAI's API for functions."""
         [definition] = msgspec.json.schema_components([self._arguments])[1].values()
         parameters = {key: value for key, value in definition.items() if key not in ("title", "description")}
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
     def complaint(self, arguments: dict[str, Any]) -> str | None:
-        """Why it can't be called with these; None: it can."""
+        """What is wrong with the arguments of a call; None if nothing is."""
         try:
             msgspec.convert(arguments, self._arguments)
         except msgspec.ValidationError as error:
@@ -87,76 +89,79 @@ class Tool:
         return None
 
 
+BOX_TOOLS = [Tool(function) for function in calls.FUNCTIONS.values()]
+"""The functions of box/calls.py."""
+
+
 def tools_text(tools: Sequence[Tool]) -> str:
-    """The schemas of tools as a system prompt has them, one a line."""
+    """The schemas for a system prompt, one a line."""
     return "\n".join(json.dumps(tool.schema(), ensure_ascii=False) for tool in tools)
 
 
 def calls_in(text: str, tools: Sequence[Tool]) -> list[Call]:
-    """The tool calls of a reply, in order. What is thought about, in <think>, is not called."""
-    known = {tool.name: tool for tool in tools}
-    return [_call(match[1], closed=bool(match[2]), known=known) for match in CALL.finditer(THOUGHT.sub("", text))]
+    """The tool calls of a reply, in order. Calls inside <think> do not count."""
+    by_name = {tool.name: tool for tool in tools}
+    return [_call(match[1], bool(match[2]), by_name) for match in TOOL_CALL.finditer(THOUGHT.sub("", text))]
 
 
-def _call(text: str, closed: bool, known: dict[str, Tool]) -> Call:
+def _call(text: str, closed: bool, tools: dict[str, Tool]) -> Call:
     if not closed:
-        return Call("", error=f"the call is not closed: write {EXAMPLE}")
+        return Call("", error=f"the call is not closed: write {CALL_EXAMPLE}")
     try:
         value = json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:
-        return Call("", error=f"the call is no JSON ({error}): write {EXAMPLE}")
+        return Call("", error=f"the call is not valid JSON ({error}): write {CALL_EXAMPLE}")
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return Call("", error=f"the call has no name: write {EXAMPLE}")
+        return Call("", error=f"the call has no name: write {CALL_EXAMPLE}")
     name, arguments = value["name"], value.get("arguments", {})
-    if name not in known:
-        return Call(name[:200], error=f"there is no tool {name[:200]!r}: choose one of {', '.join(known)}")
+    if name not in tools:
+        return Call(name[:200], error=f"there is no tool {name[:200]!r}: choose one of {', '.join(tools)}")
     if not isinstance(arguments, dict):
-        return Call(name, error=f"arguments must be an object: write {EXAMPLE}")
-    return Call(name, arguments, known[name].complaint(arguments))
+        return Call(name, error=f"arguments must be an object: write {CALL_EXAMPLE}")
+    return Call(name, arguments, tools[name].complaint(arguments))
 
 
 def response(value: object) -> str:
-    """What a tool answered, as the model reads it: whether it worked first."""
+    """A tool's answer as the model reads it. `success` stands first."""
     if isinstance(value, dict):
         value = {"success": value.get("success", True)} | value
     return f"<tool_response>{json.dumps(value, ensure_ascii=False)}</tool_response>"
 
 
 def failed(error: str | None) -> dict[str, Any]:
-    """The answer to a call that could not be made."""
+    """The answer to a call that failed or could not be made."""
     return {"success": False, "error": error}
 
 
-def say(type: BlockType, text: str) -> Append:
-    """A message that the model reads."""
-    return Append(type=type, body=text)
+def call_in_box(t: Tick, name: str, arguments: dict[str, Any]) -> Part[dict[str, Any]]:
+    """Call a function of box/calls.py in the trace's environment. Returns its answer."""
+    executed: Executed = yield t.execute("call", source=json.dumps({"name": name, "arguments": arguments}))
+    if executed.error is not None:
+        return failed(f"{executed.error.type}: {executed.error.message}")
+    value: dict[str, Any] = executed.value
+    return value
+
+
+def say(t: Tick, type: BlockType, text: str) -> Block:
+    """Record a message that the model does not write itself."""
+    return t.append(Append(type=type, body=text))
 
 
 def reply(t: Tick, first: int, tools: Sequence[Tool] = ()) -> Part[Reply]:
-    """Have the model write the next message of the conversation that begins with block `first`; record it."""
+    """Sample and record the next message of the conversation that begins with block `first`."""
     began, ordinal = t.cursor.now, t.cursor.ordinal
-    [candidate] = yield message(t, first)
-    block: Block = yield taken(t, candidate, (ordinal, 0), began)
+    [candidate] = yield sample_messages(t, first)
+    block = t.append(message_of(t, candidate, (ordinal, 0), began))
     return Reply(block, candidate, calls_in(candidate.text, tools))
 
 
-def taken(t: Tick, candidate: Candidate, at: tuple[int, int], began: float) -> Append:
-    """The message that a candidate becomes; `at`: ordinal of its step and position."""
-    most = t.settings.of(BlockType.ASSISTANT).max_tokens
-    if candidate.length is not None and candidate.prompt_tokens is not None:
-        room = candidate.length - candidate.prompt_tokens
-        most = min(most or room, room)
-    size = most or candidate.tokens
-    return Append(type=BlockType.ASSISTANT, body=candidate.text, began=began, candidate=at, block_size=size)
-
-
-def message(t: Tick, first: int, n: int = 1, round: int = 0) -> Sample:
-    """The step that samples `n` candidates for that message. Result: `list[Candidate]`."""
+def sample_messages(t: Tick, first: int, n: int = 1) -> Sample:
+    """The step that samples `n` candidates for the next message. Result: `list[Candidate]`."""
     s = t.settings.of(BlockType.ASSISTANT)
     return Sample(
         prompt=Prompt(type=BlockType.ASSISTANT, window=(first, t.cursor.index)),
         n=n,
-        round=round,
+        round=0,
         max_tokens=s.max_tokens,
         temperature=s.temperature,
         top_k=s.top_k,
@@ -165,13 +170,33 @@ def message(t: Tick, first: int, n: int = 1, round: int = 0) -> Sample:
     )
 
 
-def task_of(source: str, type: type[Task]) -> Task | None:
-    """The task that an agent was given; None where it is a bootstrap file instead.
+def message_of(t: Tick, candidate: Candidate, at: tuple[int, int], began: float) -> Append:
+    """The message that a candidate becomes. `at`: ordinal of its Sample step, position in it."""
+    limit = t.settings.of(BlockType.ASSISTANT).max_tokens
+    if candidate.length is not None and candidate.prompt_tokens is not None:
+        room = candidate.length - candidate.prompt_tokens
+        limit = min(limit or room, room)
+    size = limit or candidate.tokens
+    return Append(type=BlockType.ASSISTANT, body=candidate.text, began=began, candidate=at, block_size=size)
 
-    Raises msgspec.ValidationError where it is a task of another form.
-    """
+
+def task_of(source: str, type: type[Task]) -> Task | None:
+    """The agent's task; None if `source` is a bootstrap file. Raises msgspec.ValidationError for a wrong form."""
     try:
         value = json.loads(source)
     except (ValueError, RecursionError):
         return None
     return msgspec.convert(value, type)
+
+
+def next_tick(state: msgspec.Struct) -> Ended:
+    """End the tick. `state` is what the next one starts with."""
+    return Ended(done=False, state=msgspec.to_builtins(state))
+
+
+def end_trace(result: msgspec.Struct, error: RolloutError | None = None) -> Ended:
+    """End the trace with a result. `error`: what ended it too early."""
+    returned = msgspec.to_builtins(result)
+    if error is None:
+        return Ended(done=True, returned=returned)
+    return Ended(done=True, returned=returned, failed=error.kind, reason=str(error))

@@ -1,11 +1,13 @@
-"""FunSearch: one function made better over generations of programs that the model writes.
+"""FunSearch: improves one function over generations of programs that the model writes.
 
-After Romera-Paredes et al. (Nature 625, 2024): the model is shown some of the best programs so far and writes new
-ones; those that pass a test are scored by an evaluator, and live on islands (islands.py). What is given is a first
-version of the function, an evaluator, perhaps a test; what is missing the model writes first, piece by piece, each
-run in the box before it counts. A tick is a piece, or a generation: for each island a message with its best
-programs, `candidates` answers to it, all of them tried (box/trial.py) and kept in the table `programs`;
-the best answer becomes part of the trace.
+After Romera-Paredes et al. (Nature 625, 2024, doi:10.1038/s41586-023-06924-6): the model reads some of the best
+programs so far and writes new ones. Programs that pass a test are scored by an evaluator, and live on islands
+(islands.py). The task gives a first version of the function, an evaluator and perhaps a test. Before that, the
+model writes the pieces that the task lacks; a piece counts once it has run in the box.
+
+A tick is one message with pieces, or one generation. In a generation the model answers one message per island
+`candidates` times. All answers are evaluated (box/trial.py) and recorded in the table `programs`; the best answer
+becomes part of the trace.
 """
 
 import json
@@ -16,51 +18,59 @@ from collections.abc import Sequence
 import msgspec
 
 from weavegen.agents import islands
-from weavegen.agents.dialogue import THOUGHT, Reply, message, reply, say, taken, task_of
+from weavegen.agents.dialogue import (
+    THOUGHT,
+    Reply,
+    end_trace,
+    message_of,
+    next_tick,
+    reply,
+    sample_messages,
+    say,
+    task_of,
+)
 from weavegen.agents.islands import Island, Program
 from weavegen.agents.program import Part, Tick
 from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
-from weavegen.kernel.replay import Program as Journalled
+from weavegen.kernel.replay import Program as AgentProgram
 from weavegen.kernel.steps import Candidate, Ended, Executed, Note, ProgramEvaluated
-from weavegen.trace.blocks import Block, BlockType
+from weavegen.trace.blocks import BlockType
 
-TURNS = 12
-"""Messages in which the model may write what is missing."""
-RESET = 3
-"""Generations after which the worse half of the islands is founded anew."""
-LONGEST = 8_000
-"""Characters of a program."""
-AT_ONCE = 16
-"""Programs in one operation of the environment, at most (box/trial.py)."""
-STARTING = 2.0
-"""Of such an operation's seconds, those that are not the programs' (likewise)."""
+MAX_PREPARATION_TICKS = 12
+"""Messages in which the model may write the missing pieces."""
+RESET_EVERY = 3
+"""Generations between two resets of the worse half of the islands."""
+MAX_PROGRAM_CHARS = 8_000
+MAX_PROGRAMS_PER_TRIAL = 16
+"""Programs in one `trial` operation of the environment."""
+TRIAL_OVERHEAD_SECONDS = 2.0
+"""Seconds of a `trial` operation that its programs can't use."""
 UNWRITTEN = ("test: NotImplementedError", "test: AssertionError", "evaluator: NotImplementedError")
-"""How test and evaluator may end as long as there is no first version."""
-BLOCKS = 3
-"""Code blocks of a message that are looked at while pieces are missing."""
-FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE)
+"""Errors that a test or an evaluator may raise while the function only raises NotImplementedError."""
+MAX_CODE_BLOCKS = 3
+"""Code blocks of a message that are read while pieces are missing."""
+CODE_BLOCK = re.compile(r"^```[^\n`]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE)
 STUB = re.compile(r"^ +raise NotImplementedError\b.*\s*\Z", re.MULTILINE)
-DEFINED = re.compile(r"^def +(\w+)", re.MULTILINE)
+DEFINITION = re.compile(r"^def +(\w+)", re.MULTILINE)
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A function to be made better."""
+    """A function to improve."""
 
     name: str
-    """Of the function."""
     description: str
-    """What it is for, as the model reads it."""
+    """What the function is for. The model reads it."""
     skeleton: str = ""
-    """Source of its first version, with signature and docstring. "": the model writes one; likewise where this one
-    only raises NotImplementedError, with its signature."""
+    """Source of the first version, with signature and docstring. If it is empty, or only raises
+    NotImplementedError, the model writes the first version (with this signature)."""
     evaluator: str = ""
-    """Source that defines `evaluate(function)`: a number, or one for each instance; higher is better. "": the
-    model writes it, and the tests if there are none."""
+    """Source that defines `evaluate(function)`. It returns one number, or one for each instance; higher is better.
+    If it is empty, the model writes it, and the tests too if there are none."""
     tests: str = ""
-    """Source that defines `test(function)`, which raises where an answer is wrong. "": none."""
+    """Source that defines `test(function)`, which raises if an answer is wrong. May be empty."""
     score_to_reach: float | None = None
-    """The search ends when a program has it."""
+    """The search ends when a program reaches this score."""
     generations: int = 8
     candidates: int = 8
     """Programs per island and generation."""
@@ -73,15 +83,15 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             raise ValueError(f"name {self.name!r:.50} can't be a function's: give one like count_words")
         if not self.description.strip():
             raise ValueError("description is empty: say what the function is for")
-        for what, most in (("generations", 1_000), ("candidates", 64), ("islands", 16)):
-            if not 1 <= getattr(self, what) <= most:
-                raise ValueError(f"{what} is {getattr(self, what)}: give 1 to {most:,}")
+        for field, most in (("generations", 1_000), ("candidates", 64), ("islands", 16)):
+            if not 1 <= getattr(self, field) <= most:
+                raise ValueError(f"{field} is {getattr(self, field)}: give 1 to {most:,}")
         if not 0.1 <= self.seconds <= 60:
             raise ValueError(f"seconds is {self.seconds}: give 0.1 to 60")
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """What a search needs; "" is not there yet."""
+    """The sources that a search needs. An empty one is missing."""
 
     tests: str = ""
     evaluator: str = ""
@@ -89,21 +99,26 @@ class Pieces(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a tick hands on to the next."""
+    """What a tick passes to the next."""
 
     pieces: Pieces
     islands: tuple[Island, ...] = ()
-    """Empty as long as pieces are missing."""
+    """Empty while pieces are missing."""
     generation: int = 0
     tried: int = 0
-    """Programs in all."""
+    """Programs evaluated so far."""
+
+    @property
+    def best(self) -> Program:
+        """The best program of all islands. It is never lost: islands and resets keep the best program."""
+        return islands.best_of([program for island in self.islands for program in island])
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of a program's trial."""
+    """Result of a program's trial, as box/trial.py writes it."""
 
     success: bool
-    """It runs and passes the test."""
+    """The program runs and passes the test."""
     score: float | None = None
     scores: tuple[float, ...] = ()
     error: str | None = None
@@ -118,308 +133,269 @@ class Result(msgspec.Struct, frozen=True):
     source: str
     score: float
     generation: int
-    """In which it was written; 0: it is the first version."""
+    """Generation in which it was written; 0: the first version."""
     tests: str
     evaluator: str
     program: int
-    """Its number."""
 
 
-def funsearch(t: Tick) -> Journalled:
-    """The missing pieces first, one a tick; then a generation a tick."""
+def funsearch(t: Tick) -> AgentProgram:
+    """Prepare the missing pieces, then write one generation a tick."""
     task = task_of(t.bootstrap, Task)
     if task is None:
         return Ended(done=True, failed="bootstrap", reason="funsearch takes no bootstrap file: give it a task")
     if t.number == 0:
         return (yield from begin(t, task))
     state = msgspec.convert(t.cursor.start.state, State)
-    return (yield from (generation(t, task, state) if state.islands else prepare(t, task, state)))
-
-
-# ------------------------------------------------------------------------------------------- what it needs
+    return (yield from (write_generation(t, task, state) if state.islands else prepare(t, task, state)))
 
 
 def begin(t: Tick, task: Task) -> Part[Ended]:
-    """Say what is searched for. Where nothing is missing, try the first version."""
-    pieces = given(task)
-    asked = missing(task, pieces)
-    if asked is None:
-        yield say(
-            BlockType.USER, f"{task.description.strip()}\n\n{versions([('The first version', task.skeleton)])}"
-        )
-        return (yield from found(t, task, pieces))
-    shown = [(f"The {NAMES[key]} is given", text) for key in NAMES if (text := getattr(pieces, key))]
+    """Record the task. If no piece is missing, evaluate the first version."""
+    pieces = given_pieces(task)
+    missing = missing_piece(task, pieces)
+    description = task.description.strip()
+    if missing is None:
+        say(t, BlockType.USER, f"{description}\n\n{versions([('The first version', task.skeleton)])}")
+        return (yield from start_islands(t, task, pieces))
+    shown = [(f"The {PIECES[key]} is given", source) for key in PIECES if (source := getattr(pieces, key))]
     if task.skeleton and not pieces.skeleton:
         shown.append(("The first line of the function and its docstring are given", task.skeleton))
-    prompt = prompts.text("funsearch_prepare")
-    yield say(
-        BlockType.USER,
-        filled(
-            prompt,
-            name=task.name,
-            description=task.description.strip(),
-            given=f"\n{versions(shown)}\n" if shown else "",
-            next=ask_for(asked),
-        ),
-    )
-    return Ended(done=False, state=msgspec.to_builtins(State(pieces)))
+    given = f"\n{versions(shown)}\n" if shown else ""
+    template = prompts.text("funsearch_prepare")
+    request = f"Now write the {PIECES[missing]}."
+    text = fill(template, name=task.name, description=description, given=given, next=request)
+    say(t, BlockType.USER, text)
+    return next_tick(State(pieces))
 
 
 def prepare(t: Tick, task: Task, state: State) -> Part[Ended]:
-    """One message of the model's with a piece that is missing, and what came of it when it was run."""
-    said: Reply = yield from reply(t, 0)
+    """Have the model write a message with missing pieces, and run each piece."""
+    message: Reply = yield from reply(t, 0)
     pieces, answers = state.pieces, []
-    for source in code_blocks(said.candidate.text)[:BLOCKS]:
-        key = piece_of(source, task)
-        if len(source) > LONGEST:
-            answers.append(f"A code block has more than {LONGEST:,} characters: write it shorter.")
-        elif key is None:
-            answers.append(
-                f"A code block must define test, evaluate or {task.name}: this one defines none of them."
-            )
-        elif getattr(given(task), key):
-            answers.append(f"The {NAMES[key]} is given and can't be changed.")
+    for source in code_blocks(message.candidate.text)[:MAX_CODE_BLOCKS]:
+        piece = piece_in(source, task)
+        if len(source) > MAX_PROGRAM_CHARS:
+            answers.append(f"A code block has more than {MAX_PROGRAM_CHARS:,} characters: write it shorter.")
+        elif piece is None:
+            functions = f"test, evaluate or {task.name}"
+            answers.append(f"A code block must define {functions}: this one defines none of them.")
+        elif getattr(given_pieces(task), piece):
+            answers.append(f"The {PIECES[piece]} is given and can't be changed.")
         else:
-            pieces, answer = yield from written(t, task, pieces, key, source)
+            pieces, answer = yield from try_piece(t, task, pieces, piece, source)
             answers.append(answer)
-    asked = missing(task, pieces)
+    missing = missing_piece(task, pieces)
     if not answers:
         answers.append("There is no code block in your message.")
-    if asked is not None:
-        answers.append(ask_for(asked))
-    yield say(BlockType.TOOL, "\n".join(answers))
-    if asked is None:
-        return (yield from found(t, task, pieces))
-    if t.number >= TURNS:
-        reason = f"the model wrote no {NAMES[asked]} that can be used in {TURNS} messages"
+    if missing is not None:
+        answers.append(f"Now write the {PIECES[missing]}.")
+    say(t, BlockType.TOOL, "\n".join(answers))
+    if missing is None:
+        return (yield from start_islands(t, task, pieces))
+    if t.number >= MAX_PREPARATION_TICKS:
+        reason = f"the model wrote no {PIECES[missing]} that can be used in {MAX_PREPARATION_TICKS} messages"
         return Ended(done=True, failed="model", reason=reason)
-    return Ended(done=False, state=msgspec.to_builtins(State(pieces)))
+    return next_tick(State(pieces))
 
 
-NAMES = {"tests": "test", "evaluator": "evaluator", "skeleton": "first version"}
-"""The pieces in the order in which they are written, as the model is told of them."""
+PIECES = {"tests": "test", "evaluator": "evaluator", "skeleton": "first version"}
+"""The pieces in the order in which the model writes them, with their names in messages."""
 
 
-def given(task: Task) -> Pieces:
-    """What is there from the beginning. A function that only raises is a signature, and no first version."""
+def given_pieces(task: Task) -> Pieces:
+    """The pieces of the task. A function that only raises is a signature, not a first version."""
     skeleton = "" if STUB.search(task.skeleton) else task.skeleton
     return Pieces(task.tests, task.evaluator, skeleton)
 
 
-def missing(task: Task, pieces: Pieces) -> str | None:
-    """The next piece to be written. A search with an evaluator of its own may do without a test."""
+def missing_piece(task: Task, pieces: Pieces) -> str | None:
+    """The next piece that the model must write. A task with an evaluator needs no test."""
     if not pieces.tests and not task.evaluator:
         return "tests"
-    return next((key for key in ("evaluator", "skeleton") if not getattr(pieces, key)), None)
+    return next((piece for piece in ("evaluator", "skeleton") if not getattr(pieces, piece)), None)
 
 
-def ask_for(key: str) -> str:
-    return f"Now write the {NAMES[key]}."
+def piece_in(source: str, task: Task) -> str | None:
+    """Which piece a code block defines; None: no piece."""
+    functions = DEFINITION.findall(source)
+    names = {"tests": "test", "evaluator": "evaluate", "skeleton": task.name}
+    return next((piece for piece, name in names.items() if name in functions), None)
 
 
-def piece_of(source: str, task: Task) -> str | None:
-    """Which piece a code block holds."""
-    defined = DEFINED.findall(source)
-    either = {"tests": "test", "evaluator": "evaluate", "skeleton": task.name}
-    return next((key for key, name in either.items() if name in defined), None)
+def try_piece(t: Tick, task: Task, before: Pieces, piece: str, source: str) -> Part[tuple[Pieces, str]]:
+    """Run a new piece. Returns the pieces, with the new one if it works, and the answer for the model.
 
-
-def written(t: Tick, task: Task, before: Pieces, key: str, source: str) -> Part[tuple[Pieces, str]]:
-    """The pieces, with a new one if it runs; and what the model is told.
-
-    As long as there is no first version, test and evaluator run on one that only raises.
+    Without a first version, test and evaluator run on a function that only raises.
     """
-    pieces = msgspec.structs.replace(before, **{key: source})
+    pieces = msgspec.structs.replace(before, **{piece: source})
     first = pieces.skeleton
     stub = task.skeleton or f"def {task.name}(*args, **kwargs):\n    raise NotImplementedError\n"
-    alone = msgspec.structs.replace(Pieces(), **{key: source})
-    [verdict] = yield from trials(t, task, pieces if first else alone, [first or stub])
+    alone = msgspec.structs.replace(Pieces(), **{piece: source})
+    [verdict] = yield from run_trials(t, task, pieces if first else alone, [first or stub])
     if first and verdict.success:
-        return pieces, f"The {NAMES[key]} runs." + (
-            f" Score: {verdict.score:.6g}." if verdict.score is not None else ""
-        )
+        score = f" Score: {verdict.score:.6g}." if verdict.score is not None else ""
+        return pieces, f"The {PIECES[piece]} runs.{score}"
     if not first and (verdict.error or "").startswith(UNWRITTEN):
-        return pieces, f"The {NAMES[key]} runs, up to the function that is not written yet."
-    if not first and verdict.success and key == "evaluator":
+        return pieces, f"The {PIECES[piece]} runs, up to the function that is not written yet."
+    if not first and verdict.success and piece == "evaluator":
         return pieces, "The evaluator runs, and bears with a function that is not written yet."
-    why = verdict.error or "it passes, though the function is not written yet: it must call it"
-    hint = ". If the test or the evaluator is wrong, write that one again" if key == "skeleton" else ""
-    return before, f"The {NAMES[key]} can't be used: {why}{hint}"
+    reason = verdict.error or "it passes, though the function is not written yet: it must call it"
+    hint = ". If the test or the evaluator is wrong, write that one again" if piece == "skeleton" else ""
+    return before, f"The {PIECES[piece]} can't be used: {reason}{hint}"
 
 
-def found(t: Tick, task: Task, pieces: Pieces) -> Part[Ended]:
-    """Found the islands with the first version, if it has a score."""
-    [verdict] = yield from trials(t, task, pieces, [pieces.skeleton])
-    tried = ProgramEvaluated(
-        number=0,
-        generation=0,
-        source=pieces.skeleton,
+def start_islands(t: Tick, task: Task, pieces: Pieces) -> Part[Ended]:
+    """Evaluate the first version, and put it on every island."""
+    [verdict] = yield from run_trials(t, task, pieces, [pieces.skeleton])
+    t.emit(evaluated(0, 0, pieces.skeleton, verdict))
+    if verdict.score is None:
+        return Ended(done=True, failed="bootstrap", reason=f"the first version has no score: {verdict.error}")
+    program = Program(0, 0, verdict.score, verdict.scores, pieces.skeleton)
+    say(t, BlockType.TOOL, f"Program 0, the first version: score {verdict.score:.6g}")
+    return end_generation(t, task, State(pieces, islands.founded(program, task.islands), 0, 1))
+
+
+def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
+    """Have the model write new programs for each island, one island after another."""
+    generation, tried, after = state.generation + 1, state.tried, list(state.islands)
+    for place, island in enumerate(state.islands):
+        parents = islands.parents(island, t.seed("parents"))
+        request = say(t, BlockType.USER, prompt_of(task, parents))
+        began, ordinal = t.cursor.now, t.cursor.ordinal
+        try:
+            candidates: list[Candidate] = yield sample_messages(t, request.index, task.candidates)
+            sources = [program_in(candidate.text, task.name) for candidate in candidates]
+            verdicts = yield from run_trials(t, task, state.pieces, sources)
+        except RolloutError as error:  # the trace still returns the best program so far
+            return end_trace(result(task, State(state.pieces, tuple(after), state.generation, tried)), error)
+        programs = []
+        for position, (source, verdict) in enumerate(zip(sources, verdicts, strict=True)):
+            number = tried + position
+            record = evaluated(number, generation, source, verdict)
+            numbers = tuple(parent.number for parent in parents)
+            t.emit(msgspec.structs.replace(record, island=place, parents=numbers, candidate=(ordinal, position)))
+            if verdict.score is not None:
+                programs.append(Program(number, generation, verdict.score, verdict.scores, source))
+        chosen = islands.best_of(programs).number - tried if programs else 0
+        t.append(message_of(t, candidates[chosen], (ordinal, chosen), began))
+        after[place] = islands.added(island, programs, islands.MAX_CHARS // len(state.islands))
+        say(t, BlockType.TOOL, outcome(verdicts, tried, chosen, islands.best_of(after[place])))
+        tried += len(candidates)
+    if generation % RESET_EVERY == 0 and generation < task.generations:
+        after = list(islands.reset(after, t.seed("reset")))
+    return end_generation(t, task, State(state.pieces, tuple(after), generation, tried))
+
+
+def evaluated(number: int, generation: int, source: str, verdict: Verdict) -> ProgramEvaluated:
+    """The record of a program for the table `programs`."""
+    return ProgramEvaluated(
+        number=number,
+        generation=generation,
+        source=source,
         score=verdict.score,
         signature=verdict.scores,
         error=verdict.error,
     )
-    yield tried
-    if verdict.score is None:
-        return Ended(done=True, failed="bootstrap", reason=f"the first version has no score: {verdict.error}")
-    program = Program(0, 0, verdict.score, verdict.scores, pieces.skeleton)
-    yield say(BlockType.TOOL, f"Program 0, the first version: score {verdict.score:.6g}")
-    return (yield from ended(task, State(pieces, islands.founded(program, task.islands), 0, 1)))
 
 
-# ------------------------------------------------------------------------------------------ the generations
-
-
-def generation(t: Tick, task: Task, state: State) -> Part[Ended]:
-    """New programs for each island, one island after another."""
-    number, tried, after = state.generation + 1, state.tried, list(state.islands)
-    for at, island in enumerate(state.islands):
-        shown = islands.parents(island, t.seed("parents"))
-        asked: Block = yield say(BlockType.USER, prompt_of(task, shown))
-        began, ordinal = t.cursor.now, t.cursor.ordinal
-        try:
-            answers: list[Candidate] = yield message(t, asked.index, task.candidates)
-            sources = [program_in(answer.text, task.name) for answer in answers]
-            verdicts = yield from trials(t, task, state.pieces, sources)
-        except RolloutError as error:  # what was found until now is returned all the same
-            so_far = State(state.pieces, tuple(after), state.generation, tried)
-            returned = msgspec.to_builtins(result(task, so_far))
-            return Ended(done=True, failed=error.kind, reason=str(error), returned=returned)
-        programs = []
-        for position, (source, verdict) in enumerate(zip(sources, verdicts, strict=True)):
-            yield ProgramEvaluated(
-                number=tried + position,
-                generation=number,
-                island=at,
-                parents=tuple(program.number for program in shown),
-                source=source,
-                score=verdict.score,
-                signature=verdict.scores,
-                error=verdict.error,
-                candidate=(ordinal, position),
-            )
-            if verdict.score is not None:
-                programs.append(Program(tried + position, number, verdict.score, verdict.scores, source))
-        chosen = islands.best_of(programs).number - tried if programs else 0
-        yield taken(t, answers[chosen], (ordinal, chosen), began)
-        after[at] = islands.added(island, programs, islands.ROOM // len(state.islands))
-        yield say(BlockType.TOOL, outcome(verdicts, tried, chosen, islands.best_of(after[at])))
-        tried += len(answers)
-    found = State(state.pieces, tuple(after), number, tried)
-    if number % RESET == 0 and number < task.generations:
-        found = msgspec.structs.replace(found, islands=islands.reset(after, t.seed("reset")))
-    return (yield from ended(task, found))
-
-
-def ended(task: Task, state: State) -> Part[Ended]:
-    """The end of a tick, and of the search where its generations are over or its score is reached."""
-    best = best_of(state)
-    reached = task.score_to_reach is not None and best.score >= task.score_to_reach
+def end_generation(t: Tick, task: Task, state: State) -> Ended:
+    """End the tick, and the search after its last generation or when the score to reach is reached."""
     line = f"{task.name}: generation {state.generation} of {task.generations}"
-    yield Note(kind="status", detail=f"{line}, best score {best.score:.6g} (program {best.number})")
-    returned = msgspec.to_builtins(result(task, state))
+    best = f"best score {state.best.score:.6g} (program {state.best.number})"
+    t.emit(Note(kind="status", detail=f"{line}, {best}"))
+    reached = task.score_to_reach is not None and state.best.score >= task.score_to_reach
+    end = end_trace(result(task, state))
     if reached or state.generation >= task.generations:
-        return Ended(done=True, returned=returned)
-    # Returned here, too, for where a budget ends the trace.
-    return Ended(done=False, state=msgspec.to_builtins(state), returned=returned)
-
-
-def best_of(state: State) -> Program:
-    """Of all islands. It is never lost: an island keeps its best, and the one that has it survives every reset."""
-    return islands.best_of([program for island in state.islands for program in island])
+        return end
+    # The result is returned in any case, because a budget may end the trace after this tick.
+    return msgspec.structs.replace(next_tick(state), returned=end.returned)
 
 
 def result(task: Task, state: State) -> Result:
-    best, pieces = best_of(state), state.pieces
+    best, pieces = state.best, state.pieces
     return Result(
         name=task.name, description=task.description, source=best.source, score=best.score,
         generation=best.generation, tests=pieces.tests, evaluator=pieces.evaluator, program=best.number,
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------- trials
-
-
-def trials(t: Tick, task: Task, pieces: Pieces, sources: Sequence[str]) -> Part[list[Verdict]]:
-    """What comes of programs, in order. Equal ones are tried once; what can't be tried has an error."""
+def run_trials(t: Tick, task: Task, pieces: Pieces, sources: Sequence[str]) -> Part[list[Verdict]]:
+    """The verdicts on programs, in order. Equal programs run once."""
     verdicts: dict[str, Verdict] = {"": Verdict(False, error="the message holds no code block with the function")}
     for source in sources:
-        if len(source) > LONGEST:
-            verdicts[source] = Verdict(False, error=f"it has more than {LONGEST:,} characters")
+        if len(source) > MAX_PROGRAM_CHARS:
+            verdicts[source] = Verdict(False, error=f"it has more than {MAX_PROGRAM_CHARS:,} characters")
     new = [source for source in dict.fromkeys(sources) if source not in verdicts]
-    room = int((t.settings.callback_seconds - STARTING) / task.seconds)
-    size = min(max(room, 1), AT_ONCE)
+    fitting = int((t.settings.callback_seconds - TRIAL_OVERHEAD_SECONDS) / task.seconds)
+    size = min(max(fitting, 1), MAX_PROGRAMS_PER_TRIAL)
     for first in range(0, len(new), size):
-        some = new[first : first + size]
+        programs = new[first : first + size]
         request = {
-            "name": task.name, "programs": some, "tests": pieces.tests, "evaluator": pieces.evaluator,
+            "name": task.name, "programs": programs, "tests": pieces.tests, "evaluator": pieces.evaluator,
             "seconds": task.seconds,
         }  # fmt: skip
         executed: Executed = yield t.execute("trial", source=json.dumps(request))
-        verdicts |= dict(zip(some, verdicts_of(executed, len(some), scored=bool(pieces.evaluator)), strict=True))
+        trial = verdicts_of(executed, len(programs), scored=bool(pieces.evaluator))
+        verdicts |= dict(zip(programs, trial, strict=True))
     return [verdicts[source] for source in sources]
 
 
 def verdicts_of(executed: Executed, count: int, *, scored: bool) -> list[Verdict]:
-    """The verdicts of one operation. Where it failed as a whole, none of its programs was tried."""
+    """The verdicts of one `trial` operation. If it failed as a whole, no program has a score."""
     if executed.error is not None:
-        why = f"it could not be tried: {executed.error.type}: {executed.error.message}"
-        return [Verdict(False, error=why)] * count
+        reason = f"it could not be tried: {executed.error.type}: {executed.error.message}"
+        return [Verdict(False, error=reason)] * count
     try:
-        found = msgspec.convert(executed.value, list[Verdict])
-        if len(found) != count:
-            raise msgspec.ValidationError(f"{len(found)} verdicts on {count} programs")
+        verdicts = msgspec.convert(executed.value, list[Verdict])
+        if len(verdicts) != count:
+            raise msgspec.ValidationError(f"{len(verdicts)} verdicts on {count} programs")
     except msgspec.ValidationError as error:
         return [Verdict(False, error=f"it could not be tried: {error}")] * count
     unscored = Verdict(False, error="evaluator: it gives no score")
-    return [unscored if scored and one.success and one.score is None else one for one in found]
+    return [unscored if scored and v.success and v.score is None else v for v in verdicts]
 
 
-# -------------------------------------------------------------------------------------------------- texts
-
-
-def prompt_of(task: Task, shown: Sequence[Program]) -> str:
-    """What the model reads before it writes a new version."""
-    texts = [
-        (f"Version {place}, score {program.score:.6g}", program.source) for place, program in enumerate(shown, 1)
-    ]
-    return filled(
+def prompt_of(task: Task, parents: Sequence[Program]) -> str:
+    """The request for a new version."""
+    shown = [(f"Version {n}, score {parent.score:.6g}", parent.source) for n, parent in enumerate(parents, 1)]
+    return fill(
         prompts.text("funsearch"),
         name=task.name,
         description=task.description.strip(),
-        versions=versions(texts),
+        versions=versions(shown),
         seconds=f"{task.seconds:g}",
     )
 
 
-def filled(template: str, **values: str) -> str:
-    """A prompt with `{name}`s replaced in one go: what is put in is not looked through again."""
-    return re.sub(
-        "|".join(rf"\{{{name}\}}" for name in values), lambda match: values[match[0][1:-1]], template
-    ).strip()
+def fill(template: str, **values: str) -> str:
+    """Replace each `{name}` of a prompt in one pass, so that a `{name}` inside a value stays."""
+    names = "|".join(rf"\{{{name}\}}" for name in values)
+    return re.sub(names, lambda match: values[match[0][1:-1]], template).strip()
 
 
-def versions(texts: Sequence[tuple[str, str]]) -> str:
-    return "\n\n".join(f"{title}:\n```python\n{source.strip()}\n```" for title, source in texts)
+def versions(sources: Sequence[tuple[str, str]]) -> str:
+    """(title, source) pairs as code blocks."""
+    return "\n\n".join(f"{title}:\n```python\n{source.strip()}\n```" for title, source in sources)
 
 
 def outcome(verdicts: Sequence[Verdict], first: int, chosen: int, best: Program) -> str:
-    """What became of the programs of a message, as the trace has it."""
+    """The results of one message's programs, as the trace records them. `first`: number of the first program."""
     lines = []
     for position, verdict in enumerate(verdicts):
-        what = f"score {verdict.score:.6g}" if verdict.score is not None else f"no score: {verdict.error}"
+        text = f"score {verdict.score:.6g}" if verdict.score is not None else f"no score: {verdict.error}"
         above = " (the message above)" if position == chosen else ""
-        lines.append(f"Program {first + position}{above}: {' '.join(what.split())[:300]}")
+        lines.append(f"Program {first + position}{above}: {' '.join(text.split())[:300]}")
     return "\n".join([*lines, f"Best of this island: program {best.number}, score {best.score:.6g}"])
 
 
 def code_blocks(text: str) -> list[str]:
-    """What stands between fences in a message, thoughts left out."""
-    return [found.strip() + "\n" for found in FENCE.findall(THOUGHT.sub("", text)) if found.strip()]
+    """The fenced code of a message, without thoughts."""
+    return [code.strip() + "\n" for code in CODE_BLOCK.findall(THOUGHT.sub("", text)) if code.strip()]
 
 
 def program_in(text: str, name: str) -> str:
-    """The program that a message gives: its last code block that defines the function, else the last; "": none."""
+    """The last code block that defines the function, else the last code block, else an empty text."""
     blocks = code_blocks(text)
-    return next(
-        (block for block in reversed(blocks) if name in DEFINED.findall(block)), blocks[-1] if blocks else ""
-    )
+    defining = [block for block in blocks if name in DEFINITION.findall(block)]
+    return (defining or blocks or [""])[-1]

@@ -1,18 +1,17 @@
-"""Islands of programs: which ones the model is shown, and which survive. Pure; randomness comes from seeds.
+"""Islands of programs: which programs the model reads, and which survive. Pure; randomness comes from seeds.
 
-After FunSearch (Romera-Paredes et al., "Mathematical discoveries from program search with large language models",
-Nature 625, 2024, published online in 2023; its methods section):
+After FunSearch (Romera-Paredes et al., Nature 625, 2024, doi:10.1038/s41586-023-06924-6; methods section):
 
-- Programs live on islands that know nothing of each other, so that one early success does not fill them all.
-- The programs of an island that score the same on every instance are a cluster. A cluster is drawn with a softmax
-  of its score, then one of its programs with a softmax that prefers short ones.
-- From time to time the worse half of the islands is emptied, and each is founded anew with the best program of an
+- Programs live on separate islands, so that one early success does not fill them all.
+- Programs of an island with the same score on every instance are a cluster. A cluster is drawn with a softmax of
+  its score, then one of its programs with a softmax that prefers short ones.
+- From time to time the worse half of the islands is emptied. Each of them begins again with the best program of an
   island that survives.
 
-Two things are otherwise. The paper's clusters have a temperature that falls with the number of programs, on scores
-of one size; here scores are divided by their range on the island, so that one temperature suits every task. And an
-island holds a bounded number of characters, since a search's state is handed from tick to tick: the worst programs
-go first. What is let go here is still in the table `programs`.
+Two differences to the paper. There, the temperature of clusters falls with the number of programs, and all scores
+have one scale; here scores are divided by their range on the island, so that one temperature suits every task. And
+an island holds a bounded number of characters, because a search's state is passed from tick to tick: the worst
+programs are dropped first. The table `programs` still has them.
 """
 
 import math
@@ -21,24 +20,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-TEMPERATURE = 0.15
-"""Of the clusters, whose scores are first divided by their range on the island."""
+SCORE_TEMPERATURE = 0.15
+"""For clusters. Their scores are first divided by their range on the island."""
 LENGTH_TEMPERATURE = 1.0
-"""Of the programs in a cluster, whose lengths are first divided by their range in the cluster."""
-ROOM = 200_000
-"""Characters in all programs of all islands."""
+"""For programs of a cluster. Their lengths are first divided by their range in the cluster."""
+MAX_CHARS = 200_000
+"""Characters of all programs on all islands."""
 
 
 class Program(msgspec.Struct, frozen=True, array_like=True):
-    """A program with a score: one that ran and passed its tests."""
+    """A program that ran, passed its tests and has a score."""
 
     number: int
-    """Among all that the search has tried, from 0."""
+    """Number among all programs that the search has evaluated, from 0."""
     generation: int
     score: float
     """Higher is better."""
     signature: tuple[float, ...]
-    """Its score on each instance; alone where the evaluator gives one number."""
+    """Score on each instance; one value if the evaluator returns one number."""
     source: str
 
 
@@ -46,72 +45,69 @@ Island = tuple[Program, ...]
 
 
 def founded(program: Program, count: int) -> tuple[Island, ...]:
-    """Islands on which there is nothing but this program."""
+    """`count` islands with this program alone."""
     return ((program,),) * count
 
 
-def parents(island: Sequence[Program], seed: int, most: int = 2) -> list[Program]:
-    """Distinct programs to show to the model, the best last: `most` of them, or as many as there are."""
+def parents(island: Sequence[Program], seed: int, count: int = 2) -> list[Program]:
+    """At most `count` distinct programs for the model to read, the best last."""
     rng = random.Random(seed)
     left = list(island)
     chosen: list[Program] = []
-    while left and len(chosen) < most:
-        chosen.append(_drawn(left, rng))
-        # A second one of the same cluster would show the model nothing new, as long as there are others.
+    while left and len(chosen) < count:
+        chosen.append(_draw(left, rng))
+        # A second program of the same cluster tells the model nothing new, so another cluster is preferred.
         others = [program for program in left if program.signature != chosen[-1].signature]
         left = others or [program for program in left if program is not chosen[-1]]
-    return sorted(chosen, key=_worth)
+    return sorted(chosen, key=_rank)
 
 
-def added(island: Island, programs: Sequence[Program], room: int) -> Island:
-    """The island with new programs, cut to `room` characters. One that it has word by word is no new one."""
-    known = {program.source for program in island}
-    together = list(island)
-    for program in programs:
-        if program.source not in known:
-            known.add(program.source)
-            together.append(program)
+def added(island: Island, programs: Sequence[Program], max_chars: int) -> Island:
+    """The island with new programs, cut to `max_chars` characters. Programs with a known source are left out."""
+    distinct = {program.source: program for program in reversed((*island, *programs))}.values()
     kept: list[Program] = []
-    for program in sorted(together, key=_worth, reverse=True):  # the best has room even where it is all there is
-        if not kept or sum(len(one.source) for one in kept) + len(program.source) <= room:
+    size = 0
+    for program in sorted(distinct, key=_rank, reverse=True):
+        if not kept or size + len(program.source) <= max_chars:  # the best one stays even if it is too long
             kept.append(program)
+            size += len(program.source)
     return tuple(sorted(kept, key=lambda program: program.number))
 
 
 def reset(islands: Sequence[Island], seed: int) -> tuple[Island, ...]:
-    """The islands after the worse half of them was founded anew, each with the best program of a better one."""
+    """The islands after each of the worse half was replaced by the best program of a better island."""
     rng = random.Random(seed)
-    # Those with the same best in any order, so that an island is not emptied for its place alone.
-    order = sorted(range(len(islands)), key=lambda at: (_worth(best_of(islands[at])), rng.random()))
-    lost, survivors = order[: len(islands) // 2], order[len(islands) // 2 :]
+    # Islands with the same best program come in random order, so that none is emptied for its place alone.
+    order = sorted(range(len(islands)), key=lambda place: (_rank(best_of(islands[place])), rng.random()))
+    emptied, survivors = order[: len(islands) // 2], order[len(islands) // 2 :]
     after = list(islands)
-    for at in lost:
-        after[at] = (best_of(islands[rng.choice(survivors)]),)
+    for place in emptied:
+        after[place] = (best_of(islands[rng.choice(survivors)]),)
     return tuple(after)
 
 
 def best_of(island: Sequence[Program]) -> Program:
-    """The one with the highest score; of equals the shortest, and of these the first."""
-    return max(island, key=_worth)
+    """The program with the highest score; of equal scores the shortest, then the first."""
+    return max(island, key=_rank)
 
 
-def _worth(program: Program) -> tuple[float, int, int]:
+def _rank(program: Program) -> tuple[float, int, int]:
     return program.score, -len(program.source), -program.number
 
 
-def _drawn(programs: Sequence[Program], rng: random.Random) -> Program:
+def _draw(programs: Sequence[Program], rng: random.Random) -> Program:
     clusters: dict[tuple[float, ...], list[Program]] = {}
     for program in programs:
         clusters.setdefault(program.signature, []).append(program)
     groups = list(clusters.values())
-    [group] = rng.choices(groups, _softmax([group[0].score for group in groups], TEMPERATURE))
+    [group] = rng.choices(groups, _softmax([group[0].score for group in groups], SCORE_TEMPERATURE))
     lengths = _softmax([-float(len(program.source)) for program in group], LENGTH_TEMPERATURE)
     [program] = rng.choices(group, lengths)
     return program
 
 
 def _softmax(values: Sequence[float], temperature: float) -> list[float]:
-    """Weights exp(value / (range * temperature)), the largest of which is 1."""
+    """Unnormalised weights exp((value - max) / (range * temperature))."""
     top = max(values)
     spread = (top - min(values)) or 1.0
     return [math.exp((value - top) / spread / temperature) for value in values]

@@ -1,133 +1,142 @@
-"""ReAct: reason, act, observe, with tags in the text. What the weave agent is measured against.
+"""ReAct: reason, act, observe, with tags in the text. The baseline that the weave agent is measured against.
 
-The model thinks in `<think>`, calls tools in `<tool_call>`, and reads `<tool_response>`. A tick is one step: a
-message of the model's and the answers to its calls. A message without calls is the final answer.
+After ReAct (Yao et al., arXiv:2210.03629). The model thinks in `<think>`, calls tools in `<tool_call>`, and reads
+`<tool_response>`. A tick is one message of the model with the answers to its calls. A message without calls is the
+final answer.
 """
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from weavegen.agents import tables
-from weavegen.agents.dialogue import Call, Message, Reply, Tool, failed, reply, response, say, task_of, tools_text
+from weavegen.agents.dialogue import (
+    BOX_TOOLS,
+    Message,
+    Reply,
+    call_in_box,
+    end_trace,
+    failed,
+    next_tick,
+    reply,
+    response,
+    say,
+    task_of,
+    tools_text,
+)
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.world import with_result
-from weavegen.box import calls
 from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
 from weavegen.kernel.steps import Append, Ended, Evaluated, Executed
 from weavegen.trace.blocks import BlockType
 
-STEPS = 50
-"""Messages of the model, where the job does not say how many."""
-TOOLS = [Tool(function) for function in calls.FUNCTIONS.values()]
+MAX_MESSAGES = 50
+"""Default of the setting `steps`: messages that the model writes."""
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What it is given, where that is no bootstrap file."""
+    """A task for ReAct. The agent also takes bootstrap files."""
 
     task: str
     messages: tuple[Message, ...] = ()
-    """What the conversation begins with, between the system prompt and the task."""
+    """Stand between the system prompt and the task."""
     system: str | None = None
-    """In place of our system prompt; `{tools}` in it becomes the tools' schemas."""
+    """Replaces the system prompt; `{tools}` in it becomes the tools' schemas."""
     single: bool = False
-    """One turn: the model's next message, its tool calls carried out, and no more."""
+    """Stop after one message of the model and its tool calls."""
+
+
+class State(msgspec.Struct):
+    """What a tick passes to the next."""
+
+    single: bool
+    checked: bool
+    """There are evaluations to run at the end, because a bootstrap file defined the task."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace returns. `success`: it came to a final answer, and its task's evaluations, if any, hold."""
+    """What a trace returns."""
 
     success: bool
+    """There is a final answer, and every evaluation of the task is true."""
     final_response: str = ""
     steps: int = 0
-    """Messages of the model."""
+    """Messages that the model wrote."""
     total_tokens: int = 0
-    """Of the whole conversation."""
+    """Length of the conversation."""
     error: str | None = None
     metadata: dict[str, Any] = {}
 
 
 def react(t: Tick) -> Program:
-    """The task first, then one step after another until the model calls no tool."""
+    """Write down the task, then take one step after another until the model calls no tool."""
     return (yield from (begin(t) if t.number == 0 else step(t)))
 
 
 def begin(t: Tick) -> Part[Ended]:
-    """Write down what the model reads first. A bootstrap file is executed: it makes the world, names the task."""
+    """Record what the model reads first. A bootstrap file is executed; its environment defines the task."""
     task = task_of(t.bootstrap, Task)
+    state = State(single=task is not None and task.single, checked=task is None)
     if task is None:
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute("bootstrap")
-        yield with_result(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal)
+        t.append(with_result(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal))
         if (error := executed.error) is not None:
             return Ended(done=True, failed="bootstrap", reason=f"{error.type}: {error.message}")
         world: Executed = yield t.execute("begin")
-        task = Task(told(t.bootstrap, world))
+        task = Task(task_text(t.bootstrap, world))
     system = prompts.text("react") if task.system is None else task.system
-    yield say(BlockType.SYSTEM, system.replace("{tools}", tools_text(TOOLS)))
-    for one in task.messages:
-        yield say(one.role, one.content)
-    yield say(BlockType.USER, task.task)
-    return Ended(done=False, state={"single": task.single, "checked": not t.bootstrap.startswith("{")})
+    say(t, BlockType.SYSTEM, system.replace("{tools}", tools_text(BOX_TOOLS)))
+    for message in task.messages:
+        say(t, message.role, message.content)
+    say(t, BlockType.USER, task.task)
+    return next_tick(state)
 
 
 def step(t: Tick) -> Part[Ended]:
-    """One message, and the answers to its calls."""
+    """Have the model write one message, and answer its calls one after the other."""
+    state = msgspec.convert(t.cursor.start.state, State)
+    limit = MAX_MESSAGES if t.settings.steps is None else t.settings.steps
     try:
-        said: Reply = yield from reply(t, 0, TOOLS)
-    except RolloutError as error:  # what was said until now stays
-        returned = Result(success=False, steps=t.number - 1, error=f"Generation error: {error}")
-        return Ended(done=True, failed=error.kind, reason=str(error), returned=msgspec.to_builtins(returned))
-    if said.calls:
-        yield say(BlockType.TOOL, "\n".join((yield from carry_out(t, said.calls))))
-    single = t.cursor.start.state["single"]
-    most = STEPS if t.settings.steps is None else t.settings.steps
-    if said.calls and not single and t.number < most:
-        return Ended(done=False, state=t.cursor.start.state)
-    unfinished = f"Reached maximum steps ({most})" if said.calls and not single else None
-    evaluations: tuple[Evaluated, ...] = ()
-    if t.cursor.start.state["checked"]:
-        evaluations = yield from evaluate(t)
-    held = all(one.error is None and one.value is True for one in evaluations)
-    returned = Result(
-        success=unfinished is None and held,
-        final_response="" if said.calls and not single else said.answer,
-        steps=t.number,
-        total_tokens=said.tokens,
-        error=unfinished,
-        metadata={"evaluations": {one.title: one.value for one in evaluations}} if evaluations else {},
+        message: Reply = yield from reply(t, 0, BOX_TOOLS)
+    except RolloutError as error:  # the conversation so far is kept
+        return end_trace(Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error)
+    if message.calls:
+        answers = []
+        for call in message.calls:
+            answer = failed(call.error) if call.error else (yield from call_in_box(t, call.name, call.arguments))
+            answers.append(response(answer))
+        say(t, BlockType.TOOL, "\n".join(answers))
+    unfinished = bool(message.calls) and not state.single
+    if unfinished and t.number < limit:
+        return next_tick(state)
+    evaluations: tuple[Evaluated, ...] = (yield from evaluate(t)) if state.checked else ()
+    passed = all(evaluated.error is None and evaluated.value is True for evaluated in evaluations)
+    values = {evaluated.title: evaluated.value for evaluated in evaluations}
+    return end_trace(
+        Result(
+            success=passed and not unfinished,
+            final_response="" if unfinished else message.answer,
+            steps=t.number,
+            total_tokens=message.tokens,
+            error=f"Reached maximum steps ({limit})" if unfinished else None,
+            metadata={"evaluations": values} if values else {},
+        )
     )
-    return Ended(done=True, returned=msgspec.to_builtins(returned))
 
 
-def told(bootstrap: str, world: Executed) -> str:
-    """The task of a bootstrap file: what it describes, what it defines, and what can be seen now."""
+def task_text(bootstrap: str, world: Executed) -> str:
+    """The task that a bootstrap file defines: its description, its source, and the observation views."""
     views = (f"{view.title}:\n{view.text or view.error}" for view in world.views)
     text = prompts.text("react_task").replace("{description}", world.subagents[0].description.strip())
     return text.replace("{bootstrap}", bootstrap.strip()).replace("{views}", "\n\n".join(views)).strip()
 
 
 def evaluate(t: Tick) -> Part[tuple[Evaluated, ...]]:
-    """The task's evaluations, as a weave agent's outcome has them."""
+    """Run the task's evaluations and record their results, as the weave agent does."""
     checked: Executed = yield t.execute("evaluate")
     rows = ["Outcome:", *tables.evaluation_rows(checked.evaluations)]
-    yield Append(type=BlockType.OUTCOME, body="\n".join(rows))
+    t.append(Append(type=BlockType.OUTCOME, body="\n".join(rows)))
     return checked.evaluations
-
-
-def carry_out(t: Tick, asked: Sequence[Call]) -> Part[list[str]]:
-    """The answers to tool calls, one after the other, as the model reads them."""
-    answers = []
-    for call in asked:
-        if call.error is not None:
-            answers.append(response(failed(call.error)))
-            continue
-        source = json.dumps({"name": call.name, "arguments": call.arguments})
-        executed: Executed = yield t.execute("call", source=source)
-        error = executed.error
-        answers.append(response(executed.value if error is None else failed(f"{error.type}: {error.message}")))
-    return answers

@@ -1,8 +1,8 @@
-"""Research: looks things up for somebody else, in a context of its own, and gives back a summary.
+"""Research: looks things up for another agent or a person, in a context of its own, and returns a summary.
 
-A tick is one iteration: a message of the model's and the answers to its calls, which only read and run side by
-side. A message without calls is the summary. When a budget is spent (the context, or the iterations) the model is
-asked for its summary, and what it calls then is not called.
+A tick is one message of the model with the answers to its calls. The tools only read, so the calls of a message
+run side by side. A message without calls is the summary. When the context or the messages are used up, the model
+is asked for its summary, and tool calls in that message are ignored.
 """
 
 import hashlib
@@ -12,7 +12,19 @@ from typing import Literal
 
 import msgspec
 
-from weavegen.agents.dialogue import CALL, Call, Reply, failed, reply, response, say, task_of, tools_text
+from weavegen.agents.dialogue import (
+    TOOL_CALL,
+    Call,
+    Reply,
+    end_trace,
+    failed,
+    next_tick,
+    reply,
+    response,
+    say,
+    task_of,
+    tools_text,
+)
 from weavegen.agents.lookups import TOOLS
 from weavegen.agents.program import Part, Tick
 from weavegen.errors import RolloutError, UsageError
@@ -23,51 +35,31 @@ from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import one_line
 
-ITERATIONS = 60
-"""Messages of the model, where the job does not say how many; the summary that is asked for comes on top."""
-WARNED_AT, STOPPED_AT = 85, 95
-"""Percent of the context."""
-LONGEST, HEAD, TAIL = 8_000, 4_800, 3_200
-"""Characters of an answer; a longer one keeps so many of its beginning and of its end."""
-LEAST = 200
-"""Characters that an answer has where little of the context is left."""
-CHARACTERS = 3
-"""Of a token, at least, in most texts: for answers whose tokens nobody has counted yet."""
-AT_ONCE = 16
+MAX_MESSAGES = 60
+"""Default of the setting `steps`: messages that the model writes before it is asked for its summary."""
+WARN_PERCENT, STOP_PERCENT = 85, 95
+"""Used context at which the model is warned, and at which it is asked for its summary."""
+MAX_ANSWER_CHARS, HEAD_CHARS, TAIL_CHARS = 8_000, 4_800, 3_200
+"""A longer answer keeps HEAD_CHARS of its beginning and TAIL_CHARS of its end."""
+MIN_ANSWER_CHARS = 200
+"""Length of an answer when the context is nearly full."""
+CHARS_PER_TOKEN = 3
+"""Lower estimate, for answers that no tokenizer has counted yet."""
+MAX_CALLS = 16
 """Calls of one message that are made."""
-SAME, REPEATED = 3, range(2, 6)
-"""Equal calls in a row, and lengths of sequences, that are a doom loop."""
-REMEMBERED = 2 * REPEATED[-1]
-
-WARNING = (
-    "{percent}% of your context is used. Look up only what the answer can't do without, in one or two more "
-    "messages, then write the summary."
-)
-CONTEXT_SPENT = (
-    "Your context is all but used up, and nothing more can be looked up. Write the summary now, from what you "
-    "have read: no tool calls, they are not made."
-)
-ITERATIONS_SPENT = (
-    "These were your {count} messages, and nothing more can be looked up. Write the summary now, of all that you "
-    "have found: no tool calls, they are not made. Say what is still open."
-)
-NOTHING_SAID = "That message has neither a tool call nor a summary. Write the summary now: no tool calls."
-CORRECTION = (
-    "You are going round in circles: {loop}. Nothing changes while you read, so the same call brings the same "
-    "answer. Say to yourself what you wanted to learn by it. Then go another way (other words, another tool, "
-    "another document), or, if there is none, write the summary with what you have."
-)
+EQUAL_CALLS, SEQUENCE_LENGTHS = 3, range(2, 6)
+"""Equal calls in a row, and lengths of repeated sequences, that make a doom loop."""
+REMEMBERED_CALLS = 2 * SEQUENCE_LENGTHS[-1]
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What it is given."""
+    """A task for the research agent."""
 
     task: str
-    """What is to be found out."""
     context: str = ""
-    """What the researcher must know of the caller's work."""
+    """What the researcher must know about the caller's work."""
     prompt: Literal["general", "literature"] = "general"
-    """literature: a ranked table of what has worked for others, in a fixed form."""
+    """literature: the summary is a ranked table of what has worked for others."""
 
     def __post_init__(self) -> None:
         if not self.task.strip():
@@ -75,7 +67,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def label(self) -> str:
-        """For status lines."""
+        """Name of the task in status lines."""
         text = one_line(self.task)
         return text if len(text) <= 50 else f"{text[:50]}…"
 
@@ -84,199 +76,188 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace returns."""
 
     summary: str
-    """"" where there is none: `error` says why."""
+    """Empty if there is none; then `error` says why."""
     iterations: int
-    """Messages of the model, a summary that it had to be asked for not counted."""
+    """Messages of the model, without the summary that it was asked for."""
     tool_calls: int
-    """That were made, whatever came of them."""
+    """Calls that were made, failed ones included."""
     total_tokens: int
-    """Of the whole conversation, as far as the server says."""
+    """Length of the conversation as far as the server reports it."""
     error: str | None = None
 
 
-ToolSaved = tuple[str, str]
-"""A call and what it brought, as hashes."""
+CallDigest = tuple[str, str]
+"""Hash of a call, hash of its answer."""
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What an iteration hands on to the next."""
+class State(msgspec.Struct, kw_only=True):
+    """What a tick passes to the next."""
 
     label: str
     tokens: int = 0
-    """Of the conversation up to the model's last message."""
+    """Length of the conversation up to the model's last message."""
     length: int | None = None
-    """Tokens that it may take in all; None: the server does not say."""
+    """The model's context length in tokens; None if the server does not report it."""
     warned: bool = False
     tool_calls: int = 0
-    recent: tuple[ToolSaved, ...] = ()
+    recent: tuple[CallDigest, ...] = ()
     """The last calls since the last correction, the newest last."""
 
     def used(self, percent: int) -> bool:
-        """Whether so much of the context is used."""
+        """Whether at least `percent` of the context is used."""
         return self.length is not None and 100 * self.tokens >= percent * self.length
+
+    def status(self, t: Tick, detail: str) -> None:
+        """Record a status line for people."""
+        t.emit(Note(kind="status", detail=f"research: {self.label} | {detail}"))
 
 
 def research(t: Tick) -> Program:
-    """The task first, then one iteration after another until there is a summary."""
-    return (yield from (begin(t) if t.number == 0 else iteration(t)))
+    """Write down the task, then take one iteration after another until there is a summary."""
+    return begin(t) if t.number == 0 else (yield from iteration(t))
 
 
-def begin(t: Tick) -> Part[Ended]:
-    """Write down what the model reads first."""
+def begin(t: Tick) -> Ended:
+    """Record what the model reads first."""
     task = task_of(t.bootstrap, Task)
     if task is None:
-        return Ended(done=True, failed="bootstrap", reason="this is no task for research: give a JSON object")
-    yield say(BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", tools_text(TOOLS)))
-    asked = f"Research task:\n{task.task.strip()}"
-    if task.context.strip():
-        asked = f"Context, from whoever asks:\n{task.context.strip()}\n\n{asked}"
-    yield say(BlockType.USER, asked)
+        return Ended(done=True, failed="bootstrap", reason="this is not a research task: give a JSON object")
+    say(t, BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", tools_text(TOOLS)))
+    context = f"Context, from whoever asks:\n{task.context.strip()}\n\n" if task.context.strip() else ""
+    say(t, BlockType.USER, f"{context}Research task:\n{task.task.strip()}")
     state = State(label=task.label)
-    yield status(state, "started")
-    return goes_on(state)
+    state.status(t, "started")
+    return next_tick(state)
 
 
 def iteration(t: Tick) -> Part[Ended]:
-    """One message of the model's, and the answers to its calls."""
+    """Have the model write one message, and answer its calls."""
     state = msgspec.convert(t.cursor.start.state, State)
-    most = ITERATIONS if t.settings.steps is None else t.settings.steps
-    if t.number > most:
-        return (yield from conclude(t, state, most, ITERATIONS_SPENT.format(count=most)))
-    if state.used(STOPPED_AT):
-        return (yield from conclude(t, state, t.number - 1, CONTEXT_SPENT))
+    limit = MAX_MESSAGES if t.settings.steps is None else t.settings.steps
+    if t.number > limit:
+        request = prompts.message("research", "iterations_spent").format(count=limit)
+        return (yield from conclude(t, state, limit, request))
+    if state.used(STOP_PERCENT):
+        return (yield from conclude(t, state, t.number - 1, prompts.message("research", "context_spent")))
     if (loop := doom_loop(state.recent)) is not None:
-        yield status(state, f"goes round in circles: {loop}")
-        yield say(BlockType.USER, CORRECTION.format(loop=loop))
-        state = msgspec.structs.replace(state, recent=())
-    if state.used(WARNED_AT) and not state.warned:
-        yield status(state, f"{state.tokens} of {state.length} tokens used")
-        yield say(BlockType.USER, WARNING.format(percent=WARNED_AT))
-        state = msgspec.structs.replace(state, warned=True)
+        state.status(t, f"goes round in circles: {loop}")
+        say(t, BlockType.USER, prompts.message("research", "correction").format(loop=loop))
+        state.recent = ()
+    if state.used(WARN_PERCENT) and not state.warned:
+        state.status(t, f"{state.tokens} of {state.length} tokens used")
+        say(t, BlockType.USER, prompts.message("research", "warning").format(percent=WARN_PERCENT))
+        state.warned = True
     try:
-        said: Reply = yield from reply(t, 0, TOOLS)
+        message: Reply = yield from reply(t, 0, TOOLS)
     except RolloutError as error:
-        return without(state, t.number - 1, error)
-    state = msgspec.structs.replace(state, tokens=said.tokens, length=said.candidate.length)
-    if not said.calls:
-        if not said.answer:
-            return (yield from conclude(t, state, t.number, NOTHING_SAID))
-        yield status(state, f"done: {state.tool_calls} tool calls, {state.tokens} tokens")
-        return ended(state, t.number, said.answer)
-    return goes_on((yield from look_up(state, said.calls)))
+        return ended(state, t.number - 1, error=error)
+    state.tokens, state.length = message.tokens, message.candidate.length
+    if message.calls:
+        yield from look_up(t, state, message.calls)
+        return next_tick(state)
+    if not message.answer:
+        return (yield from conclude(t, state, t.number, prompts.message("research", "nothing_said")))
+    state.status(t, f"done: {state.tool_calls} tool calls, {state.tokens} tokens")
+    return ended(state, t.number, message.answer)
 
 
-def look_up(state: State, asked: Sequence[Call]) -> Part[State]:
-    """Make the calls of a message, side by side, and write down the answers. Returns the state after that."""
-    errors = [refusal(call, number) for number, call in enumerate(asked)]
-    steps = [
+def look_up(t: Tick, state: State, calls: Sequence[Call]) -> Part[None]:
+    """Make the calls of a message side by side, and record the answers. Changes `state`."""
+    errors = [refusal(call, number) for number, call in enumerate(calls)]
+    steps = tuple(
         LookUp(tool=call.name, arguments=call.arguments)
-        for call, error in zip(asked, errors, strict=True)
+        for call, error in zip(calls, errors, strict=True)
         if error is None
-    ]
+    )
     for step in steps:
-        yield status(state, f"> {step.tool} {json.dumps(step.arguments)[:80]}")
+        state.status(t, f"> {step.tool} {json.dumps(step.arguments)[:80]}")
     results: tuple[LookUpResult, ...] = ()
     if steps:
         try:
-            results = yield tuple(steps)
+            results = yield steps
         except RolloutError as failure:
             results = (LookUpResult(success=False, output=f"the tool could not be run: {failure}"),) * len(steps)
-    most, waiting = allowance(state, len(asked)), iter(results)
-    answers, made = [], []
-    for call, error in zip(asked, errors, strict=True):
-        result = next(waiting) if error is None else LookUpResult(success=False, output=error)
-        output = shorten(result.output, most)
+    limit, made = allowance(state, len(calls)), iter(results)
+    answers, digests = [], []
+    for call, error in zip(calls, errors, strict=True):
+        result = next(made) if error is None else LookUpResult(success=False, output=error)
+        output = shorten(result.output, limit)
         answers.append(response({"success": True, "output": output} if result.success else failed(output)))
-        made.append((digest(call.name, error or call.arguments), digest(result.success, result.output)))
-    yield say(BlockType.TOOL, "\n".join(answers))
-    return msgspec.structs.replace(
-        state, tool_calls=state.tool_calls + len(steps), recent=(*state.recent, *made)[-REMEMBERED:]
-    )
+        digests.append((digest(call.name, error or call.arguments), digest(result.success, result.output)))
+    say(t, BlockType.TOOL, "\n".join(answers))
+    state.tool_calls += len(steps)
+    state.recent = (*state.recent, *digests)[-REMEMBERED_CALLS:]
 
 
 def conclude(t: Tick, state: State, iterations: int, request: str) -> Part[Ended]:
-    """Ask for the summary, with no tools."""
-    yield status(state, "asked for its summary")
-    yield say(BlockType.USER, request)
+    """Ask for the summary, without tools."""
+    state.status(t, "asked for its summary")
+    say(t, BlockType.USER, request)
     try:
-        said: Reply = yield from reply(t, 0)
+        message: Reply = yield from reply(t, 0)
     except RolloutError as error:
-        return without(state, iterations, error)
-    state = msgspec.structs.replace(state, tokens=said.tokens)
-    return ended(state, iterations, CALL.sub("", said.answer).strip())
+        return ended(state, iterations, error=error)
+    state.tokens = message.tokens
+    return ended(state, iterations, TOOL_CALL.sub("", message.answer).strip())
 
 
-def goes_on(state: State) -> Ended:
-    return Ended(done=False, state=msgspec.to_builtins(state))
-
-
-def ended(state: State, iterations: int, summary: str, error: str | None = None) -> Ended:
-    """The end with a summary; an empty one is none."""
-    returned = Result(
+def ended(state: State, iterations: int, summary: str = "", error: RolloutError | None = None) -> Ended:
+    """End the trace. `error`: the model could not write another message, such as when the context is full."""
+    reason = f"Generation error: {error}" if error is not None else "the model wrote no summary"
+    result = Result(
         summary=summary,
         iterations=iterations,
         tool_calls=state.tool_calls,
         total_tokens=state.tokens,
-        error=error if summary or error else "the model wrote no summary",
+        error=None if summary else reason,
     )
-    return Ended(done=True, returned=msgspec.to_builtins(returned))
-
-
-def without(state: State, iterations: int, error: RolloutError) -> Ended:
-    """The end where the model can't be asked any more: it may be that the conversation has become too long."""
-    end = ended(state, iterations, "", f"Generation error: {error}")
-    return msgspec.structs.replace(end, failed=error.kind, reason=str(error))
-
-
-def status(state: State, detail: str) -> Note:
-    """A line for people."""
-    return Note(kind="status", detail=f"research: {state.label} | {detail}")
+    return end_trace(result, error)
 
 
 def refusal(call: Call, number: int) -> str | None:
-    """Why the call at this place of a message is not made; None: it is."""
+    """Why call `number` of a message is not made; None if it is made."""
     if call.error is not None:
         return call.error
-    if number >= AT_ONCE:
-        return f"not called: a message may have {AT_ONCE} calls, write it again in the next one"
+    if number >= MAX_CALLS:
+        return f"not called: a message may have {MAX_CALLS} calls, write it again in the next one"
     try:
-        check_json(call.arguments, call.name)  # the journal keeps them
+        check_json(call.arguments, call.name)  # the journal stores them
     except UsageError as error:
         return str(error)
     return None
 
 
 def allowance(state: State, answers: int) -> int:
-    """Characters that each of some answers may have: the conversation must stay short enough for a summary."""
+    """Characters for each of `answers` answers, such that the context keeps room for a summary."""
     if state.length is None:
-        return LONGEST
-    room = STOPPED_AT * state.length // 100 - state.tokens
-    return max(LEAST, min(LONGEST, CHARACTERS * room // answers))
+        return MAX_ANSWER_CHARS
+    room = STOP_PERCENT * state.length // 100 - state.tokens
+    return max(MIN_ANSWER_CHARS, min(MAX_ANSWER_CHARS, CHARS_PER_TOKEN * room // answers))
 
 
-def shorten(text: str, most: int = LONGEST) -> str:
-    """A text of `most` characters, its beginning and its end kept, with a mark between that says what is gone."""
-    if len(text) <= most:
+def shorten(text: str, limit: int = MAX_ANSWER_CHARS) -> str:
+    """The first and the last part of a text, `limit` characters in all, with a mark that counts the rest."""
+    if len(text) <= limit:
         return text
-    head = most * HEAD // LONGEST
-    return f"{text[:head]}\n... ({len(text) - most} characters left out) ...\n{text[head - most :]}"
+    head = limit * HEAD_CHARS // MAX_ANSWER_CHARS
+    return f"{text[:head]}\n... ({len(text) - limit} characters left out) ...\n{text[head - limit :]}"
 
 
 def digest(*values: object) -> str:
-    """A hash that equal JSON values share."""
+    """A hash that is equal for equal JSON values."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def doom_loop(recent: Sequence[ToolSaved]) -> str | None:
-    """What the last calls repeat, in words; None: nothing.
+def doom_loop(recent: Sequence[CallDigest]) -> str | None:
+    """What the last calls repeat, in words; None if they repeat nothing.
 
-    Either the last three calls are equal and brought the same; or the last 2 to 5 calls, not all of them equal,
-    are those that were made just before, in the same order, whatever they brought.
+    A doom loop is either three equal calls with equal answers, or two equal sequences of 2 to 5 calls one after
+    the other, whatever the answers. In a sequence, not all calls are equal.
     """
-    if len(recent) >= SAME and len(set(recent[-SAME:])) == 1:
-        return f"the last {SAME} calls were the same, and so were their answers"
+    if len(recent) >= EQUAL_CALLS and len(set(recent[-EQUAL_CALLS:])) == 1:
+        return f"the last {EQUAL_CALLS} calls were the same, and so were their answers"
     calls = [call for call, _ in recent]
-    for length in REPEATED:
+    for length in SEQUENCE_LENGTHS:
         last, before = calls[-length:], calls[-2 * length : -length]
         if last == before and len(set(last)) > 1:
             return f"the last {length} calls are the {length} before them once more"

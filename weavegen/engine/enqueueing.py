@@ -1,11 +1,11 @@
-"""Enqueue: check everything first, then write the job in one transaction. Nothing is half-written."""
+"""Enqueues jobs: checks all input first, then writes the job in one transaction."""
 
 import dataclasses
 import glob
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,16 +29,18 @@ from weavegen.trace.render import clean, one_line
 
 BOOTSTRAPS = Path(__file__).resolve().parents[2] / "bootstraps"
 """The project's own bootstrap files."""
-MOST = 1_000_000
-"""Traces of one job. Each is a row that is put together in memory first."""
-LARGEST = 2**26
-"""Characters of a file that is read."""
-TRIED = 8
-"""Bootstraps of a job that are run once before it is enqueued. One that fails later is data of its traces."""
+MAX_TRACES = 1_000_000
+"""Traces of one job. Their rows are built in memory."""
+MAX_FILE_CHARS = 2**26
+MAX_DRY_RUNS = 8
+"""Bootstrap files of a job that are run once before it is enqueued. Others may fail in their traces."""
+TASK_EXAMPLE = '{"task": "Count the lines of all files in /etc"}'
+ROW_EXAMPLE = '{"bootstrap": "bootstraps/tictactoe.py", "n": 4, "params": {"opponent": "minimax"}}'
+T = TypeVar("T")
 
 
 class Row(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of a jobs file: a bootstrap file or a task, how many traces of it, with which parameters."""
+    """A line of a jobs file: `n` traces of a bootstrap file or of a task."""
 
     bootstrap: str | None = None
     task: str | dict[str, Any] | None = None
@@ -63,11 +65,12 @@ def enqueue(
 ) -> int:
     """Enqueue `n` traces of each bootstrap file or task. Returns the job's id. Raises UsageError.
 
-    `settings` are those of weavegen/kernel/settings.py that differ from the defaults, such as `{"ticks": 10}`.
-    `params` is what the bootstrap reads as `args.params`. `check` runs each bootstrap once in a sandbox first.
-    `tasks` are for agents that take these: text, or an object with all that the agent's task has. `documents`: a
-    folder that the job's researchers may read, as it is now. `user`: in whose name; by default WEAVEGEN_USER or
-    the login name.
+    settings: differences to the defaults (weavegen/kernel/settings.py), such as `{"ticks": 10}`.
+    params: `args.params` of the bootstrap file.
+    check: run each bootstrap file once in a box first.
+    tasks: for agents that take tasks; a text, or an object with the fields of the agent's task.
+    documents: a folder that the agent research may read. Its files are copied now.
+    user: who enqueues the job; by default WEAVEGEN_USER or the login name.
     """
     return submit(
         orders(files, n, params, agent=agent) + task_orders(tasks, n),
@@ -83,101 +86,90 @@ def enqueue(
 
 
 def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | None = None, **options: Any) -> int:
-    """Enqueue `n` traces of a bootstrap given as text. Options as in `enqueue`; it is not run first."""
-    one = Order("bootstrap.py", bootstrap, dict(params or {}))
-    return submit(several(one, n), **{"check": False, **options})
+    """Enqueue `n` traces of a bootstrap file given as text. Options as in `enqueue`, but `check` is off."""
+    order = Order("bootstrap.py", bootstrap, dict(params or {}))
+    return submit(repeated(order, n), **{"check": False, **options})
 
 
 def orders(
     files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None, *, agent: str = "weave"
 ) -> list[Order]:
-    """`n` traces of each file; a name that is no file may be a pattern. Raises UsageError.
+    """`n` traces of each file. A name that is not a file is a glob pattern. Raises UsageError.
 
-    Files that a pattern finds and that never register an action are left out: they are modules of others. To an
-    agent that takes tasks, a file that is no Python is one.
+    A Python file that a pattern matches is left out if it registers no action: it is a module of another file. For
+    agents that take tasks, other files are tasks.
     """
     takes_tasks = agent in AGENTS and AGENTS[agent].task is not None
-    paths: list[str] = []
+    orders: list[Order] = []
     for file in map(str, files):
-        found = [file]
-        if not exists(file):
-            found = [
-                path
-                for path in matching(file)
-                if "self.add_action(" in read(path) or (takes_tasks and not path.endswith(".py"))
-            ]
-        if not found:
+        is_pattern = not exists(file)
+        before = len(orders)
+        for path in matching(file) if is_pattern else [file]:
+            source = read(path)
+            if takes_tasks and not path.endswith(".py"):
+                source = task_source(json_object(source, path) if path.endswith(".json") else source)
+            elif is_pattern and "self.add_action(" not in source:
+                continue
+            orders += repeated(Order(named(path), source, dict(params or {})), n, len(orders))
+        if len(orders) == before:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
-        paths += found
-    found_orders: list[Order] = []
-    for path in paths:
-        source = read(path)
-        if takes_tasks and not path.endswith(".py"):
-            source = task_source(json_object(source, path) if path.endswith(".json") else source)
-        found_orders += several(Order(named(path), source, dict(params or {})), n, len(found_orders))
-    return found_orders
+    return orders
 
 
 def task_orders(tasks: Iterable[str | Mapping[str, Any]], n: int = 1) -> list[Order]:
     """`n` traces of each task. Raises UsageError."""
-    found: list[Order] = []
+    orders: list[Order] = []
     for task in tasks:
-        told = task if isinstance(task, str) else next((str(text) for text in task.values() if text), "task")
-        found += several(Order(one_line(told)[:60] or "task", task_source(task)), n, len(found))
-    return found
+        name = task if isinstance(task, str) else next((str(text) for text in task.values() if text), "task")
+        orders += repeated(Order(one_line(name)[:60] or "task", task_source(task)), n, len(orders))
+    return orders
 
 
 def task_source(task: str | Mapping[str, Any]) -> str:
-    """A task as it is stored; a text is what is to be done."""
+    """The JSON of a task. A text becomes the field `task`."""
     value = {"task": clean(task.strip())} if isinstance(task, str) else dict(task)
     check_json(value, "the task")
     return msgspec.json.encode(value).decode()
 
 
 def json_object(text: str, path: str | Path) -> dict[str, Any]:
-    """A file that is one JSON object. Raises UsageError."""
+    """The JSON object in a file. Raises UsageError."""
+    return decoded(text, dict[str, Any], str(path), f"give a JSON object, such as {TASK_EXAMPLE}")
+
+
+def decoded(text: str, type: type[T], place: str, hint: str) -> T:
+    """JSON as `type`. Raises UsageError that names the place."""
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise UsageError(f"{path}: {error}; give a JSON object, such as {TASK_EXAMPLE}") from None
+        return msgspec.json.decode(text, type=type)
     except RecursionError:
-        raise UsageError(f"{path}: nested too deep: give something flatter") from None
-
-
-TASK_EXAMPLE = '{"task": "Count the lines of all files in /etc"}'
+        raise UsageError(f"{place}: nested too deep: give something flatter") from None
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise UsageError(f"{place}: {error}; {hint}") from None
 
 
 def rows(path: str | Path) -> list[Order]:
-    """The traces that a jobs file asks for: one JSON object per line, as in Row. Raises UsageError."""
-    found: list[Order] = []
-    folder = Path(path).parent
+    """The traces of a jobs file: one JSON object per line, as in Row. Raises UsageError."""
+    orders: list[Order] = []
     sources: dict[Path, str] = {}
-    for number, line in enumerate(read(path).split("\n"), 1):  # JSON may hold what splitlines takes for an end
+    hint = f"a row has these keys: {', '.join(Row.__struct_fields__)}"
+    for number, line in enumerate(read(path).split("\n"), 1):  # splitlines would split inside JSON strings
         if not line.strip():
             continue
-        try:
-            row = msgspec.json.decode(line, type=Row)
-        except RecursionError:
-            raise UsageError(f"{path}, line {number}: nested too deep: give something flatter") from None
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeEncodeError) as error:
-            known = ", ".join(Row.__struct_fields__)
-            raise UsageError(f"{path}, line {number}: {error}; a row has these keys: {known}") from None
-        if (row.bootstrap is None) == (row.task is None):
-            raise UsageError(f"{path}, line {number}: give a bootstrap or a task: one of them")
-        if row.task is not None:
-            found += several(dataclasses.replace(task_orders([row.task])[0], seed=row.seed), row.n, len(found))
-            continue
-        assert row.bootstrap is not None
-        file = Path(row.bootstrap) if exists(row.bootstrap) else folder / row.bootstrap
-        if file not in sources:
-            sources[file] = read(file)
-        found += several(Order(named(file), sources[file], row.params, row.seed), row.n, len(found))
-    if not found:
-        raise UsageError(f"{path} has no rows: give one JSON object per line, such as " + EXAMPLE)
-    return found
-
-
-EXAMPLE = '{"bootstrap": "bootstraps/tictactoe.py", "n": 4, "params": {"opponent": "minimax"}}'
+        place = f"{path}, line {number}"
+        row = decoded(line, Row, place, hint)
+        if row.task is not None and row.bootstrap is None:
+            order = dataclasses.replace(task_orders([row.task])[0], seed=row.seed)
+        elif row.bootstrap is not None and row.task is None:
+            file = Path(row.bootstrap) if exists(row.bootstrap) else Path(path).parent / row.bootstrap
+            if file not in sources:
+                sources[file] = read(file)
+            order = Order(named(file), sources[file], row.params, row.seed)
+        else:
+            raise UsageError(f"{place}: give a bootstrap or a task: one of them")
+        orders += repeated(order, row.n, len(orders))
+    if not orders:
+        raise UsageError(f"{path} has no rows: give one JSON object per line, such as {ROW_EXAMPLE}")
+    return orders
 
 
 def submit(
@@ -192,67 +184,72 @@ def submit(
     documents: str | Path | None = None,
     user: str | None = None,
 ) -> int:
-    """Check and write a job. Returns its id. Raises UsageError, and then nothing was written."""
+    """Check and write a job. Returns its id. Raises UsageError before it writes anything."""
     if not orders:
         raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
-    if agent not in AGENTS:
-        raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
-    values = renamed(dict(settings or {}), warn=True)
-    numbers = read_settings(values)
-    for other in numbers.delegates.keys() - AGENTS.keys():
-        raise UsageError(f"settings: delegates: there is no agent {other!r}: choose one of {', '.join(AGENTS)}")
-    check_json({"name": name, "model": model}, "the job")
+    options = job_options(name or orders[0].name, agent, model, seed, settings, user)
     for params in {id(order.params): order.params for order in orders}.values():
         check_json(params, "params")
-    for wanted in {seed, *(order.seed for order in orders)}:
-        check_seed(wanted)
+    for trace_seed in {order.seed for order in orders}:
+        check_seed(trace_seed)
     distinct = {order.source: order for order in orders}
     bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
     for order in bootstraps:
         compile_bootstrap(order)
     if check:
-        for order in bootstraps[:TRIED]:
-            try_bootstrap(order, numbers)
+        for order in bootstraps[:MAX_DRY_RUNS]:
+            try_bootstrap(order, read_settings(options["settings"]))
     texts = {} if documents is None else read_folder(documents).files
     with database().begin() as conn:
-        job_id = jobs.enqueue(
-            conn,
-            orders,
-            name=name or orders[0].name,
-            agent=agent,
-            model=model,
-            seed=job_seed(seed),
-            settings=values,
-            version=__version__,
-            enqueued_by=config.load().user if user is None else config.person(user, "--user"),
-        )
+        job_id = jobs.enqueue(conn, orders, **options)
         if texts:
             document_rows.save(conn, job_id, texts)
     return job_id
 
 
+def job_options(
+    name: str,
+    agent: str,
+    model: str | None,
+    seed: int | None,
+    settings: Mapping[str, Any] | None,
+    user: str | None,
+) -> dict[str, Any]:
+    """The checked arguments of `jobs.enqueue` apart from the orders. Raises UsageError."""
+    if agent not in AGENTS:
+        raise UsageError(f"there is no agent {agent!r}: choose one of {', '.join(AGENTS)}")
+    values = renamed(dict(settings or {}), warn=True)
+    for other in read_settings(values).delegates.keys() - AGENTS.keys():
+        raise UsageError(f"settings: delegates: there is no agent {other!r}: choose one of {', '.join(AGENTS)}")
+    check_json({"name": name, "model": model}, "the job")
+    return {
+        "name": name, "agent": agent, "model": model, "seed": job_seed(seed), "settings": values,
+        "version": __version__, "enqueued_by": config.load().user if user is None else config.person(user, "--user"),
+    }  # fmt: skip
+
+
 def is_task(order: Order, agent: Agent, name: str) -> bool:
-    """Whether an agent is given a task, and not a bootstrap file. Raises UsageError where it can't take it."""
+    """Whether an order is a task; else it is a bootstrap file. Raises UsageError if the agent does not take it."""
     if agent.task is None and order.source.startswith('{"'):
-        takers = ", ".join(other for other, one in AGENTS.items() if one.task is not None)
-        raise UsageError(f"{name} takes bootstrap files, no tasks: give --agent, one of {takers}")
+        others = ", ".join(other for other, candidate in AGENTS.items() if candidate.task is not None)
+        raise UsageError(f"{name} takes bootstrap files, no tasks: give --agent, one of {others}")
     try:
         task = None if agent.task is None else task_of(order.source, agent.task)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{order.name}: {error}; a task of {name} is an object: {known(agent.task)}") from None
+        raise UsageError(f"{order.name}: {error}; a task of {name} is an object: {keys(agent.task)}") from None
     if task is None and not agent.bootstraps:
         raise UsageError(f"{order.name} is a bootstrap file, and {name} takes tasks: give --task, or .md or .json")
     return task is not None
 
 
-def known(task: type[msgspec.Struct] | None) -> str:
-    """The keys of a task, for people."""
+def keys(task: type[msgspec.Struct] | None) -> str:
+    """The keys of a task, for an error message. Optional ones stand in brackets."""
     fields = () if task is None else msgspec.structs.fields(task)
     return ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)
 
 
 def check_services(config: Config, model: str | None, *, workers: bool = False) -> None:
-    """Raise UsageError unless database, broker, model server and, if asked for, workers answer and fit."""
+    """Raise UsageError unless database, broker and model servers answer, and with `workers` also the workers."""
     postgres.check(config)
     schema.check(postgres.database_url(config))
     redis.check(config)
@@ -268,20 +265,20 @@ def read(path: str | Path) -> str:
     """A text file, without a byte order mark. Raises UsageError."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            text = file.read(LARGEST + 1)
+            text = file.read(MAX_FILE_CHARS + 1)
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no UTF-8 text") from None
+        raise UsageError(f"{path} is not UTF-8 text") from None
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}; give the path of a file") from None
-    except ValueError:  # a name with a NUL, or with a lone surrogate
+    except ValueError:  # the name has a NUL or a lone surrogate
         raise UsageError(f"{str(path)!a} can't be the name of a file; give the path of a file") from None
-    if len(text) > LARGEST:
-        raise UsageError(f"{path} is longer than {LARGEST:,} characters: give a smaller file")
+    if len(text) > MAX_FILE_CHARS:
+        raise UsageError(f"{path} is longer than {MAX_FILE_CHARS:,} characters: give a smaller file")
     return text
 
 
 def exists(path: str | Path) -> bool:
-    """Whether there is such a file; a text that can't be a file's name is none."""
+    """Whether a file exists; False for a text that can't be a file's name."""
     try:
         return Path(path).exists()
     except (OSError, ValueError):
@@ -289,7 +286,7 @@ def exists(path: str | Path) -> bool:
 
 
 def matching(pattern: str) -> list[str]:
-    """The paths that a pattern finds, sorted."""
+    """The paths that match a glob pattern, sorted."""
     try:
         return sorted(glob.glob(pattern))
     except (OSError, ValueError):
@@ -297,21 +294,21 @@ def matching(pattern: str) -> list[str]:
 
 
 def named(path: str | Path) -> str:
-    """A file's name as it can be stored and shown."""
+    """A file's name without control characters."""
     return clean(Path(path).name)
 
 
-def several(order: Order, n: int, before: int = 0) -> list[Order]:
-    """The order `n` times, where `before` are there already. Raises UsageError."""
+def repeated(order: Order, n: int, before: int = 0) -> list[Order]:
+    """The order `n` times, for a job that has `before` orders already. Raises UsageError."""
     if n < 1:
         raise UsageError(f"n is {n}: give 1 or more")
-    if n > MOST - before:
-        raise UsageError(f"more than {MOST:,} traces in one job: enqueue several jobs")
+    if n > MAX_TRACES - before:
+        raise UsageError(f"more than {MAX_TRACES:,} traces in one job: enqueue several jobs")
     return [order] * n
 
 
 def job_seed(seed: int | None) -> int:
-    """The seed of a job: the one that is asked for, or any. Raises UsageError."""
+    """The seed of a job: `seed`, or a random one. Raises UsageError."""
     check_seed(seed)
     return random.SystemRandom().getrandbits(48) if seed is None else seed
 
@@ -322,7 +319,7 @@ def check_seed(seed: int | None) -> None:
 
 
 def compile_bootstrap(order: Order) -> None:
-    """Raise UsageError where the file is no legal part of a trace."""
+    """Raise UsageError if the file is not a legal part of a trace."""
     if clean(order.source) != order.source.replace("\r\n", "\n"):
         raise UsageError(f"{order.name} holds control characters: remove them")
     error = syntax_error(order.source)
@@ -331,7 +328,7 @@ def compile_bootstrap(order: Order) -> None:
 
 
 def try_bootstrap(order: Order, numbers: Settings) -> None:
-    """Raise UsageError where the file raises, or defines no action."""
+    """Run the file in a box. Raise UsageError if it raises, or registers no action."""
     limits = Limits(seconds=numbers.callback_seconds)
     try:
         [executed] = dry_run(config.load(), order.source, order.params, limits=limits, network=numbers.network)
@@ -340,6 +337,5 @@ def try_bootstrap(order: Order, numbers: Settings) -> None:
     except WeavegenError as error:
         raise UsageError(f"{order.name} could not be tried: {error}") from None
     if executed.error is not None:
-        raise UsageError(
-            f"{order.name} fails when it is run: {executed.error.type}: {executed.error.message}; mend it first"
-        )
+        reason = f"{executed.error.type}: {executed.error.message}"
+        raise UsageError(f"{order.name} fails when it is run: {reason}; fix it first")

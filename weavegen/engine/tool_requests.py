@@ -1,4 +1,4 @@
-"""Requests to the toolsmith, from Python. `weavegen request` is made of these functions.
+"""Requests to the toolsmith: the Python API behind `weavegen request`.
 
 Example: number = requests.create("How many words has /app/text.txt?", constraints=["no network"]), and later
 requests.show(number).request.status
@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from weavegen import __version__, config
-from weavegen.engine.enqueueing import job_seed
+from weavegen.agents.toolsmith import Task
+from weavegen.engine.enqueueing import job_options
 from weavegen.errors import UsageError
-from weavegen.kernel.settings import check_json, renamed
-from weavegen.kernel.settings import settings as read_settings
+from weavegen.kernel.settings import check_json
 from weavegen.store import jobs, steps, traces
 from weavegen.store import requests as store
 from weavegen.store.jobs import Order
@@ -24,10 +23,10 @@ from weavegen.store.session import engine as database
 from weavegen.trace.render import clean
 
 AGENT = "toolsmith"
-MOST_TEXTS = 100
-"""Requirements, or constraints, of a request."""
-LONGEST = 10_000
-"""Characters of an objective, a requirement, a constraint, an answer, a reason."""
+MAX_TEXTS = 100
+"""Requirements of a request, and constraints."""
+MAX_TEXT_CHARS = 10_000
+"""Characters of an objective, a requirement, a constraint, an answer or a reason."""
 
 
 @dataclass(frozen=True)
@@ -48,52 +47,33 @@ def create(
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> int:
-    """Make a request, and the trace that will work on it. Returns its number. Raises UsageError.
+    """Make a request, and enqueue the trace that works on it. Returns the request's number. Raises UsageError.
 
-    `user`: who asks, by default WEAVEGEN_USER or the login name. The other options are as for `weavegen.enqueue`.
+    user: whose request it is; by default WEAVEGEN_USER or the login name. Other options as in `weavegen.enqueue`.
     """
-    asked = checked(Asked(objective, tuple(requirements), tuple(constraints)))
-    user = config.load().user if user is None else config.person(user, "--user")
-    values = renamed(dict(settings or {}), warn=True)
-    read_settings(values)
-    check_json({"model": model}, "the model")
-    seed = job_seed(seed)
+    content = checked(Asked(objective, tuple(requirements), tuple(constraints)))
+    options = job_options("request", AGENT, model, seed, settings, user)
+    user = options["enqueued_by"]
     with database().begin() as conn:
-        number = store.insert(conn, asked, user)
-        task = {
-            "task": asked.objective,
-            "requirements": asked.requirements,
-            "constraints": asked.constraints,
-            "user": user,
-            "request": number,
-        }
-        job = jobs.enqueue(
-            conn,
-            [Order(f"request-{number}.json", msgspec.json.encode(task).decode())],
-            name=f"request {number}",
-            agent=AGENT,
-            model=model,
-            seed=seed,
-            settings=values,
-            version=__version__,
-            enqueued_by=user,
-        )
-        store.attach_job(conn, number, job)
+        number = store.insert(conn, content, user)
+        task = Task(content.objective, content.requirements, content.constraints, user, number)
+        order = Order(f"request-{number}.json", msgspec.json.encode(task).decode())
+        store.attach_job(conn, number, jobs.enqueue(conn, [order], **options | {"name": f"request {number}"}))
     return number
 
 
 def show(number: int) -> Shown:
-    """A request as it stands, with every change of it. Raises UsageError."""
+    """A request and its history. Raises UsageError."""
     with database().begin() as conn:
         store.follow(conn, number)
         return Shown(store.load(conn, number), store.changes(conn, number))
 
 
 def listed(*, statuses: Sequence[str] | None = None, user: str | None = None) -> list[Row]:
-    """Requests, by number: of all statuses and users by default. Raises UsageError."""
+    """Requests in the order of their numbers, by default all. Raises UsageError."""
     for status in statuses or ():
         if status not in set(RequestStatus):
-            raise UsageError(f"there is no status {status!r:.50}: choose of {', '.join(RequestStatus)}")
+            raise UsageError(f"there is no status {status!r:.50}: choose one of {', '.join(RequestStatus)}")
     check_json({"user": user}, "the user")
     with database().begin() as conn:
         store.follow(conn)
@@ -108,37 +88,36 @@ def update(
     constraints: Sequence[str] | None = None,
     reason: str | None = None,
 ) -> Row:
-    """Change what is asked for; None: that stays. The agent reads it at its next stage. Raises UsageError."""
+    """Change a request; arguments that are None stay. The agent reads it at its next tick. Raises UsageError."""
     if objective is None and requirements is None and constraints is None:
         raise UsageError("nothing to change: give an objective, requirements or constraints")
     with database().begin() as conn:
         row = store.hold_open(conn, number)
-        asked = Asked(
+        content = Asked(
             row.objective if objective is None else objective,
             tuple(row.requirements if requirements is None else requirements),
             tuple(row.constraints if constraints is None else constraints),
         )
         why = "the user changed it" if reason is None else text(reason, "the reason")
-        store.change(conn, row, checked(asked), why)
+        store.change(conn, row, checked(content), why)
         return store.load(conn, number)
 
 
-def answer(number: int, said: str) -> Row:
-    """Answer what a request waits for: its trace goes on exactly where it asked. Raises UsageError."""
-    said = text(said, "the answer")
+def answer(number: int, reply: str) -> Row:
+    """Answer the question that a request's trace waits on. The trace continues from there. Raises UsageError."""
+    reply = text(reply, "the answer")
     with database().begin() as conn:
         row = store.hold_open(conn, number)
         waits = row.status == RequestStatus.WAITING_FEEDBACK and row.trace_id is not None
-        if not waits or not steps.answer(conn, int(row.trace_id or 0), said):
-            raise UsageError(
-                f"request {number} asks nothing, it is {row.status}: see `weavegen request show {number}`"
-            )
-        store.become(conn, row, RequestStatus.IN_PROGRESS, said, what="answered")
+        if not waits or not steps.answer(conn, int(row.trace_id or 0), reply):
+            hint = f"see `weavegen request show {number}`"
+            raise UsageError(f"request {number} has no open question, its status is {row.status}: {hint}")
+        store.become(conn, row, RequestStatus.IN_PROGRESS, reply, what="answered")
         return store.load(conn, number)
 
 
 def cancel(number: int, reason: str) -> Row:
-    """Give a request up: its trace is cancelled, what it wrote stays. Raises UsageError."""
+    """Cancel a request and its trace. What the trace wrote stays. Raises UsageError."""
     why = text(reason, "the reason")
     with database().begin() as conn:
         row = store.hold_open(conn, number)
@@ -148,24 +127,24 @@ def cancel(number: int, reason: str) -> Row:
         return store.load(conn, number)
 
 
-def checked(asked: Asked) -> Asked:
-    """What is asked for, as it is kept. Raises UsageError."""
-    for name, texts in (("requirements", asked.requirements), ("constraints", asked.constraints)):
-        if isinstance(texts, str) or len(texts) > MOST_TEXTS:
-            raise UsageError(f"{name}: give a list of {MOST_TEXTS} texts at most")
+def checked(content: Asked) -> Asked:
+    """The content with cleaned texts. Raises UsageError if it can't be stored."""
+    for name, texts in (("requirements", content.requirements), ("constraints", content.constraints)):
+        if isinstance(texts, str) or len(texts) > MAX_TEXTS:
+            raise UsageError(f"{name}: give a list of {MAX_TEXTS} texts at most")
     return Asked(
-        text(asked.objective, "the objective"),
-        tuple(text(one, "a requirement") for one in asked.requirements),
-        tuple(text(one, "a constraint") for one in asked.constraints),
+        text(content.objective, "the objective"),
+        tuple(text(requirement, "a requirement") for requirement in content.requirements),
+        tuple(text(constraint, "a constraint") for constraint in content.constraints),
     )
 
 
 def text(value: str, what: str) -> str:
-    """A text that people gave, stripped. Raises UsageError."""
+    """A user's text, stripped. `what` names it in the UsageError."""
     if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{what} is empty: say it in words")
-    if len(value) > LONGEST:
-        raise UsageError(f"{what} is longer than {LONGEST:,} characters: give a shorter one")
+        raise UsageError(f"{what} is empty: give a text")
+    if len(value) > MAX_TEXT_CHARS:
+        raise UsageError(f"{what} is longer than {MAX_TEXT_CHARS:,} characters: give a shorter one")
     if clean(value) != value.replace("\r\n", "\n").replace("\r", "\n"):
         raise UsageError(f"{what} holds a control character: leave it out")
     return clean(value).strip()

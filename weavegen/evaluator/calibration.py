@@ -1,6 +1,6 @@
 """How far the evaluator's probabilities can be trusted, and corrections of them. Pure: no database.
 
-Figures are scikit-learn's. It takes a second to import, so it is imported where it is used.
+scikit-learn takes a second to import, so it is imported where it is used.
 """
 
 import math
@@ -8,29 +8,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from weavegen.errors import UsageError
 from weavegen.kernel.selection import FLOOR
 
 BINS = 10
 FEW = 100
-"""Fewer labels than this, or fewer than FEW_OF_A_SIDE true or false ones, and the figures say little."""
+"""Figures from fewer labels, or from fewer than FEW_OF_A_SIDE true or false ones, are marked `few`."""
 FEW_OF_A_SIDE = 10
-LEAST_OF_A_SIDE = 20
-"""True and false labels that a correction takes at least, each."""
+MIN_OF_A_SIDE = 20
+"""True labels, and false labels, that a correction needs."""
 FOLDS = 5
-"""Of the cross-validation."""
+"""Folds of the cross-validation."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What the model said of a question's answer, and what it really was."""
+    """The model's score for a question, and the right answer."""
 
     score: float
     """Log odds of yes."""
     answer: bool
     group: int
-    """Of pairs that depend on each other: the trace."""
+    """The trace. Pairs of one trace depend on each other."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,14 @@ class Bin:
     high: float
     labels: int
     predicted: float | None
-    """Mean predicted probability; None: there are no pairs."""
+    """Mean predicted probability; None for an empty bin."""
     true: float | None
-    """Share of answers that really were yes."""
+    """Share of yes among the right answers; None for an empty bin."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """How good the probabilities given for one question are."""
+    """Quality of the probabilities for one question."""
 
     question: str
     truth: str
@@ -57,16 +58,16 @@ class Figures:
     predicted: float
     """Mean predicted probability."""
     brier: float
-    """Mean squared error, 0 to 1; the share of true answers alone, always given, has share * (1 - share)."""
+    """Mean squared error, 0 to 1. Always predicting the share of yes gives share * (1 - share)."""
     log_loss: float
-    """Mean negative log-likelihood, nats; probabilities are kept 1e-9 from 0 and 1."""
+    """Mean negative log-likelihood in nats. Probabilities are kept FLOOR away from 0 and 1."""
     auc: float | None
-    """Chance that a true one is given a higher probability than a false one; None where there is one side only."""
+    """Probability that a true answer is ranked above a false one; None if all answers are the same."""
     calibration_error: float
-    """Mean distance of predicted and true share over the bins, by labels."""
+    """Mean distance between predicted and true share over the bins, weighted by labels."""
     bins: list[Bin]
     few: bool
-    """Too few labels to go by."""
+    """There are too few labels to rely on the figures."""
 
 
 @dataclass(frozen=True)
@@ -80,39 +81,28 @@ class Fit:
     positives: int
     brier_before: float
     brier_after: float
-    """Of probabilities corrected by fits to other traces' labels (cross-validation)."""
+    """Cross-validated: each label is predicted by a fit to the labels of other traces."""
 
 
 def probability(score: float) -> float:
-    """Of yes, from log odds; as far from 0 and 1 as FLOOR."""
-    p = 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
-    return min(max(p, FLOOR), 1 - FLOOR)
+    """Probability of yes from log odds, at least FLOOR away from 0 and 1."""
+    return min(max((1 + math.tanh(score / 2)) / 2, FLOOR), 1 - FLOOR)
 
 
 def figures(question: str, truth: str, pairs: Sequence[Pair]) -> Figures:
-    """Reliability of the probabilities given for one question. `pairs` is not empty."""
+    """Reliability of the probabilities for one question. `pairs` is not empty."""
     from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
     answers = np.array([pair.answer for pair in pairs])
     predicted = np.array([probability(pair.score) for pair in pairs])
     positives = int(answers.sum())
-    both = 0 < positives < len(pairs)
-    # By counting, not by edges: 0.3 * 10 is not 3 in floating point, but p = 0.3 belongs into the fourth bin.
+    # Rounded first, so that p = 0.3 is in the fourth bin. scikit-learn's calibration_curve puts it into the third.
     places = np.minimum(np.floor(np.round(predicted * BINS, 9)).astype(int), BINS - 1)
+    labels, sums, trues = (np.bincount(places, weights, BINS) for weights in (None, predicted, answers))
     bins = []
-    for number in range(BINS):
-        inside = places == number
-        count = int(inside.sum())
-        bins.append(
-            Bin(
-                low=number / BINS,
-                high=(number + 1) / BINS,
-                labels=count,
-                predicted=float(predicted[inside].mean()) if count else None,
-                true=float(answers[inside].mean()) if count else None,
-            )
-        )
-    distances = [one.labels * abs((one.predicted or 0.0) - (one.true or 0.0)) for one in bins]
+    for n, count in enumerate(labels.tolist()):
+        predicted_mean, true = (float(sums[n]) / count, float(trues[n]) / count) if count else (None, None)
+        bins.append(Bin(n / BINS, (n + 1) / BINS, int(count), predicted_mean, true))
     return Figures(
         question=question,
         truth=truth,
@@ -121,54 +111,53 @@ def figures(question: str, truth: str, pairs: Sequence[Pair]) -> Figures:
         predicted=float(predicted.mean()),
         brier=float(brier_score_loss(answers, predicted)),
         log_loss=float(log_loss(answers, predicted, labels=[False, True])),
-        auc=float(roc_auc_score(answers, predicted)) if both else None,
-        calibration_error=math.fsum(distances) / len(pairs),
+        auc=float(roc_auc_score(answers, predicted)) if 0 < positives < len(pairs) else None,
+        calibration_error=float(np.abs(sums - trues).sum() / len(pairs)),
         bins=bins,
         few=len(pairs) < FEW or min(positives, len(pairs) - positives) < FEW_OF_A_SIDE,
     )
 
 
 def fit(question: str, pairs: Sequence[Pair]) -> Fit:
-    """The correction that makes a question's answers likeliest. Raises UsageError where labels are too few.
+    """The most likely correction of a question's log odds. Raises UsageError if there are too few labels.
 
-    The regression is held back a little (C = 100), so that it ends where the scores tell all answers apart.
+    The regression is slightly regularised (C = 100), so that it converges even if the scores separate all answers.
     """
+    from sklearn.metrics import brier_score_loss
     from sklearn.model_selection import GroupKFold, KFold
 
     answers = np.array([pair.answer for pair in pairs], dtype=bool)
     positives = int(answers.sum())
-    if min(positives, len(pairs) - positives) < LEAST_OF_A_SIDE:
+    if min(positives, len(pairs) - positives) < MIN_OF_A_SIDE:
         raise UsageError(
             f"{question!r} has {positives} true and {len(pairs) - positives} false answers: a correction takes "
-            f"{LEAST_OF_A_SIDE} of each"
+            f"{MIN_OF_A_SIDE} of each"
         )
-    scores = np.array([[pair.score] for pair in pairs])
+    scores = np.array([pair.score for pair in pairs])
     groups = np.array([pair.group for pair in pairs])
     by_trace = len(set(groups.tolist())) >= FOLDS
     folds = GroupKFold(FOLDS) if by_trace else KFold(FOLDS, shuffle=True, random_state=0)
     corrected = np.empty(len(pairs))
-    for rest, out in folds.split(scores, answers, groups if by_trace else None):
-        slope, intercept = _line(scores[rest], answers[rest])
-        corrected[out] = [probability(slope * score + intercept) for score in scores[out, 0]]
+    for train, test in folds.split(scores, answers, groups if by_trace else None):
+        slope, intercept = _line(scores[train], answers[train])
+        corrected[test] = [probability(slope * score + intercept) for score in scores[test]]
     slope, intercept = _line(scores, answers)
-    before = np.array([probability(pair.score) for pair in pairs])
     return Fit(
         question=question,
         slope=slope,
         intercept=intercept,
         labels=len(pairs),
         positives=positives,
-        brier_before=float(((before - answers) ** 2).mean()),
-        brier_after=float(((corrected - answers) ** 2).mean()),
+        brier_before=float(brier_score_loss(answers, [probability(score) for score in scores])),
+        brier_after=float(brier_score_loss(answers, corrected)),
     )
 
 
-def _line(scores: "np.ndarray[tuple[int, int], np.dtype[np.float64]]", answers: object) -> tuple[float, float]:
-    """Slope and intercept; where the answers are all the same, the slope is 0 and the intercept says so."""
+def _line(scores: npt.NDArray[np.float64], answers: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Slope and intercept of a logistic regression. If all answers are the same, the slope is 0."""
     from sklearn.linear_model import LogisticRegression
 
-    sides = set(np.asarray(answers).tolist())
-    if len(sides) == 1:
-        return 0.0, math.log(1 / FLOOR) * (1 if sides == {True} else -1)
-    model = LogisticRegression(C=100.0, max_iter=1000).fit(scores, answers)
+    if answers.all() or not answers.any():
+        return 0.0, math.log(1 / FLOOR) * (1 if answers.all() else -1)
+    model = LogisticRegression(C=100.0, max_iter=1000).fit(scores[:, None], answers)
     return float(model.coef_[0][0]), float(model.intercept_[0])

@@ -1,6 +1,6 @@
-"""Comments that imitate the trace's own notation: evaluator lines, headers, footers. A candidate may have none.
+"""Removes forged markup from candidates: comments that imitate the trace's labels, headers or footers.
 
-Only comments are meant: what stands in a string literal is text.
+A candidate must not write its own labels. Only comments count; text in a string literal stays.
 """
 
 import io
@@ -13,7 +13,7 @@ _DISGUISES = str.maketrans(
     | {"\u00a0": " ", "\u3000": " ", "\ua789": ":", "\u2236": ":"}
 )
 _LABEL = re.compile(r"#[\W_]{0,9}q[\W_]{0,4}:|\b(?:yes|no)\W{0,4}\([\d.]+ ?%\)\W*$", re.IGNORECASE)
-"""`#q:` in any dress, or a drawn answer with its percentage at the end."""
+"""A variant of `#q:`, or an answer with its percentage at the end of the line."""
 _HEADER = re.compile(
     r"#[ \t]*(?:startblock\b|endblock\b|invalid_syntax\b|bm25_query\b|tags:|index +\d+\s*$|block_size +\d+\s*$"
     r"|(?:timestamp|time_remaining) +-?[\d.]+|starting new tick with block #|current working directory:"
@@ -25,48 +25,49 @@ _END = re.compile(r"#[# \t]*(?:endblock|startblock)\b", re.IGNORECASE)
 
 
 def is_fake(comment: str) -> bool:
-    """Whether a comment, from its hash on, imitates the trace's notation."""
+    """Whether a comment, which begins with its hash, imitates the trace's notation."""
     comment = comment.translate(_DISGUISES)
     marked = "#" + comment.lstrip("#")
     return _HEADER.match(marked) is not None or _LABEL.search(" ".join(comment.split())) is not None
 
 
 def _suspicious(text: str) -> bool:
-    """Whether the text may hold a fake. Cheap: it settles nearly every candidate without tokens."""
-    for found in _COMMENT.findall(text if text.isascii() else text.translate(_DISGUISES)):
-        if _HEADER.search(found) or _LABEL.search(" ".join(found.split())):
-            return True
-    return False
+    """Whether the text may hold a fake. Spares nearly every candidate the tokenizer."""
+    comments = _COMMENT.findall(text if text.isascii() else text.translate(_DISGUISES))
+    return any(_HEADER.search(comment) or _LABEL.search(" ".join(comment.split())) for comment in comments)
 
 
 def without_fakes(text: str) -> tuple[str, int | None]:
-    """`text`, which is Python, less its fakes; and where the first fake end of a block stood that follows code."""
+    """Remove the fakes from `text`, which is legal Python.
+
+    Returns the text, and the offset of the first fake `#endblock` or `#startblock` behind code, or None.
+    """
     if not _suspicious(text):
         return text, None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     end: tuple[int, int] | None = None
     dropped: set[int] = set()
-    code = False
+    code_seen = False
     for token in tokenize.generate_tokens(io.StringIO(text, newline="\n").readline):
-        code = code or token.type not in (tokenize.COMMENT, tokenize.NL)
+        code_seen = code_seen or token.type not in (tokenize.COMMENT, tokenize.NL)
         if token.type == tokenize.COMMENT and is_fake(token.string):
             row, column = token.start
             before = lines[row - 1][:column].rstrip()
             lines[row - 1] = before
             if not before:
                 dropped.add(row - 1)
-            if code and end is None and _END.match(token.string.translate(_DISGUISES)):
+            if code_seen and end is None and _END.match(token.string.translate(_DISGUISES)):
                 end = (row - 1, len(before))
-    left = "\n".join(line for row, line in enumerate(lines) if row not in dropped)
+    cleaned = "\n".join(line for row, line in enumerate(lines) if row not in dropped)
     if end is None:
-        return left, None
+        return cleaned, None
     row, column = end
-    return left, sum(len(line) + 1 for i, line in enumerate(lines[:row]) if i not in dropped) + column
+    return cleaned, sum(len(line) + 1 for i, line in enumerate(lines[:row]) if i not in dropped) + column
 
 
 def without_fake_lines(text: str) -> str:
-    """`text`, which is no Python, less the lines that are fakes. It has no tokens, so strings count too."""
+    """Remove the lines that are fakes from `text`, which is not legal Python and therefore has no tokens."""
     if not _suspicious(text):
         return text
     return "\n".join(line for line in text.split("\n") if not _is_fake_line(line.strip(" \t\f\r")))

@@ -1,6 +1,6 @@
-"""What is wrong with a candidate: does it compile, which penalties, and what is left after rewriting.
+"""Lints a candidate: whether it compiles, its penalties, and its text after rewriting.
 
-The penalties are weave-agent's (WEAVE section 6). They are subtracted for selection only.
+The penalties are those of weave-agent (docs/weave.md, "Linting"). They are subtracted for selection only.
 """
 
 import ast
@@ -25,25 +25,24 @@ CODE_IN_PROSE = re.compile(
     re.MULTILINE,
 )
 FORBIDDEN_IN_ACTION = {"add_evaluation": (0.5, 0.3), "add_observation_view": (0.5, 0.3)}
-"""Method: (penalty through self, penalty through another name for the subagent)."""
+"""Method: (penalty for a call through self, penalty for a call through another name of the subagent)."""
 TASK_EVALUATION = (2.0, 1.0)
-MESSAGE = 500
-"""Characters of an error: some name an identifier, which may be as long as the text."""
-COMPUTING = 20_000
-"""Characters from which a text is compiled without computing its constants, as is one of any length that repeats
-something: Python keeps what each operator of `"a" * 4096 + "b" * 4096 + ...` gives, of 3,000 characters 900 MB."""
+MAX_ERROR_CHARS = 500
+"""Some errors quote an identifier, which may be as long as the text."""
+MAX_FOLDING_CHARS = 20_000
+"""Longer texts, and all texts with a `*`, are compiled without constant folding. Python keeps every intermediate
+result: `"a" * 4096 + "b" * 4096 + ...` takes 900 MB for 3,000 characters."""
 
 
 def syntax_error(text: str) -> str | None:
-    """Why `text` is no legal part of a trace, or None where it is.
+    """Why `text` is not a legal part of a trace; None if it is legal.
 
-    Stricter than Python in three points, because the whole trace must compile as one file: no `__future__`
-    import (legal only at a file's top), no `global` outside a function (other blocks use the name), and no
-    form feed (a trace holds no control characters, and between tokens nothing could take its place). And in two
-    more, because Python would take minutes: at most LONGEST characters, MARKS combining marks in a row.
+    Stricter than Python, because the whole trace must compile as one file: no `__future__` import (legal only at
+    the top of a file), no `global` outside a function (other blocks use the name), and no form feed (a trace has
+    no control characters). Texts for which Python would need minutes are illegal too (`truncate.check_effort`).
     """
-    found = _read(text)
-    return found if isinstance(found, str) else None
+    tree = _read(text)
+    return tree if isinstance(tree, str) else None
 
 
 def compiles(text: str) -> bool:
@@ -52,16 +51,16 @@ def compiles(text: str) -> bool:
 
 
 def _read(text: str) -> ast.Module | str:
-    """The syntax tree, or why there is none."""
+    """The syntax tree, or the syntax error."""
     try:
         tree = parse(text)
-        if "*" in text or len(text) > COMPUTING:
-            _leave_constants(tree)
+        if "*" in text or len(text) > MAX_FOLDING_CHARS:
+            _prevent_folding(tree)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(tree, "<block>", "exec", dont_inherit=True)
     except SyntaxError as error:
-        return f"{type(error).__name__}: {str(error.msg)[:MESSAGE]} (line {error.lineno})"
+        return f"{type(error).__name__}: {str(error.msg)[:MAX_ERROR_CHARS]} (line {error.lineno})"
     except NO_PYTHON as error:
         return f"{type(error).__name__}: {error}"
     if "\f" in text:
@@ -73,10 +72,10 @@ def _read(text: str) -> ast.Module | str:
     return tree
 
 
-def _leave_constants(tree: ast.Module) -> None:
-    """Put operators that Python never computes while it compiles in the place of those that it does.
+def _prevent_folding(tree: ast.Module) -> None:
+    """Replace operators that Python folds at compile time by operators that it does not fold.
 
-    What is legal does not depend on them, but in patterns: those take `-1` and `1 + 2j`, and are left alone.
+    This does not change whether the tree is legal, except in patterns: `-1` and `1 + 2j` stay for them.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
@@ -101,16 +100,16 @@ def _has_global(tree: ast.Module) -> bool:
 
 
 def verdict(step: Lint, text: str, tokens: int, *, cut: bool = False) -> Verdict:
-    """What a step finds in one of its candidates, of `tokens` sampled tokens, perhaps `cut` off by their limit."""
+    """The verdict of a step on a candidate of `tokens` sampled tokens. `cut`: the token limit ended it."""
     if step.linting:
-        found = lint(step.type, text, tokens=step.before + tokens, after_debug=step.after_debug)
-        return replace(found, viable=viable_prefix(step.type, text)) if step.pieces and cut else found
+        checked = lint(step.type, text, tokens=step.before + tokens, after_debug=step.after_debug)
+        return replace(checked, viable=viable_prefix(step.type, text)) if step.pieces and cut else checked
     error = None if step.type in IMAGINED else syntax_error(text)
     return Verdict(compiles=error is None, error=error, rewritten=text.strip("\n"), penalties=Penalties())
 
 
 def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = False) -> Verdict:
-    """Check one candidate of `tokens` sampled tokens, and cut it down to its legal structure."""
+    """Check a candidate of `tokens` sampled tokens, and cut it down to its legal structure."""
     if type in IMAGINED:
         return _comment(text)
     tree = _read(text)
@@ -122,12 +121,7 @@ def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = Fal
             rewritten=without_fake_lines(text),
             penalties=Penalties(syntax=2.0, length_after_debug=length),
         )
-    if type in PROSE:
-        penalties = _prose(tree.body)
-    elif type in CALLBACK:
-        penalties = _callback(type, tree)
-    else:
-        penalties = {}
+    penalties = _prose(tree.body) if type in PROSE else _callback(type, tree) if type in CALLBACK else {}
     return Verdict(
         compiles=True,
         rewritten=rewrite(type, text, tree),
@@ -136,7 +130,7 @@ def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = Fal
 
 
 def _comment(text: str) -> Verdict:
-    """A block that the world would have written: its comment lines, up to the first other line."""
+    """Planning: a block that the environment would write. It ends before the first line that is not a comment."""
     lines = text.strip("\n").split("\n")
     kept = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
     return Verdict(
@@ -185,7 +179,7 @@ def _callback(type: BlockType, tree: ast.Module) -> dict[str, float]:
 
 
 def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node, and whether it stands inside a try statement."""
+    """Every node, and whether it is inside a try statement."""
     nodes: list[tuple[ast.AST, bool]] = [(tree, False)]
     while nodes:
         node, tried = nodes.pop()
@@ -195,17 +189,17 @@ def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
 
 
 def _is_question(node: ast.expr | None) -> bool:
-    """Whether a literal ends as a question; of an f-string its last literal part counts."""
+    """Whether a string literal, or the last part of an f-string, ends in a question mark."""
     if isinstance(node, ast.JoinedStr) and node.values:
         node = node.values[-1]
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rstrip().endswith("?")
 
 
-def _assertions(found: Sequence[tuple[ast.Assert, bool]]) -> float:
-    if not found:
+def _assertions(assertions: Sequence[tuple[ast.Assert, bool]]) -> float:
+    if not assertions:
         return 0.5
-    penalty = 0.2 * max(0, len(found) - 3)
-    for node, tried in found:
+    penalty = 0.2 * max(0, len(assertions) - 3)
+    for node, tried in assertions:
         if node.msg is None:
             penalty += 0.3
         elif not _is_question(node.msg):

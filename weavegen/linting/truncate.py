@@ -1,4 +1,4 @@
-"""Cut a candidate down to its legal structure (WEAVE section 6), so that traces do not mutate."""
+"""Cuts a candidate down to its legal structure, so that traces do not mutate (docs/weave.md, "Linting")."""
 
 import ast
 import re
@@ -9,13 +9,13 @@ from weavegen.linting.forged_markup import without_fakes
 from weavegen.linting.structure import GRAMMARS, fit
 from weavegen.trace.blocks import PROSE, BlockType
 
-LONGEST = 100_000
-"""Characters of a block at most. CPython takes quadratic time for some texts: for 1 MB, a minute of f-strings or
-of functions with equal bodies. It also is more than a prompt has room for: a block stands there as a whole."""
-MARKS = 500
-"""Python normalises names; the time for it grows with the square of the combining marks in a row."""
+MAX_CHARS = 100_000
+"""Characters of a block. CPython's time is quadratic for some texts: a minute for 1 MB of f-strings, or of
+functions with equal bodies. A prompt has no room for more either, because a block stands there as a whole."""
+MAX_COMBINING_MARKS = 500
+"""Combining marks in a row. Python normalises names, and its time is quadratic in this number."""
 
-_NO_ASCII = re.compile(rf"[^\x00-\x7f]{{{MARKS},}}")
+_NON_ASCII = re.compile(rf"[^\x00-\x7f]{{{MAX_COMBINING_MARKS},}}")
 
 
 NO_PYTHON = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
@@ -23,19 +23,19 @@ NO_PYTHON = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError
 
 
 def check_effort(text: str) -> None:
-    """Raises ValueError where a text would keep Python's parser busy for minutes."""
-    if len(text) > LONGEST:
-        raise ValueError(f"{len(text):,} characters: a block has {LONGEST:,} at most")
-    for run in () if text.isascii() else _NO_ASCII.findall(text):
+    """Raise ValueError if Python's parser would need minutes for the text."""
+    if len(text) > MAX_CHARS:
+        raise ValueError(f"{len(text):,} characters: a block has {MAX_CHARS:,} at most")
+    for run in () if text.isascii() else _NON_ASCII.findall(text):
         count = 0
-        for sign in run:
-            count = count + 1 if unicodedata.combining(sign) else 0
-            if count >= MARKS:
-                raise ValueError(f"more than {MARKS} combining marks in a row")
+        for char in run:
+            count = count + 1 if unicodedata.combining(char) else 0
+            if count >= MAX_COMBINING_MARKS:
+                raise ValueError(f"more than {MAX_COMBINING_MARKS} combining marks in a row")
 
 
 def parse(text: str) -> ast.Module:
-    """Python's own parser, without its warnings. Raises what `ast.parse` does."""
+    """`ast.parse` without warnings, for texts that it handles fast. Raises one of NO_PYTHON."""
     check_effort(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -51,24 +51,24 @@ def parses(text: str) -> bool:
 
 
 def rewrite(type: BlockType, text: str, tree: ast.Module) -> str:
-    """The legal structure of `text`, which compiles to `tree`: what the type's grammar takes.
+    """The legal structure of `text`, whose syntax tree is `tree`: what the type's grammar accepts.
 
-    Everything else goes: other definitions, text after the block, fake lines. Where the block has none of
-    its legal structure, only the fakes go. A legal block comes back as it is, byte for byte.
+    Removes other statements, forged markup, and everything after a forged end of the block. If nothing of the
+    legal structure is there, only the forged markup goes. A legal block comes back unchanged.
     """
     honest, end = without_fakes(text)
     if end is not None and parses(honest[:end]):
         honest = honest[:end]
         tree = parse(honest)
     kept = fit(type, tree.body)[0] if type in GRAMMARS else []
-    if not kept or (kept == tree.body and type not in PROSE):  # of prose the comments go, too
+    if not kept or (kept == tree.body and type not in PROSE):  # prose also loses its comments
         return honest.strip("\n")
-    if honest != text:  # less some comments: the same statements, but in other places
+    if honest != text:  # comments are gone, so the statements have other positions
         text = honest
         kept, _ = fit(type, parse(text).body)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
-    left = "\n".join(_source(lines, node) for node in kept)
-    return left if parses(left) else text.strip("\n")
+    cut = "\n".join(_source(lines, node) for node in kept)
+    return cut if parses(cut) else text.strip("\n")
 
 
 def _source(lines: list[bytes], node: ast.stmt) -> str:

@@ -1,4 +1,4 @@
-"""The block: its types, which may follow which, and the value object everything else passes around."""
+"""Blocks: their types, which type may follow which, and the value object of a recorded block."""
 
 import enum
 
@@ -31,7 +31,7 @@ T = BlockType  # a short name for the tables below
 ANY = frozenset(BlockType)
 
 MESSAGE = frozenset({T.SYSTEM, T.USER, T.ASSISTANT, T.TOOL})
-"""Messages of a conversation (agents/dialogue.py): the model reads them by its chat template."""
+"""Messages of a conversation (agents/dialogue.py). The model reads them in its chat template."""
 
 SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.GENESIS: ANY,
@@ -53,12 +53,12 @@ SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.RETURN: frozenset({T.OUTCOME, T.EXPECTATION, T.ERROR, T.TASK_REMINDER, T.RETURN}),
     **dict.fromkeys(MESSAGE, MESSAGE | {T.ERROR, T.OUTCOME}),
 }
-"""Which block may follow which.
+"""Which type of block may follow which.
 
 Wider than weave-agent's table in three places. A failing observation view is an error block, so an error may
-follow a task-reminder, and an observation or orientation may follow an error. A subagent's ticks lie between the
-action that called it, or the return of the one called before, and its own return, which follows an outcome. What
-other agents return, who work in traces of their own, follows the action at once.
+follow a task-reminder, and an observation or orientation may follow an error. A subagent's ticks stand between the
+action that called it (or the return of the subagent called before) and its own return, which follows an outcome.
+The return of an agent that worked in a trace of its own directly follows the action.
 """
 
 PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
@@ -68,13 +68,13 @@ CALLBACK = frozenset({T.ACTION, T.EVALUATION})
 """Blocks whose body is one function and the call that registers it."""
 
 COMMENTED = frozenset({T.TASK_REMINDER, T.OBSERVATION, T.ERROR, T.OUTCOME, T.RETURN}) | MESSAGE
-"""Blocks whose body is plain text, rendered as comment lines."""
+"""Blocks whose body is plain text. It is rendered as comment lines."""
 
 IMAGINED = frozenset({T.OBSERVATION, T.ERROR, T.OUTCOME})
-"""Blocks that the world writes, and in planning the model."""
+"""Blocks that the environment writes; in planning the model writes them."""
 
 FULL_BLOCK = 768
-"""Tokens of a full block. A subagent may also choose half of it or a quarter (`Subagent.block_size`)."""
+"""Tokens of a full block. A subagent may choose a half or a quarter of it (`Subagent.block_size`)."""
 
 
 class Label(msgspec.Struct, frozen=True):
@@ -83,32 +83,32 @@ class Label(msgspec.Struct, frozen=True):
     question: str
     answer: bool
     probability: float
-    """Of the drawn answer, 0 to 1, rounded to five digits (what the trace shows as a percentage)."""
+    """Probability of the drawn answer, 0 to 1, rounded to five digits. The trace shows it as a percentage."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """One recorded block. `render.render_block` makes its text, `render.parse_trace` reads it back."""
+    """A recorded block. `render.render_block` renders it, `render.parse_trace` parses it."""
 
     type: BlockType
     body: str
-    """Normalised by `render.normalise_body`: what is stored is what is rendered."""
+    """Normalised by `render.normalise_body`, so that it parses back unchanged."""
     subagent: str = "main"
     index: int
     timestamp: float
-    """Seconds since the epoch when the writing of the block began."""
+    """Start of writing; seconds since the epoch."""
     time_remaining: float
-    """Seconds left of the subagent's time budget at `timestamp`."""
+    """Rest of the subagent's time budget at `timestamp`; seconds."""
     block_size: int | None = None
-    """Tokens the model was given, where it wrote the block."""
+    """Token limit, if the model wrote the block."""
     bm25_query: str | None = None
     title: str | None = None
-    """Of an observation."""
+    """Title of an observation."""
     tick_start: int | None = None
-    """Of an orientation: the index of the tick's first block."""
+    """Index of the tick's first block, in an orientation."""
     working_directory: str | None = None
     compiles: bool = True
-    """False: the body is no legal Python; it is rendered commented out so that the trace still compiles."""
+    """False: the body is not legal Python. It is rendered as comments, so that the trace still compiles."""
     label: Label | None = None
     ran: bool | None = None
-    """Whether an executed block ran without errors; None if it was not executed."""
+    """Whether it ran without errors; None if it was not executed."""
     tags: tuple[str, ...] = ()

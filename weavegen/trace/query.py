@@ -10,33 +10,33 @@ import lark
 from weavegen.trace.blocks import BlockType
 
 _WORD = re.compile(r"[^\W_]+")
-MOST = 4_000
-"""Characters of a query: more is none. A sampled one has some hundreds."""
-LONGEST = 200
-"""Characters that words are told apart by: what a database's index holds is bounded."""
+MAX_QUERY_CHARS = 4_000
+"""Longer queries are rejected. A query of the model has some hundreds."""
+MAX_WORD_CHARS = 200
+"""Words are cut to this length, because a database's index entries are bounded."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed query; its words are lower-cased, names in snake_case fall into their parts."""
+    """A parsed query. Words are lower-cased; names in snake_case are split into their parts."""
 
     plain: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
-    """At least one of them must be in a hit, and they count twice: all of them would find nothing, since the
-    model is asked for a dozen words and marks most of them."""
+    """A hit has at least one of them, and they count twice. Requiring all would find nothing, because the model is
+    asked for a dozen words and marks most of them."""
     unwanted: tuple[str, ...] = ()
-    """None of them may be in a hit."""
+    """A hit has none of them."""
     type: BlockType | None = None
 
     @property
     def words(self) -> list[str]:
-        """What the score is computed for."""
+        """The words that are scored."""
         return [*self.plain, *self.wanted, *self.wanted]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, as the index has them."""
-    return [word.lower()[:LONGEST] for word in _WORD.findall(text)]
+    """The words of a text, as the index stores them."""
+    return [word.lower()[:MAX_WORD_CHARS] for word in _WORD.findall(text)]
 
 
 @cache
@@ -46,30 +46,30 @@ def _parser() -> lark.Lark:
 
 @lru_cache(maxsize=4096)  # every replay of a tick parses its queries again
 def parse(text: str) -> Query | None:
-    """The query that `text` is, or None where it is none, or looks for nothing."""
-    if len(text) > MOST:
+    """The query in `text`; None if it does not parse or names no word to look for."""
+    if len(text) > MAX_QUERY_CHARS:
         return None
     try:
         tree = _parser().parse(text)
     except lark.exceptions.UnexpectedInput:
         return None
-    found: dict[str, list[str]] = {"plain": [], "wanted": [], "unwanted": []}
+    terms: dict[str, list[str]] = {"plain": [], "wanted": [], "unwanted": []}
     type = None
     for term in tree.children:
         assert isinstance(term, lark.Tree)
         last = str(term.children[-1])
-        if term.data in found:
-            found[term.data] += words(last)
+        if term.data in terms:
+            terms[term.data] += words(last)
         else:
             name = last.removeprefix("type:").strip().strip("'\"")
             if name not in set(BlockType):
                 return None
             type = BlockType(name)
-    if not found["plain"] and not found["wanted"]:
+    if not terms["plain"] and not terms["wanted"]:
         return None
-    return Query(type=type, **{name: tuple(parts) for name, parts in found.items()})
+    return Query(type=type, **{name: tuple(parts) for name, parts in terms.items()})
 
 
 def restricted(text: str, type: BlockType) -> str:
-    """The query, looking for blocks of one type only, whatever type it names itself."""
+    """The query restricted to blocks of one type, whatever type it names itself."""
     return f"type:'{type}' " + re.sub(r"type:\s*\S+\s*", "", text)

@@ -1,4 +1,4 @@
-"""Block ↔ text: the trace format, both ways. A trace is one Python file that compiles."""
+"""Block ↔ text: writes and parses the trace format. A trace is one Python file that compiles (docs/weave.md)."""
 
 import re
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """`text` without what neither a Python file nor Postgres can hold: control characters, lone surrogates."""
+    """Replace what a Python file or Postgres can't hold: control characters and lone surrogates."""
     return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def normalise_body(type: BlockType, text: str) -> str:
-    """`text` as a block's body can hold it: what is stored is what is rendered, and parses back.
+    """`text` as the body of a block: a normalised body parses back from the rendered text unchanged.
 
-    Lines that would read as the format's own marks get a space after the hash.
+    A line that would read as one of the format's own marks gets a space after the hash.
     """
     text = clean(text)
     return text if type in COMMENTED else _MARK.sub("# ", text).strip("\n")
@@ -36,32 +36,31 @@ def one_line(text: str) -> str:
 
 
 def render_header(block: Block) -> str:
-    """The lines before the body, as the model sees them before it writes the block."""
-    lines = [f"#subagent {block.subagent}", f"#startblock type: {block.type}", f"#index {block.index}"]
-    lines.append(f"#timestamp {block.timestamp!r}")
-    lines.append(f"#time_remaining {block.time_remaining!r} seconds")
-    if block.block_size is not None:
-        lines.append(f"#block_size {block.block_size}")
-    if block.bm25_query is not None:
-        lines.append(f"#bm25_query {block.bm25_query}")
-    if block.title is not None:
-        lines.append(f"#title {block.title}")
-    if not block.compiles:
-        lines.append(_INVALID)
-    if block.tick_start is not None:
-        lines.append(f"# Starting new tick with block #{block.tick_start}")
-    if block.working_directory is not None:
-        lines.append(f"# Current Working Directory: {block.working_directory}")
-    return "\n".join(lines) + "\n"
+    """The lines before the body. The model reads them before it writes the block."""
+    lines = [
+        f"#subagent {block.subagent}",
+        f"#startblock type: {block.type}",
+        f"#index {block.index}",
+        f"#timestamp {block.timestamp!r}",
+        f"#time_remaining {block.time_remaining!r} seconds",
+        None if block.block_size is None else f"#block_size {block.block_size}",
+        None if block.bm25_query is None else f"#bm25_query {block.bm25_query}",
+        None if block.title is None else f"#title {block.title}",
+        None if block.compiles else _INVALID,
+        None if block.tick_start is None else f"# Starting new tick with block #{block.tick_start}",
+        None if block.working_directory is None else f"# Current Working Directory: {block.working_directory}",
+    ]
+    return "".join(f"{line}\n" for line in lines if line is not None)
 
 
-def _percent(probability: float) -> str:
+def percent(probability: float) -> str:
+    """A probability as a percentage with up to three decimals, such as `94.371`."""
     return f"{probability * 100:.3f}".rstrip("0").rstrip(".")
 
 
 def render_label(label: Label) -> str:
-    """A drawn answer: `#q: QUESTION Yes. (94.371%)`."""
-    return f"#q: {label.question} {'Yes' if label.answer else 'No'}. ({_percent(label.probability)}%)\n"
+    """A label's footer line: `#q: QUESTION Yes. (94.371%)`."""
+    return f"#q: {label.question} {'Yes' if label.answer else 'No'}. ({percent(label.probability)}%)\n"
 
 
 def render_block(block: Block) -> str:
@@ -82,6 +81,11 @@ def render_block(block: Block) -> str:
     return "".join(parts)
 
 
+def render_trace(blocks: Iterable[Block]) -> str:
+    """The trace's text: one Python file."""
+    return "".join(map(render_block, blocks))
+
+
 @cache
 def _parser() -> lark.Lark:
     grammar = (Path(__file__).parent / "grammars" / "trace.lark").read_text()
@@ -89,63 +93,57 @@ def _parser() -> lark.Lark:
 
 
 def parse_trace(text: str) -> list[Block]:
-    """The blocks of a rendered trace. Raises lark.UnexpectedInput where the text is no trace."""
+    """The blocks of a rendered trace. Raises lark.UnexpectedInput if the text is not a trace."""
     return [_block(tree) for tree in _parser().parse(text).find_data("block")]
 
 
+_PREFIXES = {
+    "SUBAGENT": "#subagent ",
+    "START": "#startblock type: ",
+    "TICK_TYPE": "#startblock type: ",
+    "INDEX": "#index ",
+    "TIMESTAMP": "#timestamp ",
+    "TIME_REMAINING": "#time_remaining ",
+    "BLOCK_SIZE": "#block_size ",
+    "BM25_QUERY": "#bm25_query ",
+    "TITLE": "#title ",
+    "TICK": "# Starting new tick with block #",
+    "DIRECTORY": "# Current Working Directory: ",
+    "LABEL": "#q: ",
+    "TAGS": "#tags: ",
+}
+"""What stands before the value of each terminal of the grammar."""
+
+
 def _block(tree: "lark.Tree[lark.Token]") -> Block:
-    lines: dict[str, list[str]] = {}
-    for token in tree.scan_values(lambda value: isinstance(value, lark.Token)):
-        lines.setdefault(token.type, []).append(str(token)[:-1])
-
-    def first(name: str, prefix: str) -> str | None:
-        found = lines.get(name)
-        return found[0].removeprefix(prefix) if found else None
-
-    def need(name: str, prefix: str) -> str:
-        value = first(name, prefix)
-        assert value is not None, f"the grammar demands {name}"
-        return value
-
-    type = BlockType(first("START", "#startblock type: ") or need("TICK_TYPE", "#startblock type: "))
-    compiles = "INVALID" not in lines
-    body = lines["BODY"][0].split("\n") if "BODY" in lines else []
+    tokens = tree.scan_values(lambda value: isinstance(value, lark.Token))
+    values = {token.type: str(token)[:-1].removeprefix(_PREFIXES.get(token.type, "")) for token in tokens}
+    type = BlockType(values.get("START") or values["TICK_TYPE"])
+    compiles = "INVALID" not in values
+    body = values.get("BODY", "")
     if type in COMMENTED or not compiles:
-        body = [line.removeprefix("# ") for line in body]
-    size, tick = first("BLOCK_SIZE", "#block_size "), first("TICK", "# Starting new tick with block #")
-    tags = first("TAGS", "#tags: ")
+        body = "\n".join(line.removeprefix("# ") for line in body.split("\n"))
     return Block(
         type=type,
-        body="\n".join(body),
-        subagent=need("SUBAGENT", "#subagent "),
-        index=int(need("INDEX", "#index ")),
-        timestamp=float(need("TIMESTAMP", "#timestamp ")),
-        time_remaining=float(need("TIME_REMAINING", "#time_remaining ").removesuffix(" seconds")),
-        block_size=int(size) if size else None,
-        bm25_query=first("BM25_QUERY", "#bm25_query "),
-        title=first("TITLE", "#title "),
-        tick_start=int(tick) if tick else None,
-        working_directory=first("DIRECTORY", "# Current Working Directory: "),
+        body=body,
+        subagent=values["SUBAGENT"],
+        index=int(values["INDEX"]),
+        timestamp=float(values["TIMESTAMP"]),
+        time_remaining=float(values["TIME_REMAINING"].removesuffix(" seconds")),
+        block_size=int(values["BLOCK_SIZE"]) if "BLOCK_SIZE" in values else None,
+        bm25_query=values.get("BM25_QUERY"),
+        title=values.get("TITLE"),
+        tick_start=int(values["TICK"]) if "TICK" in values else None,
+        working_directory=values.get("DIRECTORY"),
         compiles=compiles,
-        label=_label(first("LABEL", "#q: ")),
-        ran=_ran(first("RAN", "#q: ")),
-        tags=tuple(tags.split(" ")) if tags else (),
+        label=_label(values["LABEL"]) if "LABEL" in values else None,
+        ran=values["RAN"].endswith(" Yes.") if "RAN" in values else None,
+        tags=tuple(values["TAGS"].split(" ")) if values.get("TAGS") else (),
     )
 
 
-def _label(line: str | None) -> Label | None:
-    if line is None:
-        return None
-    question, percent = line.removesuffix("%)").rsplit(" (", 1)
+def _label(line: str) -> Label:
+    question, percentage = line.removesuffix("%)").rsplit(" (", 1)
     answer = question.endswith(" Yes.")
     question = question.removesuffix(" Yes." if answer else " No.")
-    return Label(question, answer, round(float(percent) / 100, 5))
-
-
-def _ran(line: str | None) -> bool | None:
-    return None if line is None else line.endswith(" Yes.")
-
-
-def render_trace(blocks: Iterable[Block]) -> str:
-    """One Python file."""
-    return "".join(map(render_block, blocks))
+    return Label(question, answer, round(float(percentage) / 100, 5))

@@ -1,4 +1,4 @@
-"""Models from traces: a small one from scratch, and the loop in which a model is trained on what it wrote.
+"""Training: a small model from scratch, and fine-tuning of a model on its own traces.
 
-What needs PyTorch says so at its head: it comes with the extra `training`, and no other part of weavegen needs it.
+Modules that need PyTorch (the extra `training`) say so in their docstring.
 """

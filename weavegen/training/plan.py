@@ -1,41 +1,58 @@
-"""What a training run is told. No PyTorch here: the command that starts it has none."""
+"""The plan of a training run. Without PyTorch, because the command that starts the run has none."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 EXPORTS = {"sft": ("sft", "verifier"), "dpo": ("dpo",), "kto": ("kto",)}
 """The exports that each method reads."""
 IGNORED = -100
-"""The label of a token that brings no loss, as PyTorch's cross entropy has it."""
+"""Label of a token without loss, as in PyTorch's cross entropy."""
 RATES = {"sft": 2e-4, "dpo": 5e-6, "kto": 5e-6}
-"""Learning rates for models of billions of parameters; a small one takes ten to fifty times as much."""
+"""Learning rates for models with billions of parameters. Small models need ten to fifty times as much."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunePlan:
-    """A run of `weavegen.training.tune`."""
+    """A run of `weavegen.training.tune`, as its JSON file says."""
 
     model: str
     """A folder in Hugging Face's format, or a name on the hub."""
     data: str
-    """A folder that holds exports, each in a folder of its format's name."""
+    """A folder with one folder of exports per format."""
     out: str
     methods: tuple[str, ...] = ("sft",)
     lora: int = 0
-    """Rank of the adapter; 0: all weights are trained."""
+    """Rank of the LoRA adapter; 0: train all weights."""
     norms: bool = False
-    """Only the norms' scales are trained, and biases where there are any: thousands of numbers, not millions, at a
-    higher rate. After Tuning LayerNorm in Attention, arXiv:2312.11420."""
+    """Train only norm scales and biases, after "Tuning LayerNorm in Attention" (arXiv:2312.11420). These are
+    thousands of numbers instead of millions, and need a higher learning rate."""
     window: int = 4096
-    """Tokens of an example at most."""
+    """Maximal tokens of an example."""
     epochs: float = 1.0
     batch: int = 8
     rates: dict[str, float] = field(default_factory=lambda: dict(RATES))
     beta: float = 0.1
-    """Of DPO and KTO: how much the model is held to what it was."""
+    """For DPO and KTO: how strongly the model is held to the model before."""
     most: int = 100_000
-    """Rows of an export at most, drawn at random."""
+    """Maximal rows of an export, drawn at random."""
     multiple_of: int = 1
-    """Examples are padded to lengths that this divides: context parallelism wants twice the number of GPUs."""
+    """Examples are padded to a multiple of this. Context parallelism needs twice the number of GPUs."""
     bf16: bool = True
     gradient_checkpointing: bool = False
     seed: int = 1
+
+
+def trainer_options(out: Path, batch: int, epochs: float, rate: float, seed: int) -> dict[str, Any]:
+    """The arguments of transformers.TrainingArguments that all runs share."""
+    return {
+        "output_dir": str(out / "checkpoints"),
+        "per_device_train_batch_size": batch,
+        "num_train_epochs": epochs,
+        "learning_rate": rate,
+        "lr_scheduler_type": "cosine",
+        "save_strategy": "no",
+        "report_to": [],
+        "seed": seed,
+        "disable_tqdm": True,
+    }

@@ -1,8 +1,8 @@
-"""A Llama of a few million parameters, from scratch, on exported traces. Needs PyTorch (the extra `training`).
+"""Trains a Llama of a few million parameters on exported traces. Needs PyTorch (the extra `training`).
 
     python -m weavegen.training.pretrain EXPORT FOLDER ['{"layers": 4}']
 
-The last is of `Plan`, as JSON. `make weights` runs it.
+The last argument is JSON with fields of `Plan`. `make weights` runs this program.
 """
 
 import json
@@ -33,13 +33,14 @@ from weavegen.kernel.context import PINNED
 from weavegen.nano.texts import END
 from weavegen.trace.render import parse_trace, render_block
 from weavegen.training import sequences, tokenizer
-from weavegen.training.plan import IGNORED
+from weavegen.training.plan import IGNORED, trainer_options
+from weavegen.training.sequences import TokenSequence
 from weavegen.training.tokenizer import BEGIN
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The model's size and how long it is trained."""
+    """Size of the model, and length of its training."""
 
     vocabulary: int = 2048
     layers: int = 6
@@ -47,60 +48,64 @@ class Plan:
     heads: int = 6
     inner: int = 512
     window: int = 1024
-    """Tokens, prompt and continuation together."""
+    """Tokens of prompt and continuation together."""
     epochs: float = 4.0
-    """Passes over the traces, in windows."""
+    """Passes over the windows of the traces."""
     batch: int = 8
-    """Windows of a step; of close-ups four times as many."""
+    """Windows of a training step; close-ups are four times as many."""
     rate: float = 2e-3
-    """Learning rate at its highest: after a twentieth of the steps; from there it falls by a cosine."""
+    """Highest learning rate. It is reached after a twentieth of the steps, then falls as a cosine."""
     close_ups: int = 8
-    """Passes over the orientations behind their observations alone, before the windows."""
+    """Passes over the close-ups (orientations directly behind their observations) before the windows."""
     again: int = 8
-    """Further passes over these, among the windows: so that it is not forgotten."""
+    """Further passes over the close-ups among the windows, against forgetting."""
     held_out: float = 0.02
-    """Share of the traces that only measure."""
+    """Share of the traces for validation."""
     seed: int = 1
 
 
 def pretrain(export: Path, folder: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, float]:
-    """Train a tokenizer and a model on what `weavegen export --format text` wrote, and write them to `folder`.
+    """Train a tokenizer and a model on a `text` export, and write them to `folder`.
 
-    In Hugging Face's format, weights in float16. Returns what was measured, in nats, on traces held out. Raises
-    UsageError where there is too little to train on.
+    The format is Hugging Face's, with weights in float16. Returns the loss on validation traces in nats. Raises
+    UsageError if there is too little text.
     """
     texts = read_texts(export)
-    chance = random.Random(plan.seed)
-    chance.shuffle(texts)
+    rng = random.Random(plan.seed)
+    rng.shuffle(texts)
     traces = [parse_trace(text)[PINNED:] for text in texts]
     held_out = max(1, round(len(traces) * plan.held_out))
-    words = tokenizer.train((render_block(one) for blocks in traces[held_out:] for one in blocks), plan.vocabulary)
-    parts = [sequences.read(part, words, plan.seed) for part in (traces[held_out:], traces[:held_out])]
+    splits = traces[held_out:], traces[:held_out]
+    words = tokenizer.train((render_block(block) for blocks in splits[0] for block in blocks), plan.vocabulary)
+    train, validation = (sequences.read(split, words, plan.seed) for split in splits)
     passes = range(math.ceil(plan.epochs))
-    found = [window for _ in passes for window in sequences.windows(parts[0], words, plan.window, chance)]
-    measured = list(sequences.windows(parts[1], words, plan.window, chance))
-    found = found[: round(len(found) * plan.epochs / len(passes))]
-    near = [sequences.close_ups(part, words, plan.window // 4, chance) for part in parts]
+    windows = [window for _ in passes for window in sequences.windows(train, words, plan.window, rng)]
+    validation_windows = list(sequences.windows(validation, words, plan.window, rng))
+    windows = windows[: round(len(windows) * plan.epochs / len(passes))]
+    close_ups, validation_close_ups = (
+        sequences.close_ups(split, words, plan.window // 4, rng) for split in (train, validation)
+    )
     for _ in range(plan.again):
-        chance.shuffle(near[0])
-        found += sequences.packed(near[0], plan.window)
-    if not found or not measured:
-        raise UsageError(
-            f"{export} has too little text for one window of {plan.window} tokens: enqueue more traces"
-        )
-    taught = sum(int((labels >= 0).sum()) for _, labels in found)
+        rng.shuffle(close_ups)
+        windows += sequences.packed(close_ups, plan.window)
+    if not windows or not validation_windows:
+        raise UsageError(f"{export} has too little text for a window of {plan.window} tokens: enqueue more traces")
+    taught = sum(int((labels >= 0).sum()) for _, labels in windows)
     say(
-        f"{len(texts):,} traces, {words.get_vocab_size():,} words, {len(found):,} windows of {plan.window}: "
-        f"{len(found) * plan.window:,} tokens, {taught:,} of them taught"
+        f"{len(texts):,} traces, {words.get_vocab_size():,} words, {len(windows):,} windows of {plan.window}: "
+        f"{len(windows) * plan.window:,} tokens, {taught:,} of them taught"
     )
     torch.manual_seed(plan.seed)
-    model = LlamaForCausalLM(shape(words, plan))
-    say(f"{model.num_parameters():,} parameters, {len(found) // plan.batch:,} steps")
-    if plan.close_ups and near[0]:
-        first = trainer(model, plan, folder, near[0], near[1], words, plan.batch * 4, plan.close_ups)
+    model = LlamaForCausalLM(llama_config(words, plan))
+    say(f"{model.num_parameters():,} parameters, {len(windows) // plan.batch:,} steps")
+    if plan.close_ups and close_ups:
+        first = trainer(
+            model, plan, folder, close_ups, validation_close_ups, words, plan.batch * 4, plan.close_ups
+        )
         first.train()
-        say(f"{len(near[0]):,} close-ups, held out: {first.evaluate()['eval_loss'] if near[1] else 'none'}")
-    last = trainer(model, plan, folder, found, measured, words, plan.batch, 1)
+        loss = first.evaluate()["eval_loss"] if validation_close_ups else "none"
+        say(f"{len(close_ups):,} close-ups, validation loss: {loss}")
+    last = trainer(model, plan, folder, windows, validation_windows, words, plan.batch, 1)
     last.train()
     measures = {"loss": float(last.evaluate()["eval_loss"])}
     write(model, words, plan, folder)
@@ -111,49 +116,40 @@ def trainer(
     model: LlamaForCausalLM,
     plan: Plan,
     folder: Path,
-    found: Sequence[tuple[sequences.Ids, sequences.Ids]],
-    measured: Sequence[tuple[sequences.Ids, sequences.Ids]],
+    train: Sequence[TokenSequence],
+    validation: Sequence[TokenSequence],
     words: Tokenizer,
     batch: int,
     epochs: int,
 ) -> Trainer:
-    """For sequences of tokens with their labels, padded to the longest of a step."""
+    """A trainer for token sequences, which are padded to the longest of a step."""
     return Trainer(
         model=model,
         args=TrainingArguments(
-            output_dir=str(folder / "checkpoints"),
-            per_device_train_batch_size=batch,
+            **trainer_options(folder, batch, epochs, plan.rate, plan.seed),
             per_device_eval_batch_size=batch,
-            num_train_epochs=epochs,
-            learning_rate=plan.rate,
-            lr_scheduler_type="cosine",
             warmup_steps=0.05,
             weight_decay=0.1,
             adam_beta2=0.95,
             bf16=True,
             use_cpu=not torch.cuda.is_available(),
             logging_steps=20,
-            save_strategy="no",
-            report_to=[],
-            seed=plan.seed,
-            disable_tqdm=True,
         ),
-        train_dataset=rows(found),
-        eval_dataset=rows(measured),
+        train_dataset=rows(train),
+        eval_dataset=rows(validation),
         data_collator=DataCollatorForSeq2Seq(wrapped(words, plan), label_pad_token_id=IGNORED),
     )
 
 
-def rows(found: Sequence[tuple[sequences.Ids, sequences.Ids]]) -> list[dict[str, Any]]:
-    """Sequences as a trainer takes them."""
+def rows(windows: Sequence[TokenSequence]) -> list[dict[str, Any]]:
+    """Token sequences as the trainer reads them."""
     return [
         {"input_ids": ids.tolist(), "labels": labels.tolist(), "attention_mask": [1] * len(ids)}
-        for ids, labels in found
+        for ids, labels in windows
     ]
 
 
-def shape(words: Tokenizer, plan: Plan) -> LlamaConfig:
-    """The model's."""
+def llama_config(words: Tokenizer, plan: Plan) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=words.get_vocab_size(),
         hidden_size=plan.width,
@@ -171,7 +167,7 @@ def shape(words: Tokenizer, plan: Plan) -> LlamaConfig:
 
 
 def wrapped(words: Tokenizer, plan: Plan) -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers knows it."""
+    """The tokenizer for transformers."""
     return PreTrainedTokenizerFast(
         tokenizer_object=words, bos_token=BEGIN, eos_token=END, pad_token=END, model_max_length=plan.window,
         clean_up_tokenization_spaces=False,
@@ -179,7 +175,7 @@ def wrapped(words: Tokenizer, plan: Plan) -> PreTrainedTokenizerFast:
 
 
 def write(model: LlamaForCausalLM, words: Tokenizer, plan: Plan, folder: Path) -> None:
-    """Weights, tokenizer and the plan that they came from."""
+    """Write weights, tokenizer and the plan."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     model.half().save_pretrained(folder)
@@ -188,10 +184,12 @@ def write(model: LlamaForCausalLM, words: Tokenizer, plan: Plan, folder: Path) -
 
 
 def read_texts(export: Path) -> list[str]:
-    """The traces of an export in the format `text`. Raises UsageError where it is none."""
+    """The traces of a `text` export. Raises UsageError if it is not one."""
     files = sorted((export / "data").glob("*.parquet"))
     if not files:
-        raise UsageError(f"{export} is no export: make one with `weavegen export --format text --out {export}`")
+        raise UsageError(
+            f"{export} is not an export: make one with `weavegen export --format text --out {export}`"
+        )
     try:
         return [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     except KeyError:
@@ -202,7 +200,7 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         plan = Plan(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else Plan()
-        found = pretrain(Path(sys.argv[1]), Path(sys.argv[2]), plan, lambda line: logging.warning("%s", line))
+        measures = pretrain(Path(sys.argv[1]), Path(sys.argv[2]), plan, lambda line: logging.warning("%s", line))
     except UsageError as error:
         sys.exit(str(error))
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(measures) + "\n")

@@ -1,8 +1,9 @@
-"""Traces as sequences of tokens, with a mark on each that the model shall learn to write. No PyTorch here."""
+"""Traces as token sequences. Labels mark the tokens that the model learns to write. No PyTorch here."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,45 +16,46 @@ from weavegen.trace.render import RAN_QUESTION, render_block
 from weavegen.training.plan import IGNORED
 from weavegen.training.tokenizer import BEGIN
 
-LEAST = 0.6
-"""P(yes) to its question from which on a block is worth imitating."""
-MIDDLE = 0.25
-"""Share of windows that begin in the middle of a tick, which is not taught."""
-SHORT = 0.5
-"""Share of executed actions that are asked one question alone: in a trace two labels stand below one another, but
-whoever asks about a block asks one thing."""
+MIN_YES = 0.6
+"""Blocks with a lower P(yes) to their question are not imitated."""
+MIDDLE_SHARE = 0.25
+"""Share of windows that begin in the middle of a tick. That tick is not taught."""
+ONE_QUESTION_SHARE = 0.5
+"""Share of executed actions that keep one of their two questions. In use, the evaluator is asked one at a time."""
 
 Ids = npt.NDArray[np.int32]
+TokenSequence: TypeAlias = tuple[Ids, Ids]
+"""Token ids, and their labels: the same ids, or IGNORED."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A block's tokens."""
+    """The tokens of a block."""
 
     ids: Ids
     labels: Ids
-    """The same, or IGNORED."""
+    """The same ids, or IGNORED."""
     type: BlockType
 
 
 def pieces(blocks: Iterable[Block], tokenizer: Tokenizer, chance: random.Random) -> Iterator[Piece]:
-    """Blocks of a trace as tokens. The pinned ones are not wanted: no small model's window holds them."""
+    """The tokens of a trace's blocks. Leave out the pinned blocks: a small model's window can't hold them."""
     for block in blocks:
-        shown = asked(block, chance)
+        shown = with_one_question(block, chance)
         rendered = render_block(shown)
         if shown.type is BlockType.OPTION and chance.random() < 0.5:
-            rendered = rendered.replace("#q: ", "\n#q: ", 1)  # so it is asked; above it is how it is recorded
-        found = tokenizer.encode(rendered, add_special_tokens=False)
-        ids = np.array(found.ids, np.int32)
-        wanted = np.zeros(len(ids), bool)
+            rendered = rendered.replace("#q: ", "\n#q: ", 1)  # as the prompt has it; the trace has no empty line
+        encoded = tokenizer.encode(rendered, add_special_tokens=False)
+        ids = np.array(encoded.ids, np.int32)
+        taught = np.zeros(len(ids), bool)
         for start, end in spans(shown, rendered):
-            wanted |= np.array([start <= first and last <= end for first, last in found.offsets])
-        yield Piece(ids, np.where(wanted, ids, IGNORED).astype(np.int32), block.type)
+            taught |= np.array([start <= first and last <= end for first, last in encoded.offsets])
+        yield Piece(ids, np.where(taught, ids, IGNORED).astype(np.int32), block.type)
 
 
-def asked(block: Block, chance: random.Random) -> Block:
-    """An executed action now and then with one question alone, whose answer is known."""
-    if block.type is not BlockType.ACTION or block.ran is None or chance.random() >= SHORT:
+def with_one_question(block: Block, chance: random.Random) -> Block:
+    """An executed action, in ONE_QUESTION_SHARE of all cases with one of its questions alone."""
+    if block.type is not BlockType.ACTION or block.ran is None or chance.random() >= ONE_QUESTION_SHARE:
         return block
     if chance.random() < 0.5:
         return msgspec.structs.replace(block, label=None)
@@ -61,19 +63,19 @@ def asked(block: Block, chance: random.Random) -> Block:
 
 
 def worth_imitating(block: Block) -> bool:
-    """Whether the model shall learn to write blocks like this one."""
+    """Whether the model learns to write this block."""
     if block.type not in PROSE | CALLBACK or not block.compiles or block.ran is False:
         return False
     if block.label is None or block.label.question == WILL_RUN:
         return True
     yes = block.label.probability if block.label.answer else 1 - block.label.probability
-    return yes >= LEAST
+    return yes >= MIN_YES
 
 
 def spans(block: Block, rendered: str) -> Iterator[tuple[int, int]]:
-    """What of a block's text the model shall learn to write, as [start, end): answers in any case.
+    """The parts [start, end) of a block's text that the model learns to write.
 
-    A body with what ends it, which is the question below it, or the end of the block.
+    Answers always; a body only if it is worth imitating, with its end: the question below or the block's footer.
     """
     if block.bm25_query is not None:
         start = rendered.index("#bm25_query ") + len("#bm25_query ")
@@ -95,14 +97,14 @@ def spans(block: Block, rendered: str) -> Iterator[tuple[int, int]]:
 
 def close_ups(
     traces: Sequence[Sequence[Piece]], tokenizer: Tokenizer, length: int, chance: random.Random
-) -> list[tuple[Ids, Ids]]:
-    """Orientations behind nothing but what was observed just before, in a random order; none longer than `length`.
+) -> list[TokenSequence]:
+    """Orientations directly behind their observations, in a random order; none longer than `length` tokens.
 
-    To read off an observation is what a model has to learn first. Behind whole ticks it hardly does: in a window
-    of 1,024 tokens there are two of these places, here one in a hundred tokens.
+    A model must first learn to read an observation. It hardly learns that from windows: 1,024 tokens have two such
+    places, close-ups have one in a hundred tokens.
     """
     begin = np.array([tokenizer.token_to_id(BEGIN)], np.int32)
-    found = []
+    close_ups = []
     for trace in traces:
         seen: list[Ids] = []
         for piece in trace:
@@ -113,34 +115,34 @@ def close_ups(
                 before = np.concatenate([begin, *seen])
                 labels = np.concatenate([np.full(len(before), IGNORED, np.int32), piece.labels])
                 if len(labels) <= length:
-                    found.append((np.concatenate([before, piece.ids]), labels))
+                    close_ups.append((np.concatenate([before, piece.ids]), labels))
             seen = []
-    chance.shuffle(found)
-    return found
+    chance.shuffle(close_ups)
+    return close_ups
 
 
-def packed(found: Sequence[tuple[Ids, Ids]], length: int) -> Iterator[tuple[Ids, Ids]]:
-    """Sequences one behind another, as many as `length` tokens hold; the last ones may be left over."""
+def packed(sequences: Sequence[TokenSequence], length: int) -> Iterator[TokenSequence]:
+    """Concatenate sequences, as many as fit into `length` tokens. An unfilled last pack is dropped."""
     at = 0
-    while at < len(found):
+    while at < len(sequences):
         end, room = at, length
-        while end < len(found) and len(found[end][0]) <= room:
-            room -= len(found[end][0])
+        while end < len(sequences) and len(sequences[end][0]) <= room:
+            room -= len(sequences[end][0])
             end += 1
-        if end == len(found) or end == at:
+        if end == len(sequences) or end == at:
             return
-        ids, labels = zip(*found[at:end], strict=True)
+        ids, labels = zip(*sequences[at:end], strict=True)
         yield np.concatenate(ids), np.concatenate(labels)
         at = end
 
 
 def windows(
     traces: Sequence[Sequence[Piece]], tokenizer: Tokenizer, length: int, chance: random.Random
-) -> Iterator[tuple[Ids, Ids]]:
-    """Tokens and labels of windows of `length`: the token that begins a text, then blocks, the last one cut.
+) -> Iterator[TokenSequence]:
+    """Windows of `length` tokens: the begin token, then blocks, the last one cut.
 
-    Each block of the traces is taught once, in a random order. A window begins with a tick that it teaches, or now
-    and then (MIDDLE) somewhere in the one before it, as the prompts do that a server has cut.
+    Traces come in a random order, and each of their blocks is taught once. A window begins with a tick that it
+    teaches, or (MIDDLE_SHARE of them) somewhere in the tick before, like prompts that a server has cut.
     """
     begin = np.array([tokenizer.token_to_id(BEGIN)], np.int32)
     silent = np.array([IGNORED], np.int32)
@@ -151,7 +153,7 @@ def windows(
     tick = taught = 0
     while tick < len(starts):
         first = begun = starts[tick]
-        if tick and chance.random() < MIDDLE:
+        if tick and chance.random() < MIDDLE_SHARE:
             first = chance.randint(starts[tick - 1] + 1, begun)
         ids, labels, at, room = [begin], [silent], first, length - 1
         while room > 0 and at < len(stream):
@@ -163,17 +165,17 @@ def windows(
             room -= len(piece.ids)
             at += 1
         if room > 0:
-            return  # the stream is over: the last window would be short
+            return  # an unfilled last window is dropped
         yield np.concatenate(ids), np.concatenate(labels)
         taught = at - 1 if room < 0 else at
         while tick < len(starts) and starts[tick] < taught:
             tick += 1
-        # The tick that the window's end cuts is shown anew, unless it is longer than a window.
+        # The tick that the end of the window cuts is shown again, unless it is longer than a window.
         if tick < len(starts) and starts[tick - 1] > begun and starts[tick] > taught:
             tick -= 1
 
 
 def read(traces: Iterable[Iterable[Block]], tokenizer: Tokenizer, seed: int) -> list[list[Piece]]:
-    """The blocks of traces as tokens."""
+    """The tokens of traces, block by block."""
     chance = random.Random(seed)
     return [list(pieces(blocks, tokenizer, chance)) for blocks in traces]

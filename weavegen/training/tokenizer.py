@@ -1,9 +1,9 @@
 """The tokenizer of a model that is trained on traces from scratch.
 
-A small model's window is short, and so is its understanding: what of a prompt it can't make use of is left out by
-the tokenizer's normalizer, so the same is left out wherever the model is served. What remains of a prompt is the
-trace's text up to where the model goes on. Its words are whole phrases: byte-level BPE that may merge across
-spaces, but never across digits, quotes that open a block's prose, marks of a table, or the beginnings of bodies.
+A small model has a short window and can't use some parts of a prompt. The tokenizer's normalizer removes these
+parts, so that they are missing wherever the model is served; the trace's text remains. Tokens are whole phrases:
+byte-level BPE that may merge across spaces, but not across digits, the quotes that open prose, the marks of a
+table, or the beginnings of bodies.
 """
 
 import re
@@ -26,24 +26,24 @@ from weavegen.kernel import prompts
 from weavegen.nano.texts import BORDER, END
 
 BEGIN = "<s>"
-"""The token that begins a text."""
+"""First token of a text."""
 
 LEFT_OUT = (
-    # The template, with the instruction and the hint: the header behind it says which block comes.
+    # The template with instruction and hint. The header behind it already says which block comes.
     r" \[INST\] ",
     r"# (?:The trace above stops where|Before the next block of type)[\s\S]*? \[/INST\]\n",
-    # Header lines that say nothing about what to write.
+    # Header lines without information about the body.
     r"#(?:subagent|index|timestamp|time_remaining|block_size) [^\n]*\n",
     r"# (?:Starting new tick with block #|Current Working Directory: )[^\n]*\n",
-    # A model of this size makes nothing of examples.
+    # A model of this size can't use examples.
     r"# START RETRIEVED BLOCKS\n[\s\S]*?# END RETRIEVED BLOCKS\n\n",
-    # How sure the answer was that a label says.
+    # The percentage of a label.
     r"(?<=Yes\.|.No\.) \([0-9.]+%\)(?=\n|$)",
 )  # fmt: skip
-"""Regular expressions (Oniguruma's) of what the model does not read."""
+"""Removed parts, as regular expressions of Oniguruma."""
 
 WORDS = (
-    r"#q: [^\n]*?\? ?",  # a question is one word if it is asked often enough
+    r"#q: [^\n]*?\? ?",  # a frequent question becomes one token
     r"(?:Yes|No)(?=\.)",
     r'"""',
     r"def (?:action|eval)_",
@@ -55,13 +55,13 @@ WORDS = (
     r'\["',
     r'(?:(?!"""|\["| \| )[^\d\n.?:,])+[.?:,]*',
 )
-"""Regular expressions between whose matches no merge reaches."""
+"""No merge crosses the border of a match of these regular expressions."""
 
 
 def train(texts: Iterable[str], size: int) -> Tokenizer:
-    """A tokenizer of `size` tokens for rendered blocks like these. Equal texts give an equal tokenizer.
+    """Train a tokenizer of `size` tokens on rendered blocks. Equal texts give an equal tokenizer.
 
-    Raises UsageError where the texts hold too few answers: the evaluator needs a token for each.
+    Raises UsageError if `Yes` or `No` is too rare to become a token, which the evaluator needs.
     """
     tokenizer = Tokenizer(models.BPE())
     rules = [re.escape(prompts.calibration()), *LEFT_OUT]
@@ -84,7 +84,7 @@ def train(texts: Iterable[str], size: int) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(BORDER, normalized=True)])
     if None in (tokenizer.token_to_id("Yes"), tokenizer.token_to_id("No")):
-        raise UsageError("the traces hold too few answers, or of one kind alone: enqueue more traces")
+        raise UsageError("the traces have too few answers Yes or too few answers No: enqueue more traces")
     begin = tokenizer.token_to_id(BEGIN)
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, begin)])
     return tokenizer

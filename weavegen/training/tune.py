@@ -1,14 +1,14 @@
 """One training run on exports: `python -m weavegen.training.tune PLAN.json`. Needs TRL (the extra `training`).
 
-A program of its own, so that it can be started by `accelerate launch`, in another environment than the rest of
-weavegen. TRL trains; what is done here is to show each prompt as the server that sampled showed it.
+This is a separate program, so that `accelerate launch` can start it in an environment of its own. TRL trains; this
+module prepares the prompts as the server prepared them when it sampled.
 """
 
 import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ from weavegen.errors import UsageError
 from weavegen.kernel.context import question_suffix
 from weavegen.nano.llama import Ids
 from weavegen.nano.texts import BORDER, cut
-from weavegen.training.plan import IGNORED, TunePlan
+from weavegen.training.plan import IGNORED, TunePlan, trainer_options
 
 Row = dict[str, Any]
 
 
 def tune(plan: TunePlan) -> dict[str, float]:
-    """Train by each method in turn, and write weights, or an adapter, and the tokenizer. Returns the losses."""
+    """Train with each method in turn, and write tokenizer and weights (or the adapter). Returns the losses."""
     torch.manual_seed(plan.seed)
     words = AutoTokenizer.from_pretrained(plan.model)
     if words.pad_token is None:
@@ -44,7 +44,7 @@ def tune(plan: TunePlan) -> dict[str, float]:
     for method in plan.methods:
         trainer = TRAINERS[method](plan, model, words, adapter)
         losses[method] = float(trainer.train().training_loss)
-        model, adapter = trainer.model, None  # the next method goes on with the same adapter
+        model, adapter = trainer.model, None  # the next method trains the same adapter
     model.save_pretrained(plan.out)
     words.save_pretrained(plan.out)
     shutil.rmtree(Path(plan.out) / "checkpoints", ignore_errors=True)
@@ -52,30 +52,25 @@ def tune(plan: TunePlan) -> dict[str, float]:
 
 
 def options(plan: TunePlan, method: str) -> dict[str, Any]:
-    """What TRL's configurations have in common."""
-    return {
-        "output_dir": str(Path(plan.out) / "checkpoints"),
-        "per_device_train_batch_size": plan.batch,
-        "num_train_epochs": plan.epochs,
-        "learning_rate": plan.rates[method],
-        "lr_scheduler_type": "cosine",
+    """The arguments that all TRL configurations share."""
+    shared = trainer_options(Path(plan.out), plan.batch, plan.epochs, plan.rates[method], plan.seed)
+    shared |= {
         "warmup_steps": 0.1,
         "bf16": plan.bf16,
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": 10,
-        "save_strategy": "no",
-        "report_to": [],
-        "seed": plan.seed,
-        "disable_tqdm": True,
-        **({"gradient_checkpointing": True} if plan.gradient_checkpointing else {}),
     }
+    return shared | ({"gradient_checkpointing": True} if plan.gradient_checkpointing else {})
 
 
 def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
-    """Blocks that were kept behind what the model read, and answers behind the questions."""
-    found = [*written(plan, words), *answered(plan, words)]
-    random.Random(plan.seed).shuffle(found)
-    if not found:
+    """SFT on blocks behind their prompts, and on answers behind their questions."""
+    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")]
+    for row in rows(plan, "verifier"):
+        prompt = question_suffix(row["context"], row["question"])
+        examples.append(example(words, prompt, "Yes" if row["label"] else "No", plan.window))
+    random.Random(plan.seed).shuffle(examples)
+    if not examples:
         raise UsageError(f"{plan.data} has nothing to train on: enqueue more traces, or widen --where")
     return SFTTrainer(
         model=model,
@@ -83,9 +78,9 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
             **options(plan, "sft"),
             dataset_kwargs={"skip_prepare_dataset": True},
             max_length=None,
-            train_sampling_strategy="group_by_length",  # else a quarter of it may be padding
+            train_sampling_strategy="group_by_length",  # else up to a quarter of a batch is padding
         ),
-        train_dataset=Dataset.from_list(found),
+        train_dataset=Dataset.from_list(examples),
         data_collator=DataCollatorForSeq2Seq(
             words, label_pad_token_id=IGNORED, pad_to_multiple_of=plan.multiple_of
         ),
@@ -94,22 +89,8 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
     )
 
 
-def written(plan: TunePlan, words: Any) -> Iterator[Row]:
-    """Of the export `sft`: tokens of prompt and completion, with labels for the completion."""
-    for row in rows(plan, "sft"):
-        yield example(words, row["prompt"], row["completion"], plan.window)
-
-
-def answered(plan: TunePlan, words: Any) -> Iterator[Row]:
-    """Of the export `verifier`: a question about a block, and the answer that is known."""
-    for row in rows(plan, "verifier"):
-        yield example(
-            words, question_suffix(row["context"], row["question"]), "Yes" if row["label"] else "No", plan.window
-        )
-
-
 def example(words: Any, prompt: str, completion: str, window: int) -> Row:
-    """Tokens and labels. A prompt that leaves no room is cut as nano cuts it: the last blocks are whole."""
+    """Token ids with labels for the completion. A long prompt is cut like in nano, between blocks."""
     last = words(completion, add_special_tokens=False)["input_ids"]
     shown = shortened(words, prompt, window - min(len(last), window // 2)).tolist()
     ids = (shown + last)[:window]
@@ -117,66 +98,64 @@ def example(words: Any, prompt: str, completion: str, window: int) -> Row:
 
 
 def shortened(words: Any, prompt: str, room: int) -> Ids:
-    """A prompt's tokens, of a long one the first and the last blocks."""
+    """The prompt's tokens; of a long prompt the first and the last blocks."""
     border = words.convert_tokens_to_ids(BORDER)
     return cut(tokens(words, prompt), room, None if border == words.unk_token_id else border)
 
 
 def tokens(words: Any, prompt: str) -> list[int]:
-    """With the token that begins a text, once."""
+    """The prompt's tokens with one begin token."""
     begins = words.bos_token is not None and prompt.startswith(words.bos_token)
-    found: list[int] = words(prompt, add_special_tokens=not begins)["input_ids"]
-    return found
+    ids: list[int] = words(prompt, add_special_tokens=not begins)["input_ids"]
+    return ids
 
 
 def preferred(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> DPOTrainer:
-    """Pairs of candidates: the better one, and the worse."""
-    found = [texts(words, row, plan.window, "chosen", "rejected") for row in rows(plan, "dpo")]
+    """DPO on pairs of candidates, the better one and the worse one."""
+    examples = [texts(words, row, plan.window, "chosen", "rejected") for row in rows(plan, "dpo")]
     args = DPOConfig(**options(plan, "dpo"), beta=plan.beta, max_length=plan.window)
-    return of_texts(DPOTrainer, args, found, model, words, adapter)
+    return text_trainer(DPOTrainer, args, examples, model, words, adapter)
 
 
 def judged(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> KTOTrainer:
-    """Candidates, each by itself good or bad."""
-    found = [texts(words, row, plan.window, "completion") | {"label": row["label"]} for row in rows(plan, "kto")]
+    """KTO on single candidates, good or bad."""
+    rated = rows(plan, "kto")
+    examples = [texts(words, row, plan.window, "completion") | {"label": row["label"]} for row in rated]
     args = KTOConfig(**options(plan, "kto"), beta=plan.beta, max_length=plan.window)
-    return of_texts(KTOTrainer, args, found, model, words, adapter)
+    return text_trainer(KTOTrainer, args, examples, model, words, adapter)
 
 
-def of_texts(trainer: Any, args: Any, found: list[Row], model: Any, words: Any, adapter: LoraConfig | None) -> Any:
-    """A trainer of TRL's that tokenises what it is given."""
-    return trainer(
-        model=model,
-        args=args,
-        train_dataset=Dataset.from_list(found),
-        processing_class=words,
-        peft_config=adapter,
-    )
+def text_trainer(
+    trainer: Any, args: Any, examples: list[Row], model: Any, words: Any, adapter: LoraConfig | None
+) -> Any:
+    """A TRL trainer that tokenises the examples itself."""
+    data = Dataset.from_list(examples)
+    return trainer(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
 
 
 def texts(words: Any, row: Row, window: int, *completions: str) -> Row:
-    """A prompt as text that is short enough for each of its completions: what TRL tokenises by itself."""
+    """A prompt with its completions as texts. The prompt is cut to leave room for each completion."""
     longest = max(len(words(row[name], add_special_tokens=False)["input_ids"]) for name in completions) + 1
     shown = shortened(words, row["prompt"], window - min(longest, window // 2))
     text = words.decode(shown[shown != words.bos_token_id])
     return {"prompt": text} | {name: row[name] for name in completions}
 
 
-def rows(plan: TunePlan, format: str) -> Iterator[Row]:
-    """Of an export, at most as many as are wanted."""
+def rows(plan: TunePlan, format: str) -> list[Row]:
+    """At most `plan.most` rows of an export, in a random order."""
     files = sorted((Path(plan.data) / format / "data").glob("*.parquet"))
-    found = [row for file in files for row in pq.read_table(file).to_pylist()]
-    random.Random(plan.seed).shuffle(found)
-    yield from found[: plan.most]
+    table = [row for file in files for row in pq.read_table(file).to_pylist()]
+    random.Random(plan.seed).shuffle(table)
+    return table[: plan.most]
 
 
 TRAINERS: dict[str, Callable[..., Any]] = {"sft": supervised, "dpo": preferred, "kto": judged}
 
 
 if __name__ == "__main__":
-    told = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TunePlan)
+    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TunePlan)
     try:
-        measured = tune(told)
+        losses = tune(plan)
     except UsageError as error:
         sys.exit(str(error))
-    Path(told.out, "losses.json").write_text(json.dumps(measured) + "\n")
+    Path(plan.out, "losses.json").write_text(json.dumps(losses) + "\n")

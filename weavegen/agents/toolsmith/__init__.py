@@ -1,13 +1,13 @@
-"""The toolsmith: carries out requests with tools that it finds in a library, or has made.
+"""The toolsmith: carries out a user's request with tools that it finds in a library, or has made.
 
-A tick is a stage or a turn, and each stage reads nothing but what it needs:
+A tick is one stage, or one turn of the last stage. Each stage reads only its own conversation:
 
     queries → summary → plan ⇄ choice ──────────────────────► execute
                                   └───► signature → make ─────┘    │
                                   ◄──────────── create_tool ───────┘
 
-The plan is written blind, without a look at the library; the choice looks at what there is. What is made is found
-by the agent `funsearch`, kept in the library, and used again by later requests.
+The plan is written without knowledge of the library; the choice knows what the library has. New tools are written
+by the agent `funsearch` and kept in the library, where later requests find them.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.execute import execute
 from weavegen.agents.toolsmith.make import make, signature
 from weavegen.agents.toolsmith.prepare import choice, plan, queries, summary
-from weavegen.agents.toolsmith.state import Request, Stage, State, Task, consult
+from weavegen.agents.toolsmith.state import Request, Stage, State, Task, look_up
 from weavegen.kernel.replay import Program
 from weavegen.kernel.steps import Ended
 
@@ -29,21 +29,15 @@ STAGES: dict[str, Callable[[Stage], Part[Ended]]] = {
 
 
 def toolsmith(t: Tick) -> Program:
-    """One stage, or one turn of the execution."""
+    """Run one stage, or one turn of the stage `execute`."""
     task = task_of(t.bootstrap, Task)
     if task is None:
-        return Ended(done=True, failed="bootstrap", reason="the toolsmith is given a task, not a bootstrap file")
+        return Ended(done=True, failed="bootstrap", reason="the toolsmith takes no bootstrap file: give it a task")
     state = State() if t.number == 0 else msgspec.convert(t.cursor.start.state, State)
-    request = yield from current(task)
+    request = Request(task.task, task.requirements, task.constraints)
+    if task.request is not None:  # the user may have changed it
+        request = yield from look_up("read_request", Request, request, number=task.request)
     return (yield from STAGES[state.stage](Stage(t, task, request, state)))
-
-
-def current(task: Task) -> Part[Request]:
-    """The request as its user wants it now."""
-    asked = Request(task.task, task.requirements, task.constraints)
-    if task.request is None:
-        return asked
-    return (yield from consult("read_request", Request, asked, number=task.request))
 
 
 __all__ = ["STAGES", "Task", "toolsmith"]

@@ -1,9 +1,10 @@
-"""The tools of an execution: its own, those of the box, and those of the library, whose source is only read here.
+"""The tools of the stage `execute`: its own, and those of the library.
 
-What models wrote is executed in a trace's box and nowhere else, so nothing is imported: signatures are parsed.
+Models write the source of library tools. It is executed only in a trace's box; here it is only parsed.
 """
 
 import ast
+import contextlib
 import json
 import keyword
 from functools import lru_cache
@@ -11,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from weavegen.agents.dialogue import Tool
-from weavegen.box import calls
+from weavegen.agents.dialogue import BOX_TOOLS, Tool
 from weavegen.kernel.steps import Value
 from weavegen.linting.truncate import NO_PYTHON, parse
 
 TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
-"""What an argument can be declared as; anything else is taken as it comes."""
+"""Annotations that are checked. An argument with another annotation takes any value."""
 
 
 def ask_user(question: str) -> str:
@@ -40,22 +40,20 @@ def finish(success: bool, result: str) -> str:
     raise NotImplementedError
 
 
-IN_BOX = [Tool(function) for function in calls.FUNCTIONS.values()]
-OWN = [Tool(function) for function in (ask_user, ask_model, create_tool, finish)]
-LONGEST = 20_000
-"""Characters of a tool's source."""
-TAKEN = frozenset(tool.name for tool in (*IN_BOX, *OWN))
+OWN_TOOLS = [Tool(function) for function in (ask_user, ask_model, create_tool, finish)]
+RESERVED_NAMES = frozenset(tool.name for tool in (*BOX_TOOLS, *OWN_TOOLS))
 """Names that no tool of the library may have."""
+MAX_SOURCE_CHARS = 20_000
 
 
 class Signature(Value, frozen=True, kw_only=True):
-    """A function of the library, or one to be made."""
+    """Name, signature and docstring of a function."""
 
     name: str
     line: str
     """`def name(...) -> ...`."""
     description: str
-    """Its docstring; "": it has none."""
+    """The docstring; may be empty."""
 
     @property
     def stub(self) -> str:
@@ -65,85 +63,79 @@ class Signature(Value, frozen=True, kw_only=True):
 
 
 class LibraryTool(Tool):
-    """One that is called with JSON and executed in the box."""
+    """A tool of the library. It is called with JSON and runs in the box."""
 
     def __init__(self, signature: Signature) -> None:
-        """Raises ValueError."""
+        """Raises ValueError if JSON can't hold the arguments."""
         self.name, self.description = signature.name, signature.description
         try:
-            fields = fields_of(parsed(signature.line))
+            fields = fields_of(parse_signature(signature.line))
             self._arguments = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, kw_only=True)
             self.schema()
-        except (TypeError, RecursionError) as error:  # names that are a struct's own, types without end
+        except (TypeError, RecursionError) as error:  # an argument named like a struct's method; recursive types
             raise ValueError(f"{self.name}: its arguments can't be read from JSON: {error}") from None
 
 
 @lru_cache(maxsize=4096)  # every replay of a turn needs them again
 def library_tool(name: str, line: str, description: str) -> LibraryTool:
-    """A tool of the library by its signature. Raises ValueError."""
+    """The tool with this signature. Raises ValueError."""
     return LibraryTool(Signature(name=name, line=line, description=description))
 
 
 def signature_of(source: str, name: str | None = None) -> Signature:
-    """The signature of a function that `source` defines: of the one with this name, else of the only one.
+    """The signature of function `name` in `source`, or of the only function there.
 
-    Raises ValueError.
+    Raises ValueError if there is not exactly one such function, or if it can't be a tool.
     """
-    if len(source) > LONGEST:
-        raise ValueError(f"it has more than {LONGEST:,} characters")
+    if len(source) > MAX_SOURCE_CHARS:
+        raise ValueError(f"it has more than {MAX_SOURCE_CHARS:,} characters")
     try:
-        found = _read(source, name)
-    except ValueError:
-        raise
+        statements = parse(source).body
     except NO_PYTHON as error:
         raise ValueError(f"this is not legal Python: {error}") from None
-    library_tool(found.name, found.line, found.description)
-    return found
-
-
-def _read(source: str, name: str | None) -> Signature:
-    functions = [
-        one for one in parse(source).body if isinstance(one, ast.FunctionDef) and name in (None, one.name)
-    ]
+    functions = [node for node in statements if isinstance(node, ast.FunctionDef) and name in (None, node.name)]
     if len(functions) != 1:
-        wanted = "one function" if name is None else f"one function {name}"
-        raise ValueError(f"there must be {wanted}, and there are {len(functions)}")
-    function = functions[0]
+        expected = "one function" if name is None else f"one function {name}"
+        raise ValueError(f"there must be {expected}, and there are {len(functions)}")
+    [function] = functions
     check_name(function.name)
+    try:
+        returns = f" -> {ast.unparse(function.returns)}" if function.returns is not None else ""
+        line = f"def {function.name}({ast.unparse(function.args)}){returns}"
+    except RecursionError as error:
+        raise ValueError(f"this is not legal Python: {error}") from None
     description = (ast.get_docstring(function) or "").strip()
-    returns = f" -> {ast.unparse(function.returns)}" if function.returns is not None else ""
-    line = f"def {function.name}({ast.unparse(function.args)}){returns}"
+    library_tool(function.name, line, description)
     return Signature(name=function.name, line=line, description=description)
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError where a tool, or an argument of one, can't have this name."""
+    """Raise ValueError if a tool or an argument can't have this name."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name.startswith("_"):
         raise ValueError(f"{name!r:.80} can't be the name of a function or an argument")
     if len(name) > 80:
         raise ValueError(f"{name!r:.80} is too long a name")
 
 
-def parsed(line: str) -> ast.FunctionDef:
-    """A signature as a syntax tree. Raises ValueError."""
-    try:
+def parse_signature(line: str) -> ast.FunctionDef:
+    """The syntax tree of a signature. Raises ValueError."""
+    function: ast.stmt | None = None
+    with contextlib.suppress(*NO_PYTHON):
         [function] = parse(f"{line}: ...").body
-    except NO_PYTHON:
-        raise ValueError(f"this is no signature: {line!r:.200}") from None
     if not isinstance(function, ast.FunctionDef):
-        raise ValueError(f"this is no signature: {line!r:.200}")
+        raise ValueError(f"this is not a signature: {line!r:.200}")
     return function
 
 
 def fields_of(function: ast.FunctionDef) -> list[Any]:
-    """Its arguments, as msgspec.defstruct takes them. Raises ValueError."""
-    given = function.args
-    if given.posonlyargs or given.vararg or given.kwarg:
+    """The arguments as fields for msgspec.defstruct. Raises ValueError."""
+    arguments = function.args
+    if arguments.posonlyargs or arguments.vararg or arguments.kwarg:
         raise ValueError(f"{function.name} must take its arguments by name: no *args, no **kwargs, no /")
-    absent: list[ast.expr | None] = [None] * (len(given.args) - len(given.defaults))
-    defaults = [*absent, *given.defaults, *given.kw_defaults]
+    required: list[ast.expr | None] = [None] * (len(arguments.args) - len(arguments.defaults))
+    defaults = [*required, *arguments.defaults, *arguments.kw_defaults]
     fields: list[Any] = []
-    for argument, default in zip([*given.args, *given.kwonlyargs], defaults, strict=True):
+    for argument, default in zip([*arguments.args, *arguments.kwonlyargs], defaults, strict=True):
         check_name(argument.arg)
         type = type_of(argument.annotation)
         fields.append((argument.arg, type) if default is None else (argument.arg, type, default_of(default)))
@@ -151,16 +143,15 @@ def fields_of(function: ast.FunctionDef) -> list[Any]:
 
 
 def type_of(annotation: ast.expr | None) -> Any:
-    """The type that a JSON value must have for an argument; Any where we do not know."""
+    """The type of an annotation; Any for a type that JSON does not have."""
     if isinstance(annotation, ast.Name):
         return TYPES.get(annotation.id, Any)
     if isinstance(annotation, ast.Constant) and annotation.value is None:
         return None
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        either = type_of(annotation.left), type_of(annotation.right)
-        plain = {one for one in either if one is not None}
-        # Unions of containers of different kinds are more than msgspec tells apart.
-        return either[0] | None if either[1] is None and plain and Any not in plain else Any
+        left, right = type_of(annotation.left), type_of(annotation.right)
+        # Only `X | None`: msgspec can't tell apart the members of every other union.
+        return left | None if right is None and left is not None and left is not Any else Any
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name):
         inner = annotation.slice
         if annotation.value.id == "list":
@@ -171,7 +162,7 @@ def type_of(annotation: ast.expr | None) -> Any:
 
 
 def default_of(default: ast.expr) -> Any:
-    """A default as the model reads it. The function's own holds where an argument is not given."""
+    """A default for the schema. A call without the argument uses the function's own default."""
     try:
         value = ast.literal_eval(default)
         json.dumps(value, allow_nan=False)
@@ -183,7 +174,7 @@ def default_of(default: ast.expr) -> Any:
 
 
 def call_source(source: str, name: str, arguments: dict[str, Any]) -> str:
-    """Python that calls a tool in a namespace of its own: what the model defined meanwhile can't be in its way."""
+    """Python that calls a tool in a namespace of its own, apart from what the model has defined."""
     return (
         "import json\n"
         "library_tool = {'__name__': 'library_tool'}\n"

@@ -1,4 +1,4 @@
-"""What the toolsmith's stages are given, hand on and return, and what they do in the same way."""
+"""The data that the toolsmith's stages share, and the steps that several stages take."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from weavegen.agents import dialogue
 from weavegen.agents.dialogue import Reply, reply, say
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.lines import Approach, Need
@@ -14,24 +15,23 @@ from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 
 R = TypeVar("R")
-TRIES = 3
-"""Answers of the wrong form that a stage takes before it goes on without."""
+MAX_ATTEMPTS = 3
+"""Messages in which the model may give a stage's answer in the right form."""
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What it is given."""
+    """A task for the toolsmith."""
 
     task: str
-    """The objective."""
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     user: str = ""
     request: int | None = None
-    """Number of the request, which may change while it works; None: it is what stands here, and nobody's."""
+    """Number of the user's request, which may change during the work; None: this task is all there is."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is asked for now."""
+    """The request as it stands now."""
 
     objective: str
     requirements: tuple[str, ...] = ()
@@ -39,16 +39,16 @@ class Request(msgspec.Struct, frozen=True):
     revision: int = 0
 
     def text(self) -> str:
-        """As the model reads it."""
+        """The request for the model."""
         parts = [f"The request:\n{self.objective}"]
         for title, lines in (("Requirements", self.requirements), ("Constraints", self.constraints)):
             if lines:
-                parts.append(f"{title}:\n" + "\n".join(f"- {line}" for line in lines))
+                parts.append(bullets(title, lines))
         return "\n\n".join(parts)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A tool of the library, as `find_tools` and `read_tool` tell of it."""
+    """A tool of the library, as `find_tools` and `read_tool` return it."""
 
     name: str
     description: str
@@ -57,14 +57,14 @@ class Found(msgspec.Struct, frozen=True):
     uses: int = 0
     successes: int = 0
 
-    def line(self) -> str:
-        """As the model reads it."""
+    def text(self) -> str:
+        """The tool for the model."""
         used = f"called {self.uses} times, {self.successes} of them with success" if self.uses else "not used yet"
         return f"{self.signature}\n    {' '.join(self.description.split())}\n    ({used})"
 
 
 class Past(msgspec.Struct, frozen=True):
-    """Another request, as `past_requests` tells of it."""
+    """Another request, as `past_requests` returns it."""
 
     number: int
     objective: str
@@ -78,40 +78,53 @@ class ToolPlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     need: Need
     stub: str = ""
-    """Source of its signature and docstring; empty: not decided yet."""
+    """Source of its signature and docstring; empty until the stage `signature` has chosen it."""
     generality: float | None = None
     old: dict[str, Any] = {}
-    """Source, tests and evaluator of the version that it is to be better than."""
+    """Source, tests and evaluator of the version that the new one must beat."""
 
 
 class State(msgspec.Struct, omit_defaults=True):
-    """What one tick tells the next."""
+    """What a tick passes to the next."""
 
     stage: str = "queries"
     queries: dict[str, list[str]] = {}
     context: str = ""
-    """What the summary says."""
+    """The summary."""
     plan: list[Approach] = []
     rounds: int = 0
     """Plans so far."""
     tried: list[str] = []
-    """What came to nothing."""
+    """Failures."""
     tools: list[Found] = []
-    """Of the library, that the execution has."""
+    """Tools of the library that the stage `execute` offers to the model."""
     wanted: list[ToolPlan] = []
     made: list[str] = []
     used: list[str] = []
     """NAME@VERSION."""
     done: str = ""
-    """What an execution had found out before it asked for another tool."""
+    """What the model found out before it asked for another tool."""
     first: int | None = None
-    """Of the execution's blocks; None: it has not begun."""
+    """First block of the conversation of `execute`; None before it begins."""
     revision: int = 0
-    """Of the request, as the execution has read it."""
+    """Revision of the request that the model has read in `execute`."""
     turns: int = 0
     silent: int = 0
     """Messages in a row without a call."""
     questions: int = 0
+
+    def context_text(self) -> str:
+        """The summary for the model."""
+        return f"What is known:\n{self.context or '(nothing)'}"
+
+    def plan_text(self) -> str:
+        """The plan for the model."""
+        lines = [a.text + "".join(f"\n  with {n.name}: {n.description}" for n in a.needs) for a in self.plan]
+        return bullets("The plan", lines)
+
+    def failure_text(self) -> list[str]:
+        """What failed, for the model: one text, or none."""
+        return [bullets("What came to nothing", self.tried)] if self.tried else []
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,92 +135,75 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     turns: int = 0
     tools: list[str] = []
-    """Of the library, that were called: NAME@VERSION."""
+    """Tools of the library that were called: NAME@VERSION."""
     made: list[str] = []
-    """Those that were made for it."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What each stage is given."""
+    """The arguments of a stage."""
 
     t: Tick
     task: Task
     request: Request
     state: State
-    """The stage changes it for the next one."""
+    """A stage changes it for the next one."""
 
-    def then(self, stage: str) -> Ended:
+    def next_stage(self, stage: str) -> Ended:
         """End the tick."""
         self.state.stage = stage
-        return Ended(done=False, state=msgspec.to_builtins(self.state))
+        return dialogue.next_tick(self.state)
 
-    def returns(self, success: bool, result: str = "", error: str | None = None) -> Ended:
+    def end_trace(self, success: bool, result: str = "", error: str | None = None) -> Ended:
         """End the trace."""
-        state = self.state
-        returned = Result(
-            success=success, result=result, error=error, turns=state.turns, tools=state.used, made=state.made
+        s = self.state
+        return dialogue.end_trace(
+            Result(success=success, result=result, error=error, turns=s.turns, tools=s.used, made=s.made)
         )
-        return Ended(done=True, returned=msgspec.to_builtins(returned))
 
 
-def answered(t: Tick, prompt: str, told: str, read: Callable[[str], R]) -> Part[R | None]:
-    """What the model answers in a conversation of its own, as `read` understands it.
+def ask(t: Tick, prompt: str, text: str, read: Callable[[str], R]) -> Part[R | None]:
+    """Ask the model in a conversation of its own. Returns what `read` makes of the answer.
 
-    Where that raises ValueError the model is told, and answers again; None: it never came to the right form.
+    If `read` raises ValueError, the model reads the error and answers again; after MAX_ATTEMPTS None is returned.
     """
     first = t.cursor.index
-    yield say(BlockType.SYSTEM, prompts.text(prompt))
-    yield say(BlockType.USER, told)
-    for left in reversed(range(TRIES)):
-        said: Reply = yield from reply(t, first)
+    say(t, BlockType.SYSTEM, prompts.text(prompt))
+    say(t, BlockType.USER, text)
+    for attempts_left in reversed(range(MAX_ATTEMPTS)):
+        message: Reply = yield from reply(t, first)
         try:
-            return read(said.answer)
+            return read(message.answer)
         except ValueError as error:
-            if left:
-                yield say(BlockType.USER, f"That is not the form that was asked for: {error}. Answer again.")
+            if attempts_left:
+                say(t, BlockType.USER, f"That is not the form that was asked for: {error}. Answer again.")
     return None
 
 
-def consult(tool: str, type: Any, otherwise: R, **arguments: Any) -> Part[R]:
-    """What a tool that only reads answers, from JSON; `otherwise` where it failed."""
-    one: LookUpResult = yield LookUp(tool=tool, arguments=arguments)
-    found: R = decoded(one, type, otherwise)
-    return found
+def look_up(tool: str, type: Any, default: R, **arguments: Any) -> Part[R]:
+    """Call a look-up tool and decode its JSON as `type`; `default` if the tool failed."""
+    result: LookUpResult = yield LookUp(tool=tool, arguments=arguments)
+    value: R = decoded(result, type, default)
+    return value
 
 
-def decoded(one: LookUpResult, type: Any, otherwise: Any) -> Any:
-    return msgspec.json.decode(one.output, type=type) if one.success else otherwise
+def decoded(result: LookUpResult, type: Any, default: Any) -> Any:
+    return msgspec.json.decode(result.output, type=type) if result.success else default
 
 
 def merged(before: Sequence[Found], more: Sequence[Found]) -> list[Found]:
-    """The later ones first, each name once."""
+    """The tools of both, each name once, the later ones first."""
     return list({tool.name: tool for tool in (*before, *more)}.values())[::-1]
 
 
-def status(line: str) -> Note:
-    """A line that tells people where it is."""
-    return Note(kind="status", detail=f"toolsmith: {line}")
+def status(t: Tick, line: str) -> None:
+    """Record a status line for people."""
+    t.emit(Note(kind="status", detail=f"toolsmith: {line}"))
 
 
-def known(state: State) -> str:
-    """What the summary found out, for the model."""
-    return f"What is known:\n{state.context or '(nothing)'}"
+def bullets(title: str, lines: Sequence[str]) -> str:
+    return f"{title}:\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def planned(state: State) -> str:
-    """The plan, for the model."""
-    lines = [
-        f"- {one.text}" + "".join(f"\n  with {need.name}: {need.description}" for need in one.needs)
-        for one in state.plan
-    ]
-    return "The plan:\n" + "\n".join(lines)
-
-
-def failures(state: State) -> list[str]:
-    """What came to nothing, for the model: one text or none."""
-    return ["What came to nothing:\n" + "\n".join(f"- {line}" for line in state.tried)] if state.tried else []
-
-
-def shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

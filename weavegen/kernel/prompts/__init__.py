@@ -57,6 +57,11 @@ def text(name: str) -> str:
     return (FOLDER / f"{name}.txt").read_text()
 
 
+def message(agent: str, name: str) -> str:
+    """A message of an agent to the model. Fill in its `{fields}` with `str.format`."""
+    return str(_table("messages")[agent][name])
+
+
 def stems(type: BlockType) -> tuple[str, ...]:
     """Beginnings of debug and backtrack blocks, one of which is drawn to vary the reasoning."""
     return tuple(_table("stems").get(type, ()))

@@ -1,0 +1,15 @@
+-- One row for each finished trace of job :job. A trace is a success if it returned and, at its last tick, every
+-- evaluation of its task was true.
+select f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
+  (select count(*) from sft_examples s where s.trace_id = t.id) as kept,
+  t.ended_because = 'returned' and coalesce((
+    select bool_and(e.error is null and e.value = 'true') from evaluations e
+    where e.trace_id = t.id and e.scope = 'task' and e.tick = t.ticks
+  ), false) as success,
+  (select count(*) from candidates c join penalties p on p.candidate_id = c.id where c.trace_id = t.id) as linted,
+  (select count(*) from candidates c join penalties p on p.candidate_id = c.id
+    where c.trace_id = t.id and p.compiles) as legal,
+  (select count(*) from blocks b where b.trace_id = t.id and b.ran is not null and b.tick > 0) as executed,
+  (select count(*) from blocks b where b.trace_id = t.id and b.ran and b.tick > 0) as ran
+from traces t join bootstraps f on f.id = t.bootstrap_id
+where t.job_id = :job and t.status in ('ended', 'failed') order by t.number
