@@ -1,5 +1,6 @@
 """Ticks as OpenTelemetry traces: what is in them, nothing twice or left out, a collector that refuses."""
 
+import base64
 import datetime
 import json
 import threading
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from typer.testing import CliRunner
 
 from tests.integration.worker import Worker, enqueue, scalar
@@ -34,15 +37,15 @@ class Answer(BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
         assert self.path == "/v1/traces"
-        assert self.headers["Content-Type"] == "application/json"
+        assert self.headers["Content-Type"] == "application/x-protobuf"
+        assert self.headers["Tenant"] == "ada"
         if self.server.status == 200:
-            self.server.spans += all_spans(body)
+            self.server.spans += all_spans(MessageToDict(body, use_integers_for_enums=True))
         self.send_response(self.server.status)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", "0")
         self.end_headers()
-        self.wfile.write(b"{}")
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -73,6 +76,12 @@ def all_spans(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [span for one in document["resourceSpans"] for scope in one["scopeSpans"] for span in scope["spans"]]
 
 
+def hexadecimal(span: dict[str, Any]) -> dict[str, Any]:
+    """The span as OTLP's JSON has it; protobuf's own JSON has ids in base64."""
+    ids = ("traceId", "spanId", "parentSpanId")
+    return span | {name: base64.b64decode(span[name]).hex() for name in ids if name in span}
+
+
 def told(span: dict[str, Any]) -> dict[str, Any]:
     """Attributes of a span."""
     return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
@@ -83,14 +92,16 @@ def test_every_tick_is_a_trace_and_every_step_a_span_below_it(written: sa.Engine
         batch, after = spans.finished(conn, BEGIN)
         assert batch is not None
         assert spans.finished(conn, after) == (None, after)
-        assert spans.finished(conn, BEGIN)[0] == batch
-    found = all_spans(batch.document)
+        again, _ = spans.finished(conn, BEGIN)
+        assert again is not None
+        assert again.document() == batch.document()
+    found = all_spans(batch.document())
     roots = {span["spanId"]: span for span in found if "parentSpanId" not in span}
     assert len(roots) == batch.ticks == scalar(written, "select count(*) from ticks where finished_at is not null")
     assert len({span["traceId"] for span in roots.values()}) == len(roots)
     steps = [span for span in found if "parentSpanId" in span]
     done = "select count(*) from steps where finished_at is not null"
-    assert len(steps) == batch.spans - batch.ticks == scalar(written, done)
+    assert len(steps) == len(batch.spans) - batch.ticks == scalar(written, done)
     assert len({span["spanId"] for span in found}) == len(found)
     for span in found:
         assert len(bytes.fromhex(span["traceId"])) == 16
@@ -105,19 +116,67 @@ def test_every_tick_is_a_trace_and_every_step_a_span_below_it(written: sa.Engine
             f"trace {told(parent)['weavegen.trace']} tick {told(parent)['weavegen.tick']}"
         )
     names = {span["name"] for span in steps}
-    assert {"sample action", "score action", "lint action", "execute run"} <= {
+    assert {"sample action", "score action", "lint action", "execute_tool run"} <= {
         " ".join(n.split()[:2]) for n in names
     }
 
 
-def test_batches_leave_nothing_out(written: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "TICKS", spans.TICKS.replace(f"limit {spans.BATCH}", "limit 3"))
+def test_attributes_follow_the_conventions_for_generative_ai(written: sa.Engine) -> None:
+    with written.begin() as conn:
+        conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
+        conn.execute(sa.text("update prompts set tokens = 100"))
+        batch, _ = spans.finished(conn, BEGIN)
+    assert batch is not None
+    found = all_spans(batch.document())
+    sampled = input_tokens = 0
+    for span in found:
+        values = told(span)
+        operation = values.get("gen_ai.operation.name")
+        kind = values.get("weavegen.kind")
+        if kind is None:
+            assert (operation, span["name"]) == ("invoke_agent", "invoke_agent weave")
+            assert values["gen_ai.agent.name"] == "weave"
+            assert values["gen_ai.conversation.id"] == values["weavegen.trace"]
+            sampled += int(values.get("gen_ai.usage.output_tokens", 0))
+            input_tokens += int(values.get("gen_ai.usage.input_tokens", 0))
+        elif kind == "execute":
+            assert (operation, span["name"]) == ("execute_tool", f"execute_tool {values['gen_ai.tool.name']}")
+        else:
+            assert operation == ("text_completion" if kind in ("sample", "score") else None)
+        if operation in ("invoke_agent", "text_completion"):
+            assert values["gen_ai.provider.name"] == "weavegen.simulation"
+            assert values["gen_ai.request.model"] == "weavegen-sim"
+    assert sampled == scalar(written, "select sum(tokens) from candidates")
+    assert input_tokens == 100 * scalar(written, "select count(*) from prompts")
+
+
+def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
+    with written.begin() as conn:
+        conn.execute(sa.text("update evaluations set value = 'true' where position = 0"))
+        batch, _ = spans.finished(conn, BEGIN)
+    assert batch is not None
+    events = [
+        (span["name"], told(event))
+        for span in all_spans(batch.document())
+        for event in span.get("events", ())
+        if event["name"] == "gen_ai.evaluation.result"
+    ]
+    assert len(events) == scalar(written, "select count(*) from evaluations") > 0
+    titles = {title for [title] in written.connect().execute(sa.text("select distinct title from evaluations"))}
+    assert {event["gen_ai.evaluation.name"] for _, event in events} == titles
+    held = [event for _, event in events if event.get("gen_ai.evaluation.score.label") == "pass"]
+    assert held
+    assert all(event["gen_ai.evaluation.score.value"] == 1 for event in held)
+    assert all(name.startswith("execute_tool") for name, _ in events)
+
+
+def test_batches_leave_nothing_out(written: sa.Engine) -> None:
     with written.begin() as conn:
         # Ticks that end at the same moment: the cursor tells them apart.
         conn.execute(sa.text("update ticks set finished_at = (select min(finished_at) from ticks)"))
     ticks, cursor = 0, BEGIN
     with written.connect() as conn:
-        while (found := spans.finished(conn, cursor))[0] is not None:
+        while (found := spans.finished(conn, cursor, limit=3))[0] is not None:
             assert found[0].ticks <= 3
             ticks, cursor = ticks + found[0].ticks, found[1]
     assert ticks == scalar(written, "select count(*) from ticks")
@@ -140,22 +199,23 @@ def test_of_one_job_and_failed_steps(written: sa.Engine) -> None:
         assert spans.finished(conn, BEGIN, job=99)[0] is None
         batch, _ = spans.finished(conn, BEGIN, job=1)
     assert batch is not None
-    failed = [span for span in all_spans(batch.document) if "status" in span]
+    failed = [span for span in all_spans(batch.document()) if span.get("status")]
     assert [(told(span)["weavegen.step"], span["status"]) for span in failed] == [
         (str(step), {"code": 2, "message": "model: too long"})
     ]
-    assert told(all_spans(batch.document)[0])["weavegen.simulated"] is True
+    assert told(all_spans(batch.document())[0])["weavegen.simulated"] is True
 
 
 def test_times_are_exact() -> None:
     at = datetime.datetime(2026, 3, 1, 12, 0, 0, 123457, datetime.UTC)
-    assert spans.nanoseconds(at) == "1772366400123457000"
+    assert spans.nanoseconds(at) == 1772366400123457000
 
 
 def test_the_command(written: sa.Engine, home: Path, collector: Collector) -> None:
     url = written.url.render_as_string(hide_password=False)
     place = f"http://127.0.0.1:{collector.server_port}"
     environ = {"DATABASE_URL": url, "WEAVEGEN_HOME": str(home)}
+    environ |= {"OTEL_EXPORTER_OTLP_HEADERS": "tenant=ada", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     runner = CliRunner(env=environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": place + "/"})
     said = runner.invoke(app, ["spans"], catch_exceptions=False).stdout
     assert f"in {len(collector.spans)} spans" in said
@@ -163,7 +223,7 @@ def test_the_command(written: sa.Engine, home: Path, collector: Collector) -> No
     said = runner.invoke(app, ["spans", "--hours", "0"], catch_exceptions=False).stdout
     assert "0 ticks sent in 0 spans" in said
     printed = runner.invoke(app, ["spans", "--json"], catch_exceptions=False).stdout
-    assert all_spans(json.loads(printed)) == collector.spans
+    assert all_spans(json.loads(printed)) == [hexadecimal(span) for span in collector.spans]
     for status, message in ((503, "does not answer"), (400, "refuses spans")):
         collector.status = status
         failed = runner.invoke(app, ["spans"])

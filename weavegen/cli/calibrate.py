@@ -1,157 +1,177 @@
-"""The command that compares what the model said with how it was."""
+"""The command calibrate: compares the model's probabilities with recorded outcomes."""
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import sqlalchemy as sa
 import typer
-from rich.table import Table
+from rich.console import RenderableType
+from rich.text import Text
 
 from weavegen import __version__
-from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
-from weavegen.cli.rescore import SIMULATED
+from weavegen.cli import display
+from weavegen.cli.app import QUERY_SECONDS, Result, command, is_simulated, writing
+from weavegen.cli.rescore import SIMULATED_ANSWERS
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
 from weavegen.trace.render import one_line
 
 if TYPE_CHECKING:
-    from weavegen.evaluator.calibration import Figures, Fit
-
-SECONDS = 600.0
-"""That the query may take."""
+    from weavegen.evaluator.calibration import Figures, Fit, Pair
 
 
-@app.command()
+@command()
 def calibrate(
     campaign: Annotated[
-        str | None, typer.Option(help="The answers of this campaign; by default the scores of the ticks.")
+        str | None, typer.Option(help="Use the answers of this campaign. Default: the scores of the ticks.")
     ] = None,
     where: Annotated[str | None, typer.Option(help="An SQL condition over the view calibration_pairs.")] = None,
     bearing: Annotated[
         bool,
-        typer.Option(help="Also questions on which the truth only bears: whether the block ran, for all others."),
+        typer.Option(help="Include questions that the outcome answers only in part; see docs/rescoring.md."),
     ] = False,
-    fit_: Annotated[
+    fit_name: Annotated[
         str | None, typer.Option("--fit", metavar="NAME", help="Fit a correction of each question and store it.")
     ] = None,
-    json: Json = False,
-) -> None:
-    """Compare the probabilities that the model gave with how it really was, question by question.
+) -> Result:
+    """Compare the probabilities that the model gave with what really happened, for each question.
 
-    Known are: whether a block ran, whether an evaluation came out true, how assertions came out. A correction
-    (--fit) is used by jobs that are enqueued with --correction NAME.
+    Outcomes are known for three things: whether a block ran, whether an evaluation was true, and whether an
+    assertion held. Jobs use a stored correction (--fit) if they are enqueued with --correction NAME.
 
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """
-    from weavegen.evaluator.calibration import Pair, figures, fit
-    from weavegen.services import model_server
+    from weavegen.evaluator.calibration import figures
+    from weavegen.store import campaigns
+
+    with writing() as conn:
+        pairs, undefined = read_pairs(conn, campaign, where, bearing=bearing)
+        if not pairs:
+            raise UsageError(
+                "no answer of the model can be compared: ticks ask about known outcomes with --set "
+                "all_questions=true, campaigns with docs/rubric.toml; --bearing includes more questions"
+            )
+        questions = [figures(question, truth, of_question) for (question, truth), of_question in pairs.items()]
+        fits, refused = fit_all(pairs) if fit_name is not None else ([], [])
+        if fit_name is not None:
+            name = one_line(fit_name)
+            campaigns.save_correction(conn, name, fits, campaign=campaign, condition=where, version=__version__)
+
+    def shown() -> Iterator[RenderableType]:
+        for question in questions:
+            yield from question_report(question)
+        if is_simulated():
+            yield SIMULATED_ANSWERS
+        if undefined:
+            yield f"{undefined} answers are left out: the model gave neither yes nor no any probability"
+        if fit_name is not None:
+            yield from fits_report(fit_name, fits, refused)
+
+    value = {
+        "questions": questions,
+        "undefined": undefined,
+        "correction": fit_name,
+        "fits": fits,
+        "refused": refused,
+    }
+    return Result(value, shown())
+
+
+def read_pairs(
+    conn: sa.Connection, campaign: str | None, where: str | None, *, bearing: bool
+) -> tuple[dict[tuple[str, str], list["Pair"]], int]:
+    """Pairs of score and outcome by question and kind of outcome, and the number of answers without a score."""
+    from weavegen.evaluator.calibration import Pair
     from weavegen.store import campaigns, reports
 
-    with reading() as conn:
-        of = "is null"
-        if campaign is not None:
-            of = f"= (select name from campaigns where id = {campaigns.number(conn, campaign)})"
-        query = (
-            "select question, truth, score, answer, trace_id, probability is null from calibration_pairs "
-            f"where campaign {of}" + ("" if bearing else " and exact")
-        )
-        rows = reports.matching(conn, query, where, SECONDS, "order by question, truth, block_id, rubric")
-        conn.rollback()
-        found: dict[tuple[str, str], list[Pair]] = {}
-        undefined = 0
-        for question, truth, score, answer, trace, nothing in rows:
-            if nothing or score is None:
-                undefined += 1
-            else:
-                found.setdefault((str(question), str(truth)), []).append(
-                    Pair(float(score), bool(answer), int(trace))
-                )
-        if not found:
-            raise UsageError(
-                "no answer of the model's can be compared: the ticks ask about what is known with "
-                "--set all_questions=true, campaigns with docs/rubric.toml; --bearing takes other questions, too"
-            )
-        measured = [figures(question, truth, pairs) for (question, truth), pairs in found.items()]
-        fits: list[Fit] = []
-        refused: list[str] = []
-        if fit_ is not None:
-            name = one_line(fit_)
-            for (question, _), pairs in found.items():
-                try:
-                    fits.append(fit(question, pairs))
-                except UsageError as error:
-                    refused.append(str(error))
-            if not fits:
-                raise UsageError(f"nothing can be corrected: {refused[0]}")
-            campaigns.save_correction(conn, name, fits, campaign=campaign, condition=where, version=__version__)
-            conn.commit()
-    if json:
-        print_json(
-            {
-                "questions": [dataclasses.asdict(one) for one in measured],
-                "undefined": undefined,
-                "correction": fit_,
-                "fits": [dataclasses.asdict(one) for one in fits],
-                "refused": refused,
-            }
-        )
-        return
-    for one in measured:
-        report(one)
-    if model_server.simulated(configuration.load()):
-        out.print(SIMULATED)
-    if undefined:
-        out.print(f"{undefined} answers are left out: the model gave neither yes nor no any mass there")
-    if fit_ is not None:
-        report_fits(fit_, fits, refused)
+    source = "is null"
+    if campaign is not None:
+        source = f"= (select name from campaigns where id = {campaigns.number(conn, campaign)})"
+    query = (
+        "select question, truth, score, answer, trace_id, probability is null from calibration_pairs "
+        f"where campaign {source}" + ("" if bearing else " and exact")
+    )
+    rows = reports.matching(conn, query, where, QUERY_SECONDS, "order by question, truth, block_id, rubric")
+    conn.rollback()
+    pairs: dict[tuple[str, str], list[Pair]] = {}
+    undefined = 0
+    for question, truth, score, answer, trace, no_probability in rows:
+        if no_probability or score is None:
+            undefined += 1
+        else:
+            pair = Pair(float(score), bool(answer), int(trace))
+            pairs.setdefault((str(question), str(truth)), []).append(pair)
+    return pairs, undefined
 
 
-def report(one: "Figures") -> None:
-    """Print the figures of one question."""
+def fit_all(pairs: dict[tuple[str, str], list["Pair"]]) -> tuple[list["Fit"], list[str]]:
+    """A correction for each question that has enough pairs, and why the others have none.
+
+    Raises UsageError where no question has enough.
+    """
+    from weavegen.evaluator.calibration import fit
+
+    fits: list[Fit] = []
+    refused: list[str] = []
+    for (question, _), of_question in pairs.items():
+        try:
+            fits.append(fit(question, of_question))
+        except UsageError as error:
+            refused.append(str(error))
+    if not fits:
+        raise UsageError(f"no question can be corrected: {refused[0]}")
+    return fits, refused
+
+
+def question_report(figures: "Figures") -> Iterator[RenderableType]:
+    """How well the probabilities of one question agree with the outcomes."""
     from weavegen.evaluator.calibration import FEW, FEW_OF_A_SIDE
 
-    share = one.positives / one.labels
-    auc = "" if one.auc is None else f", AUC {one.auc:.3f}"
-    out.print(display.cell(one.question, "bold"))
-    out.print(
-        f"  {one.labels} labels ({one.truth}), {share:.1%} true, predicted {one.predicted:.1%} on the mean; "
-        f"Brier {one.brier:.4f} (the share alone: {share * (1 - share):.4f}), log loss {one.log_loss:.4f}{auc}, "
-        f"calibration error {one.calibration_error:.3f}"
+    share = figures.positives / figures.labels
+    auc = "" if figures.auc is None else f", AUC {figures.auc:.3f}"
+    yield display.cell(figures.question, "bold")
+    yield (
+        f"  {figures.labels} labels ({figures.truth}), {share:.1%} true, mean prediction {figures.predicted:.1%}; "
+        f"Brier {figures.brier:.4f} (always predicting the share: {share * (1 - share):.4f}), "
+        f"log loss {figures.log_loss:.4f}{auc}, calibration error {figures.calibration_error:.3f}"
     )
-    if one.few:
-        out.print(
-            f"  few labels: the figures say little below {FEW} of them, {FEW_OF_A_SIDE} true and "
-            f"{FEW_OF_A_SIDE} false ones",
-            style="yellow",
+    if figures.few:
+        yield Text(
+            f"  few labels: the figures are unreliable with fewer than {FEW} labels, or fewer than "
+            f"{FEW_OF_A_SIDE} true and {FEW_OF_A_SIDE} false ones",
+            "yellow",
         )
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("  predicted", "labels", "mean predicted", "share true"):
-        table.add_column(title, justify="right")
-    for bin in one.bins:
-        if bin.predicted is not None and bin.true is not None:
-            table.add_row(
-                f"{bin.low:.1f} to {bin.high:.1f}", str(bin.labels), f"{bin.predicted:.3f}", f"{bin.true:.3f}"
-            )
-    out.print(table)
-    out.print()
+    bins = [bin for bin in figures.bins if bin.predicted is not None and bin.true is not None]
+    yield display.table(
+        bins,
+        {
+            "  predicted": lambda bin: f"  {bin.low:.1f} to {bin.high:.1f}",
+            "labels": "labels",
+            "mean predicted": lambda bin: f"{bin.predicted:.3f}",
+            "share true": lambda bin: f"{bin.true:.3f}",
+        },
+    )
+    yield ""
 
 
-def report_fits(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> None:
-    """Print what was fitted."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("corrected question", "slope", "intercept", "labels", "Brier before", "after"):
-        table.add_column(title, justify="left" if title == "corrected question" else "right")
-    for one in fits:
-        numbers = (f"{one.slope:.3f}", f"{one.intercept:+.3f}", str(one.labels))
-        table.add_row(display.cell(one.question), *numbers, f"{one.brier_before:.4f}", f"{one.brier_after:.4f}")
-    out.print(table)
-    out.print("after: each corrected by a fit to other traces (cross-validation)")
-    for one in fits:
-        if one.slope <= 0:
-            out.print(
-                display.cell(f"{one.question}: the slope is not above 0: selection would turn round", "yellow")
+def fits_report(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> Iterator[RenderableType]:
+    """The fitted corrections, and the questions without one."""
+    yield display.table(
+        fits,
+        {
+            "corrected question": "question",
+            "slope": lambda fit: f"{fit.slope:.3f}",
+            "intercept": lambda fit: f"{fit.intercept:+.3f}",
+            "labels": "labels",
+            "Brier before": lambda fit: f"{fit.brier_before:.4f}",
+            "after": lambda fit: f"{fit.brier_after:.4f}",
+        },
+    )
+    yield "after: by cross-validation; the traces of each pair are left out of the fit that corrects it"
+    for fit in fits:
+        if fit.slope <= 0:
+            yield display.cell(
+                f"{fit.question}: the slope is not above 0: it would reverse the selection", "yellow"
             )
     for line in refused:
-        out.print(display.cell(f"not corrected: {line}", "yellow"))
-    out.print(display.cell(f"use it:  weavegen enqueue FILE --correction {name}"))
+        yield display.cell(f"not corrected: {line}", "yellow")
+    yield display.cell(f"use it:  weavegen enqueue FILE --correction {name}")

@@ -1,7 +1,6 @@
-"""Commands that look: status, show, sql."""
+"""Commands that read the corpus: status, show, sql."""
 
 import csv
-import dataclasses
 import io
 import itertools
 import sys
@@ -11,27 +10,28 @@ from typing import Annotated, Any
 import msgspec
 import sqlalchemy as sa
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli import display
+from weavegen.cli.app import Result, command, print_part, reading
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
+from weavegen.text import harmless, harmless_json
 from weavegen.trace.render import parse_trace
 
-TABLE_ROWS = 1_000
-"""Rows of a query, or traces of a job, that a table shows where nothing else is asked for."""
-CHUNK = 100
-"""Blocks of a trace that are read at a time."""
+MAX_TABLE_ROWS = 1_000
+"""Rows of a query, or traces of a job, in a table, unless another limit is given."""
+BLOCKS_PER_READ = 100
 
 
-@app.command()
+@command()
 def status(
     job: Annotated[int | None, typer.Argument(help="A job's number.", autocompletion=job_numbers)] = None,
-    json: Json = False,
-) -> None:
-    """List the jobs, or one job's traces and what `retune` changed of its settings.
+    json: bool = False,
+) -> Result:
+    """List the jobs; or one job's traces, and the changes that `retune` made to its settings.
 
     Example: weavegen status 3
     """
@@ -39,27 +39,27 @@ def status(
 
     with reading() as conn:
         jobs = reports.jobs(conn, job)
-        rows = reports.traces(conn, job, None if json else TABLE_ROWS) if job is not None else None
-    if json:
-        print_json([dataclasses.asdict(row) for row in (rows if rows is not None else jobs)])
-    elif rows is not None:
-        out.print(display.traces_table(rows))
+        if job is None:
+            return Result(jobs, display.jobs_table(jobs))
+        rows = reports.traces(conn, job, None if json else MAX_TABLE_ROWS)
+
+    def shown() -> Iterator[RenderableType]:
+        yield display.traces_table(rows)
         if len(rows) < jobs[0].traces:
-            out.print(f"(the first {len(rows):,} traces of {jobs[0].traces:,}: --json for all of them)")
-        for retune in jobs[0].retunes:
-            out.print(display.retune_line(retune))
-        out.print(display.summary(jobs[0]))
-    else:
-        out.print(display.jobs_table(jobs))
+            yield f"(the first {len(rows):,} traces of {jobs[0].traces:,}: --json for all of them)"
+        yield from map(display.retune_line, jobs[0].retunes)
+        yield display.summary(jobs[0])
+
+    return Result(rows, shown())
 
 
-@app.command()
+@command()
 def show(
-    trace: Annotated[int, typer.Argument(help="A trace's number.", autocompletion=trace_numbers)],
-    plain: Annotated[bool, typer.Option("--plain", help="No colours and no pager, in a terminal too.")] = False,
-    json: Json = False,
-) -> None:
-    """Print a trace: one Python file. A terminal gets it in colours, through $PAGER (less).
+    trace: Annotated[int, typer.Argument(help="The trace's number.", autocompletion=trace_numbers)],
+    plain: Annotated[bool, typer.Option("--plain", help="No colours and no pager, even in a terminal.")] = False,
+    json: bool = False,
+) -> Result | None:
+    """Print a trace, which is one Python file. In a terminal it is coloured, and shown by $PAGER (less).
 
     Example: weavegen show 1 > trace.py
     """
@@ -69,38 +69,39 @@ def show(
     with reading() as conn:
         texts = reports.blocks(conn, trace)
         if json:
-            print_json([block for text in texts for block in parse_trace(text)])
-        elif plain or not sys.stdout.isatty():
+            return Result([block for text in texts for block in parse_trace(text)])
+        if plain or not sys.stdout.isatty():
             for text in texts:
                 display.write(text)
         else:
             texts.close()
             page(blocks(conn, trace))
+    return None
 
 
 def blocks(conn: sa.Connection, trace: int) -> Iterator[str]:
-    """A trace's blocks as they are wanted. No transaction is open while somebody reads them in a pager."""
+    """A trace's blocks, read as they are needed. No transaction stays open while a pager waits for its user."""
     from weavegen.store.blocks import texts
 
     first = 0
-    while found := texts(conn, trace, first, first + CHUNK):
+    while chunk := texts(conn, trace, first, first + BLOCKS_PER_READ):
         conn.rollback()
-        yield from found
-        first += len(found)
+        yield from chunk
+        first += len(chunk)
 
 
-@app.command()
+@command()
 def sql(
-    query: Annotated[str | None, typer.Argument(help="One SELECT; from standard input if left out.")] = None,
+    query: Annotated[str | None, typer.Argument(help="One SELECT. Default: read from standard input.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    json: Json = False,
-    timeout: Annotated[float, typer.Option(help="Seconds the query may take.")] = 60.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that the query may take.")] = 60.0,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Rows at most; {TABLE_ROWS} where neither --csv nor --json is given."),
+        typer.Option(min=0, help=f"Maximal number of rows. Default: {MAX_TABLE_ROWS}; all with --csv or --json."),
     ] = None,
+    json: bool = False,
 ) -> None:
-    """Query the corpus under a role that can only read.
+    """Query the corpus under a database role that can only read.
 
     Example: weavegen sql "select type, count(*), avg(score) from blocks group by type order by 2 desc"
     """
@@ -108,35 +109,30 @@ def sql(
 
     if query is None and sys.stdin.isatty():
         raise UsageError('give a query: weavegen sql "select count(*) from blocks", or pipe one in')
-    with (
-        reading() as conn,
-        reports.answer(conn, query := query if query is not None else sys.stdin.read(), timeout) as (
-            columns,
-            rows,
-        ),
-    ):
+    query = query if query is not None else sys.stdin.read()
+    with reading() as conn, reports.answer(conn, query, timeout) as (columns, rows):
         if json:
             print_rows(columns, itertools.islice(rows, limit))
         elif as_csv:
             print_csv(columns, itertools.islice(rows, limit))
         else:
-            print_table(columns, rows, TABLE_ROWS if limit is None else limit)
+            print_table(columns, rows, MAX_TABLE_ROWS if limit is None else limit)
             for name, age in reports.materialised(conn, query).items():
-                out.print(f"({name} is as of {age:,.0f} seconds ago: `weavegen refresh`)", markup=False)
+                print_part(f"({name} is as of {age:,.0f} seconds ago: `weavegen refresh`)")
 
 
 def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """A JSON list with an object for each row, one a line, as they come."""
+    """Print rows as they come: a JSON list with an object per line."""
     mark = "[\n"
     for row in rows:
-        line = msgspec.json.encode(dict(zip(columns, map(plain, row), strict=True))).decode()
-        sys.stdout.write(mark + display.harmless_json(line))
+        line = msgspec.json.encode(dict(zip(columns, map(json_value, row), strict=True))).decode()
+        sys.stdout.write(mark + harmless_json(line))
         mark = ",\n"
     sys.stdout.write("[]\n" if mark == "[\n" else "\n]\n")
 
 
 def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """CSV with a line of names, as the rows come."""
+    """Print rows as they come, after a line of column names."""
     for row in itertools.chain([columns], rows):
         line = io.StringIO()
         csv.writer(line).writerow(row)
@@ -144,17 +140,17 @@ def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
 
 
 def print_table(columns: list[str], rows: Iterator[tuple[Any, ...]], limit: int) -> None:
-    """The first rows as a table, which must be known whole before it can be drawn."""
+    """Print the first rows as a table, which needs all of them before its widths are known."""
     table = Table(box=None)
     for name in columns:
         table.add_column(display.cell(name))
     for row in itertools.islice(rows, limit):
-        table.add_row(*("" if value is None else Text(display.harmless(str(value))) for value in row))
-    out.print(table)
+        table.add_row(*("" if value is None else Text(harmless(str(value))) for value in row))
+    print_part(table)
     more = next(rows, None) is not None
-    out.print(f"(the first {limit} rows: --limit for more of them)" if more else f"({table.row_count} rows)")
+    print_part(f"(the first {limit} rows: --limit for more of them)" if more else f"({table.row_count} rows)")
 
 
-def plain(value: Any) -> Any:
-    """A value of Postgres as one of JSON."""
+def json_value(value: Any) -> Any:
+    """A PostgreSQL value as a JSON value."""
     return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)

@@ -1,4 +1,4 @@
-"""weavegen nano: a small model served on the CPU."""
+"""The command nano serve: serves a small language model on the CPU."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,9 @@ import typer
 from weavegen.cli.app import app
 from weavegen.nano import WEIGHTS
 
-nano = typer.Typer(no_args_is_help=True, help="A small language model on the CPU, by vLLM's API (docs/nano.md).")
+nano = typer.Typer(
+    no_args_is_help=True, help="Serve a small language model on the CPU through vLLM's API (docs/nano.md)."
+)
 app.add_typer(nano, name="nano")
 
 
@@ -17,20 +19,26 @@ def serve(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A folder: a Llama in Hugging Face's format, and its tokenizer.", show_default="weavegen-nano"
+            help="A folder with a Llama model in Hugging Face's format and its tokenizer.",
+            show_default="weavegen-nano",
         ),
     ] = WEIGHTS,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for a free one.")] = 8018,
-    name: Annotated[str | None, typer.Option(help="What it is called; by default as its folder.")] = None,
-    slots: Annotated[int, typer.Option(min=1, help="Continuations that are sampled at once.")] = 256,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free port.")] = 8018,
+    name: Annotated[
+        str | None, typer.Option(help="The model's name in the API. Default: the folder's name.")
+    ] = None,
+    slots: Annotated[
+        int, typer.Option(min=1, help="Maximal number of continuations that are sampled at the same time.")
+    ] = 256,
     cache_tokens: Annotated[
-        int, typer.Option(min=0, help="Tokens of prompts that are remembered; 0: none.")
+        int, typer.Option(min=0, help="Size of the prefix cache in tokens; 0: no cache.")
     ] = 65_536,
     ready_file: Annotated[
-        Path | None, typer.Option(help="Gets url, port and pid as JSON once requests are taken.", hidden=True)
+        Path | None,
+        typer.Option(help="Write url, port and pid to this file as JSON when the server is ready.", hidden=True),
     ] = None,
 ) -> None:
-    """Serve a model in the foreground: weavegen's own, or another of up to some ten million parameters.
+    """Serve a model in the foreground: weavegen's own, or another one of up to about ten million parameters.
 
     Example: weavegen nano serve --port 8018
     """

@@ -1,34 +1,32 @@
-"""The command that fills materialised views anew: refresh."""
+"""The command refresh: recomputes the materialised views."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.app import Result, command, print_part, reading
 
 
-@app.command()
+@command()
 def refresh(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[VIEW]...", help="All that are materialised by default.")
+        list[str] | None, typer.Argument(metavar="[VIEW]...", help="Views. Default: all materialised views.")
     ] = None,
-    json: Json = False,
-) -> None:
-    """Fill the materialised views anew, from what the tables hold now. Who reads them meanwhile does not wait.
+    json: bool = False,
+) -> Result:
+    """Recompute the materialised views from the tables. Queries of these views do not wait meanwhile.
 
-    Between `up` and `down` that is done every minute or so anyway; less often, the longer it takes. Which there
-    are and how old they are: `weavegen sql "select * from freshness"`.
+    Between `up` and `down` this happens about every minute anyway, and less often for views that take long. The
+    views and their ages: `weavegen sql "select * from freshness"`.
 
     Example: weavegen refresh
     """
     from weavegen.store.views import refresh as views
 
+    refreshed = []
     with reading() as conn:
-        done = []
-        for one in views.refresh(conn, names or ()):
-            done.append(one)
+        for view in views.refresh(conn, names or ()):
+            refreshed.append(view)
             if not json:
-                out.print(f"{one.view}: {one.rows:,} rows in {one.seconds:.1f} s", markup=False, highlight=False)
-    if json:
-        print_json([asdict(one) for one in done])
+                print_part(f"{view.view}: {view.rows:,} rows in {view.seconds:.1f} s")
+    return Result(refreshed)

@@ -1,44 +1,46 @@
 """Commands about the index of the corpus: search, reindex."""
 
-import dataclasses
 import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.app import Result, command, progress_bar, reading, writing
 from weavegen.cli.complete import block_types
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
+from weavegen.text import harmless
 
 SHOWN_LINES = 3
-"""Of a hit's text."""
+"""Lines of a hit's text in the table."""
 
 
-@app.command()
+@command()
 def search(
     query: Annotated[
-        str, typer.Argument(help="Words; +word: one of these must be there; -word: none may; type:NAME.")
+        str,
+        typer.Argument(
+            help="Words. +word: a hit has at least one of these; -word: no hit has it; type:NAME: a block type."
+        ),
     ],
-    trace: Annotated[int | None, typer.Option(help="Only in this trace.")] = None,
-    job: Annotated[int | None, typer.Option(help="Only in traces of this job.")] = None,
-    examples: Annotated[bool, typer.Option("--examples", help="Only in the examples.")] = False,
-    type: Annotated[str | None, typer.Option(help="Only blocks of this type.", autocompletion=block_types)] = None,
-    n: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Hits at most.")] = 10,
-    min_score: Annotated[float, typer.Option(help="No hits with a lower BM25 score.")] = 0.0,
+    trace: Annotated[int | None, typer.Option(help="Search only this trace.")] = None,
+    job: Annotated[int | None, typer.Option(help="Search only the traces of this job.")] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="Search only the examples.")] = False,
+    type: Annotated[
+        str | None, typer.Option(help="Search only blocks of this type.", autocompletion=block_types)
+    ] = None,
+    n: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximal number of hits.")] = 10,
+    min_score: Annotated[float, typer.Option(help="Leave out hits with a lower BM25 score.")] = 0.0,
     before: Annotated[
         str | None,
-        typer.Option(help="Only blocks recorded before this moment: 2026-03-01, 2026-03-01T12:30; UTC."),
+        typer.Option(help="Search only blocks recorded before this UTC time: 2026-03-01 or 2026-03-01T12:30."),
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Result:
     """Search the corpus by BM25: orientations, actions, evaluations, debug and error blocks, and the examples.
 
-    A word counts more if fewer texts have it, and twice with +. Scores of different scopes can't be compared.
-    A query with a - at its beginning comes after `--`.
+    Rare words have more weight, and words with + have twice their weight. Scores of different scopes can't be
+    compared. Put a query that begins with - behind `--`.
 
     Example: weavegen search "+lantern bridge -dragon" --type action -n 5
     """
@@ -55,24 +57,26 @@ def search(
         until=None if before is None else moment(before),
     )
     with reading() as conn:
-        found = lookup(conn, query, scope, type=type, least_score=min_score, most=n)
-    if json:
-        print_json([dataclasses.asdict(one) for one in found])
-        return
-    table = Table(box=None)
+        hits = lookup(conn, query, scope, type=type, least_score=min_score, most=n)
+    note = "(nothing found)" if not hits else f"({len(hits)} found; where is trace:index)"
+    return Result(hits, [table(hits), note])
+
+
+def table(hits: list[Any]) -> Table:
+    """Hits with the first lines of their texts."""
+    drawn = Table(box=None)
     for name in ("score", "where", "type", "text"):
-        table.add_column(name, justify="right" if name == "score" else "left", no_wrap=name != "text")
-    for one in found:
-        where = f"example {one.example}" if one.trace is None else f"{one.trace}:{one.index}"
-        lines = one.body.strip().splitlines()
+        drawn.add_column(name, justify="right" if name == "score" else "left", no_wrap=name != "text")
+    for hit in hits:
+        where = f"example {hit.example}" if hit.trace is None else f"{hit.trace}:{hit.index}"
+        lines = hit.body.strip().splitlines()
         text = "\n".join([*lines[:SHOWN_LINES], *(["..."] if len(lines) > SHOWN_LINES else [])])
-        table.add_row(f"{one.score:.2f}", where, one.type, Text(display.harmless(text), overflow="ellipsis"))
-    out.print(table)
-    out.print("(nothing found)" if not found else f"({len(found)} found; where is trace:index)")
+        drawn.add_row(f"{hit.score:.2f}", where, hit.type, Text(harmless(text), overflow="ellipsis"))
+    return drawn
 
 
 def moment(text: str) -> datetime.datetime:
-    """A date or a time. Raises UsageError."""
+    """A date or a time, in UTC if it names no zone. Raises UsageError."""
     try:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -82,23 +86,17 @@ def moment(text: str) -> datetime.datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
 
 
-@app.command()
-def reindex(json: Json = False) -> None:
-    """Make the index of the corpus anew. Nothing needs to be stopped: queries use the old one until then.
+@command()
+def reindex() -> Result:
+    """Rebuild the index of the corpus. Nothing needs to be stopped: queries use the old index until then.
 
-    Needed where blocks were copied into the database past its triggers; else it only frees what was dropped.
+    It is needed after blocks were copied into the database without its triggers. Otherwise it only frees the space
+    of deleted blocks.
 
     Example: weavegen reindex
     """
     from weavegen.search import indexing
 
-    console = display.console(stderr=True)
-    columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with reading() as conn, Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("indexing", total=None)
-        blocks = indexing.rebuild(conn, lambda done, of: progress.update(bar, completed=done, total=of))
-        conn.commit()
-    if json:
-        print_json({"blocks": blocks})
-    else:
-        out.print(f"{blocks} blocks indexed")
+    with writing() as conn, progress_bar("indexing") as progress:
+        blocks = indexing.rebuild(conn, progress)
+    return Result({"blocks": blocks}, f"{blocks} blocks indexed")

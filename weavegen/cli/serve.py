@@ -1,32 +1,33 @@
-"""The command that serves the viewer."""
+"""The command serve: serves the viewer."""
 
+import socket
 import sys
 from typing import Annotated
 
 import typer
 
 from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json
+from weavegen.cli.app import command, print_json, print_part
 from weavegen.errors import UsageError
 
 PORT = 8991
 
 
-@app.command()
+@command()
 def serve(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free one.")] = PORT,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
-    json: Json = False,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free port.")] = PORT,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0: all addresses of this machine.")
+    ] = "127.0.0.1",
+    json: bool = False,
 ) -> None:
     """Serve the viewer: jobs, traces, rejected candidates, timelines, search and plots in a browser.
 
-    There is no login. At another --host than this machine's own, everybody who reaches it can read all traces;
-    there the chat box is closed. Ends with Ctrl-C.
+    There is no login. With a --host that other machines can reach, everybody who reaches it can read all traces;
+    the chat box is closed then. Ctrl-C ends it.
 
     Example: weavegen serve --port 8991
     """
-    import socket
-
     from weavegen.services import postgres, schema
     from weavegen.viewer import database
     from weavegen.viewer.app import make_app
@@ -51,9 +52,9 @@ def serve(
             print_json({"url": address})
             sys.stdout.flush()
         else:
-            out.print(f"viewer at {address}  (Ctrl-C ends it)", markup=False, soft_wrap=True)
+            print_part(f"viewer at {address}  (Ctrl-C ends it)")
             if not local:
-                out.print("there is no login: everybody who reaches this address can read all traces")
+                print_part("there is no login: everybody who reaches this address can read all traces")
         viewer = make_app(
             database.reader(config, url),
             database.writer(url) if local else None,

@@ -1,55 +1,55 @@
-"""The command that sends finished ticks to OpenTelemetry: spans."""
+"""The command spans: sends finished ticks to an OpenTelemetry collector."""
 
 import datetime
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weavegen.cli.app import Json, app, out, print_json, reading
-from weavegen.errors import RolloutError, TransientError, UsageError
+from weavegen.cli.app import command, print_json, print_part, reading
+from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
-    from weavegen.monitoring.spans import Batch
+    from opentelemetry.sdk.trace import ReadableSpan
+    from requests import Response
 
 log = logging.getLogger(__name__)
 
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""OpenTelemetry's own settings: an address as it is, or one that /v1/traces is put behind."""
-PAUSE = 2.0
-"""Seconds between looks, with --follow."""
-PATIENCE = 30.0
-"""Seconds that a collector has for an answer."""
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""OpenTelemetry's variables for the collector's address. The SDK also reads those for headers and timeouts."""
+POLL_SECONDS = 2.0
+"""With --follow: between two reads of the database, and between two attempts to reach a collector."""
 
 
-@app.command()
+@command()
 def spans(
-    job: Annotated[int | None, typer.Option(help="Of this job alone.")] = None,
+    job: Annotated[int | None, typer.Option(help="Send only ticks of this job.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Send ticks as they end, until somebody stops it.")
+        bool, typer.Option("--follow", help="Go on and send new ticks as they end, until Ctrl-C.")
     ] = False,
     hours: Annotated[
         float | None,
-        typer.Option(min=0, help="Begin so long ago; with --follow now by default, else with the first."),
+        typer.Option(min=0, help="Begin so many hours ago. Default: all ticks; with --follow only new ticks."),
     ] = None,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """Send finished ticks to an OpenTelemetry collector: a trace for each tick, a span for each of its steps.
 
-    OTEL_EXPORTER_OTLP_ENDPOINT says where it is; JSON over HTTP is what it is sent. --json prints instead, a
-    request of 200 ticks at most each.
+    OTEL_EXPORTER_OTLP_ENDPOINT is the collector's address, which takes OTLP over HTTP;
+    OTEL_EXPORTER_OTLP_HEADERS are further headers. --json prints the requests, of at most 200 ticks each, and
+    sends nothing.
 
     Example: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 weavegen spans --follow
     """
     from weavegen.monitoring.spans import Cursor, finished
 
-    url = None if json else endpoint()
+    collector = None if json else Collector()
     begin = datetime.datetime.fromtimestamp(0, datetime.UTC)
     if hours is not None or follow:
         begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours or 0.0)
-    cursor, ticks, sent, away = Cursor(begin), 0, 0, False
+    cursor, ticks, sent = Cursor(begin), 0, 0
     with reading() as conn:
         try:
             while True:
@@ -58,47 +58,58 @@ def spans(
                 if batch is None:
                     if not follow:
                         break
-                    time.sleep(PAUSE)
+                    time.sleep(POLL_SECONDS)
                     continue
-                if url is None:
-                    print_json(batch.document)
-                elif batch.spans and not post(url, batch, follow):
-                    if not away:
-                        log.warning("the collector does not answer: tried again every %g seconds", PAUSE)
-                    away = True
-                    time.sleep(PAUSE)
+                if collector is None:
+                    print_json(batch.document())
+                elif batch.spans and not collector.send(batch.spans, follow):
+                    time.sleep(POLL_SECONDS)
                     continue
-                away = False
-                cursor, ticks, sent = after, ticks + batch.ticks, sent + batch.spans
+                cursor, ticks, sent = after, ticks + batch.ticks, sent + len(batch.spans)
         except KeyboardInterrupt:
             pass
-    if url is not None:
-        out.print(f"{ticks} ticks sent in {sent} spans", markup=False, highlight=False)
+    if collector is not None:
+        print_part(f"{ticks} ticks sent in {sent} spans")
 
 
-def endpoint() -> str:
-    """Where spans go. Raises UsageError where it is not said."""
-    whole, base = (os.environ.get(name, "").strip() for name in ENDPOINTS)
-    url = whole or (f"{base.rstrip('/')}/v1/traces" if base else "")
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(f"set {ENDPOINTS[1]} to a collector, such as http://127.0.0.1:4318, or give --json")
-    return url
+class Collector:
+    """The collector that OpenTelemetry's variables name. Raises UsageError if they name none."""
 
+    def __init__(self) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from requests import Session
 
-def post(url: str, batch: "Batch", follow: bool) -> bool:
-    """Send a batch. False: the collector is away, and it is to be tried again. Raises UsageError."""
-    from weavegen.config import NO_KEY
-    from weavegen.pool.http import Http
+        addresses = [os.environ.get(name, "").strip() for name in ENDPOINTS]
+        if not any(address.startswith(("http://", "https://")) for address in addresses):
+            raise UsageError(f"set {ENDPOINTS[0]} to a collector, such as http://127.0.0.1:4318, or give --json")
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # this class reports errors itself
+        session = Session()
+        session.hooks["response"].append(self._answered)
+        self.exporter = OTLPSpanExporter(session=session)
+        self.status: int | None = None
+        """HTTP status of the last answer; None: there was no answer."""
+        self.away = False
 
-    http = Http(NO_KEY, PATIENCE)
-    try:
-        http.post(url, batch.document, dict[str, Any])
-    except TransientError as error:
-        if follow:
-            return False
-        raise UsageError(f"the collector does not answer: {error}") from None
-    except RolloutError as error:
-        raise UsageError(f"the collector refuses spans: {error}") from None
-    finally:
-        http.close()
-    return True
+    def _answered(self, response: "Response", **options: object) -> None:
+        self.status = response.status_code
+
+    def send(self, spans: "list[ReadableSpan]", follow: bool) -> bool:
+        """Send spans. Returns False if the collector is away and `follow` allows another attempt.
+
+        Raises UsageError if the collector refuses the spans, or is away.
+        """
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        self.status = None
+        if self.exporter.export(spans) is SpanExportResult.SUCCESS:
+            self.away = False
+            return True
+        if self.status is not None and 400 <= self.status < 500 and self.status not in (408, 429):
+            raise UsageError(f"the collector refuses spans: HTTP status {self.status}")
+        if not follow:
+            reason = "no connection" if self.status is None else f"HTTP status {self.status}"
+            raise UsageError(f"the collector does not answer: {reason}")
+        if not self.away:
+            log.warning("the collector does not answer: tried again every %g seconds", POLL_SECONDS)
+        self.away = True
+        return False
