@@ -21,7 +21,7 @@ from tests.integration.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.monitoring import metrics
+from weavegen.monitoring import metrics, queries
 from weavegen.store import servers
 
 ROOT = Path(__file__).parents[2]
@@ -170,11 +170,12 @@ def test_model_servers_are_told_and_the_simulation_is_named(
 
 
 def test_nothing_large_is_read_whole(corpus: sa.Engine) -> None:
-    assert {"traces", "open_steps", "steps", "errors"} <= metrics.QUERIES.keys()
+    everything = metrics.QUERIES | queries.load("fleet")
+    assert {"traces", "queues", "open_steps", "steps", "errors"} <= everything.keys()
     with corpus.connect() as conn:
         # The sample is so small that the planner would rather read a whole table.
         conn.execute(sa.text("set local enable_seqscan = off"))
-        for name, query in metrics.QUERIES.items():
+        for name, query in everything.items():
             plan = "\n".join(conn.execute(sa.text(f"explain {query}")).scalars())
             assert not re.search(rf"Seq Scan on ({'|'.join(LARGE)})\b", plan), f"{name}\n{plan}"
             for scan in re.findall(rf"Scan using (\w+) on (?:{'|'.join(LARGE)})\b", plan):

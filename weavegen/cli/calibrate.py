@@ -26,8 +26,7 @@ def calibrate(
     ] = None,
     where: Annotated[str | None, typer.Option(help="An SQL condition over the view calibration_pairs.")] = None,
     bearing: Annotated[
-        bool,
-        typer.Option(help="Include questions that the outcome answers only in part; see docs/rescoring.md."),
+        bool, typer.Option(help="Include questions that the outcome answers only in part; see docs/rescoring.md.")
     ] = False,
     fit_name: Annotated[
         str | None, typer.Option("--fit", metavar="NAME", help="Fit a correction of each question and store it.")

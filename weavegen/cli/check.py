@@ -15,9 +15,7 @@ from weavegen.kernel.steps import Executed, Failure, Op
 
 @command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A bootstrap file.")],
-    param: Param = None,
-    network: Network = None,
+    file: Annotated[Path, typer.Argument(help="A bootstrap file.")], param: Param = None, network: Network = None
 ) -> Result:
     """Run only the first tick of a bootstrap file, in the sandbox. The exit code is 1 if any part of it failed.
 

@@ -213,9 +213,7 @@ def by_type(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @command()
-def cancel(
-    job: Annotated[int, typer.Argument(help="The job's number.", autocompletion=job_numbers)],
-) -> Result:
+def cancel(job: Annotated[int, typer.Argument(help="The job's number.", autocompletion=job_numbers)]) -> Result:
     """Cancel a job's queued and running traces. The blocks that they wrote stay.
 
     Example: weavegen cancel 3

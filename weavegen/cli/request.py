@@ -140,10 +140,7 @@ def update(
 
 
 @command(group=request)
-def answer(
-    number: Number,
-    text: Annotated[str, typer.Argument(help="Your answer to its question.")],
-) -> Result:
+def answer(number: Number, text: Annotated[str, typer.Argument(help="Your answer to its question.")]) -> Result:
     """Answer the question that a request waits for. It continues from there.
 
     Example: weavegen request answer 3 "the text on page 3"

@@ -56,9 +56,7 @@ def serve(
             if not local:
                 print_part("there is no login: everybody who reaches this address can read all traces")
         viewer = make_app(
-            database.reader(config, url),
-            database.writer(url) if local else None,
-            hosts=LOCAL if local else None,
+            database.reader(config, url), database.writer(url) if local else None, hosts=LOCAL if local else None
         )
         with listener:
             Server(viewer).run(sockets=[listener])

@@ -183,11 +183,7 @@ def sim(context: typer.Context) -> None:
 
 
 @app.command()
-def demo(
-    n: N = 8,
-    seed: Seed = 7,
-    model: Model = None,
-) -> None:
+def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
     """Start everything, let the model play eight games of tic-tac-toe, and stop what it started.
 
     Example: weavegen demo

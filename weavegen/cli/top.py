@@ -34,6 +34,7 @@ from weavegen.cli.watch import (
     wait_for_picture,
 )
 from weavegen.errors import UsageError
+from weavegen.monitoring import queries
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.store import reports
@@ -41,6 +42,7 @@ from weavegen.text import duration, number
 
 WORKERS_SECONDS = 10.0
 """Between two questions to the workers."""
+QUERIES = queries.load("fleet")
 EMPTY = {"jobs": "no job is open", "servers": "no model server", "queues": "no worker, no step"}
 T = TypeVar("T")
 
@@ -118,12 +120,12 @@ class FleetReader:
 
         jobs = read_jobs(self.conn, self.rates)
         with self.conn.begin():
-            steps = self.conn.execute(metrics.QUERIES["open_steps"]).all()
+            steps = self.conn.execute(QUERIES["open_steps"]).all()
             hosts = self.conn.execute(metrics.QUERIES["environments"]).all()
             members, homes = servers.members(self.conn, self.config), reports.traces_by_server(self.conn)
         self.keys = dict(members.keys)
-        environments = {row.host: row.environments for row in hosts}
-        return Fleet(jobs, queues(steps), environments, homes, dict(members.owners))
+        environments = {row.host: row.environments_open for row in hosts}
+        return Fleet(jobs, queue_rows_of(steps), environments, homes, dict(members.owners))
 
     def servers(self) -> list[ServerRow]:
         """What the model servers report about the second that this takes."""
@@ -145,7 +147,7 @@ class FleetReader:
         return Counter(queue["name"] for of_worker in queues.values() for queue in of_worker)
 
 
-def queues(steps: Sequence[Any]) -> list[QueueRow]:
+def queue_rows_of(steps: Sequence[Any]) -> list[QueueRow]:
     """Rows of the query open_steps by queue and kind, without steps that wait for other traces or for people."""
     rows: dict[tuple[str, str], QueueRow] = {}
     for step in steps:

@@ -5,12 +5,13 @@ index, and uses PostgreSQL's own statistics. It never counts blocks, candidates 
 server is away, a figure says so, and the other figures stay.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
 import sqlalchemy as sa
@@ -40,9 +41,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TIMEOUT_SECONDS = 2.0
 """For an answer of a model server or of the broker."""
 QUERY_TIMEOUT_SECONDS = 5.0
-QUEUES = ("control", "sample", "score", "lint", "execute")
-"""Celery queues of every installation. Each host has one more: execute.<host>."""
 QUERIES = queries.load("metrics")
+KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+READY = "weavegen_steps_ready"
+"""The metric that has every queue as a label."""
 DATABASE_AWAY = "the database does not answer\n"
 
 
@@ -120,25 +122,19 @@ def read(conn: sa.Connection) -> Iterator[Metric]:
     conn.execute(sa.text("set transaction read only"))
     conn.execute(sa.text(f"set local statement_timeout = {int(QUERY_TIMEOUT_SECONDS * 1000)}"))
     yield InfoMetricFamily("weavegen_build", "The running version.", {"version": __version__})
-    yield from traces(conn)
-    steps = conn.execute(QUERIES["open_steps"]).all()
-    hosts = conn.execute(QUERIES["environments"]).all()
-    queues = sorted({*QUEUES, *(row.queue for row in steps), *(f"execute.{row.host}" for row in hosts)})
-    yield from open_steps(steps, queues)
-    environments = ((row.host, row.environments) for row in hosts)
-    yield family("environments_open", "Live Python processes of traces.", "host", environments)
-    yield from finished_steps(conn)
-    yield from stored(conn)
+    metrics = list(database(conn))
+    yield from metrics
+    queues = [sample.labels["queue"] for metric in metrics if metric.name == READY for sample in metric.samples]
     members, homes = servers.members(conn, settings), reports.traces_by_server(conn)
     conn.rollback()
-    database = time.perf_counter()
+    after_database = time.perf_counter()
     yield from broker(broker_url(settings), queues)
-    waited = time.perf_counter()
+    after_broker = time.perf_counter()
     yield from pool(members, homes)
     seconds = {
-        "database": database - began,
-        "broker": waited - database,
-        "servers": time.perf_counter() - waited,
+        "database": after_database - began,
+        "broker": after_broker - after_database,
+        "servers": time.perf_counter() - after_broker,
     }
     yield family("scrape_duration_seconds", "Duration of this reading by part.", "part", seconds.items())
 
@@ -147,109 +143,25 @@ def family(
     name: str, help: str, label: str, values: Iterable[tuple[str | None, float]], *, counter: bool = False
 ) -> Metric:
     """Figures by the values of one label. `_total` is appended to a counter's name."""
-    metric = (CounterMetricFamily if counter else GaugeMetricFamily)(f"weavegen_{name}", help, labels=[label])
+    metric = KINDS["counter" if counter else "gauge"](f"weavegen_{name}", help, labels=[label])
     for value, number in values:
         metric.add_metric([value or "unknown"], float(number))
     return metric
 
 
-def gauge(name: str, help: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"weavegen_{name}", help, value=float(value))
-
-
-SUMS = (
-    ("blocks", "blocks", "Blocks recorded, here and below without copies in forks."),
-    ("trace_bytes", "bytes", "Bytes of rendered trace."),
-    ("ticks", "ticks", "Ticks finished, without the bootstraps' first ticks."),
-    ("tick_restarts", "restarts", "Ticks that were started over."),
-    ("sampled_tokens", "sampled_tokens", "Tokens sampled from the model, including rejected candidates."),
-    ("candidates", "candidates", "Candidates sampled for blocks, including rejected ones."),
-    ("written_blocks", "written", "Blocks that were made of a candidate."),
-)
-"""Name, column of the query `traces`, help: counters over all traces."""
-
-
-def traces(conn: sa.Connection) -> Iterator[Metric]:
-    """Jobs and traces, and sums over all traces."""
-    states = dict.fromkeys(("active", "paused", "draining"), 0)
-    states |= {row.state: row.jobs for row in conn.execute(QUERIES["jobs"])}
-    yield family("jobs", "Jobs by state.", "state", states.items())
-    rows = conn.execute(QUERIES["traces"]).all()
-    statuses = dict.fromkeys(("queued", "running", "ended", "failed", "cancelled"), 0)
-    failures = dict.fromkeys(("model", "environment", "bootstrap", "bug"), 0)
-    for row in rows:
-        statuses[row.status] += row.traces
-        if row.status == "failed":
-            kind = row.failure_kind or "unknown"
-            failures[kind] = failures.get(kind, 0) + row.traces
-    yield family("traces", "Traces by status.", "status", statuses.items())
-    yield family("trace_failures", "Failed traces by kind of failure.", "kind", failures.items(), counter=True)
-    for name, column, help in SUMS:
-        yield CounterMetricFamily(f"weavegen_{name}", help, value=float(sum(getattr(row, column) for row in rows)))
-
-
-def open_steps(rows: Sequence[Any], queues: Sequence[str]) -> Iterator[Metric]:
-    """Steps that are not over. Ready steps of paused jobs are counted apart."""
-    ready, retrying = dict.fromkeys(queues, 0), dict.fromkeys(queues, 0)
-    oldest = dict.fromkeys(queues, 0.0)
-    running = dict.fromkeys(("sample", "score", "lint", "retrieve", "execute", "consult"), 0)
-    paused = expired = 0
-    for row in rows:
-        if row.status == "running":
-            running[row.kind] = running.get(row.kind, 0) + row.steps
-            expired += row.expired
-        elif row.paused:
-            paused += row.steps
-        else:
-            ready[row.queue] += row.steps
-            retrying[row.queue] += row.retrying
-            oldest[row.queue] = max(oldest[row.queue], row.oldest)
-    yield family("steps_ready", "Steps that no worker has taken.", "queue", ready.items())
-    yield family(
-        "steps_retrying", "Ready steps that failed before and are tried again.", "queue", retrying.items()
-    )
-    help = "Age of the oldest ready step; 0: there is none."
-    yield family("oldest_ready_step_age_seconds", help, "queue", oldest.items())
-    yield gauge("steps_paused", "Ready steps of paused jobs.", paused)
-    yield family("steps_running", "Steps that a worker holds, or that wait for others.", "kind", running.items())
-    yield gauge("steps_expired", "Running steps whose lease has expired: their worker does not answer.", expired)
-
-
-STEP_SUMS = (
-    ("steps", "steps", "Steps of the journal"),
-    ("step_retries", "retried", "Steps that were taken more than once"),
-    ("step_failures", "failed", "Steps that failed for good"),
-    ("model_seconds", "model", "Seconds that steps waited for model servers"),
-    ("environment_seconds", "environment", "Seconds that steps waited for environments"),
-    ("own_seconds", "own", "Seconds of steps without these two"),
-    ("waiting_seconds", "waiting", "Seconds between a step's becoming ready and its claim"),
-)
-"""Name, column of the query `steps`, help: counters by kind of step."""
-
-
-def finished_steps(conn: sa.Connection) -> Iterator[Metric]:
-    """Sums over finished steps, as of the last refresh of the materialised views."""
-    rows = conn.execute(QUERIES["steps"]).all()
-    for name, column, help in STEP_SUMS:
-        values = ((row.kind, getattr(row, column) or 0) for row in rows)
-        yield family(name, f"{help}. As of the last refresh.", "kind", values, counter=True)
-    errors = ((row.stage, row.errors) for row in conn.execute(QUERIES["errors"]))
-    yield family("errors", "Errors by stage. As of the last refresh.", "stage", errors, counter=True)
-    penalised = ((row.penalty, row.penalised) for row in conn.execute(QUERIES["penalties"]))
-    help = "Candidates by the penalty that linting gave. As of the last refresh."
-    yield family("penalised_candidates", help, "penalty", penalised, counter=True)
-
-
-def stored(conn: sa.Connection) -> Iterator[Metric]:
-    """The database, and the age of the materialised views."""
-    views = conn.execute(QUERIES["views"]).all()
-    ages = ((row.name, row.seconds_ago) for row in views)
-    yield family("view_age_seconds", "Time since the last refresh of a materialised view.", "view", ages)
-    took = ((row.name, row.seconds) for row in views if row.seconds is not None)
-    yield family("view_refresh_seconds", "Duration of that refresh.", "view", took)
-    yield gauge("database_size_bytes", "Size of the database.", conn.execute(QUERIES["database"]).scalar_one())
-    rows = ((row.name, row.rows) for row in conn.execute(QUERIES["rows"]))
-    yield family("table_rows", "Rows of the large tables, as PostgreSQL estimates.", "table", rows)
+def database(conn: sa.Connection) -> Iterator[Metric]:
+    """The figures of metrics.sql: for each query its metrics, with a sample for each row."""
+    for query in QUERIES.values():
+        rows = conn.execute(query).mappings().all()
+        declared = re.findall(r"^-- (gauge|counter) (\w+): (.*)$", query.text, re.MULTILINE)
+        for kind, name, help in declared:
+            columns = {name for _, name, _ in declared}
+            labels = [column for column in (rows[0] if rows else ()) if column not in columns]
+            metric = KINDS[kind](f"weavegen_{name}", help, labels=labels)
+            for row in rows:
+                if row[name] is not None:
+                    metric.add_metric([row[label] or "unknown" for label in labels], float(row[name]))
+            yield metric
 
 
 def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
@@ -268,7 +180,7 @@ def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
                     depths[queue] = 0
     except (OperationalError, OSError, ValueError, KeyError):
         up = False
-    yield gauge("broker_up", "Whether the broker answers.", up)
+    yield GaugeMetricFamily("weavegen_broker_up", "Whether the broker answers.", value=float(up))
     yield family("queue_messages", "Messages in the broker that no worker has fetched.", "queue", depths.items())
 
 
