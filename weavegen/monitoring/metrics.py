@@ -42,7 +42,10 @@ TIMEOUT_SECONDS = 2.0
 """For an answer of a model server or of the broker."""
 QUERY_TIMEOUT_SECONDS = 5.0
 QUERIES = queries.load("metrics")
-KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+}
 READY = "weavegen_steps_ready"
 """The metric that has every queue as a label."""
 DATABASE_AWAY = "the database does not answer\n"
