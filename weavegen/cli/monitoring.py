@@ -1,8 +1,9 @@
-"""The command spans: sends finished ticks to an OpenTelemetry collector."""
+"""Commands for other monitoring systems: metrics for Prometheus, spans for OpenTelemetry."""
 
 import datetime
 import logging
 import os
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,47 @@ from weavegen.errors import UsageError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from requests import Response
+
+
+@command()
+def metrics(
+    listen: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Serve the figures on this port.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="With --listen: the address to listen on.")] = "127.0.0.1",
+    json: bool = False,
+) -> None:
+    """Print the installation's figures in Prometheus' text format, or serve them at /metrics.
+
+    docs/metrics.md defines each figure; deploy/grafana/weavegen.json is a dashboard for Grafana. `weavegen serve`
+    has the same figures at /metrics.
+
+    Example: weavegen metrics --listen 9464
+    """
+    from weavegen.monitoring import metrics as figures
+
+    if listen is not None and json:
+        raise UsageError("--json is for printing: leave it out with --listen")
+    with reading() as conn:
+        if listen is not None:
+            server, thread = figures.listener(conn.engine, host, listen)
+            place = f"[{host}]" if ":" in host else host
+            print_part(f"figures for Prometheus: http://{place}:{listen}/metrics")
+            try:
+                thread.join()
+            except KeyboardInterrupt:
+                print_part("stopped")
+            finally:
+                server.shutdown()
+                server.server_close()
+        elif json:
+            samples = (sample for metric in figures.read(conn) for sample in metric.samples)
+            print_json(
+                [{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in samples]
+            )
+        else:
+            sys.stdout.write(figures.text(conn))
+
 
 log = logging.getLogger(__name__)
 
