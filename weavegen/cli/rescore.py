@@ -325,8 +325,8 @@ def question_report(figures: "Figures") -> Iterator[RenderableType]:
         {
             "  predicted": lambda bin: f"  {bin.low:.1f} to {bin.high:.1f}",
             "labels": "labels",
-            "mean predicted": lambda bin: f"{bin.predicted:.3f}",
-            "share true": lambda bin: f"{bin.true:.3f}",
+            "mean predicted": lambda bin: round(bin.predicted, 3),
+            "share true": lambda bin: round(bin.true, 3),
         },
     )
     yield ""
@@ -338,11 +338,11 @@ def fits_report(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> Ite
         fits,
         {
             "corrected question": "question",
-            "slope": lambda fit: f"{fit.slope:.3f}",
-            "intercept": lambda fit: f"{fit.intercept:+.3f}",
+            "slope": lambda fit: round(fit.slope, 3),
+            "intercept": lambda fit: round(fit.intercept, 3),
             "labels": "labels",
-            "Brier before": lambda fit: f"{fit.brier_before:.4f}",
-            "after": lambda fit: f"{fit.brier_after:.4f}",
+            "Brier before": lambda fit: round(fit.brier_before, 4),
+            "after": lambda fit: round(fit.brier_after, 4),
         },
     )
     yield "after: by cross-validation; the traces of each pair are left out of the fit that corrects it"

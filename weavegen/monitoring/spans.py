@@ -27,8 +27,11 @@ BATCH_TICKS = 200
 SETTLED_SECONDS = 10.0
 """A tick is read so long after its end: ticks that ended before it are committed by then."""
 QUERIES = queries.load("spans")
-RESOURCE = Resource({"service.name": "weavegen", "service.version": __version__})
-SCOPE = InstrumentationScope("weavegen.monitoring.spans", __version__)
+SOURCE: dict[str, Any] = {
+    "resource": Resource({"service.name": "weavegen", "service.version": __version__}),
+    "instrumentation_scope": InstrumentationScope("weavegen.monitoring.spans", __version__),
+}
+"""What all spans have in common."""
 PROVIDERS = {SIMULATED_MODEL: "weavegen.simulation", "weavegen-nano": "weavegen.nano"}
 """gen_ai.provider.name by model; vllm for all other models."""
 OPERATIONS = {"sample": "text_completion", "score": "text_completion", "execute": "execute_tool"}
@@ -120,13 +123,13 @@ def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequen
         "weavegen.reward": tick.reward,
         "weavegen.simulated": tick.model == SIMULATED_MODEL,
     }
-    whole = span(
+    whole = ReadableSpan(
         f"invoke_agent {tick.agent}",
-        root,
-        None,
-        attributes,
-        min(step.ready_at for step in steps),
-        max(tick.finished_at, *(step.finished_at for step in steps)),
+        context=root,
+        attributes=known(attributes),
+        start_time=nanoseconds(min(step.ready_at for step in steps)),
+        end_time=nanoseconds(max(tick.finished_at, *(step.finished_at for step in steps))),
+        **SOURCE,
     )
     return [whole, *(step_span(step, root, model, evaluations.get(step.id, ())) for step in steps)]
 
@@ -160,16 +163,17 @@ def step_span(step: Any, parent: SpanContext, model: dict[str, Any], evaluations
         attributes["error.type"] = step.failure_kind
     events = [] if step.claimed_at is None else [Event("taken by a worker", {}, nanoseconds(step.claimed_at))]
     events += [evaluation_event(row, nanoseconds(step.finished_at)) for row in evaluations]
-    return span(
+    return ReadableSpan(
         f"{'execute_tool' if step.kind == 'execute' else step.kind} {what}".strip(),
-        context(parent.trace_id, identity(f"step {parent.trace_id:032x} {step.id}", 8)),
-        parent,
-        attributes,
-        step.ready_at,
-        step.finished_at,
+        context=context(parent.trace_id, identity(f"step {parent.trace_id:032x} {step.id}", 8)),
+        parent=parent,
+        attributes=known(attributes),
         events=events,
         kind=SpanKind.CLIENT if step.model_seconds else SpanKind.INTERNAL,
         status=Status(StatusCode.ERROR, f"{step.failure_kind}: {step.failure}") if failed else Status(),
+        start_time=nanoseconds(step.ready_at),
+        end_time=nanoseconds(step.finished_at),
+        **SOURCE,
     )
 
 
@@ -184,33 +188,6 @@ def evaluation_event(row: Any, at: int) -> Event:
         "weavegen.evaluation.scope": row.scope,
     }
     return Event("gen_ai.evaluation.result", known(attributes), at)
-
-
-def span(
-    name: str,
-    own: SpanContext,
-    parent: SpanContext | None,
-    attributes: Mapping[str, Any],
-    begin: datetime.datetime,
-    end: datetime.datetime,
-    *,
-    events: Sequence[Event] = (),
-    kind: SpanKind = SpanKind.INTERNAL,
-    status: Status | None = None,
-) -> ReadableSpan:
-    return ReadableSpan(
-        name,
-        context=own,
-        parent=parent,
-        resource=RESOURCE,
-        attributes=known(attributes),
-        events=events,
-        kind=kind,
-        status=status or Status(),
-        start_time=nanoseconds(begin),
-        end_time=nanoseconds(end),
-        instrumentation_scope=SCOPE,
-    )
 
 
 def context(trace: int, span: int) -> SpanContext:
