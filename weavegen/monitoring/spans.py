@@ -33,7 +33,7 @@ SOURCE: dict[str, Any] = {
 }
 """What all spans have in common."""
 PROVIDERS = {SIMULATED_MODEL: "weavegen.simulation", "weavegen-nano": "weavegen.nano"}
-"""gen_ai.provider.name by model; vllm for all other models."""
+"""gen_ai.provider.name by model; vllm for all other models, none for an unknown one."""
 OPERATIONS = {"sample": "text_completion", "score": "text_completion", "execute": "execute_tool"}
 """gen_ai.operation.name by kind of step."""
 
@@ -107,7 +107,10 @@ def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequen
     # Traces of a restored or another database can have the same numbers; the moment tells them apart.
     about = f"{tick.trace_id} {tick.number} {tick.run} {min(step.ready_at for step in steps).isoformat()}"
     root = context(identity("trace " + about, 16), identity("tick " + about, 8))
-    model = {"gen_ai.provider.name": PROVIDERS.get(tick.model or "", "vllm"), "gen_ai.request.model": tick.model}
+    model = {
+        "gen_ai.provider.name": PROVIDERS.get(tick.model, "vllm") if tick.model else None,
+        "gen_ai.request.model": tick.model,
+    }
     attributes = model | {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": tick.agent,
