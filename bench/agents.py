@@ -12,8 +12,8 @@ from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
+from weavegen.cli import watch
 from weavegen.engine import enqueueing
-from weavegen.monitoring import display
 from weavegen.store.session import engine
 
 AGENTS = ("weave", "react")
@@ -54,8 +54,8 @@ def run(console: Console) -> list[Figure]:
                 job = enqueueing.enqueue(
                     file, n=TRACES, seed=1, agent=agent, settings={"sampled_tokens": TOKENS, "steps": 1000}
                 )
+                watch.show(job, stderr=True)
                 with engine().connect() as conn:
-                    display.watch(conn, job, display.console(stderr=True))
                     one = conn.execute(sa.text(SUMS), {"job": job}).one()
                 failed += one.failed
                 rows.append(

@@ -112,7 +112,7 @@ def serve_twice(config: Config, model: Path) -> None:
 def write_traces(model: str | None, round: int) -> int:
     """The traces of a round. Returns the job."""
     job = enqueueing.enqueue(GAME, n=GAMES, params=PARAMS, seed=round, model=model, settings=SETTINGS)
-    wait(job, aside=True)
+    wait(job, stderr=True)
     return job
 
 

@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from tests.support import TICTACTOE
 from tests.support.installation import installed
 from weavegen.cli import top, watch
-from weavegen.monitoring.display import HarmlessConsole
+from weavegen.cli.display import HarmlessConsole
 from weavegen.services import postgres
 from weavegen.store.session import make_engine
 
@@ -44,18 +44,18 @@ def save(console: Console, path: Path, title: str) -> None:
 
 def draw(conn: sa.Connection, job: int, folder: Path) -> None:
     """Looks at the job until it is well on its way, and has rates."""
-    job_look, fleet_look = watch.Look(conn, job), top.Look(conn)
+    job_reader, fleet_reader = watch.JobReader(conn, job), top.FleetReader(conn)
     until = time.monotonic() + SECONDS
     while True:
-        now, fleet = job_look.now(), fleet_look.read()
-        if (time.monotonic() > until and now.job.progress > 0.3) or not now.job.open:
+        now, fleet = job_reader.now(), fleet_reader.read()
+        if (time.monotonic() > until and now.job.row.progress > 0.3) or not now.job.row.open:
             break
         time.sleep(1)
-    assert now.job.open, "it was over before it could be looked at: give it more traces"
+    assert now.job.row.open, "it was over before it could be looked at: give it more traces"
     screen = console(100, 22)
-    screen.print(watch.picture(now, job_look, screen))
+    screen.print(watch.picture(now, job_reader, screen))
     save(screen, folder / "terminal-watch.svg", f"weavegen watch {job}")
-    fleet = dataclasses.replace(fleet, servers=fleet_look.servers(), workers=fleet_look.workers())
+    fleet = dataclasses.replace(fleet, servers=fleet_reader.servers(), workers=fleet_reader.workers())
     screen = console(128, 24)
     screen.print(Group(*top.parts(fleet, (128, 24))))
     save(screen, folder / "terminal-top.svg", "weavegen top")

@@ -185,7 +185,7 @@ def test_what_failed_is_retried_once_it_can_succeed(up: Installation, capsys: py
     capsys.readouterr()
     at_once(up, operate.retry, None, "true")
     assert capsys.readouterr().out == (
-        "3 failed traces match, 3 of them left out (a retry of theirs is open or has ended): 0 queued once more\n"
+        "3 failed traces match, 3 of them left out (a retry of them is open or has ended): 0 queued once more\n"
     )
 
 

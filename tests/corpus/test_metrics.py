@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,10 +19,9 @@ from simulation.process import Process
 from tests.support.sample_corpus import filled
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
-from weavegen.cli.metrics import server_at
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.monitoring import metrics
+from weavegen.monitoring import metrics, queries
 from weavegen.store import servers
 
 ROOT = Path(__file__).parents[2]
@@ -172,16 +170,12 @@ def test_model_servers_are_told_and_the_simulation_is_named(
 
 
 def test_nothing_large_is_read_whole(corpus: sa.Engine) -> None:
-    queries = {
-        name: text
-        for name, text in vars(metrics).items()
-        if name.isupper() and str(text).strip().startswith("select")
-    }
-    assert {"TRACES", "OPEN_STEPS", "STEPS", "ERRORS"} <= queries.keys()
+    everything = metrics.QUERIES | queries.load("fleet")
+    assert {"traces", "queues", "open_steps", "steps", "errors"} <= everything.keys()
     with corpus.connect() as conn:
         # The sample is so small that the planner would rather read a whole table.
         conn.execute(sa.text("set local enable_seqscan = off"))
-        for name, query in queries.items():
+        for name, query in everything.items():
             plan = "\n".join(conn.execute(sa.text(f"explain {query}")).scalars())
             assert not re.search(rf"Seq Scan on ({'|'.join(LARGE)})\b", plan), f"{name}\n{plan}"
             for scan in re.findall(rf"Scan using (\w+) on (?:{'|'.join(LARGE)})\b", plan):
@@ -268,22 +262,21 @@ def test_the_command(corpus: sa.Engine, home: Path, redis_url: str, no_server: s
 def test_prometheus_is_answered(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
     broken = sa.create_engine(corpus.url.set(database="no_such_database"))
     for engine, status in ((corpus, 200), (broken, 503)):
-        with server_at(engine, "127.0.0.1", 0) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            place = f"http://127.0.0.1:{server.server_port}"
-            try:
-                if status == 200:
-                    with urllib.request.urlopen(f"{place}/metrics") as answer:
-                        assert answer.headers["Content-Type"] == metrics.CONTENT_TYPE
-                        assert b"\nweavegen_blocks_total 3000.0\n" in answer.read()
-                for path, code in (("/metrics", 503), ("/", 404)):
-                    if path == "/" or status == 503:
-                        with pytest.raises(urllib.error.HTTPError) as refused:
-                            urllib.request.urlopen(f"{place}{path}")
-                        assert refused.value.code == code
-                        refused.value.close()
-            finally:
-                server.shutdown()
-                thread.join()
+        server, thread = metrics.listener(engine, "127.0.0.1", 0)
+        place = f"http://127.0.0.1:{server.server_port}"
+        try:
+            if status == 200:
+                with urllib.request.urlopen(f"{place}/metrics") as answer:
+                    assert answer.headers["Content-Type"] == metrics.CONTENT_TYPE
+                    assert b"\nweavegen_blocks_total 3000.0\n" in answer.read()
+            for path, code in (("/metrics", 503), ("/", 404)):
+                if path == "/" or status == 503:
+                    with pytest.raises(urllib.error.HTTPError) as refused:
+                        urllib.request.urlopen(f"{place}{path}")
+                    assert refused.value.code == code
+                    refused.value.close()
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
     broken.dispose()

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from tests.support.collector import Collector, all_spans
+from tests.support.collector import Collector, all_spans, hexadecimal
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.errors import UsageError
@@ -51,14 +51,16 @@ def test_every_tick_is_a_trace_and_every_step_a_span_below_it(written: sa.Engine
         batch, after = spans.finished(conn, BEGIN)
         assert batch is not None
         assert spans.finished(conn, after) == (None, after)
-        assert spans.finished(conn, BEGIN)[0] == batch
-    found = all_spans(batch.document)
+        again, _ = spans.finished(conn, BEGIN)
+        assert again is not None
+        assert again.document() == batch.document()
+    found = all_spans(batch.document())
     roots = {span["spanId"]: span for span in found if "parentSpanId" not in span}
     assert len(roots) == batch.ticks == scalar(written, "select count(*) from ticks where finished_at is not null")
     assert len({span["traceId"] for span in roots.values()}) == len(roots)
     steps = [span for span in found if "parentSpanId" in span]
     done = "select count(*) from steps where finished_at is not null"
-    assert len(steps) == batch.spans - batch.ticks == scalar(written, done)
+    assert len(steps) == len(batch.spans) - batch.ticks == scalar(written, done)
     assert len({span["spanId"] for span in found}) == len(found)
     for span in found:
         assert len(bytes.fromhex(span["traceId"])) == 16
@@ -73,19 +75,67 @@ def test_every_tick_is_a_trace_and_every_step_a_span_below_it(written: sa.Engine
             f"trace {told(parent)['weavegen.trace']} tick {told(parent)['weavegen.tick']}"
         )
     names = {span["name"] for span in steps}
-    assert {"sample action", "score action", "lint action", "execute run"} <= {
+    assert {"sample action", "score action", "lint action", "execute_tool run"} <= {
         " ".join(n.split()[:2]) for n in names
     }
 
 
-def test_batches_leave_nothing_out(written: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "TICKS", spans.TICKS.replace(f"limit {spans.BATCH}", "limit 3"))
+def test_attributes_follow_the_conventions_for_generative_ai(written: sa.Engine) -> None:
+    with written.begin() as conn:
+        conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
+        conn.execute(sa.text("update prompts set tokens = 100"))
+        batch, _ = spans.finished(conn, BEGIN)
+    assert batch is not None
+    found = all_spans(batch.document())
+    sampled = input_tokens = 0
+    for span in found:
+        values = told(span)
+        operation = values.get("gen_ai.operation.name")
+        kind = values.get("weavegen.kind")
+        if kind is None:
+            assert (operation, span["name"]) == ("invoke_agent", "invoke_agent weave")
+            assert values["gen_ai.agent.name"] == "weave"
+            assert values["gen_ai.conversation.id"] == values["weavegen.trace"]
+            sampled += int(values.get("gen_ai.usage.output_tokens", 0))
+            input_tokens += int(values.get("gen_ai.usage.input_tokens", 0))
+        elif kind == "execute":
+            assert (operation, span["name"]) == ("execute_tool", f"execute_tool {values['gen_ai.tool.name']}")
+        else:
+            assert operation == ("text_completion" if kind in ("sample", "score") else None)
+        if operation in ("invoke_agent", "text_completion"):
+            assert values["gen_ai.provider.name"] == "weavegen.simulation"
+            assert values["gen_ai.request.model"] == "weavegen-sim"
+    assert sampled == scalar(written, "select sum(tokens) from candidates")
+    assert input_tokens == 100 * scalar(written, "select count(*) from prompts")
+
+
+def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
+    with written.begin() as conn:
+        conn.execute(sa.text("update evaluations set value = 'true' where position = 0"))
+        batch, _ = spans.finished(conn, BEGIN)
+    assert batch is not None
+    events = [
+        (span["name"], told(event))
+        for span in all_spans(batch.document())
+        for event in span.get("events", ())
+        if event["name"] == "gen_ai.evaluation.result"
+    ]
+    assert len(events) == scalar(written, "select count(*) from evaluations") > 0
+    titles = {title for [title] in written.connect().execute(sa.text("select distinct title from evaluations"))}
+    assert {event["gen_ai.evaluation.name"] for _, event in events} == titles
+    held = [event for _, event in events if event.get("gen_ai.evaluation.score.label") == "pass"]
+    assert held
+    assert all(event["gen_ai.evaluation.score.value"] == 1 for event in held)
+    assert all(name.startswith("execute_tool") for name, _ in events)
+
+
+def test_batches_leave_nothing_out(written: sa.Engine) -> None:
     with written.begin() as conn:
         # Ticks that end at the same moment: the cursor tells them apart.
         conn.execute(sa.text("update ticks set finished_at = (select min(finished_at) from ticks)"))
     ticks, cursor = 0, BEGIN
     with written.connect() as conn:
-        while (found := spans.finished(conn, cursor))[0] is not None:
+        while (found := spans.finished(conn, cursor, limit=3))[0] is not None:
             assert found[0].ticks <= 3
             ticks, cursor = ticks + found[0].ticks, found[1]
     assert ticks == scalar(written, "select count(*) from ticks")
@@ -108,22 +158,23 @@ def test_of_one_job_and_failed_steps(written: sa.Engine) -> None:
         assert spans.finished(conn, BEGIN, job=99)[0] is None
         batch, _ = spans.finished(conn, BEGIN, job=1)
     assert batch is not None
-    failed = [span for span in all_spans(batch.document) if "status" in span]
+    failed = [span for span in all_spans(batch.document()) if span.get("status")]
     assert [(told(span)["weavegen.step"], span["status"]) for span in failed] == [
         (str(step), {"code": 2, "message": "model: too long"})
     ]
-    assert told(all_spans(batch.document)[0])["weavegen.simulated"] is True
+    assert told(all_spans(batch.document())[0])["weavegen.simulated"] is True
 
 
 def test_times_are_exact() -> None:
     at = datetime.datetime(2026, 3, 1, 12, 0, 0, 123457, datetime.UTC)
-    assert spans.nanoseconds(at) == "1772366400123457000"
+    assert spans.nanoseconds(at) == 1772366400123457000
 
 
 def test_the_command(written: sa.Engine, home: Path, collector: Collector) -> None:
     url = written.url.render_as_string(hide_password=False)
     place = f"http://127.0.0.1:{collector.server_port}"
     environ = {"DATABASE_URL": url, "WEAVEGEN_HOME": str(home)}
+    environ |= {"OTEL_EXPORTER_OTLP_HEADERS": "tenant=ada", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     runner = CliRunner(env=environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": place + "/"})
     said = runner.invoke(app, ["spans"], catch_exceptions=False).stdout
     assert f"in {len(collector.spans)} spans" in said
@@ -131,7 +182,8 @@ def test_the_command(written: sa.Engine, home: Path, collector: Collector) -> No
     said = runner.invoke(app, ["spans", "--hours", "0"], catch_exceptions=False).stdout
     assert "0 ticks sent in 0 spans" in said
     printed = runner.invoke(app, ["spans", "--json"], catch_exceptions=False).stdout
-    assert all_spans(json.loads(printed)) == collector.spans
+    assert all_spans(json.loads(printed)) == [hexadecimal(span) for span in collector.spans]
+    assert collector.tenants == {"ada"}
     for status, message in ((503, "does not answer"), (400, "refuses spans")):
         collector.status = status
         failed = runner.invoke(app, ["spans"])

@@ -27,6 +27,7 @@ from weavegen.kernel.settings import settings
 from weavegen.linting.lint import lint
 from weavegen.linting.partial import viable_prefix
 from weavegen.linting.truncate import MAX_CHARS
+from weavegen.text import parse_size
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import MAX_QUERY_CHARS, restricted, words
 from weavegen.trace.query import parse as parse_query
@@ -79,7 +80,7 @@ def options(text: str) -> None:
         with suppress(UsageError):
             settings(jobs.by_type(jobs.pairs([option])))
     with suppress(UsageError):
-        jobs.size(text)
+        parse_size(text, "--until", 10**15)
 
 
 def wire(text: str) -> None:

@@ -16,11 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fuzz import fuzz
-from weavegen.cli.jobs import by_type, pairs, size
+from weavegen.cli.jobs import by_type, pairs
 from weavegen.engine import enqueueing
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import BlockSettings, Settings, check_json, settings
 from weavegen.store.jobs import Order
+from weavegen.text import parse_size
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 SOURCE = "x = 1\n"
@@ -103,7 +104,7 @@ def test_no_number_is_beyond_all_sense(name: str) -> None:
 @example("1e300G")
 def test_a_size_is_a_number_of_bytes_or_none(text: str) -> None:
     try:
-        value = size(text)
+        value = parse_size(text, "--until", 10**15)
     except UsageError:
         return
     assert 1 <= value <= 10**15

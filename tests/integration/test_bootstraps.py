@@ -8,7 +8,7 @@ import pytest
 
 from simulation.policies import reader, story
 from simulation.policies.situation import read
-from weavegen.cli.check import failures_of
+from weavegen.cli.jobs import failures_of
 from weavegen.config import Config
 from weavegen.engine.enqueueing import compile_bootstrap
 from weavegen.kernel.steps import Executed, Op

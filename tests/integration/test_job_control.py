@@ -7,10 +7,10 @@ import sqlalchemy as sa
 from rich.console import Console, RenderableType
 
 from tests.support.worker import Worker, enqueue, scalar
+from weavegen.cli import display
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import JournalMismatch, UsageError
 from weavegen.kernel.steps import Execute
-from weavegen.monitoring import display
 from weavegen.store import environments, jobs, reports, steps, traces
 from weavegen.store.models import JobState, StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message

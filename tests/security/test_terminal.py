@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from tests.security.planted import HOSTILE, Planted
+from weavegen import text as texts
+from weavegen.cli import display
 from weavegen.cli.app import fail, print_json
-from weavegen.monitoring import display
 from weavegen.services import postgres
 from weavegen.store.session import make_engine
 
@@ -153,6 +154,6 @@ def test_what_flower_shows_of_a_task_is_made_of_our_own_words(planted: Planted) 
 
 def test_escapes_in_json_mean_the_same() -> None:
     text = json.dumps({HOSTILE: HOSTILE}, ensure_ascii=False)
-    assert json.loads(display.harmless_json(text)) == {HOSTILE: HOSTILE}
-    is_harmless(display.harmless_json(text))
-    assert str(Path(__file__).name) == display.harmless(Path(__file__).name)
+    assert json.loads(texts.harmless_json(text)) == {HOSTILE: HOSTILE}
+    is_harmless(texts.harmless_json(text))
+    assert str(Path(__file__).name) == texts.harmless(Path(__file__).name)

@@ -6,9 +6,9 @@ import itertools
 import pytest
 from rich.console import Console, RenderableType
 
-from weavegen.cli import top, watch
-from weavegen.monitoring import display
-from weavegen.monitoring.progress import Paced, Rates, seconds_left
+from weavegen import text as texts
+from weavegen.cli import display, top, watch
+from weavegen.monitoring.progress import JobNow, Paced, Rates, seconds_left
 from weavegen.pool.survey import ServerRow
 from weavegen.store.reports import JobRow, TraceRow, Troubles
 
@@ -43,7 +43,7 @@ def drawn(part: RenderableType, width: int = 200) -> list[str]:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert display.duration(seconds) == text
+    assert texts.duration(seconds) == text
 
 
 def test_columns_give_way_one_by_one() -> None:
@@ -101,7 +101,7 @@ def test_what_takes_long_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_what_is_told_of_a_job(width: int) -> None:
-    now = watch.Now(JOB, blocks=0.5, tokens=1234.0, troubles=Troubles(0.14, 1, None))
+    now = watch.WatchedJob(JobNow(JOB, blocks=0.5, tokens=1234.0), Troubles(0.14, 1, None))
     console = Console(width=width, color_system=None)
     text = " ".join(" ".join(drawn(watch.figures(now, console), width)).split())
     for told in (
@@ -118,8 +118,8 @@ def test_what_is_told_of_a_job(width: int) -> None:
 
 
 def test_top_fits_its_window() -> None:
-    now = top.Now(
-        jobs=[top.JobNow(dataclasses.replace(JOB, id=number), 0.5, 1234.0) for number in range(40)],
+    now = top.Fleet(
+        jobs=[JobNow(dataclasses.replace(JOB, id=number), 0.5, 1234.0) for number in range(40)],
         queues=[top.QueueRow("sample", "sample", 12, 64, 1, 3.0)],
         environments={"here": 20},
         homes={},

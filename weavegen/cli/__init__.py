@@ -1,63 +1,13 @@
-"""The command line. Bad input is one line on standard error and exit code 2."""
+"""The command line: a module for each group of commands. Wrong use: one line on standard error, exit code 2."""
 
-from weavegen.cli import (
-    audit,
-    calibrate,
-    chat,
-    check,
-    evaluate,
-    evolution,
-    examples,
-    export,
-    fork,
-    jobs,
-    look,
-    metrics,
-    nano,
-    operate,
-    pool,
-    refresh,
-    release,
-    report,
-    request,
-    rescore,
-    search,
-    serve,
-    services,
-    spans,
-    top,
-    tune,
-    watch,
-)
+import importlib
+import pkgutil
+
 from weavegen.cli.app import main
 
-__all__ = [
-    "audit",
-    "calibrate",
-    "chat",
-    "check",
-    "evaluate",
-    "evolution",
-    "examples",
-    "export",
-    "fork",
-    "jobs",
-    "look",
-    "main",
-    "metrics",
-    "nano",
-    "operate",
-    "pool",
-    "refresh",
-    "release",
-    "report",
-    "request",
-    "rescore",
-    "search",
-    "serve",
-    "services",
-    "spans",
-    "top",
-    "tune",
-    "watch",
-]
+__all__ = ["main"]
+
+# Importing a module registers its commands. --help lists them in the order of the modules' names.
+for module in pkgutil.iter_modules(__path__):
+    if module.name != "__main__":
+        importlib.import_module(f"{__name__}.{module.name}")

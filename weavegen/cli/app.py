@@ -1,19 +1,27 @@
-"""What all commands share: the app, options, how errors and results are printed."""
+"""What all commands share: the app, the option --json, printing of results and errors, database connections."""
 
+import functools
+import inspect
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 import msgspec
 import sqlalchemy as sa
 import typer
+from rich.console import RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.protocol import is_renderable
+from rich.text import Text
 
 from weavegen import __version__
 from weavegen import config as configuration
+from weavegen.cli import display
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.monitoring import display
+from weavegen.text import harmless, harmless_json
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,9 +33,85 @@ app = typer.Typer(
 )
 out = display.console()
 
+SIMULATED_DATA = "SIMULATED model data: good for trying a pipeline, not for training"
+QUERY_SECONDS = 600.0
+"""Seconds that an SQL condition of --where may take, in commands that have no option for it."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-N = Annotated[int, typer.Option("-n", "--count", help="Traces of each file.")]
-Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal traces from an equal server.")]
+N = Annotated[int, typer.Option("-n", "--count", help="Number of traces of each file.")]
+Seed = Annotated[int | None, typer.Option(help="Random seed: with an equal seed and server the traces are equal.")]
+User = Annotated[
+    str | None, typer.Option(help="Your name in the records. Default: WEAVEGEN_USER, else the login name.")
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command prints."""
+
+    value: Any
+    """Printed with --json: dataclasses, msgspec structs or plain data."""
+    shown: RenderableType | Iterable[RenderableType] = ()
+    """Printed without --json: lines and tables. An iterator is not read with --json."""
+    code: int = 0
+    """The exit code."""
+
+
+def command(
+    name: str | None = None, *, group: typer.Typer = app
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """A decorator: registers a function as a command that prints what the function returns."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., None]:
+        return group.command(name)(prints(function))
+
+    return register
+
+
+def prints(function: Callable[..., Any]) -> Callable[..., None]:
+    """Adds the option --json to a command, and prints what it returns.
+
+    That is a Result; or one value or rows, for a table or JSON; or None, where the command prints by itself. A
+    function with a parameter `json` also gets the option's value.
+    """
+    signature = inspect.signature(function)
+    parameters = dict(signature.parameters)
+    wants_json = parameters.pop("json", None) is not None
+
+    @functools.wraps(function)
+    def run(*arguments: Any, json: bool = False, **options: Any) -> None:
+        result = function(*arguments, **options, **({"json": json} if wants_json else {}))
+        if result is not None:
+            print_result(result if isinstance(result, Result) else Result(result, display.table(result)), json)
+
+    option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+    run.__signature__ = signature.replace(parameters=[*parameters.values(), option])  # type: ignore[attr-defined]
+    run.__annotations__ = {**function.__annotations__, "json": Json}
+    return run
+
+
+def print_result(result: Result, json: bool) -> None:
+    """Print a result. Raises typer.Exit with its exit code, unless that is 0."""
+    if json:
+        print_json(result.value)
+    elif is_renderable(result.shown):
+        print_part(result.shown)  # type: ignore[arg-type]
+    else:
+        for part in result.shown:  # type: ignore[union-attr]
+            print_part(part)
+    if result.code:
+        raise typer.Exit(result.code)
+
+
+def print_part(part: RenderableType) -> None:
+    """Print a line or a table. Lines are not wrapped, and their markup is not interpreted."""
+    out.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str | Text))
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    sys.stdout.write(harmless_json(text) + "\n")
 
 
 def version(wanted: bool) -> None:
@@ -38,15 +122,17 @@ def version(wanted: bool) -> None:
 
 @app.callback()
 def common(
-    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     pass
 
 
 def main() -> NoReturn:
-    """Run the command line; errors of use become one line."""
+    """Run the command line. Expected errors become one line and an exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("weavegen.nano.http").setLevel(logging.INFO)  # where it is reached
+    logging.getLogger("weavegen.nano.http").setLevel(logging.INFO)  # logs the address that it listens on
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
@@ -61,25 +147,21 @@ def main() -> NoReturn:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
-        if hasattr(error, "format_message"):  # what typer and click say of a command line
+        if hasattr(error, "format_message"):  # an error of typer or click about the command line
             fail(str(error.format_message()))
         raise
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    sys.stderr.write(f"weavegen: {display.harmless(' '.join(message.split()))}\n")
+    """Print one line to standard error and exit."""
+    sys.stderr.write(f"weavegen: {harmless(' '.join(message.split()))}\n")
     sys.exit(code)
-
-
-def print_json(value: Any) -> None:
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    sys.stdout.write(display.harmless_json(text) + "\n")
 
 
 @contextmanager
 def reading() -> Iterator[sa.Connection]:
-    """A connection to the database, which is started for the time of the command if it does not run."""
+    """A connection to the database. An embedded database that does not run is started for the time being."""
     from weavegen.services import postgres, schema
     from weavegen.store.session import make_engine
 
@@ -91,3 +173,41 @@ def reading() -> Iterator[sa.Connection]:
                 yield conn
         finally:
             engine.dispose()
+
+
+@contextmanager
+def writing() -> Iterator[sa.Connection]:
+    """As `reading`; changes are committed at the end, unless an exception is raised."""
+    with reading() as conn:
+        yield conn
+        conn.commit()
+
+
+@contextmanager
+def progress_bar(description: str) -> Iterator[Callable[..., None]]:
+    """A bar on standard error, if that is a terminal. Yields a function of done, total and a description."""
+    console = display.console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(harmless(description), total=None)
+        try:
+            yield lambda done, total, text=description: progress.update(
+                task, completed=done, total=total, description=harmless(text)
+            )
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
+
+def is_simulated() -> bool:
+    """Whether the installation's model is the simulation."""
+    from weavegen.services import model_server
+
+    return model_server.simulated(configuration.load())
+
+
+def write_file(path: Any, text: str, option: str) -> None:
+    """Write a file that an option names. Raises UsageError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option}: {path} can't be written ({error.strerror}): give another file") from None

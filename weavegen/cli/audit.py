@@ -1,96 +1,100 @@
-"""The command that proves that nothing was lost or doubled."""
+"""The command audit: proves that no record was lost or doubled."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli import display
+from weavegen.cli.app import Result, command, reading
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
 
 if TYPE_CHECKING:
     from weavegen.audit import Outcome, Report
 
 SUBJECTS = ("traces", "ticks", "blocks", "candidates", "steps", "environments")
-"""Of what there was to look at: the sums that people know."""
+"""What the last lines count."""
 
 
-@app.command()
+@command()
 def audit(
-    job: Annotated[int | None, typer.Option(help="Only the traces of this job.")] = None,
-    trace: Annotated[int | None, typer.Option(help="Only this trace.")] = None,
+    job: Annotated[int | None, typer.Option(help="Check only the traces of this job.")] = None,
+    trace: Annotated[int | None, typer.Option(help="Check only this trace.")] = None,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that what is in motion may take before it counts as stuck.")
+        float, typer.Option(min=0, help="Seconds after which unfinished work counts as stuck.")
     ] = 60.0,
     host: Annotated[
-        bool, typer.Option("--host/--no-host", help="Look at this host's processes and files.")
+        bool, typer.Option("--host/--no-host", help="Also check this host's processes and files.")
     ] = True,
-    every: Annotated[bool, typer.Option("--all", help="List the checks that found nothing, too.")] = False,
-    json: Json = False,
-) -> None:
-    """Prove that nothing was lost or doubled: journal, blocks, candidates, rewards, environments.
+    every: Annotated[bool, typer.Option("--all", help="Also list the checks that found nothing.")] = False,
+) -> Result:
+    """Prove that no record was lost or doubled: journal, blocks, candidates, rewards, environments.
 
-    It only reads, and may run while the workers do. Exit code 1 if it found damage. Each check: docs/audit.md.
+    It only reads, and may run beside the workers. The exit code is 1 if it found damage. Each check is described
+    in docs/audit.md.
 
     Example: weavegen audit --job 3
     """
     from weavegen.audit import Scope
-    from weavegen.audit import audit as examine
+    from weavegen.audit import audit as run_checks
 
     if job is not None and trace is not None:
         raise UsageError("give --job or --trace, not both")
     with reading() as conn:
-        report = examine(conn, Scope(job=job, trace=trace), grace, configuration.load() if host else None)
-    if json:
-        print_json({"damage": report.damage, "remarks": report.remarks, "paused": report.paused,
-                    "checks": report.outcomes})  # fmt: skip
-    else:
-        show(report, table=every, host=host)
-    raise typer.Exit(1 if report.damage else 0)
+        report = run_checks(conn, Scope(job=job, trace=trace), grace, configuration.load() if host else None)
+    value = {
+        "damage": report.damage,
+        "remarks": report.remarks,
+        "paused": report.paused,
+        "checks": report.outcomes,
+    }
+    return Result(value, parts(report, every=every, host=host), code=1 if report.damage else 0)
 
 
-def show(report: "Report", *, table: bool, host: bool) -> None:
-    """For people: what was found, by check, then what was looked at; before that, with `table`, a line a check."""
-    if table:
-        out.print(table_of(report))
-        out.print()
+def parts(report: "Report", *, every: bool, host: bool) -> Iterator[RenderableType]:
+    """The table of all checks, if `every`; then the findings by check, and the sums."""
+    if every:
+        yield checks_table(report)
+        yield ""
     for outcome in report.outcomes:
         if outcome.found:
-            show_findings(outcome)
+            yield from findings(outcome)
     if report.paused:
-        out.print("The installation is down: what only waits for `weavegen up` counts as a remark.")
-    seen = "; ".join(f"{subject}: {report.counts[subject]:,}" for subject in SUBJECTS)
-    out.print(f"checks: {len(report.outcomes)}; {seen}{'; this host' if host else ''}")
+        yield "The installation is down: work that waits for `weavegen up` counts as a remark."
+    counts = "; ".join(f"{subject}: {report.counts[subject]:,}" for subject in SUBJECTS)
+    yield f"checks: {len(report.outcomes)}; {counts}{'; this host' if host else ''}"
     damage = f"damage: {report.damage:,} findings" if report.damage else "no damage"
-    out.print(f"{damage}, {report.remarks:,} remarks", style="bold red" if report.damage else "bold")
+    yield Text(f"{damage}, {report.remarks:,} remarks", "bold red" if report.damage else "bold")
 
 
-def table_of(report: "Report") -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("check", no_wrap=True)
-    table.add_column("looked at", justify="right")
-    table.add_column("found", justify="right")
-    table.add_column("proves that")
-    for outcome in report.outcomes:
-        style = "" if not outcome.found else "yellow" if outcome.remark else "red"
-        found = f"{outcome.found:,}" if outcome.found else ""
-        table.add_row(outcome.name, f"{outcome.looked_at:,}", found, outcome.proves, style=style)
+def checks_table(report: "Report") -> Table:
+    table = display.table(
+        report.outcomes,
+        {
+            "check": "name",
+            "looked at": "looked_at",
+            "found": lambda outcome: outcome.found or None,
+            "proves that": "proves",
+        },
+    )
+    for row, outcome in zip(table.rows, report.outcomes, strict=True):
+        row.style = "" if not outcome.found else "yellow" if outcome.remark else "red"
     return table
 
 
-def show_findings(outcome: "Outcome") -> None:
+def findings(outcome: "Outcome") -> Iterator[RenderableType]:
     from weavegen.audit import SHOWN
 
-    kind = "remark" if outcome.remark else "damage"
-    out.print(f"{kind}: {outcome.name}", style="bold")
+    yield Text(f"{'remark' if outcome.remark else 'damage'}: {outcome.name}", "bold")
     if not outcome.remark:
-        out.print(f"  should hold: {outcome.proves}", style="dim", markup=False)
+        yield Text(f"  should hold: {outcome.proves}", "dim")
     for finding in outcome.findings:
         where = finding.place if finding.trace is None else f"trace {finding.trace}, {finding.place}"
-        out.print(escape(display.harmless(f"  {where}: {finding.problem}")), soft_wrap=True)
+        yield f"  {where}: {finding.problem}"
     if outcome.found > SHOWN:
-        out.print(f"  and {outcome.found - SHOWN:,} more")
-    out.print()
+        yield f"  and {outcome.found - SHOWN:,} more"
+    yield ""

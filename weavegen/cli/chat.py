@@ -1,4 +1,4 @@
-"""The command that talks with a trace."""
+"""The command chat: a conversation with a running trace."""
 
 import os
 import select
@@ -12,26 +12,26 @@ import msgspec
 import sqlalchemy as sa
 import typer
 
-from weavegen.cli.app import Json, app, reading
+from weavegen.cli.app import command, reading
 from weavegen.cli.complete import trace_numbers
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
+from weavegen.text import harmless, harmless_json
 
-POLL = 0.2
-"""Seconds between two looks at the channel."""
-LONGEST = 2_000
-"""Characters of a message; a longer line becomes several."""
+POLL_SECONDS = 0.2
+"""Between two reads of the channel."""
+MAX_MESSAGE_CHARS = 2_000
+"""A longer line becomes several messages."""
 
 
-@app.command()
+@command()
 def chat(
-    trace: Annotated[int, typer.Argument(help="A trace's number.", autocompletion=trace_numbers)],
-    channel: Annotated[str | None, typer.Option(help="Which channel, where the trace has several.")] = None,
-    json: Json = False,
+    trace: Annotated[int, typer.Argument(help="The number of a trace.", autocompletion=trace_numbers)],
+    channel: Annotated[str | None, typer.Option(help="The channel's name, if the trace has several.")] = None,
+    json: bool = False,
 ) -> None:
-    """Talk with a running trace: see what its agent writes, and type what it is to read, line by line.
+    """Talk with a running trace: read what its agent writes, and type lines that the agent will read.
 
-    Ends with the trace, or with the input (Ctrl-D). With --json each message is a line of JSON.
+    It ends with the trace, or at the end of the input (Ctrl-D). With --json each message is a line of JSON.
 
     Example: weavegen chat 7
     """
@@ -40,14 +40,14 @@ def chat(
 
 
 class Lines:
-    """Lines of standard input as they arrive, without a thread that could block the end of the program."""
+    """Lines of standard input as they arrive. It uses no thread, which could block the end of the program."""
 
     def __init__(self) -> None:
         self.open = True
         self._rest = b""
 
     def arrived(self, seconds: float) -> Iterator[str]:
-        """Waits so long at most."""
+        """New lines; waits at most so many seconds for them."""
         if not self.open:
             time.sleep(seconds)
             return
@@ -67,78 +67,73 @@ class Talk:
     """One conversation in a terminal."""
 
     def __init__(self, conn: sa.Connection, trace: int, channel: str | None, json: bool):
-        self.conn, self.trace, self.wanted, self.json = conn, trace, channel, json
+        self.conn, self.trace, self.channel_name, self.json = conn, trace, channel, json
         self.lines = Lines()
         self.typed: deque[str] = deque()
         self.channel: int | None = None
-        """Id of the channel; None as long as the trace has not opened it."""
-        self.seen = 0
-        self.mine: set[int] = set()
+        """The channel's id; None until the trace has opened it."""
+        self.last_seen = 0
+        self.own_messages: set[int] = set()
 
     def run(self) -> None:
         from weavegen.store import messages
 
         while True:
-            over = messages.over(self.conn, self.trace)  # first: what comes after this is shown once more
+            # Read first, so that messages written before the trace ended are still shown.
+            over = messages.over(self.conn, self.trace)
             if self.channel is None:
                 self.find()
             if self.channel is not None:
-                self.put()
-                self.show()
+                self.send(self.channel)
+                self.receive(self.channel)
             self.conn.rollback()
             if over is not None:
-                self.tell({"over": over}, f"trace {self.trace} is over: {over}")
+                self.print({"over": over}, f"trace {self.trace} is over: {over}")
                 return
             if not self.lines.open and not self.typed:
-                self.tell({"end_of_input": True}, "end of input; the trace goes on")
+                self.print({"end_of_input": True}, "end of input; the trace goes on")
                 return
-            self.typed += self.lines.arrived(POLL)
+            self.typed += self.lines.arrived(POLL_SECONDS)
 
     def find(self) -> None:
         """Look for the channel."""
         from weavegen.store import messages
 
-        known = messages.channels(self.conn, self.trace)
-        if self.wanted is None and len(known) > 1:
-            raise UsageError(f"trace {self.trace} has several channels: choose with --channel {' | '.join(known)}")
-        if self.wanted is None:
-            self.channel = next(iter(known.values()), None)
-        else:
-            self.channel = known.get(self.wanted)
+        channels = messages.channels(self.conn, self.trace)
+        if self.channel_name is None and len(channels) > 1:
+            names = " | ".join(channels)
+            raise UsageError(f"trace {self.trace} has several channels: choose with --channel {names}")
+        only = next(iter(channels.values()), None)
+        self.channel = only if self.channel_name is None else channels.get(self.channel_name)
 
-    def put(self) -> None:
-        """Put what was typed into the channel."""
+    def send(self, channel: int) -> None:
+        """Put the typed lines into the channel."""
         from weavegen.store import messages
 
-        assert self.channel is not None
         while self.typed:
             line = self.typed.popleft()
-            for start in range(0, len(line), LONGEST):
-                part = line[start : start + LONGEST]
-                self.mine.add(messages.add(self.conn, self.channel, part, author="person"))
+            for start in range(0, len(line), MAX_MESSAGE_CHARS):
+                part = line[start : start + MAX_MESSAGE_CHARS]
+                self.own_messages.add(messages.add(self.conn, channel, part, author="person"))
         self.conn.commit()
 
-    def show(self) -> None:
-        """Print what others have written since."""
+    def receive(self, channel: int) -> None:
+        """Print the new messages of others."""
         from weavegen.store import messages
 
-        assert self.channel is not None
-        for said in messages.since(self.conn, self.channel, self.seen):
-            self.seen = said.id
-            if said.id in self.mine:
+        for message in messages.since(self.conn, channel, self.last_seen):
+            self.last_seen = message.id
+            if message.id in self.own_messages:
                 continue
-            if said.kind == "reaction":
-                text = f"{said.author} reacts to [{said.about}]: {said.text}"
+            if message.kind == "reaction":
+                text = f"{message.author} reacts to [{message.about}]: {message.text}"
             else:
-                about = f" (answering [{said.about}])" if said.about else ""
-                text = f"[{said.id}] {said.author}{about}: {said.text}"
-            self.tell(said, text)
+                about = f" (answering [{message.about}])" if message.about else ""
+                text = f"[{message.id}] {message.author}{about}: {message.text}"
+            self.print(message, text)
 
-    def tell(self, value: Any, text: str) -> None:
-        """Print a line of JSON or of text."""
-        if self.json:
-            line = display.harmless_json(msgspec.json.encode(value).decode())
-        else:  # indented below its first line, so that no message can look like two
-            line = display.harmless(text).replace("\n", "\n    ")
-        sys.stdout.write(line + "\n")
+    def print(self, value: Any, text: str) -> None:
+        """Print a line of JSON, or text whose later lines are indented, so that no message looks like two."""
+        line = harmless_json(msgspec.json.encode(value).decode()) if self.json else harmless(text)
+        sys.stdout.write((line if self.json else line.replace("\n", "\n    ")) + "\n")
         sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""What the shell offers when Tab is pressed: numbers of jobs and traces, names of settings.
+"""Shell completion: what Tab offers for numbers of jobs and traces, names of settings, and formats.
 
-Nothing is started for it, and nothing is said where there is no database.
+It starts no service, and offers nothing where there is no database.
 """
 
 import contextlib
@@ -11,12 +11,12 @@ from sqlalchemy.engine import make_url
 
 from weavegen import config as configuration
 from weavegen.errors import WeavegenError
-from weavegen.monitoring.display import harmless
+from weavegen.text import harmless
 
-MOST = 50
-"""Numbers that are offered, the newest."""
-SECONDS = 1
-"""That the database has for an answer."""
+MAX_NUMBERS = 50
+"""Numbers that are offered, the newest first."""
+TIMEOUT_SECONDS = 1
+"""For the query."""
 JOBS = "select id::text, left(name, 40) from jobs where id::text like %s || '%%' order by id desc limit %s"
 TRACES = """
 select t.id::text, left(j.name, 40) || ', ' || t.status from traces t join jobs j on j.id = t.job_id
@@ -25,15 +25,15 @@ where t.id::text like %s || '%%' order by t.id desc limit %s
 
 
 def job_numbers(incomplete: str) -> list[tuple[str, str]]:
-    return list(answers(JOBS, incomplete))
+    return list(numbers(JOBS, incomplete))
 
 
 def trace_numbers(incomplete: str) -> list[tuple[str, str]]:
-    return list(answers(TRACES, incomplete))
+    return list(numbers(TRACES, incomplete))
 
 
-def answers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
-    """Rows (number, words) for numbers that begin so."""
+def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
+    """Pairs of a number and its description, for the numbers that begin with `incomplete`."""
     from weavegen.services import postgres
 
     if not incomplete.isdigit() and incomplete:
@@ -43,34 +43,31 @@ def answers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
         if config.database_url is None and postgres.find(config) is None:
             return
         url = postgres.reader_url(config, make_url(postgres.database_url(config))).set(drivername="postgresql")
-        options = f"-c statement_timeout={SECONDS * 1000}"
+        options = f"-c statement_timeout={TIMEOUT_SECONDS * 1000}"
         with psycopg.connect(
             url.render_as_string(hide_password=False), connect_timeout=2, options=options
         ) as conn:
-            for number, words in conn.execute(query, (incomplete, MOST)):
-                yield number, harmless(" ".join(words.split()))
+            for number, description in conn.execute(query, (incomplete, MAX_NUMBERS)):
+                yield number, harmless(" ".join(description.split()))
 
 
 def settings_names(incomplete: str) -> list[str]:
-    """KEY= of --set, also as TYPE.KEY=."""
+    """KEY= or TYPE.KEY=, for --set."""
     import msgspec
 
     from weavegen.kernel.settings import WRITTEN, BlockSettings, Settings
 
     kind, dot, _ = incomplete.partition(".")
+    names = [field.name for field in msgspec.structs.fields(BlockSettings if dot else Settings)]
     if dot:
-        names = (
-            [f"{kind}.{field.name}" for field in msgspec.structs.fields(BlockSettings)] if kind in WRITTEN else []
-        )
-    else:
-        names = [field.name for field in msgspec.structs.fields(Settings)]
+        names = [f"{kind}.{name}" for name in names] if kind in WRITTEN else []
     return [f"{name}=" for name in names if name.startswith(incomplete)]
 
 
 def block_types(incomplete: str) -> list[str]:
     from weavegen.search.documents import RECALLABLE
 
-    return [str(one) for one in RECALLABLE if one.startswith(incomplete)]
+    return [str(type) for type in RECALLABLE if type.startswith(incomplete)]
 
 
 def export_formats(incomplete: str) -> list[str]:

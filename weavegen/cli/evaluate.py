@@ -1,7 +1,6 @@
-"""The command that measures how well a model does: eval."""
+"""The command eval: measures how well a model does as an agent."""
 
 import contextlib
-import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import typer
 from rich.table import Table
 
 from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli.app import Result, command, reading
 from weavegen.cli.jobs import Param, Set, by_type, pairs
 from weavegen.cli.pool import members
 from weavegen.cli.watch import show as wait
@@ -19,45 +18,44 @@ from weavegen.cli.watch import show as wait
 if TYPE_CHECKING:
     from weavegen.evaluator.evaluation import Evaluation, Measure
 
-TICKS = 12
-"""That a trace may have by default."""
+DEFAULT_TICKS = 12
 
 
-@app.command("eval")
+@command("eval")
 def evaluate(
     model: Annotated[
         str | None,
-        typer.Argument(help="A name that the pool serves, or a folder that its servers can load; else its model."),
+        typer.Argument(
+            help="A model name of the pool, or a folder that its servers can load. Default: its model."
+        ),
     ] = None,
     file: Annotated[
         list[str] | None, typer.Option(help="A bootstrap file; repeatable. Default: tictactoe.py and sums.py.")
     ] = None,
-    n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file, done in both ways.")] = 32,
-    ticks: Annotated[
-        int | None, typer.Option(min=1, help=f"Ticks that a trace may have; {TICKS} by default.")
+    n: Annotated[
+        int, typer.Option("-n", "--count", min=1, help="Traces of each file, for each of the two evaluation jobs.")
+    ] = 32,
+    ticks: Annotated[int | None, typer.Option(min=1, help=f"Ticks per trace. Default: {DEFAULT_TICKS}.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The jobs' random seed. Default: one that is kept for evaluation.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The jobs' seed; by default one for evaluation.")] = None,
     param: Param = None,
     set_: Set = None,
-    json: Json = False,
-) -> None:
-    """Measure how well a model does as an agent, on seeds that it was not trained on.
+) -> Result:
+    """Measure how well a model does as an agent, on seeds that are not used for training.
 
-    Success, legal and running blocks, samples for each block that is kept, and how far its answers can be trusted:
-    docs/tuning.md says how each is measured.
+    It measures success, candidates that compile, blocks that run, candidates per kept block, and how reliable the
+    model's yes/no answers are. docs/tuning.md defines each measure.
 
     Example: weavegen eval models/round-1 -n 32
     """
     from weavegen.engine import enqueueing
 
     files = file or [str(enqueueing.BOOTSTRAPS / name) for name in ("tictactoe.py", "sums.py")]
-    settings = {"ticks": TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
+    settings = {"ticks": DEFAULT_TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
     with serving(model) as name:
-        found = run(name, files, n, settings, seed, pairs(param))
-    if json:
-        print_json(dataclasses.asdict(found))
-    else:
-        out.print(table([found]))
+        evaluation = run(name, files, n, settings, seed, pairs(param))
+    return Result(evaluation, table([evaluation]))
 
 
 def run(
@@ -68,7 +66,7 @@ def run(
     seed: int | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> "Evaluation":
-    """Enqueue what is to be done, wait, and measure. What is to be measured overrides the settings."""
+    """Enqueue the evaluation jobs, wait for them, and measure. The jobs' own settings override `settings`."""
     from weavegen.engine import enqueueing
     from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, measure
 
@@ -85,14 +83,14 @@ def run(
         for name, special in SETTINGS.items()
     }
     for job in jobs.values():
-        wait(job, aside=True)
+        wait(job, stderr=True)
     with reading() as conn:
         return measure(conn, model or "the pool's model", jobs)
 
 
 @contextlib.contextmanager
 def serving(model: str | None) -> Iterator[str | None]:
-    """The name that a model is served by; a folder is loaded into the pool's servers for the time being."""
+    """Yields the model's name in the pool. A folder is loaded into the pool's servers for the time being."""
     from weavegen.pool import adapters
 
     if model is None or not Path(model).is_dir():
@@ -108,36 +106,36 @@ def serving(model: str | None) -> Iterator[str | None]:
         adapters.unload(keys, name)
 
 
-def table(found: "list[Evaluation]") -> Table:
+def table(evaluations: "list[Evaluation]") -> Table:
     """Evaluations side by side."""
     drawn = Table(box=None, header_style="bold", pad_edge=False)
     drawn.add_column("")
-    for one in found:
-        drawn.add_column(one.model, justify="right", overflow="fold")
-    for name, cells in lines(found):
+    for evaluation in evaluations:
+        drawn.add_column(evaluation.model, justify="right", overflow="fold")
+    for name, cells in lines(evaluations):
         drawn.add_row(name, *cells)
     return drawn
 
 
-def lines(found: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:
-    """What was measured, a line each: its name, and a cell for each evaluation."""
-    for name in found[0].success:
-        yield f"success, {name}", [percent(one.success[name]) for one in found]
-    yield "candidates that compile", [percent(one.legal) for one in found]
-    yield "blocks that run", [percent(one.ran) for one in found]
-    yield "candidates for a block", [plain(one.candidates_per_block) for one in found]
-    yield "tokens for a block", [plain(one.tokens_per_block) for one in found]
-    figures = [one.evaluator for one in found]
-    yield "will it run? AUC", ["" if one is None or one.auc is None else f"{one.auc:.2f}" for one in figures]
-    yield "will it run? Brier score", ["" if one is None else f"{one.brier:.3f}" for one in figures]
+def lines(evaluations: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:
+    """For each measure its name, and a cell for each evaluation."""
+    for name in evaluations[0].success:
+        yield f"success, {name}", [percent(evaluation.success[name]) for evaluation in evaluations]
+    yield "candidates that compile", [percent(evaluation.legal) for evaluation in evaluations]
+    yield "blocks that run", [percent(evaluation.ran) for evaluation in evaluations]
+    yield "candidates for a block", [mean(evaluation.candidates_per_block) for evaluation in evaluations]
+    yield "tokens for a block", [mean(evaluation.tokens_per_block) for evaluation in evaluations]
+    figures = [evaluation.evaluator for evaluation in evaluations]
+    yield "will it run? AUC", ["" if row is None or row.auc is None else f"{row.auc:.2f}" for row in figures]
+    yield "will it run? Brier score", ["" if row is None else f"{row.brier:.3f}" for row in figures]
 
 
-def percent(one: "Measure") -> str:
-    """A share, with its interval."""
-    return f"{100 * one.value:.0f}% ({100 * one.low:.0f} to {100 * one.high:.0f})"
+def percent(measure: "Measure") -> str:
+    """A share with its interval."""
+    return f"{100 * measure.value:.0f}% ({100 * measure.low:.0f} to {100 * measure.high:.0f})"
 
 
-def plain(one: "Measure") -> str:
-    """A mean, with its interval."""
-    places = 2 if one.value < 10 else 0
-    return f"{one.value:,.{places}f} ({one.low:,.{places}f} to {one.high:,.{places}f})"
+def mean(measure: "Measure") -> str:
+    """A mean with its interval."""
+    places = 2 if measure.value < 10 else 0
+    return f"{measure.value:,.{places}f} ({measure.low:,.{places}f} to {measure.high:,.{places}f})"

@@ -1,224 +1,198 @@
-"""The command export: the corpus in a trainer's format."""
+"""The command export: writes the corpus in the format of a trainer."""
 
 import dataclasses
-import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
+from rich.console import RenderableType
 
-from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli import display
+from weavegen.cli.app import QUERY_SECONDS, SIMULATED_DATA, Result, command, is_simulated, progress_bar, reading
 from weavegen.cli.complete import export_formats
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
+from weavegen.text import bytes_text, parse_size
 
 if TYPE_CHECKING:
     from weavegen.exports import write
+    from weavegen.exports.format import Format
 
-MOST_SHARDS = 1e12
-UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
+MAX_SHARD_BYTES = 1e12
+
+Where = Annotated[str | None, typer.Option(help="An SQL condition over the format's view. Default: all rows.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")]
+Split = Annotated[
+    str, typer.Option(help="Shares of the traces: train=0.95,test=0.05. Each trace is in one split only.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first so many rows of the view.")]
+Context = Annotated[
+    int | None, typer.Option(min=1, help="Format text: cut traces between blocks into pieces of at most N tokens.")
+]
+ContextBytes = Annotated[
+    int | None, typer.Option(min=1, help="As --context, but in bytes, for traces without token counts.")
+]
+PerBlock = Annotated[
+    int | None,
+    typer.Option(min=1, help="dpo: at most N pairs of a block; kto: at most N candidates of each label."),
+]
+ShardSize = Annotated[str, typer.Option(help="Begin a new file after so many bytes, such as 500M.")]
 
 
-@app.command()
+@command()
 def export(
     format: Annotated[
-        str | None, typer.Option("--format", "-f", help="One of --list.", autocompletion=export_formats)
+        str | None,
+        typer.Option("--format", "-f", help="A format; --list shows all.", autocompletion=export_formats),
     ] = None,
-    out_: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option(help="An SQL condition over the format's view; all rows by default.")
-    ] = None,
-    split: Annotated[
-        str,
-        typer.Option(help="Shares of the traces, such as train=0.95,test=0.05. A trace is in one split alone."),
-    ] = "train=1",
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many rows of the view.")] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(min=1, help="text: cut traces between blocks into pieces of so many tokens at most."),
-    ] = None,
-    context_bytes: Annotated[
-        int | None, typer.Option(min=1, help="text: the same in bytes, where no tokens were counted.")
-    ] = None,
-    per_block: Annotated[
-        int | None, typer.Option(min=1, help="dpo: pairs of one block at most; kto: candidates of each label.")
-    ] = None,
-    shard_size: Annotated[str, typer.Option(help="A new file after so many bytes, such as 500M.")] = "500M",
-    seconds: Annotated[float, typer.Option(min=0.1, help="That the condition may take.")] = 600.0,
+    out_: Out = None,
+    where: Where = None,
+    split: Split = "train=1",
+    limit: Limit = None,
+    context: Context = None,
+    context_bytes: ContextBytes = None,
+    per_block: PerBlock = None,
+    shard_size: ShardSize = "500M",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the condition.")] = QUERY_SECONDS,
     push: Annotated[
         str | None,
-        typer.Option(help="atropos: send the groups to the server at this URL in place of writing a folder."),
+        typer.Option(
+            help="Format atropos: send the groups to the server at this URL instead of writing a folder."
+        ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="The formats, their views and columns.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Only say how many rows and traces there are.")] = False,
-    json: Json = False,
-) -> None:
-    """Write the corpus, or what a condition selects of it, as a folder that trainers read.
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the formats, or with --format the columns of one.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only print how many rows and traces match.")] = False,
+) -> Result:
+    """Write the corpus, or a part of it, as a folder that trainers read.
 
-    Parquet shards and a dataset card, which `datasets.load_dataset(FOLDER)` opens as they are. The folder is there
-    once it is whole; docs/exports.md describes each format.
+    The folder has Parquet files and a dataset card; `datasets.load_dataset(FOLDER)` opens it. It appears under its
+    name only when it is complete. docs/exports.md describes each format.
 
     Example: weavegen export --format dpo --out pairs --where "margin > 1 and bootstrap = 'tictactoe.py'"
     """
-    from weavegen import exports
-    from weavegen.exports import selection, write
-    from weavegen.services import model_server
-
     if list_:
-        print_formats(format, json)
-        return
+        return formats(format)
     if format is None or (out_ is None and not dry_run and push is None):
         raise UsageError("give --format and --out; `weavegen export --list` shows the formats")
     if push is not None and (format != "atropos" or out_ is not None):
         raise UsageError("--push goes with --format atropos, and in place of --out")
-    wanted = write.Export(
+    options = {"context": context, "context_bytes": context_bytes, "per_block": per_block}
+    order = dataclasses.replace(order_of(format, out_, where, split, limit, options, shard_size), seconds=seconds)
+    if dry_run:
+        return preview(order)
+    return write_folder(order) if push is None else send(order, push)
+
+
+def order_of(
+    format: str,
+    out: Path | None,
+    where: str | None,
+    split: str,
+    limit: int | None,
+    options: Mapping[str, int | None],
+    shard_size: str,
+) -> "write.Export":
+    """The export that the options of a command line order. Raises UsageError."""
+    from weavegen import exports
+    from weavegen.exports import selection, write
+
+    return write.Export(
         format=exports.find(format),
-        out=out_ or Path(),
+        out=out or Path(),
         where=where,
         splits=selection.read_splits(split),
         limit=limit,
-        options=exports.Options(context=context, context_bytes=context_bytes, per_block=per_block),
-        shard_bytes=size(shard_size),
-        seconds=seconds,
-        simulation=model_server.simulated(configuration.load()),
+        options=exports.Options(**options),
+        shard_bytes=parse_size(shard_size, "--shard-size", MAX_SHARD_BYTES),
+        simulation=is_simulated(),
     )
-    if dry_run:
-        with reading() as conn:
-            found = write.preview(conn, wanted)
-        if json:
-            print_json(found | {"dry_run": True})
-        for name in () if json else wanted.splits:
-            out.print(f"{name}: {found['rows'][name]} rows of {found['traces'][name]} traces")
-        return
-    if push is not None:
-        send(wanted, push, json)
-        return
-    try:
-        with reading() as conn, bar(display.console(stderr=True)) as progress:
-            task = progress.add_task(wanted.format.name, total=None)
-            written = write.export(
-                conn, wanted, progress=lambda done, count: progress.update(task, completed=done, total=count)
-            )
-    except KeyboardInterrupt:
-        raise typer.Abort from None
-    if json:
-        told = dataclasses.asdict(written)
-        told["origin"] = {
-            name: sorted(value) if isinstance(value, set) else value for name, value in told["origin"].items()
-        }
-        print_json({"out": str(wanted.out), "format": format} | told)
-        return
-    for name, rows in written.rows.items():
-        out.print(f"{name}: {rows} rows of {written.traces[name]} traces", markup=False)
-    for reason, rows in sorted(written.left_out.items()):
-        out.print(f"left out, {rows} rows: {reason}", markup=False)
-    for what, rows in sorted(written.notes.items()):
-        out.print(f"in {rows} rows: {what}", markup=False)
-    if written.simulated:
-        out.print("SIMULATED model data: good for trying a pipeline, not for training", markup=False)
-    sizes = f"{display.bytes_text(written.text_bytes)} of text in {display.bytes_text(written.bytes)}"
-    out.print(f"{wanted.out}: {sizes}, see README.md there", markup=False)
 
 
-def send(wanted: "write.Export", url: str, json: bool) -> None:
-    """Send what would be written to a running server."""
+def preview(order: "write.Export") -> Result:
+    """How many rows and traces an export would have."""
+    from weavegen.exports import write
+
+    with reading() as conn:
+        counts = write.preview(conn, order)
+    lines = (f"{name}: {counts['rows'][name]} rows of {counts['traces'][name]} traces" for name in order.splits)
+    return Result(counts | {"dry_run": True}, lines)
+
+
+def write_folder(order: "write.Export") -> Result:
+    from weavegen.exports import write
+
+    with reading() as conn, progress_bar(order.format.name) as progress:
+        written = write.export(conn, order, progress=progress)
+
+    def shown() -> Iterator[RenderableType]:
+        for name, rows in written.rows.items():
+            yield f"{name}: {rows} rows of {written.traces[name]} traces"
+        yield from remarks(written, "rows")
+        if written.simulated:
+            yield SIMULATED_DATA
+        sizes = f"{bytes_text(written.text_bytes)} of text in {bytes_text(written.bytes)}"
+        yield f"{order.out}: {sizes}, see README.md there"
+
+    value = dataclasses.asdict(written)
+    value["origin"] = {
+        name: sorted(origin) if isinstance(origin, set) else origin for name, origin in value["origin"].items()
+    }
+    return Result({"out": str(order.out), "format": order.format.name} | value, shown())
+
+
+def send(order: "write.Export", url: str) -> Result:
+    """Send the groups to a running Atropos server."""
     from weavegen.exports.push import push
 
-    try:
-        with reading() as conn, bar(display.console(stderr=True)) as progress:
-            task = progress.add_task("groups", total=None)
-            pushed = push(
-                conn, wanted, url, lambda done, count: progress.update(task, completed=done, total=count)
-            )
-    except KeyboardInterrupt:
-        raise typer.Abort from None
-    if json:
-        print_json(dataclasses.asdict(pushed))
-        return
-    out.print(f"{pushed.groups} groups of {pushed.sequences} sequences were sent to {url}", markup=False)
-    for reason, rows in sorted(pushed.left_out.items()):
-        out.print(f"left out, {rows} groups: {reason}", markup=False)
-    for what, rows in sorted(pushed.notes.items()):
-        out.print(f"in {rows} groups: {what}", markup=False)
+    with reading() as conn, progress_bar("groups") as progress:
+        pushed = push(conn, order, url, progress)
+    line = f"{pushed.groups} groups of {pushed.sequences} sequences were sent to {url}"
+    return Result(pushed, [line, *remarks(pushed, "groups")])
 
 
-def bar(console: Console) -> Progress:
-    """A bar on standard error, where that is a terminal."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+def remarks(counts: Any, unit: str) -> Iterator[str]:
+    """Why rows were left out, and what else the export counted."""
+    for reason, rows in sorted(counts.left_out.items()):
+        yield f"left out, {rows} {unit}: {reason}"
+    for note, rows in sorted(counts.notes.items()):
+        yield f"in {rows} {unit}: {note}"
 
 
-def size(text: str) -> int:
-    """Bytes from text such as 500M. Raises UsageError."""
-    number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1.0)
-    try:
-        value = float(number) * unit
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= MOST_SHARDS:
-        raise UsageError(f"--shard-size {text!r} can't be read: give bytes, such as 500M or 2G")
-    return int(value)
-
-
-def print_formats(format: str | None, json: bool) -> None:
-    """The formats, or one of them with its columns and those that --where may use."""
+def formats(name: str | None) -> Result:
+    """All formats, or one with its columns."""
     from weavegen import exports
     from weavegen.exports.format import RowFormat, comments
 
-    chosen = [exports.find(format)] if format is not None else list(exports.FORMATS.values())
-    if json:
-        print_json(
-            [
-                {
-                    "format": one.name,
-                    "about": one.about,
-                    "view": one.view,
-                    "options": sorted(one.takes),
-                    "columns": comments(one.schema) if isinstance(one, RowFormat) else {},
-                }
-                for one in chosen
-            ]
+    def columns(format: "Format") -> dict[str, str]:
+        return comments(format.schema) if isinstance(format, RowFormat) else {}
+
+    def shown() -> Iterator[RenderableType]:
+        yield display.table(chosen, {"format": "name", "--where is over": "view", "what it is": "about"})
+        for format in chosen if name is not None else ():
+            if isinstance(format, RowFormat):
+                rows = [
+                    {"column": column, "type": str(format.schema.field(column).type), "meaning": meaning}
+                    for column, meaning in columns(format).items()
+                ]
+                yield "\ncolumns that are written:"
+                yield display.table(rows)
+        view = "VIEW" if name is None else chosen[0].view
+        yield (
+            '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '
+            f"pg_attribute where attrelid = '{view}'::regclass and attnum > 0\""
         )
-        return
-    table = Table(box=None)
-    for name in ("format", "--where is over", "what it is"):
-        table.add_column(name)
-    for one in chosen:
-        table.add_row(one.name, one.view, display.cell(one.about))
-    out.print(table)
-    for one in chosen if format is not None else ():
-        if isinstance(one, RowFormat):
-            columns = Table(box=None)
-            for name in ("column", "type", "meaning"):
-                columns.add_column(name)
-            for name, text in comments(one.schema).items():
-                columns.add_row(name, str(one.schema.field(name).type), display.cell(text))
-            out.print("\ncolumns that are written:")
-            out.print(columns)
-    views = f"'{chosen[0].view}'::regclass" if format is not None else "'VIEW'::regclass"
-    out.print(
-        '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '
-        f'pg_attribute where attrelid = {views} and attnum > 0"',
-        markup=False,
-    )
+
+    chosen = [exports.find(name)] if name is not None else list(exports.FORMATS.values())
+    value = [
+        {
+            "format": format.name,
+            "about": format.about,
+            "view": format.view,
+            "options": sorted(format.takes),
+            "columns": columns(format),
+        }
+        for format in chosen
+    ]
+    return Result(value, shown())

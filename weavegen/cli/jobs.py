@@ -1,52 +1,57 @@
-"""Commands that make work: enqueue, run, cancel."""
+"""Commands that create and end jobs: enqueue, run, cancel; and check, which tries a bootstrap file."""
 
 import dataclasses
 import enum
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from weavegen import config as configuration
-from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
+from weavegen.agents.tables import outcome_table, problem_map
+from weavegen.cli.app import N, Result, Seed, User, command, reading, writing
 from weavegen.cli.complete import job_numbers, settings_names
 from weavegen.cli.watch import follow
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import MOST, check_json
+from weavegen.kernel.steps import Executed, Failure, Op
+from weavegen.text import parse_size
 
 Param = Annotated[
-    list[str] | None, typer.Option("--param", "-p", help="KEY=VALUE, read as args.params; repeatable.")
+    list[str] | None,
+    typer.Option("--param", "-p", help="KEY=VALUE, which the bootstrap file reads as args.params; repeatable."),
 ]
-
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="KEY=VALUE, a number of weavegen/kernel/settings.py; TYPE.KEY: for one block type.",
+        help="KEY=VALUE, as in weavegen/kernel/settings.py; TYPE.KEY=VALUE: for one block type; repeatable.",
         autocompletion=settings_names,
     ),
 ]
+JobName = Annotated[str | None, typer.Option(help="A name for the job.")]
 
 
 class Reach(enum.StrEnum):
-    """What the traces' environments can reach."""
+    """What the traces' environments can reach over the network."""
 
     NONE = "none"
     HOST = "host"
 
 
 class Search(enum.StrEnum):
-    """How a block is found."""
+    """How a block is searched."""
 
     CASCADE = "cascade"
     TREE = "tree"
 
 
 class Program(enum.StrEnum):
-    """The programs that write traces; see weavegen/agents."""
+    """The agents; see weavegen/agents."""
 
     WEAVE = "weave"
     PLANNING = "planning"
@@ -56,89 +61,85 @@ class Program(enum.StrEnum):
     TOOLSMITH = "toolsmith"
 
 
-Network = Annotated[Reach | None, typer.Option(help="What environments can reach: nothing, or what the host can.")]
+Network = Annotated[
+    Reach | None, typer.Option(help="What environments can reach: nothing, or everything that the host can.")
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class JobOptions:
-    """What a job is made of, as options of the command line."""
+    """The options of a job. Each field is an option of the command line."""
 
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Bootstrap files or tasks, or patterns such as 'bootstraps/*.py'."),
+        typer.Argument(help="Bootstrap files or task files, or patterns such as 'bootstraps/*.py'."),
     ] = None
     n: N = 1
-    ticks: Annotated[int | None, typer.Option(help="End a trace after this many ticks.")] = None
-    until: Annotated[str | None, typer.Option(help="End a trace at this size, such as 500k or 2M.")] = None
+    ticks: Annotated[int | None, typer.Option(help="End a trace after so many ticks.")] = None
+    until: Annotated[str | None, typer.Option(help="End a trace at this size, such as 500k or 2M bytes.")] = None
     seed: Seed = None
     from_: Annotated[
-        str | None, typer.Option("--from", help="A JSONL file: bootstrap or task, n, params, seed per row.")
+        str | None, typer.Option("--from", help="A JSONL file with bootstrap or task, n, params and seed per row.")
     ] = None
     param: Param = None
     set_: Set = None
     model: Annotated[
-        str | None, typer.Option(help="The model's name; not needed where the server has only one.")
+        str | None, typer.Option(help="The model's name. Needed only where the server has several.")
     ] = None
-    name: Annotated[str | None, typer.Option(help="What to call the job.")] = None
-    user: Annotated[
-        str | None, typer.Option(help="Who enqueues it; WEAVEGEN_USER or the login name by default.")
-    ] = None
-    agent: Annotated[Program, typer.Option(help="Who writes; see docs/agents.md.")] = Program.WEAVE
+    name: JobName = None
+    user: User = None
+    agent: Annotated[Program, typer.Option(help="The agent that writes the traces; see docs/agents.md.")] = (
+        Program.WEAVE
+    )
     task: Annotated[
-        list[str] | None, typer.Option(help="A task as text, for agents that take these; repeatable.")
+        list[str] | None, typer.Option(help="A task as text, for agents that take one; repeatable.")
     ] = None
     documents: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A folder of texts that the job's researchers may read.")
+        str | None, typer.Option(metavar="DIR", help="A folder of texts that the job's research agents may read.")
     ] = None
     network: Network = None
     search: Annotated[
-        Search | None, typer.Option(help="Sample whole blocks in rounds, or grow a tree of pieces.")
+        Search | None, typer.Option(help="Sample whole blocks in rounds, or grow a tree of half-written blocks.")
     ] = None
     correction: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Select by scores corrected so: see weavegen calibrate --fit."),
+        typer.Option(metavar="NAME", help="Correct scores with this correction of `weavegen calibrate --fit`."),
     ] = None
-    json: Json = False
+    json: bool = False
 
 
-def takes_job(command: Callable[[JobOptions], None]) -> Callable[..., None]:
-    """Let typer see a command of one JobOptions as a command with these options."""
+def takes_job(function: Callable[[JobOptions], Any]) -> Callable[..., Any]:
+    """A decorator: gives a function of JobOptions a parameter for each option, which typer can read."""
 
-    @functools.wraps(command)
-    def with_options(**options: Any) -> None:
-        command(JobOptions(**options))
+    @functools.wraps(function)
+    def with_options(**options: Any) -> Any:
+        return function(JobOptions(**options))
 
     fields = dataclasses.fields(JobOptions)
     with_options.__annotations__ = {field.name: field.type for field in fields}
-    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
-            )
-            for field in fields
-        ]
-    )
+    parameters = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields
+    ]
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return with_options
 
 
-@app.command()
+@command()
 @takes_job
-def enqueue(job: JobOptions) -> None:
-    """Enqueue traces and return at once; the workers take them from there.
+def enqueue(job: JobOptions) -> Result:
+    """Enqueue traces and return at once. The workers write them.
 
     Example: weavegen enqueue 'my_bootstraps/*.py' -n 100 --ticks 20 -p level=hard
     """
-    job_id = submit(job)
-    if job.json:
-        print_json({"job": job_id})
-    else:
-        out.print(f"job {job_id} enqueued: see it with  weavegen status {job_id}")
+    number = submit(job)
+    return Result({"job": number}, f"job {number} enqueued: see it with  weavegen status {number}")
 
 
-@app.command()
+@command()
 @takes_job
 def run(job: JobOptions) -> None:
-    """Enqueue traces and watch them to their end. Exit code 1 if any failed.
+    """Enqueue traces and watch them until they are over. The exit code is 1 if any failed.
 
     Example: weavegen run bootstraps/tictactoe.py -n 8 --ticks 12 --seed 1
     """
@@ -146,7 +147,7 @@ def run(job: JobOptions) -> None:
 
 
 def submit(job: JobOptions, *, workers: bool = False) -> int:
-    """Check everything, with `workers` that some answer, too; then write the job. Returns its id."""
+    """Check the options, and with `workers` that some answer; then write the job. Returns its number."""
     from weavegen.engine import enqueueing
     from weavegen.store import campaigns
 
@@ -165,10 +166,10 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if job.search is not None:
         settings["search"] = str(job.search)
     if job.until is not None:
-        settings["until_bytes"] = size(job.until)
+        settings["until_bytes"] = parse_size(job.until, "--until", MOST["until_bytes"])
     enqueueing.check_services(configuration.load(), job.model, workers=workers)
     if job.correction is not None:
-        # Copied, so that replays are the same and a later fit changes nothing that runs.
+        # The values are copied into the settings: a later fit must not change running jobs or replays.
         with reading() as conn:
             settings["corrections"] = campaigns.correction(conn, job.correction)
     return enqueueing.submit(
@@ -184,64 +185,87 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
 
 
 def pairs(options: list[str] | None) -> dict[str, Any]:
-    """KEY=VALUE options as a dictionary; values that are JSON are read as such."""
-    found: dict[str, Any] = {}
+    """KEY=VALUE options as a dictionary. A value that is JSON is decoded."""
+    values: dict[str, Any] = {}
     for option in options or []:
         key, equals, value = option.partition("=")
         if not equals or not key:
             raise UsageError(f"{option!r}: give KEY=VALUE")
         try:
-            found[key] = msgspec.json.decode(value)
+            values[key] = msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeEncodeError):
-            found[key] = value
+            values[key] = value
         except RecursionError:
             raise UsageError(f"{key}: nested too deep: give something flatter") from None
-    check_json(found, "KEY=VALUE")
-    return found
+    check_json(values, "KEY=VALUE")
+    return values
 
 
 def by_type(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings in which TYPE.KEY became KEY of TYPE, and AGENT.KEY one of the traces that AGENT is asked for."""
-    found = {key: value for key, value in settings.items() if "." not in key}
-    own: dict[str, dict[str, Any]] = {}
+    """Settings with TYPE.KEY moved to types[TYPE][KEY], and AGENT.KEY to delegates[AGENT][KEY]."""
+    grouped = {key: value for key, value in settings.items() if "." not in key}
+    nested: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():
-        whose, dot, name = key.partition(".")
+        owner, dot, name = key.partition(".")
         if dot:
-            kind = "delegates" if whose in set(Program) else "types"
-            if kind in found:
+            kind = "delegates" if owner in set(Program) else "types"
+            if kind in grouped:
                 raise UsageError(f"--set: give either {kind}, or {key}")
-            own.setdefault(kind, {}).setdefault(whose, {})[name] = value
-    return found | own
+            nested.setdefault(kind, {}).setdefault(owner, {})[name] = value
+    return grouped | nested
 
 
-def size(text: str) -> int:
-    """Bytes, from a number with an optional k, M or G (powers of 1000)."""
-    units = {"k": 10**3, "m": 10**6, "g": 10**9}
-    number, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
-    try:
-        value = float(number) * unit if set(number.strip()) <= set("0123456789.") else 0.0
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= MOST["until_bytes"]:
-        raise UsageError(f"--until {text[:50]}: give a size such as 500k, 2M or 1G")
-    return int(value)
-
-
-@app.command()
-def cancel(
-    job: Annotated[int, typer.Argument(help="A job's number.", autocompletion=job_numbers)], json: Json = False
-) -> None:
-    """Cancel a job's queued and running traces. What they wrote stays.
+@command()
+def cancel(job: Annotated[int, typer.Argument(help="The job's number.", autocompletion=job_numbers)]) -> Result:
+    """Cancel a job's queued and running traces. The blocks that they wrote stay.
 
     Example: weavegen cancel 3
     """
     from weavegen.store import reports, traces
 
-    with reading() as conn:
+    with writing() as conn:
         reports.jobs(conn, job)
         cancelled = traces.cancel(conn, job)
-        conn.commit()
-    if json:
-        print_json({"job": job, "cancelled": cancelled})
+    return Result({"job": job, "cancelled": cancelled}, f"job {job}: {cancelled} traces cancelled")
+
+
+@command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A bootstrap file.")], param: Param = None, network: Network = None
+) -> Result:
+    """Run only the first tick of a bootstrap file, in the sandbox. The exit code is 1 if any part of it failed.
+
+    No model is asked: each yes/no question of a callback gets the probability 0.5.
+
+    Example: weavegen check bootstraps/tictactoe.py -p opponent=minimax
+    """
+    from weavegen.engine import enqueueing
+    from weavegen.sandbox.environment import dry_run
+
+    [order] = enqueueing.orders([file], 1, pairs(param))
+    enqueueing.compile_bootstrap(order)
+    ops: tuple[Op, ...] = ("bootstrap", "evaluate", "begin")
+    results = dry_run(configuration.load(), order.source, order.params, ops=ops, network=network or "none")
+    done: dict[str, Executed] = dict(zip(ops, results, strict=False))
+    failures = [failure for executed in done.values() for failure in failures_of(executed)]
+    return Result(done, (text + "\n" for text in report(done, failures)), code=1 if failures else 0)
+
+
+def failures_of(executed: Executed) -> list[Failure]:
+    """All failures of one operation."""
+    errors = [executed.error, *(view.error for view in executed.views)]
+    errors += [evaluated.error for evaluated in executed.evaluations]
+    return [error for error in errors if error is not None]
+
+
+def report(done: dict[str, Executed], failures: list[Failure]) -> Iterator[str]:
+    """What the first tick did, worded as in a trace."""
+    if "begin" in done:
+        yield outcome_table(done["bootstrap"], done["evaluate"].evaluations)
+        yield problem_map(done["begin"].subagents)
+        yield from (f"View: {view.title}\n{view.text}" for view in done["begin"].views if view.error is None)
+    yield from (failure.traceback for failure in failures)
+    if waits_for := done["bootstrap"].waits_for:
+        yield f"The first tick runs up to a call of subagent {waits_for!r}. Only a model can continue from there."
     else:
-        out.print(f"job {job}: {cancelled} traces cancelled")
+        yield "The first tick fails." if failures else "The first tick runs."

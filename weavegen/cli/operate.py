@@ -1,47 +1,47 @@
-"""Commands that steer jobs and keep the corpus safe: retry, pause, resume, drain, retune, backup, restore."""
+"""Commands that steer jobs and back the corpus up: retry, pause, resume, drain, retune, fork, backup, restore."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import sqlalchemy as sa
 import typer
 from sqlalchemy.engine import make_url
 
+from weavegen import __version__
 from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
-from weavegen.cli.complete import job_numbers
-from weavegen.cli.jobs import by_type, pairs
+from weavegen.cli.app import Result, Seed, command, writing
+from weavegen.cli.complete import job_numbers, trace_numbers
+from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError
 from weavegen.store.models import Base, Job, JobState, TraceStatus
 
 OneJob = Annotated[
     int | None,
-    typer.Argument(help="A job's number; all jobs that are not over by default.", autocompletion=job_numbers),
+    typer.Argument(help="A job's number. Default: all jobs that are not over.", autocompletion=job_numbers),
 ]
 File = Annotated[Path, typer.Argument(help="The backup's file.")]
-SECONDS = 60.0
-"""That a condition may take to be looked up."""
+WHERE_SECONDS = 60.0
+"""Time limit for the condition of `retry`."""
 
 
-@app.command()
+@command()
 def retry(
-    job: Annotated[int | None, typer.Option(help="Only traces of this job.")] = None,
+    job: Annotated[int | None, typer.Option(help="Retry only traces of this job.")] = None,
     where: Annotated[
-        str | None, typer.Option(help="An SQL condition over the table traces; all that failed by default.")
+        str | None, typer.Option(help="An SQL condition over the table traces. Default: all that failed.")
     ] = None,
-    cancelled: Annotated[bool, typer.Option(help="Those that were cancelled, not those that failed.")] = False,
+    cancelled: Annotated[bool, typer.Option(help="Retry cancelled traces instead of failed ones.")] = False,
     new_seed: Annotated[
-        bool, typer.Option(help="Give them other seeds; with its old one a trace may fail the same way.")
+        bool, typer.Option(help="Give them new seeds. With its old seed, a trace may fail again in the same way.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option(help="Only say how many there are.")] = False,
-    json: Json = False,
-) -> None:
-    """Queue failed traces once more, as new traces of their jobs. The failed ones stay, as evidence.
+    dry_run: Annotated[bool, typer.Option(help="Only print how many traces match.")] = False,
+) -> Result:
+    """Queue failed traces again, as new traces of the same jobs. The failed traces stay in the corpus.
 
-    A trace is left out while a retry of it is open, and for good once one has ended (traces.retry_of).
+    A trace is left out if a retry of it is open or has ended (traces.retry_of).
 
     Example: weavegen retry --job 3 --where "failure_kind = 'model' and ticks < 3"
     """
@@ -50,108 +50,107 @@ def retry(
     if job is None and where is None:
         raise UsageError("give --job, --where or both: which traces to retry")
     status = TraceStatus.CANCELLED if cancelled else TraceStatus.FAILED
-    with reading() as conn:
+    with writing() as conn:
         if job is not None:
             reports.jobs(conn, job)
-        rows = reports.matching(conn, f"select id from traces where status = '{status}'", where or None, SECONDS)
+        query = f"select id from traces where status = '{status}'"
+        rows = reports.matching(conn, query, where or None, WHERE_SECONDS)
         conn.rollback()
         matching, ids = jobs.retry(
             conn, [int(row[0]) for row in rows], [status], job_id=job, new_seed=new_seed, dry_run=dry_run
         )
-        held = jobs.not_active(conn, ids)
-        conn.commit()
-    if json:
-        print_json({"matching": matching, "retried": ids, "dry_run": dry_run})
-        return
-    done = matching - len(ids)
-    what = "would be queued" if dry_run else "queued once more"
-    skipped = f", {done} of them left out (a retry of theirs is open or has ended)" if done else ""
-    out.print(f"{matching} {status} traces match{skipped}: {len(ids)} {what}")
-    for number, state in held.items():
-        out.print(f"job {number} is {state}: they start after  weavegen resume {number}")
+        inactive = jobs.not_active(conn, ids)
+    left_out = matching - len(ids)
+    action = "would be queued" if dry_run else "queued once more"
+    because = f", {left_out} of them left out (a retry of them is open or has ended)" if left_out else ""
+    lines = [f"{matching} {status} traces match{because}: {len(ids)} {action}"]
+    lines += [
+        f"job {number} is {state}: they start after  weavegen resume {number}"
+        for number, state in inactive.items()
+    ]
+    return Result({"matching": matching, "retried": ids, "dry_run": dry_run}, lines)
 
 
-@app.command()
-def pause(job: OneJob = None, json: Json = False) -> None:
-    """Take no further step of a job's traces. Steps in flight end and are stored; live processes stay.
+@command()
+def pause(job: OneJob = None) -> Result:
+    """Start no more steps of a job. Steps that run now finish, and their results are stored.
 
-    The time does not count against the traces' time budget, and other jobs get the places.
+    Live environments stay. The pause does not count against the traces' time budget, and other jobs use the
+    workers.
 
     Example: weavegen pause 3
     """
-    set_state(JobState.PAUSED, job, json)
+    return set_state(JobState.PAUSED, job)
 
 
-@app.command()
-def drain(job: OneJob = None, json: Json = False) -> None:
-    """Let a job's running traces run to their end, and start no queued ones.
+@command()
+def drain(job: OneJob = None) -> Result:
+    """Let a job's running traces run to their end, and start none of its queued traces.
 
     Example: weavegen drain 3
     """
-    set_state(JobState.DRAINING, job, json)
+    return set_state(JobState.DRAINING, job)
 
 
-@app.command()
-def resume(job: OneJob = None, json: Json = False) -> None:
+@command()
+def resume(job: OneJob = None) -> Result:
     """Undo pause and drain.
 
     Example: weavegen resume 3
     """
-    set_state(JobState.ACTIVE, job, json)
+    return set_state(JobState.ACTIVE, job)
 
 
-def set_state(state: JobState, job: int | None, json: bool) -> None:
+def set_state(state: JobState, job: int | None) -> Result:
     from weavegen.store import jobs
 
-    with reading() as conn:
+    with writing() as conn:
         changed = jobs.set_state(conn, state, job)
-        conn.commit()
-    if json:
-        print_json({"jobs": changed, "state": str(state)})
-    elif changed:
-        out.print(f"{state}: {', '.join(f'job {number}' for number in changed)}")
+    if changed:
+        line = f"{state}: {', '.join(f'job {number}' for number in changed)}"
     else:
-        out.print(f"nothing to do: {'no job is open' if job is None else f'job {job} is {state}'}")
+        line = f"nothing to do: {'no job is open' if job is None else f'job {job} is {state}'}"
+    return Result({"jobs": changed, "state": str(state)}, line)
 
 
-@app.command()
+@command()
 def retune(
-    job: Annotated[int, typer.Argument(help="A job's number.", autocompletion=job_numbers)],
+    job: Annotated[int, typer.Argument(help="The job's number.", autocompletion=job_numbers)],
     values: Annotated[
         list[str],
-        typer.Argument(metavar="KEY=VALUE...", help="As for enqueue --set; TYPE.KEY: of one type."),
+        typer.Argument(
+            metavar="KEY=VALUE...", help="Settings as for enqueue --set; TYPE.KEY=VALUE: for one block type."
+        ),
     ],
-    json: Json = False,
-) -> None:
-    """Change the settings of a job, also while it runs.
+) -> Result:
+    """Change the settings of a job, which may be running.
 
-    A tick that has begun ends under the settings that it was begun with; the next one takes the new ones. Budgets
-    (ticks, blocks, until_bytes, sampled_tokens, time_budget) are judged by the newest settings at the end of a
-    tick. A trace that a budget has ended stays ended, whatever the budget is raised to. `network` holds for live
-    processes that are started from now on. `KEY=null` takes away a limit.
+    A tick keeps the settings that it began with; the next tick uses the new ones. Budgets (ticks, blocks,
+    until_bytes, sampled_tokens, time_budget) are checked against the newest settings at the end of a tick. A trace
+    that a budget has ended stays ended, even if the budget is raised. `network` applies to environments that are
+    started from now on. `KEY=null` removes a limit.
 
     Example: weavegen retune 3 ticks=40 action.temperature=0.8
     """
     from weavegen.store import jobs
 
-    with reading() as conn:
+    with writing() as conn:
         tuned = jobs.retune(conn, job, by_type(pairs(values)))
         conn.commit()
         open = jobs.open_traces(conn, job)
-    if json:
-        print_json({"job": job, "revision": tuned.revision, "settings": tuned.settings, "changed": tuned.changed})
-    elif tuned.changed:
-        out.print(
-            f"job {job}, revision {tuned.revision} of its settings: {open.get('running', 0)} running traces take "
-            f"it with their next tick, {open.get('queued', 0)} queued ones when they start"
+    line = f"job {job} has these settings already: nothing was changed"
+    if tuned.changed:
+        line = (
+            f"job {job}, revision {tuned.revision} of its settings: {open.get('running', 0)} running traces use "
+            f"it from their next tick, {open.get('queued', 0)} queued traces from their start"
         )
-    else:
-        out.print(f"job {job} has these settings already: nothing was changed")
+    value = {"job": job, "revision": tuned.revision, "settings": tuned.settings, "changed": tuned.changed}
+    return Result(value, line)
 
 
-@app.command()
-def backup(file: File, json: Json = False) -> None:
-    """Write the whole corpus into one file, by pg_dump. Traces may run meanwhile: it is as of one moment.
+@command()
+def backup(file: File) -> Result:
+    """Write the whole corpus into one file with pg_dump. Traces may run meanwhile; the file is one snapshot.
 
     Example: weavegen backup corpus.dump
     """
@@ -160,59 +159,44 @@ def backup(file: File, json: Json = False) -> None:
     if not file.parent.is_dir():
         raise UsageError(f"{file.parent} is no folder: give a file in one that exists")
     with postgres.running(configuration.load()) as url:
-        # Under its name it is always a whole one.
+        # Renamed when it is complete: an incomplete file never has the backup's name.
         draft = file.with_name(file.name + ".part")
         try:
-            client(url, "pg_dump", "--format=custom", f"--file={draft.absolute()}")
+            run_on(url, "pg_dump", "--format=custom", f"--file={draft.absolute()}")
             draft.replace(file)
         finally:
             draft.unlink(missing_ok=True)
     size = file.stat().st_size
-    if json:
-        print_json({"file": str(file), "bytes": size})
-    else:
-        out.print(f"{file}: {size / 1e6:.1f} MB", markup=False)
+    return Result({"file": str(file), "bytes": size}, f"{file}: {size / 1e6:.1f} MB")
 
 
-@app.command()
-def restore(file: File, json: Json = False) -> None:
-    """Read a backup into an installation without jobs. After `weavegen up` its open traces go on.
+@command()
+def restore(file: File) -> Result:
+    """Read a backup into an installation without jobs. After `weavegen up` its open traces continue.
 
-    Their live processes are rebuilt, by doing again what they had done.
+    Their environments are rebuilt: the actions of recorded blocks run again.
 
     Example: WEAVEGEN_HOME=/new/home weavegen restore corpus.dump
     """
     from weavegen.services import postgres, schema
-    from weavegen.store import steps, views
+    from weavegen.store import steps
     from weavegen.store.session import make_engine
 
     if not file.is_file():
         raise UsageError(f"{file} is no file: give one that `weavegen backup` wrote")
     run("pg_restore", "--list", str(file.absolute()))
     config = configuration.load()
-    ours = config.database_url is None and postgres.find(config) is None
+    started_here = config.database_url is None and postgres.find(config) is None
     if config.database_url is None:
         postgres.start(config)
     url = postgres.database_url(config)
     engine = make_engine(url)
     try:
         postgres.check(config)
-        schema.upgrade(url)  # which also makes the role that reads, with its privileges on tables to come
-        with engine.begin() as conn:
-            found = conn.execute(sa.select(sa.func.count()).select_from(Job)).scalar_one()
-            if found:
-                raise UsageError(
-                    f"there are {found} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
-                    "without any"
-                )
-            views.drop(conn)
-            Base.metadata.drop_all(conn)
-            conn.execute(sa.text("drop table alembic_version"))
-            conn.execute(sa.text("drop function if exists queue_blocks()"))  # of a trigger of blocks
-        client(
-            url, "pg_restore", "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error",
-            str(file.absolute()),
-        )  # fmt: skip
+        schema.upgrade(url)  # also creates the reader role, with its privileges on tables that will be created
+        clear(engine)
+        options = ("--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error")
+        run_on(url, "pg_restore", *options, str(file.absolute()))
         schema.upgrade(url)
         with engine.begin() as conn:
             steps.give_back(conn)
@@ -221,29 +205,45 @@ def restore(file: File, json: Json = False) -> None:
             counts = {row.status: row.number for row in rows}
     finally:
         engine.dispose()
-        if ours:
+        if started_here:
             postgres.stop(config)
-    if json:
-        print_json(counts)
-    else:
-        out.print(", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces")
+    return Result(
+        counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces"
+    )
 
 
-def client(url: str, program: str, *arguments: str) -> None:
-    """Run one of PostgreSQL's own programs on the database at `url`. Raises UsageError."""
+def clear(engine: sa.Engine) -> None:
+    """Drop all tables and views. Raises UsageError where there are jobs."""
+    from weavegen.store import views
+
+    with engine.begin() as conn:
+        jobs = conn.execute(sa.select(sa.func.count()).select_from(Job)).scalar_one()
+        if jobs:
+            raise UsageError(
+                f"there are {jobs} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
+                "without any"
+            )
+        views.drop(conn)
+        Base.metadata.drop_all(conn)
+        conn.execute(sa.text("drop table alembic_version"))
+        conn.execute(sa.text("drop function if exists queue_blocks()"))  # of a trigger on blocks
+
+
+def run_on(url: str, program: str, *arguments: str) -> None:
+    """Run a PostgreSQL client program on the database at `url`. Raises UsageError."""
     place = make_url(url).set(drivername="postgresql")
-    # A password on a command line is read by everyone on the machine.
+    # The password goes into the environment: everyone on the machine can read command lines.
     dsn = place._replace(password=None).render_as_string(hide_password=False)
     secret = {"PGPASSWORD": str(place.password)} if place.password else {}
     run(program, f"--dbname={dsn}", *arguments, **secret)
 
 
 def run(program: str, *arguments: str, **environ: str) -> None:
-    """Run it from the wheel of the embedded PostgreSQL, else from the PATH. Raises UsageError."""
+    """Run a program of the embedded PostgreSQL's wheel, or else of the PATH. Raises UsageError."""
     done = subprocess.run([find(program), *arguments], env=os.environ | environ, capture_output=True, text=True)
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise UsageError(f"{program} failed: {' '.join(said[:2]) or 'it said nothing'}")
+        errors = [line for line in done.stderr.splitlines() if line.strip()]
+        raise UsageError(f"{program} failed: {' '.join(errors[:2]) or 'it printed no reason'}")
 
 
 def find(program: str) -> str:
@@ -252,7 +252,57 @@ def find(program: str) -> str:
     try:
         return str(postgres.binaries() / program)
     except UsageError:
-        found: Any = shutil.which(program)
-        if found is None:
+        path = shutil.which(program)
+        if path is None:
             raise UsageError(f"there is no {program} here: install PostgreSQL's client programs") from None
-        return str(found)
+        return path
+
+
+MAX_FORKS = 100_000
+"""Per command. Each fork copies the shared blocks when it starts."""
+
+
+@command()
+def fork(
+    trace: Annotated[
+        int,
+        typer.Argument(
+            help="The number of a trace. It may be running, over, or a fork.", autocompletion=trace_numbers
+        ),
+    ],
+    at: Annotated[int, typer.Option(help="Index of the first block that is written anew.")],
+    n: Annotated[int, typer.Option("-n", "--count", help="Number of forks.")] = 1,
+    seed: Seed = None,
+    set_: Set = None,
+    name: JobName = None,
+) -> Result:
+    """Queue traces that share the blocks of a trace up to an index, and continue from there with other seeds.
+
+    The forks are a job of their own, with the settings of the trace's job; --set changes them from that block on.
+    The environment of a fork is rebuilt: the actions of the shared blocks run again. Blocks of one step stay
+    together: an error or observation at the index is kept, and the block after it is the first new one.
+
+    Example: weavegen fork 17 --at 42 -n 8 --set action.temperature=1.2
+    """
+    from weavegen.engine import forking
+    from weavegen.engine.enqueueing import job_seed
+
+    if not 1 <= n <= MAX_FORKS:
+        raise UsageError(f"-n {n}: give a number from 1 to {MAX_FORKS:,}")
+    seed = job_seed(seed)
+    values = by_type(pairs(set_))
+    with writing() as conn:
+        cut = forking.plan(conn, trace, at)
+        job, ids = forking.submit(conn, cut, n, seed=seed, values=values, name=name, version=__version__)
+    notes = []
+    if cut.trace_id != trace:
+        notes.append(f"trace {trace} shares these blocks with trace {cut.trace_id}")
+    if cut.at != at:
+        kept = f"block {at} is" if cut.at == at + 1 else f"blocks {at} to {cut.at - 1} are"
+        notes.append(f"{kept} of the same step as block {at - 1}, and kept")
+    line = (
+        f"job {job} enqueued: {'1 fork' if n == 1 else f'{n} forks'} of trace {cut.trace_id} at block {cut.at}"
+        + (f" ({'; '.join(notes)})" if notes else "")
+        + f": see them with  weavegen status {job}"
+    )
+    return Result({"job": job, "traces": ids, "fork_of": cut.trace_id, "fork_at": cut.at}, line)

@@ -1,4 +1,4 @@
-"""A trace in a terminal: in colours, through the user's pager, as it is read."""
+"""A trace in a terminal: coloured, through the user's pager, and read from the database as it is needed."""
 
 import contextlib
 import os
@@ -14,17 +14,17 @@ from pygments import highlight
 from pygments.formatters.terminal import TerminalFormatter
 from pygments.lexers.python import PythonLexer
 
-from weavegen.monitoring.display import harmless
+from weavegen.text import harmless
 
 PAGER = "less"
 LESS = "FRX"
-"""Its options where LESS is not set: what fits the window is just printed, colours are shown."""
-COLOURED = 100_000
-"""Characters of a block up to which it is coloured: half a second's work."""
+"""Default of the variable LESS: a text that fits the window is just printed, and colours are shown."""
+MAX_COLOURED_CHARS = 100_000
+"""Longer blocks get no colours: highlighting so many characters takes half a second."""
 
 
 def page(texts: Iterable[str]) -> None:
-    """Show Python source, in pieces that are legal by themselves. What nobody wants to see is not read."""
+    """Show pieces of Python source, each legal by itself. Pieces after the user has left are not read."""
     coloured = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     with output() as out, contextlib.suppress(BrokenPipeError):
         for text in texts:
@@ -33,15 +33,15 @@ def page(texts: Iterable[str]) -> None:
 
 def colours(text: str) -> str:
     """Python source with the terminal's own colours."""
-    if len(text) > COLOURED:
+    if len(text) > MAX_COLOURED_CHARS:
         return text
-    found: str = highlight(text, PythonLexer(stripnl=False, ensurenl=False), TerminalFormatter(bg="dark"))
-    return found
+    coloured: str = highlight(text, PythonLexer(stripnl=False, ensurenl=False), TerminalFormatter(bg="dark"))
+    return coloured
 
 
 @contextlib.contextmanager
 def output() -> Iterator[IO[str]]:
-    """What goes to the pager, or to the terminal where there is none. Ctrl-C is the pager's meanwhile."""
+    """The pager's input, or standard output where there is no pager. Ctrl-C goes to the pager."""
     command = os.environ.get("PAGER", "").strip() or PAGER
     with contextlib.suppress(ValueError):
         command = command if shutil.which(shlex.split(command)[0]) else ""

@@ -1,32 +1,31 @@
-"""Commands about the model servers: who is in the pool, who lends what, who used it."""
+"""Commands about model servers: which are in the pool, who lends and who used them; and nano, a small one."""
 
-import contextlib
-import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 import typer
-from rich.table import Table
 
 from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli import display
+from weavegen.cli.app import Result, app, command, prints, reading, writing
 from weavegen.config import person
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
+from weavegen.nano import WEIGHTS
+from weavegen.pool.survey import ServerRow
 
 pool = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 app.add_typer(pool, name="pool")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="Base URL, such as http://gpu7:8000/v1.")]
-NAMES = {"job_id": "job", "job": "name", "enqueued_by": "user"}
-"""Headings of columns of pool_usage, where they are not just its names."""
+HEADINGS = {"job_id": "job", "job": "name", "enqueued_by": "user"}
+"""Headings of pool_usage that are not the column's name."""
 
 
 class By(enum.StrEnum):
-    """What the ledger is summed up by."""
+    """What the ledger is grouped by."""
 
     SERVER = "server"
     OWNER = "owner"
@@ -35,19 +34,19 @@ class By(enum.StrEnum):
 
 
 @pool.callback()
+@prints
 def show(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to look, for the rates.")] = 1.0,
-    json: Json = False,
-) -> None:
-    """Show the model servers: what runs and waits there, how full the cache is, what it saves, tokens a second.
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure the rates.")] = 1.0,
+) -> Result | None:
+    """Show the model servers: running and waiting requests, cache use, prefix cache hits, tokens a second.
 
-    With a command: lend servers to the pool, take them back, see who lends and who used them.
+    The subcommands lend servers to the pool, remove them, and show who lends and who used them.
 
     Example: weavegen pool --seconds 5
     """
     if context.invoked_subcommand is not None:
-        return
+        return None
     from weavegen.pool.survey import survey
     from weavegen.store import reports, servers
 
@@ -56,26 +55,32 @@ def show(
         traces = reports.traces_by_server(conn)
     members.require()
     rows = survey(list(members.keys), members.keys, seconds)
-    if json:
-        own = ({"owner": members.owners.get(row.url), "traces": traces.get(row.url, 0)} for row in rows)
-        print_json([dataclasses.asdict(row) | more for row, more in zip(rows, own, strict=True)])
-    else:
-        out.print(display.pool_table(rows, traces, members.owners))
-    raise typer.Exit(0 if any(row.state != "away" for row in rows) else 1)
+    away = all(row.state == "away" for row in rows)
+    return Result(
+        server_values(rows, members.owners, traces),
+        display.pool_table(rows, traces, members.owners),
+        code=int(away),
+    )
 
 
-@pool.command()
+def server_values(
+    rows: Iterable[ServerRow], owners: Mapping[str, str], traces: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Model servers as JSON has them. By URL: their owners, and the running traces whose home they are."""
+    return [asdict(row) | {"owner": owners.get(row.url), "traces": traces.get(row.url, 0)} for row in rows]
+
+
+@command(group=pool)
 def add(
     url: Url,
     owner: Annotated[
-        str | None, typer.Option(help="Who lends it; WEAVEGEN_USER or the login name by default.")
+        str | None, typer.Option(help="Who lends it. Default: WEAVEGEN_USER, else the login name.")
     ] = None,
-    json: Json = False,
-) -> None:
-    """Lend a model server to the pool. The workers use it within seconds, and some running traces move to it.
+) -> Result:
+    """Lend a model server to the pool. Workers use it within seconds, and some running traces move to it.
 
-    It must serve the pool's model, at an address that all workers reach. Give its key, if it wants one, to workers
-    and to this command as WEAVEGEN_POOL_KEY: OPENAI_API_KEY is not sent to it.
+    It must serve the pool's model at an address that all workers reach. If it needs a key, set WEAVEGEN_POOL_KEY
+    for the workers and for this command: OPENAI_API_KEY is not sent to it.
 
     Example: weavegen pool add http://gpu7:8000/v1 --owner ada
     """
@@ -83,24 +88,22 @@ def add(
     from weavegen.store import servers
 
     config = configuration.load()
-    base, who = address(url), config.user if owner is None else person(owner, "--owner")
-    with changing() as conn:
+    base, lender = address(url), config.user if owner is None else person(owner, "--owner")
+    with writing() as conn:
         members, models = servers.members(conn, config), servers.models_in_use(conn)
         conn.rollback()
         model = check_newcomer(base, config.pool_key, members.keys, models)
-        moved = servers.add(conn, base, who, model, list(members.keys))
-    if json:
-        print_json({"url": base, "owner": who, "model": model, "traces": moved})
-    else:
-        out.print(f"{base} is in the pool, lent by {who}: {moved} running traces move to it", markup=False)
+        moved = servers.add(conn, base, lender, model, list(members.keys))
+    value = {"url": base, "owner": lender, "model": model, "traces": moved}
+    return Result(value, f"{base} is in the pool, lent by {lender}: {moved} running traces move to it")
 
 
-@pool.command()
-def remove(url: Url, json: Json = False) -> None:
-    """Take a server that was added out of the pool. It is sent nothing more within seconds.
+@command(group=pool)
+def remove(url: Url) -> Result:
+    """Take a server that was added out of the pool. Within seconds no more requests are sent to it.
 
-    What it is at ends there, and its traces go on with other servers. Servers of OPENAI_BASE_URL stay until that
-    is changed.
+    In-flight requests finish, and its traces continue on other servers. To remove a server of OPENAI_BASE_URL,
+    change that variable.
 
     Example: weavegen pool remove http://gpu7:8000/v1
     """
@@ -108,28 +111,30 @@ def remove(url: Url, json: Json = False) -> None:
     from weavegen.store import servers
 
     base = address(url)
-    with changing() as conn:
+    with writing() as conn:
         before = servers.members(conn, config := configuration.load())
         if base in before.keys.keys() - before.owners.keys():
             raise UsageError(f"{base} is one of OPENAI_BASE_URL: take it out there, and start the workers again")
         traces = servers.remove(conn, base)
         left = servers.members(conn, config).keys
-    if json:
-        print_json({"url": base, "traces": traces, "servers": len(left)})
-        return
-    go_on = f"{traces} running traces go on with others" if left else f"{traces} running traces wait for another"
-    out.print(f"{base} has left the pool: {go_on}; what it is at ends there", markup=False)
+    traces_text = f"{traces} running traces " + (
+        "continue on other servers" if left else "wait for another server"
+    )
+    line = f"{base} has left the pool: {traces_text}; in-flight requests finish"
+    return Result({"url": base, "traces": traces, "servers": len(left)}, line)
 
 
-@pool.command()
+@command(group=pool)
 def load(
-    name: Annotated[str, typer.Argument(help="What it is called: jobs ask for it with --model NAME.")],
-    folder: Annotated[Path, typer.Argument(help="A LoRA adapter as PEFT writes it, where all servers find it.")],
-) -> None:
-    """Have all servers of the pool load an adapter and serve it beside their model, while they go on.
+    name: Annotated[str, typer.Argument(help="The name under which jobs ask for it: --model NAME.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A LoRA adapter in PEFT's format, at a path that all servers can read.")
+    ],
+) -> Result:
+    """Load an adapter into all servers of the pool, which serve it beside their model without interruption.
 
-    vLLM does that with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment. nano also takes
-    a folder with whole weights.
+    vLLM needs --enable-lora, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment. nano also loads a
+    folder with full weights.
 
     Example: weavegen pool load round-1 models/round-1
     """
@@ -139,12 +144,13 @@ def load(
         raise UsageError(f"{folder} is no folder: give that of an adapter")
     keys = members()
     adapters.load(keys, name, folder)
-    out.print(f"{name} is served by {len(keys)}: enqueue with --model {name}", markup=False)
+    line = f"{name} is served by {len(keys)} servers: enqueue with --model {name}"
+    return Result({"name": name, "servers": len(keys)}, line)
 
 
-@pool.command()
-def unload(name: Annotated[str, typer.Argument(help="What it was loaded as.")]) -> None:
-    """Have all servers of the pool forget an adapter. Jobs that ask for it fail from then on.
+@command(group=pool)
+def unload(name: Annotated[str, typer.Argument(help="The name under which it was loaded.")]) -> Result:
+    """Unload an adapter from all servers of the pool. Jobs that ask for it fail from then on.
 
     Example: weavegen pool unload round-1
     """
@@ -152,14 +158,14 @@ def unload(name: Annotated[str, typer.Argument(help="What it was loaded as.")]) 
 
     if not adapters.unload(members(), name):
         raise UsageError(f"no server of the pool has an adapter {name!r}: see `weavegen pool`")
-    out.print(f"{name} is served no more", markup=False)
+    return Result({"name": name}, f"{name} is no longer served")
 
 
-@pool.command("list")
+@command("list", group=pool)
 def list_servers(
-    gone: Annotated[bool, typer.Option("--all", help="Also those that have left.")] = False, json: Json = False
-) -> None:
-    """List the servers of the pool and who lends them, without asking them anything.
+    gone: Annotated[bool, typer.Option("--all", help="Also list servers that have left.")] = False,
+) -> list[dict[str, Any]]:
+    """List the servers of the pool and their lenders from the database, without a request to any server.
 
     Example: weavegen pool list --all
     """
@@ -173,16 +179,12 @@ def list_servers(
         for url in members.keys
         if url not in members.owners
     ]
-    rows += [dataclasses.asdict(one) for one in lent]
-    if json:
-        print_json(rows)
-    else:
-        out.print(table(rows))
+    return rows + [asdict(server) for server in lent]
 
 
-@pool.command()
-def usage(by: Annotated[By, typer.Option(help="What to sum up by.")] = By.SERVER, json: Json = False) -> None:
-    """Show the ledger: what servers answered, and for whom. The view pool_usage has it by day and sort of step.
+@command(group=pool)
+def usage(by: Annotated[By, typer.Option(help="What to group by.")] = By.SERVER) -> Result:
+    """Show the ledger: how much servers answered, and for whom. The view pool_usage has it by day and step kind.
 
     Example: weavegen pool usage --by user
     """
@@ -190,46 +192,57 @@ def usage(by: Annotated[By, typer.Option(help="What to sum up by.")] = By.SERVER
 
     with reading() as conn:
         rows = servers.usage(conn, by)
-    if json:
-        print_json(rows)
-    else:
-        out.print(table(rows))
+    columns = {HEADINGS.get(name, name.replace("_", " ")): name for name in (rows[0] if rows else ())}
+    return Result(rows, display.table(rows, columns))
 
 
 def members() -> Mapping[str, str]:
-    """API keys by base URL of the pool's servers. Raises UsageError where there is none."""
+    """API keys of the pool's servers by base URL. Raises UsageError where there is no server."""
     from weavegen.store import servers
 
     with reading() as conn:
-        found = servers.members(conn, configuration.load())
-    found.require()
-    return found.keys
+        pool = servers.members(conn, configuration.load())
+    pool.require()
+    return pool.keys
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    """Rows with equal keys; numbers to the right, what is not known left out."""
-    found = Table(box=None, header_style="bold", pad_edge=False)
-    for name in rows[0] if rows else ():
-        number = any(isinstance(row[name], int) for row in rows)
-        found.add_column(NAMES.get(name, name.replace("_", " ")), justify="right" if number else "left")
-    for row in rows:
-        found.add_row(*(shown(name, value) for name, value in row.items()))
-    return found
+nano = typer.Typer(
+    no_args_is_help=True, help="Serve a small language model on the CPU through vLLM's API (docs/nano.md)."
+)
+app.add_typer(nano, name="nano")
 
 
-def shown(name: str, value: Any) -> Any:
-    """A value as a table has it."""
-    if value is None:
-        return ""
-    if isinstance(value, int):
-        return str(value) if name == "job_id" else f"{value:,}"
-    text = value if isinstance(value, str) else value.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-    return display.cell(text)
+@nano.command()
+def serve(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder with a Llama model in Hugging Face's format and its tokenizer.",
+            show_default="weavegen-nano",
+        ),
+    ] = WEIGHTS,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free port.")] = 8018,
+    name: Annotated[
+        str | None, typer.Option(help="The model's name in the API. Default: the folder's name.")
+    ] = None,
+    slots: Annotated[
+        int, typer.Option(min=1, help="Maximal number of continuations that are sampled at the same time.")
+    ] = 256,
+    cache_tokens: Annotated[
+        int, typer.Option(min=0, help="Size of the prefix cache in tokens; 0: no cache.")
+    ] = 65_536,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(help="Write url, port and pid to this file as JSON when the server is ready.", hidden=True),
+    ] = None,
+) -> None:
+    """Serve a model in the foreground: weavegen's own, or another one of up to about ten million parameters.
 
+    Example: weavegen nano serve --port 8018
+    """
+    from weavegen.nano import http
+    from weavegen.nano.server import NanoApi
 
-@contextlib.contextmanager
-def changing() -> Iterator[sa.Connection]:
-    """A connection whose changes are committed in the end."""
-    with reading() as conn:
-        yield conn
-        conn.commit()
+    api = NanoApi(model, name=name, slots=slots, cache_tokens=cache_tokens)
+    about = f"; {api.engine.model.parameters:,} parameters, window {api.window:,}"
+    http.serve(api, port, about=about, ready_file=ready_file)

@@ -1,152 +1,130 @@
-"""The command that freezes an export: what was in it can be checked, and written again byte for byte."""
+"""The command release: an export that stays the same. It can be verified, and written again byte for byte."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
+from rich.text import Text
 
 from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
-from weavegen.cli.export import bar, size
+from weavegen.cli import display
+from weavegen.cli.app import SIMULATED_DATA, Result, command, progress_bar, reading
+from weavegen.cli.export import Context, ContextBytes, Limit, Out, PerBlock, ShardSize, Split, Where, order_of
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
 from weavegen.trace.render import one_line
 
-LONGEST_NAME = 100
+MAX_NAME_CHARS = 100
+LISTED = ("release", "format", "rows", "created_at", "version", "manifest_sha256", "condition")
+"""Columns of --list."""
 
 
-@app.command()
+@command()
 def release(
-    name: Annotated[str | None, typer.Argument(help="What to call it.")] = None,
-    where: Annotated[
-        str | None, typer.Option(help="An SQL condition over the format's view; all rows by default.")
-    ] = None,
-    out_: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")
-    ] = None,
-    format: Annotated[str, typer.Option("--format", "-f", help="One of `weavegen export --list`.")] = "text",
-    split: Annotated[str, typer.Option(help="Shares of the traces, such as train=0.95,test=0.05.")] = "train=1",
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many rows of the view.")] = None,
-    context: Annotated[int | None, typer.Option(min=1, help="As for export.")] = None,
-    context_bytes: Annotated[int | None, typer.Option(min=1, help="As for export.")] = None,
-    per_block: Annotated[int | None, typer.Option(min=1, help="As for export.")] = None,
-    shard_size: Annotated[str, typer.Option(help="A new file after so many bytes, such as 500M.")] = "500M",
+    name: Annotated[str | None, typer.Argument(help="The release's name.")] = None,
+    where: Where = None,
+    out_: Out = None,
+    format: Annotated[str, typer.Option("--format", "-f", help="A format of `weavegen export --list`.")] = "text",
+    split: Split = "train=1",
+    limit: Limit = None,
+    context: Context = None,
+    context_bytes: ContextBytes = None,
+    per_block: PerBlock = None,
+    shard_size: ShardSize = "500M",
     near_duplicates: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Remove rows that are so similar to a better one; 0: keep them."),
+        typer.Option(
+            min=0.0, max=1.0, help="Remove a row whose similarity to a better row is at least this; 0: keep all."
+        ),
     ] = 0.8,
     list_: Annotated[bool, typer.Option("--list", help="List the releases.")] = False,
     verify: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Compare a folder with the release. Exit code 1: it differs."),
+        typer.Option(metavar="DIR", help="Compare a folder with the release. The exit code is 1 if they differ."),
     ] = None,
     rebuild: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write it again, of the rows that it was made of.")
+        Path | None, typer.Option(metavar="DIR", help="Write the release again, from the rows that it had.")
     ] = None,
-    json: Json = False,
-) -> None:
-    """Write an export that stays what it is: its rows are kept, and a hash of each file.
+) -> Result:
+    """Write an export that stays the same: the database keeps the keys of its rows and a hash of each file.
 
-    Only traces that are over are taken. Near-duplicates are removed: of two the one with the higher reward stays,
-    then the older. The card tells what retrieval has shown to the model that it should not have.
+    It has only traces that are over. Of two near-duplicates, the one with the higher reward stays, and of equal
+    rewards the older one. The dataset card lists what retrieval showed to the model across splits.
 
     Example: weavegen release pairs-1 --format dpo --where "margin > 1" --split train=0.9,test=0.1 --out pairs-1
     """
-    from weavegen import exports
-    from weavegen.exports import selection, write
-    from weavegen.exports.releases.freeze import CHANGED, again, differing, freeze
-    from weavegen.services import model_server
+    from weavegen.exports.releases.freeze import again, differing, freeze
     from weavegen.store import releases
 
     if list_:
         with reading() as conn:
-            show(releases.rows(conn), json)
-        return
-    if name is None or sum(one is not None for one in (out_, verify, rebuild)) != 1:
+            return listing(releases.rows(conn))
+    if name is None or sum(folder is not None for folder in (out_, verify, rebuild)) != 1:
         raise UsageError("give a NAME with --out, --verify or --rebuild, or --list")
-    found: list[str] = []
+    options = {"context": context, "context_bytes": context_bytes, "per_block": per_block}
+    differences: list[str] = []
     written = None
-    with reading() as conn, bar(display.console(stderr=True)) as progress:
-        task = progress.add_task("release", total=None)
+    with reading() as conn, progress_bar("release") as bar:
 
-        def told(what: str, done: int, count: int) -> None:
-            progress.update(task, description=what, completed=done, total=count)
+        def progress(stage: str, done: int, total: int) -> None:
+            bar(done, total, stage)
 
         if verify is not None:
-            found = differing(conn, name, verify)
+            differences = differing(conn, name, verify)
         elif rebuild is not None:
-            written = again(conn, name, rebuild, told)
+            written = again(conn, name, rebuild, progress)
         else:
-            assert out_ is not None
-            wanted = write.Export(
-                format=exports.find(format),
-                out=out_,
-                where=where,
-                splits=selection.read_splits(split),
-                limit=limit,
-                options=exports.Options(context=context, context_bytes=context_bytes, per_block=per_block),
-                shard_bytes=size(shard_size),
-                simulation=model_server.simulated(configuration.load()),
-            )
-            written = freeze(conn, checked(name), wanted, near_duplicates or None, configuration.load(), told)
+            order = order_of(format, out_, where, split, limit, options, shard_size)
+            written = freeze(conn, checked(name), order, near_duplicates or None, configuration.load(), progress)
         row = releases.load(conn, name)
     folder = verify or rebuild or out_
-    if json:
-        print_json({"release": name, "folder": str(folder), "differences": found, "facts": row.facts})
-    elif found:
-        for line in found:
-            out.print(display.cell(line))
-    elif written is None:
-        out.print(f"{folder}: nothing differs", markup=False)
-    else:
-        rows = row.facts["rows"]
-        out.print(f"{folder}: release {name}, {rows['kept']} rows, see README.md there", markup=False)
-        if rows["near_duplicates"] or rows["open"]:
-            out.print(
-                f"left out: {rows['near_duplicates']} near-duplicates, {rows['open']} of traces that still run",
-                markup=False,
-            )
-        if row.format in CHANGED:
-            out.print(
-                f"the format {row.format} searches the whole corpus while it is written: once that has grown, "
-                "--rebuild may find that it comes out otherwise",
-                style="yellow",
-            )
-        if written.simulated:
-            out.print("SIMULATED model data: good for trying a pipeline, not for training", markup=False)
-    raise typer.Exit(1 if found else 0)
+    value = {"release": name, "folder": str(folder), "differences": differences, "facts": row.facts}
+    return Result(value, report(row, name, folder, differences, written), code=1 if differences else 0)
+
+
+def report(
+    row: Any, name: str, folder: Path | None, differences: list[str], written: Any
+) -> Iterator[RenderableType]:
+    """What was found or written, in lines."""
+    from weavegen.exports.releases.freeze import CHANGED
+
+    if written is None:
+        yield from map(display.cell, differences or [f"{folder}: nothing differs"])
+        return
+    rows = row.facts["rows"]
+    yield f"{folder}: release {name}, {rows['kept']} rows, see README.md there"
+    if rows["near_duplicates"] or rows["open"]:
+        yield f"left out: {rows['near_duplicates']} near-duplicates, {rows['open']} of traces that still run"
+    if row.format in CHANGED:
+        yield Text(
+            f"the format {row.format} searches the whole corpus while it is written: when the corpus has grown, "
+            "--rebuild may find a different result",
+            "yellow",
+        )
+    if written.simulated:
+        yield SIMULATED_DATA
 
 
 def checked(name: str) -> str:
-    """A name for a release. Raises UsageError."""
-    if not name or name != one_line(name) or len(name) > LONGEST_NAME or name.startswith("-"):
+    """The name, if it is one for a release. Raises UsageError."""
+    if not name or name != one_line(name) or len(name) > MAX_NAME_CHARS or name.startswith("-"):
         raise UsageError(
-            f"{name!r:.50} can't be the name of a release: give one line of {LONGEST_NAME} characters"
+            f"{name!r:.50} can't be the name of a release: give one line of {MAX_NAME_CHARS} characters"
         )
     return name
 
 
-def show(rows: Any, json: bool) -> None:
-    """Print releases."""
-    if json:
-        print_json(
-            [
-                {
-                    "release": row.name, "format": row.format, "rows": row.rows, "created_at": row.created_at,
-                    "version": row.version, "manifest_sha256": row.manifest_sha256, "condition": row.condition,
-                }
-                for row in rows
-            ]
-        )  # fmt: skip
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("release", "format", "rows", "made", "by weavegen", "manifest", "condition"):
-        table.add_column(title, justify="right" if title == "rows" else "left")
-    for row in rows:
-        made = row.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        table.add_row(
-            display.cell(row.name), row.format, str(row.rows), made, row.version, row.manifest_sha256[:12],
-            display.cell(row.condition),
-        )  # fmt: skip
-    out.print(table)
+def listing(rows: Any) -> Result:
+    """All releases."""
+    value = [{name: row.name if name == "release" else getattr(row, name) for name in LISTED} for row in rows]
+    columns: display.Fields = {
+        "release": "release",
+        "format": "format",
+        "rows": "rows",
+        "made": "created_at",
+        "by weavegen": "version",
+        "manifest": lambda row: row["manifest_sha256"][:12],
+        "condition": "condition",
+    }
+    return Result(value, display.table(value, columns))

@@ -1,44 +1,44 @@
-"""Commands about requests to the toolsmith: create, list, show, update, answer, cancel."""
+"""Commands about requests to the toolsmith: create, list, show, update, answer, cancel; and its tools."""
 
-import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
 
 from weavegen import config as configuration
-from weavegen.cli.app import Json, Seed, app, out, print_json, reading
-from weavegen.cli.jobs import by_type, pairs
+from weavegen.cli import display
+from weavegen.cli.app import Result, Seed, User, app, command, reading
+from weavegen.cli.jobs import Set, by_type, pairs
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
 
 request = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Ask the toolsmith for something: it works with tools that it finds in a library, or has made.",
+    help="Give the toolsmith a task. It uses tools of its library, and makes tools that are missing.",
 )
 app.add_typer(request, name="request")
 
-Number = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="A request's number.")]
+Number = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The request's number.")]
 Texts = list[str] | None
+Reason = Annotated[str | None, typer.Option(help="Why; the reason is recorded.")]
 Requirement = Annotated[
     Texts, typer.Option("--requirement", "-r", help="What the result must be or have; repeatable.")
 ]
 Constraint = Annotated[Texts, typer.Option("--constraint", "-c", help="What must not be done; repeatable.")]
 
 
-@request.command()
+@command(group=request)
 def create(
     objective: Annotated[str, typer.Option("--objective", "-o", help="What is to be achieved.")],
     requirement: Requirement = None,
     constraint: Constraint = None,
-    user: Annotated[str | None, typer.Option(help="Who asks; WEAVEGEN_USER or the login name by default.")] = None,
-    model: Annotated[str | None, typer.Option(help="As for enqueue.")] = None,
+    user: User = None,
+    model: Annotated[str | None, typer.Option(help="The model's name, as for enqueue.")] = None,
     seed: Seed = None,
-    set_: Annotated[Texts, typer.Option("--set", help="KEY=VALUE, as for enqueue.")] = None,
-    json: Json = False,
-) -> None:
-    """Make a request. The workers take it from there.
+    set_: Set = None,
+) -> Result:
+    """Create a request. The workers start on it at once.
 
     Example: weavegen request create -o 'How many words has "one two three"?' -r "a number" -c "no network"
     """
@@ -56,20 +56,16 @@ def create(
             seed=seed,
             settings=settings,
         )
-        shown = tool_requests.show(number)
-    if json:
-        print_json(dataclasses.asdict(shown.request))
-    else:
-        out.print(f"request {number} made: see it with  weavegen request show {number}")
+        created = tool_requests.show(number).request
+    return Result(created, f"request {number} made: see it with  weavegen request show {number}")
 
 
-@request.command("list")
+@command("list", group=request)
 def list_(
-    status: Annotated[Texts, typer.Option(help="Only those with this status; repeatable.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
-    json: Json = False,
-) -> None:
-    """List requests, and what those wait for that wait for an answer.
+    status: Annotated[Texts, typer.Option(help="Only requests with this status; repeatable.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only requests of this user.")] = None,
+) -> Result:
+    """List requests, each with its result, or with the question whose answer it waits for.
 
     Example: weavegen request list --status WAITING_FEEDBACK
     """
@@ -77,70 +73,60 @@ def list_(
 
     with reading():
         rows = tool_requests.listed(statuses=status, user=user)
-    if json:
-        print_json([dataclasses.asdict(row) for row in rows])
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("request", "status", "user", "trace", "objective", "question or result"):
-        table.add_column(title, justify="right" if title in ("request", "trace") else "left")
-    for row in rows:
-        trace = "" if row.trace_id is None else str(row.trace_id)
-        said = display.cell((row.question or row.result or "")[:200])
-        table.add_row(
-            str(row.id), row.status, display.cell(row.asked_by), trace, display.cell(row.objective[:200]), said
-        )
-    out.print(table)
+    columns: display.Fields = {
+        "request": "id",
+        "status": "status",
+        "user": "asked_by",
+        "trace": "trace_id",
+        "objective": lambda row: row.objective[:200],
+        "question or result": lambda row: (row.question or row.result or "")[:200],
+    }
+    return Result(rows, display.table(rows, columns))
 
 
-@request.command()
-def show(number: Number, json: Json = False) -> None:
-    """Show a request: what is asked for, where it stands, and every change with its reason.
+@command(group=request)
+def show(number: Number) -> Result:
+    """Show a request: its objective, its state, and every change with its reason.
 
     Example: weavegen request show 3
     """
     from weavegen.engine import tool_requests
 
     with reading():
-        shown = tool_requests.show(number)
-    if json:
-        print_json(dataclasses.asdict(shown))
-        return
-    row = shown.request
-    out.print(f"request {row.id}: {row.status}, by {display.harmless(row.asked_by)}", markup=False)
-    said(row.objective)
-    for title, texts in (("requirement", row.requirements), ("constraint", row.constraints)):
-        for text in texts:
-            said(f"{title}: {text}")
+        request = tool_requests.show(number)
+    return Result(request, parts(request))
+
+
+def parts(request: Any) -> Iterator[RenderableType]:
+    """A request in lines, and a table of its changes."""
+    row = request.request
+    yield f"request {row.id}: {row.status}, by {row.asked_by}"
+    yield row.objective
+    yield from (f"requirement: {text}" for text in row.requirements)
+    yield from (f"constraint: {text}" for text in row.constraints)
     if row.trace_id is not None:
-        out.print(f"trace {row.trace_id}: read it with  weavegen show {row.trace_id}", markup=False)
+        yield f"trace {row.trace_id}: read it with  weavegen show {row.trace_id}"
     if row.question is not None:
-        said(f"it asks: {row.question}")
-        out.print(f"answer with  weavegen request answer {row.id} 'TEXT'", markup=False)
+        yield f"it asks: {row.question}"
+        yield f"answer with  weavegen request answer {row.id} 'TEXT'"
     if row.result is not None:
-        said(f"result: {row.result}")
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("when", "what", "status", "why"):
-        table.add_column(title)
-    for change in shown.changes:
-        when = change.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(when, change.what, change.status, display.cell(change.reason))
-    out.print(table)
+        yield f"result: {row.result}"
+    yield display.table(request.changes, {"when": "at", "what": "what", "status": "status", "why": "reason"})
 
 
-@request.command()
+@command(group=request)
 def update(
     number: Number,
-    objective: Annotated[str | None, typer.Option("--objective", "-o", help="In place of the old one.")] = None,
+    objective: Annotated[str | None, typer.Option("--objective", "-o", help="Replaces the objective.")] = None,
     requirement: Annotated[
-        Texts, typer.Option("--requirement", "-r", help="In place of all the old ones; repeatable.")
+        Texts, typer.Option("--requirement", "-r", help="Replaces all requirements; repeatable.")
     ] = None,
     constraint: Annotated[
-        Texts, typer.Option("--constraint", "-c", help="In place of all the old ones; repeatable.")
+        Texts, typer.Option("--constraint", "-c", help="Replaces all constraints; repeatable.")
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="Why; it is kept.")] = None,
-    json: Json = False,
-) -> None:
-    """Change what a request asks for, while it is not over. The agent reads it at its next stage or turn.
+    reason: Reason = None,
+) -> Result:
+    """Change a request that is not over. The agent reads the change at its next stage or turn.
 
     Example: weavegen request update 3 -r "a number" -r "in one line" --reason "I need it for a table"
     """
@@ -150,16 +136,12 @@ def update(
         row = tool_requests.update(
             number, objective=objective, requirements=requirement, constraints=constraint, reason=reason
         )
-    told(row, json, f"request {number} changed, revision {row.revision}: the agent reads it at its next stage")
+    return Result(row, f"request {number} changed, revision {row.revision}: the agent reads it at its next stage")
 
 
-@request.command()
-def answer(
-    number: Number,
-    text: Annotated[str, typer.Argument(help="What you say to its question.")],
-    json: Json = False,
-) -> None:
-    """Answer what a request waits for. It goes on exactly where it asked.
+@command(group=request)
+def answer(number: Number, text: Annotated[str, typer.Argument(help="Your answer to its question.")]) -> Result:
+    """Answer the question that a request waits for. It continues from there.
 
     Example: weavegen request answer 3 "the text on page 3"
     """
@@ -167,16 +149,12 @@ def answer(
 
     with reading():
         row = tool_requests.answer(number, text)
-    told(row, json, f"request {number} goes on")
+    return Result(row, f"request {number} goes on")
 
 
-@request.command()
-def cancel(
-    number: Number,
-    reason: Annotated[str, typer.Option(help="Why; it is kept.")],
-    json: Json = False,
-) -> None:
-    """Give a request up. What its trace wrote stays.
+@command(group=request)
+def cancel(number: Number, reason: Annotated[str, typer.Option(help="Why; the reason is recorded.")]) -> Result:
+    """Cancel a request. The blocks of its trace stay.
 
     Example: weavegen request cancel 3 --reason "no longer needed"
     """
@@ -184,28 +162,14 @@ def cancel(
 
     with reading():
         row = tool_requests.cancel(number, reason)
-    told(row, json, f"request {number} canceled")
+    return Result(row, f"request {number} canceled")
 
 
-def told(row: Any, json: bool, line: str) -> None:
-    """Say what has become of a request."""
-    if json:
-        print_json(dataclasses.asdict(row))
-    else:
-        out.print(line)
-
-
-def said(text: str) -> None:
-    """Print somebody else's words."""
-    out.print(display.harmless(text), markup=False)
-
-
-@app.command()
+@command()
 def tools(
-    name: Annotated[str | None, typer.Argument(help="A tool's name; all by default.")] = None,
-    json: Json = False,
-) -> None:
-    """List the library of tools, or show one's versions and the source of the newest.
+    name: Annotated[str | None, typer.Argument(help="A tool's name. Default: list all tools.")] = None,
+) -> Result:
+    """List the toolsmith's library; or show one tool: its versions, and the source of the newest.
 
     Example: weavegen tools count_words
     """
@@ -214,35 +178,40 @@ def tools(
     with reading() as conn:
         rows = store.rows(conn, None if name is None else [name])
         versions = [] if name is None else store.versions(conn, name)
-    if name is not None and not rows:
-        raise UsageError(f"the library has no tool {name!r:.80}: `weavegen tools` lists them")
-    if json:
-        print_json([dataclasses.asdict(one) for one in (rows if name is None else versions)])
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
     if name is None:
-        for title in ("tool", "version", "score", "uses", "worked", "in traces", "what it does"):
-            table.add_column(title, justify="left" if title in ("tool", "what it does") else "right")
-        for row in rows:
-            table.add_row(
-                display.cell(row.name), str(row.version), number_text(row.score), str(row.uses),
-                str(row.successes), str(row.users), display.cell(row.description[:200]),
-            )  # fmt: skip
-        out.print(table)
-        return
-    for title in ("version", "score", "generality", "uses", "worked", "made by trace", "program"):
-        table.add_column(title, justify="right")
-    for version in versions:
-        program = "" if version.program is None else f"{version.searched_by}:{version.program}"
-        table.add_row(
-            str(version.version), number_text(version.score), number_text(version.generality), str(version.uses),
-            str(version.successes), "" if version.made_by is None else str(version.made_by), program,
-        )  # fmt: skip
-    said(rows[0].description)
-    out.print(table)
-    display.write(f"\n{versions[-1].source.rstrip()}\n")
+        return Result(rows, library(rows))
+    if not rows:
+        raise UsageError(f"the library has no tool {name!r:.80}: `weavegen tools` lists them")
+
+    def shown() -> Iterator[RenderableType]:
+        yield rows[0].description
+        yield versions_table(versions)
+        yield f"\n{versions[-1].source.rstrip()}"
+
+    return Result(versions, shown())
 
 
-def number_text(value: float | None) -> str:
-    """A null is not a zero."""
-    return "" if value is None else f"{value:.4g}"
+def library(rows: Any) -> RenderableType:
+    columns: display.Fields = {
+        "tool": "name",
+        "version": "version",
+        "score": "score",
+        "uses": "uses",
+        "worked": "successes",
+        "in traces": "users",
+        "what it does": lambda row: row.description[:200],
+    }
+    return display.table(rows, columns)
+
+
+def versions_table(versions: Any) -> RenderableType:
+    columns: display.Fields = {
+        "version": "version",
+        "score": "score",
+        "generality": "generality",
+        "uses": "uses",
+        "worked": "successes",
+        "made by trace": lambda row: None if row.made_by is None else str(row.made_by),
+        "program": lambda row: None if row.program is None else f"{row.searched_by}:{row.program}",
+    }
+    return display.table(versions, columns)

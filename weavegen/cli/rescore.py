@@ -1,32 +1,45 @@
-"""The command that asks the model further questions about what is recorded."""
+"""Commands about answers of the model: rescore asks further questions, calibrate compares answers with outcomes."""
 
-import dataclasses
 import enum
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import sqlalchemy as sa
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.console import RenderableType
+from rich.text import Text
 
 from weavegen import __version__
 from weavegen import config as configuration
-from weavegen.cli.app import Json, app, out, print_json, reading
+from weavegen.cli import display
+from weavegen.cli.app import (
+    QUERY_SECONDS,
+    Result,
+    command,
+    is_simulated,
+    print_part,
+    progress_bar,
+    reading,
+    writing,
+)
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import parse
-from weavegen.monitoring import display
 from weavegen.store.campaigns import CampaignRow
 from weavegen.store.models import CampaignState
 from weavegen.trace.render import one_line
 
-SECONDS = 600.0
-"""That a condition may take to be looked up."""
-LONGEST_NAME = 100
-SIMULATED = "SIMULATED answers: the simulation answers, which is no model; they mean nothing"
-LOOK = 0.5
-"""Seconds between two looks at a campaign."""
+if TYPE_CHECKING:
+    from weavegen.evaluator.calibration import Figures, Fit, Pair
+
+MAX_NAME_CHARS = 100
+SIMULATED_ANSWERS = "SIMULATED answers: the simulation is no model, and its answers mean nothing"
+POLL_SECONDS = 0.5
+"""Between two reads of a campaign's state."""
+LINE_SECONDS = 10.0
+"""Between two lines about a campaign, where there is no terminal."""
 
 
 class Over(enum.StrEnum):
@@ -37,85 +50,80 @@ class Over(enum.StrEnum):
 
 
 VIEWS = {Over.BLOCKS: ("corpus", "block_id"), Over.CANDIDATES: ("corpus_candidates", "candidate_id")}
-"""The view whose columns a condition is over, and what it chooses."""
+"""The view that --where applies to, and its column of ids."""
 
 
-@app.command()
+@command()
 def rescore(
     rubric: Annotated[
         Path | None, typer.Option(help="A TOML file with the questions; docs/rubric.toml is an example.")
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(help="An SQL condition over the view corpus; with --over candidates corpus_candidates."),
+        typer.Option(help="An SQL condition over the view corpus, or corpus_candidates with --over candidates."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call the campaign; the rubric's file name by default.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None,
     over: Annotated[
-        Over, typer.Option(help="Ask about recorded blocks, or about all that was sampled.")
+        Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")
     ] = Over.BLOCKS,
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many, by number.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model to ask; that of each trace's job by default.")
+        str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")
     ] = None,
-    wait: Annotated[bool, typer.Option(help="Show the campaign until it is done.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Only say what would be asked.")] = False,
+    wait: Annotated[bool, typer.Option(help="Show the campaign's progress until it is done.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only print how many questions would be asked.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the campaigns.")] = False,
-    stop: Annotated[str | None, typer.Option(metavar="NAME", help="Stop a campaign; what it has stays.")] = None,
-    resume: Annotated[str | None, typer.Option(metavar="NAME", help="Let a stopped campaign go on.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="NAME", help="Stop a campaign. Its answers stay.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="NAME", help="Continue a stopped campaign.")] = None,
     retry: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Ask once more about what could not be asked.")
+        str | None, typer.Option(metavar="NAME", help="Ask the questions that failed once more.")
     ] = None,
-    json: Json = False,
-) -> None:
-    """Ask the model yes/no questions about recorded blocks or candidates, behind all running traces.
+    json: bool = False,
+) -> Result:
+    """Ask the model yes/no questions about recorded blocks or candidates. Running traces have priority.
 
-    Of each one it reads exactly what it had read before it wrote it. The answers are added to the corpus (view
-    campaign_answers) and overwrite nothing. Workers do it, so the command returns at once, but with --wait.
+    About each text the model reads exactly the prompt that it read before it wrote the text. The answers are added
+    to the corpus (view campaign_answers); none is overwritten. The workers ask the questions, and the command
+    returns at once, unless --wait is given.
 
     Example: weavegen rescore --rubric docs/rubric.toml --where "type = 'action' and ran is not null" --wait
     """
     from weavegen.store import campaigns
 
-    given = [
-        rubric is not None or where is not None,
-        list_,
-        stop is not None,
-        resume is not None,
-        retry is not None,
-    ]
-    if sum(given) != 1:
+    changes = (stop, resume, retry)
+    if (rubric is not None or where is not None) + list_ + sum(change is not None for change in changes) != 1:
         raise UsageError("give --rubric with --where, or one of --list, --stop, --resume, --retry")
     if list_:
         with reading() as conn:
             rows = campaigns.rows(conn)
-        show(rows, json, many=True)
-        return
-    if rubric is None and where is not None:
-        raise UsageError("give --rubric: the file with the questions")
-    chosen = stop or resume or retry
-    if chosen is not None:
-        with reading() as conn:
-            if retry is not None:
-                campaigns.retry(conn, chosen)
-            else:
-                campaigns.set_state(conn, chosen, CampaignState.STOPPED if stop else CampaignState.ACTIVE)
-            conn.commit()
+        return Result(rows, parts(rows))
+    campaign = stop or resume or retry
+    if campaign is None:
+        if rubric is None:
+            raise UsageError("give --rubric: the file with the questions")
+        if where is None:
+            raise UsageError(
+                "give --where: which blocks to ask about, such as \"type = 'action'\"; 'true' for all"
+            )
+        campaign, preview = create(rubric, where, name, over, limit, model, workers=wait, dry_run=dry_run)
+        if dry_run:
+            return preview
+        if not json:
+            print_part(str(preview.shown))
     else:
-        assert rubric is not None
-        chosen = begin(rubric, where, name, over, limit, model, workers=wait, dry_run=dry_run, json=json)
-        if chosen is None:
-            return
+        with writing() as conn:
+            if retry is not None:
+                campaigns.retry(conn, campaign)
+            else:
+                campaigns.set_state(conn, campaign, CampaignState.STOPPED if stop else CampaignState.ACTIVE)
     with reading() as conn:
-        row = watch(conn, chosen, quiet=json) if wait and stop is None else campaigns.rows(conn, chosen)[0]
-    show([row], json, many=False)
-    raise typer.Exit(1 if wait and row.failed else 0)
+        row = watch(conn, campaign, stderr=json) if wait and stop is None else campaigns.rows(conn, campaign)[0]
+    return Result(row, parts([row]), code=1 if wait and row.failed else 0)
 
 
-def begin(
+def create(
     rubric: Path,
-    where: str | None,
+    where: str,
     name: str | None,
     over: Over,
     limit: int | None,
@@ -123,97 +131,226 @@ def begin(
     *,
     workers: bool,
     dry_run: bool,
-    json: bool,
-) -> str | None:
-    """Write a campaign. Returns its name; None where nothing was to be written."""
+) -> tuple[str, Result]:
+    """Write a campaign, unless it is a dry run. Returns its name, and what it asks about. Raises UsageError."""
     from weavegen.engine import enqueueing
     from weavegen.store import campaigns, reports
 
-    found = parse(enqueueing.read(rubric), str(rubric))
-    if where is None:
-        raise UsageError("give --where: which blocks to ask about, such as \"type = 'action'\"; 'true' for all")
-    called = one_line(name if name is not None else rubric.stem)
-    if not 0 < len(called) <= LONGEST_NAME or called.startswith("-"):
-        raise UsageError(f"--name {called!r:.50}: give a name of up to {LONGEST_NAME} characters")
+    questions = parse(enqueueing.read(rubric), str(rubric))
+    campaign = one_line(name if name is not None else rubric.stem)
+    if not 0 < len(campaign) <= MAX_NAME_CHARS or campaign.startswith("-"):
+        raise UsageError(f"--name {campaign!r:.50}: give a name of up to {MAX_NAME_CHARS} characters")
     if not dry_run:
         enqueueing.check_services(configuration.load(), model, workers=workers)
     view, id = VIEWS[over]
-    with reading() as conn:
+    with writing() as conn:
         rest = "order by 1" + (f" limit {limit}" if limit is not None else "")
-        rows = reports.matching(conn, f"select {id} from {view} where true", where, SECONDS, rest)
+        rows = reports.matching(conn, f"select {id} from {view} where true", where, QUERY_SECONDS, rest)
         conn.rollback()
         ids = [int(row[0]) for row in rows]
-        counts = campaigns.chosen(conn, found, over, ids)
-        left_out = counts.found - counts.asked
+        counts = campaigns.chosen(conn, questions, over, ids)
         if not dry_run and not counts.asked:
             raise UsageError(
                 f"--where finds {counts.found} {over}, and none that the model wrote and the rubric asks about: "
                 "try it with --dry-run"
             )
         if not dry_run:
-            campaigns.create(conn, called, found, over, ids, condition=where, model=model, version=__version__)
-            conn.commit()
-    if dry_run and json:
-        print_json(dataclasses.asdict(counts) | {"left_out": left_out, "dry_run": True})
-    elif not json:
-        out.print(
-            f"{counts.found} {over} match, {left_out} of them left out (the model did not write them, or the "
-            f"rubric asks nothing about their type): {counts.asked} in {counts.traces} traces, "
-            f"{counts.questions} questions" + (", and those of their assertions" if found.assertions else ""),
-            markup=False,
-        )
-    return None if dry_run else called
+            campaigns.create(
+                conn, campaign, questions, over, ids, condition=where, model=model, version=__version__
+            )
+    left_out = counts.found - counts.asked
+    line = (
+        f"{counts.found} {over} match, {left_out} of them left out (the model did not write them, or the rubric "
+        f"has no question about their type): {counts.asked} in {counts.traces} traces, "
+        f"{counts.questions} questions" + (", and those of their assertions" if questions.assertions else "")
+    )
+    return campaign, Result(asdict(counts) | {"left_out": left_out, "dry_run": dry_run}, line)
 
 
-def show(rows: list[CampaignRow], json: bool, *, many: bool) -> None:
-    """Print campaigns."""
-    from weavegen.services import model_server
-
-    if json:
-        found = [dataclasses.asdict(row) for row in rows]
-        print_json(found if many else found[0])
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("campaign", "state", "over", "rubric", "model"):
-        table.add_column(title, no_wrap=True)
-    for title in ("items", "done", "failed", "answers"):
-        table.add_column(title, justify="right")
-    for row in rows:
-        texts = (row.name, row.state, row.over, row.rubric_version, row.model)
-        numbers = (row.items, row.done, row.failed, row.answers)
-        table.add_row(*map(display.cell, texts), *map(str, numbers))
-    out.print(table)
-    if model_server.simulated(configuration.load()):
-        out.print(SIMULATED)
+def parts(rows: list[CampaignRow]) -> Iterator[RenderableType]:
+    """Campaigns as a table, with remarks."""
+    names = ("state", "over", "rubric_version", "model", "items", "done", "failed", "answers")
+    yield display.table(rows, {"campaign": "name"} | {name.removesuffix("_version"): name for name in names})
+    if is_simulated():
+        yield SIMULATED_ANSWERS
     if any(row.failed for row in rows):
-        out.print(
+        yield (
             'why some failed:  weavegen sql "select failure, count(*) from campaign_items where failure is not '
-            'null group by 1"; once more:  weavegen rescore --retry NAME',
-            markup=False,
+            'null group by 1"; once more:  weavegen rescore --retry NAME'
         )
 
 
-def watch(conn: sa.Connection, name: str, *, quiet: bool) -> CampaignRow:
-    """Show a campaign until it is done or stopped; without a terminal, a line every ten seconds."""
+def watch(conn: sa.Connection, name: str, *, stderr: bool) -> CampaignRow:
+    """Show a campaign's progress until it is done or stopped: a bar, or lines where there is no terminal."""
     from weavegen.store import campaigns
 
-    def look() -> CampaignRow:
-        try:
-            return campaigns.rows(conn, name)[0]
-        finally:
+    console = display.console(stderr=stderr)
+    next_line = time.monotonic() + LINE_SECONDS
+    with progress_bar(name) as progress:
+        while True:
+            row = campaigns.rows(conn, name)[0]
             conn.rollback()
+            progress(row.done, row.items)
+            if row.state != CampaignState.ACTIVE:
+                return row
+            if not console.is_terminal and time.monotonic() > next_line:
+                next_line = time.monotonic() + LINE_SECONDS
+                console.print(f"{name}: {row.done} of {row.items}", markup=False)
+            time.sleep(POLL_SECONDS)
 
-    console = display.console(stderr=quiet)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    row, said = look(), time.monotonic()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(display.harmless(name), total=row.items)
-        while row.state == CampaignState.ACTIVE:
-            progress.update(bar, completed=row.done)
-            if not console.is_terminal and time.monotonic() - said > 10:
-                said = time.monotonic()
-                console.print(f"{display.harmless(name)}: {row.done} of {row.items}", markup=False)
-            time.sleep(LOOK)
-            row = look()
-        progress.update(bar, completed=row.done)
-    return row
+
+@command()
+def calibrate(
+    campaign: Annotated[
+        str | None, typer.Option(help="Use the answers of this campaign. Default: the scores of the ticks.")
+    ] = None,
+    where: Annotated[str | None, typer.Option(help="An SQL condition over the view calibration_pairs.")] = None,
+    bearing: Annotated[
+        bool, typer.Option(help="Include questions that the outcome answers only in part; see docs/rescoring.md.")
+    ] = False,
+    fit_name: Annotated[
+        str | None, typer.Option("--fit", metavar="NAME", help="Fit a correction of each question and store it.")
+    ] = None,
+) -> Result:
+    """Compare the probabilities that the model gave with what really happened, for each question.
+
+    Outcomes are known for three things: whether a block ran, whether an evaluation was true, and whether an
+    assertion held. Jobs use a stored correction (--fit) if they are enqueued with --correction NAME.
+
+    Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
+    """
+    from weavegen.evaluator.calibration import figures
+    from weavegen.store import campaigns
+
+    with writing() as conn:
+        pairs, undefined = read_pairs(conn, campaign, where, bearing=bearing)
+        if not pairs:
+            raise UsageError(
+                "no answer of the model can be compared: ticks ask about known outcomes with --set "
+                "all_questions=true, campaigns with docs/rubric.toml; --bearing includes more questions"
+            )
+        questions = [figures(question, truth, of_question) for (question, truth), of_question in pairs.items()]
+        fits, refused = fit_all(pairs) if fit_name is not None else ([], [])
+        if fit_name is not None:
+            name = one_line(fit_name)
+            campaigns.save_correction(conn, name, fits, campaign=campaign, condition=where, version=__version__)
+
+    def shown() -> Iterator[RenderableType]:
+        for question in questions:
+            yield from question_report(question)
+        if is_simulated():
+            yield SIMULATED_ANSWERS
+        if undefined:
+            yield f"{undefined} answers are left out: the model gave neither yes nor no any probability"
+        if fit_name is not None:
+            yield from fits_report(fit_name, fits, refused)
+
+    value = {
+        "questions": questions,
+        "undefined": undefined,
+        "correction": fit_name,
+        "fits": fits,
+        "refused": refused,
+    }
+    return Result(value, shown())
+
+
+def read_pairs(
+    conn: sa.Connection, campaign: str | None, where: str | None, *, bearing: bool
+) -> tuple[dict[tuple[str, str], list["Pair"]], int]:
+    """Pairs of score and outcome by question and kind of outcome, and the number of answers without a score."""
+    from weavegen.evaluator.calibration import Pair
+    from weavegen.store import campaigns, reports
+
+    source = "is null"
+    if campaign is not None:
+        source = f"= (select name from campaigns where id = {campaigns.number(conn, campaign)})"
+    query = (
+        "select question, truth, score, answer, trace_id, probability is null from calibration_pairs "
+        f"where campaign {source}" + ("" if bearing else " and exact")
+    )
+    rows = reports.matching(conn, query, where, QUERY_SECONDS, "order by question, truth, block_id, rubric")
+    conn.rollback()
+    pairs: dict[tuple[str, str], list[Pair]] = {}
+    undefined = 0
+    for question, truth, score, answer, trace, no_probability in rows:
+        if no_probability or score is None:
+            undefined += 1
+        else:
+            pair = Pair(float(score), bool(answer), int(trace))
+            pairs.setdefault((str(question), str(truth)), []).append(pair)
+    return pairs, undefined
+
+
+def fit_all(pairs: dict[tuple[str, str], list["Pair"]]) -> tuple[list["Fit"], list[str]]:
+    """A correction for each question that has enough pairs, and why the others have none.
+
+    Raises UsageError where no question has enough.
+    """
+    from weavegen.evaluator.calibration import fit
+
+    fits: list[Fit] = []
+    refused: list[str] = []
+    for (question, _), of_question in pairs.items():
+        try:
+            fits.append(fit(question, of_question))
+        except UsageError as error:
+            refused.append(str(error))
+    if not fits:
+        raise UsageError(f"no question can be corrected: {refused[0]}")
+    return fits, refused
+
+
+def question_report(figures: "Figures") -> Iterator[RenderableType]:
+    """How well the probabilities of one question agree with the outcomes."""
+    from weavegen.evaluator.calibration import FEW, FEW_OF_A_SIDE
+
+    share = figures.positives / figures.labels
+    auc = "" if figures.auc is None else f", AUC {figures.auc:.3f}"
+    yield display.cell(figures.question, "bold")
+    yield (
+        f"  {figures.labels} labels ({figures.truth}), {share:.1%} true, mean prediction {figures.predicted:.1%}; "
+        f"Brier {figures.brier:.4f} (always predicting the share: {share * (1 - share):.4f}), "
+        f"log loss {figures.log_loss:.4f}{auc}, calibration error {figures.calibration_error:.3f}"
+    )
+    if figures.few:
+        yield Text(
+            f"  few labels: the figures are unreliable with fewer than {FEW} labels, or fewer than "
+            f"{FEW_OF_A_SIDE} true and {FEW_OF_A_SIDE} false ones",
+            "yellow",
+        )
+    bins = [bin for bin in figures.bins if bin.predicted is not None and bin.true is not None]
+    yield display.table(
+        bins,
+        {
+            "  predicted": lambda bin: f"  {bin.low:.1f} to {bin.high:.1f}",
+            "labels": "labels",
+            "mean predicted": lambda bin: round(bin.predicted, 3),
+            "share true": lambda bin: round(bin.true, 3),
+        },
+    )
+    yield ""
+
+
+def fits_report(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> Iterator[RenderableType]:
+    """The fitted corrections, and the questions without one."""
+    yield display.table(
+        fits,
+        {
+            "corrected question": "question",
+            "slope": lambda fit: round(fit.slope, 3),
+            "intercept": lambda fit: round(fit.intercept, 3),
+            "labels": "labels",
+            "Brier before": lambda fit: round(fit.brier_before, 4),
+            "after": lambda fit: round(fit.brier_after, 4),
+        },
+    )
+    yield "after: by cross-validation; the traces of each pair are left out of the fit that corrects it"
+    for fit in fits:
+        if fit.slope <= 0:
+            yield display.cell(
+                f"{fit.question}: the slope is not above 0: it would reverse the selection", "yellow"
+            )
+    for line in refused:
+        yield display.cell(f"not corrected: {line}", "yellow")
+    yield display.cell(f"use it:  weavegen enqueue FILE --correction {name}")

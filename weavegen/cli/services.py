@@ -1,4 +1,4 @@
-"""Commands about what runs: up, down, doctor, sim, demo."""
+"""Commands about an installation's services: up, down, migrate, doctor, sim, demo."""
 
 import dataclasses
 import importlib
@@ -8,26 +8,27 @@ from typing import Annotated, Any
 
 import sqlalchemy as sa
 import typer
+from rich.text import Text
 
 import weavegen
 from weavegen import config as configuration
-from weavegen.cli.app import Json, N, Seed, app, out, print_json, reading
+from weavegen.cli import display
+from weavegen.cli.app import N, Result, Seed, app, command, print_part, reading
 from weavegen.cli.watch import show
 from weavegen.errors import UsageError
-from weavegen.monitoring import display
 
 Model = Annotated[
     str | None,
     typer.Option(
-        help="What writes where OPENAI_BASE_URL is not set: nano, the small language model that comes with "
-        "weavegen (docs/nano.md), a folder with another one, sim, the simulation, or none. "
+        help="The model that runs if OPENAI_BASE_URL is not set: nano (the small language model that comes with "
+        "weavegen, docs/nano.md), a folder with another one, sim (the simulation), or none. "
         "Default: WEAVEGEN_MODEL, else nano."
     ),
 ]
 
 
 def from_source_tree(name: str) -> Any:
-    """A module that does not ship with the package: the simulation, the attacks. Raises UsageError without it."""
+    """A module that is not part of the package, such as the simulation. Raises UsageError where it is missing."""
     root = str(Path(weavegen.__file__).resolve().parent.parent)
     if root not in sys.path:
         sys.path.append(root)
@@ -40,28 +41,30 @@ def from_source_tree(name: str) -> Any:
 
 
 def with_model(name: str | None) -> configuration.Config:
-    """The configuration, with a model that was named on the command line."""
+    """The configuration, with the model that the command line names."""
     config = configuration.load()
     return config if name is None else dataclasses.replace(config, model=name)
 
 
-@app.command()
+@command()
 def up(
     model: Model = None,
-    model_port: Annotated[int | None, typer.Option(help="The port of that model; a free one by default.")] = None,
+    model_port: Annotated[int | None, typer.Option(help="That model's port. Default: any free port.")] = None,
     sim_options: Annotated[
         str,
-        typer.Option(help='Of --model sim, as `weavegen sim` takes them: "--like h100-8b --slots 128".'),
+        typer.Option(help='With --model sim: options of `weavegen sim`, such as "--like h100-8b --slots 128".'),
     ] = "",
     threads: Annotated[
-        int, typer.Option(help="Requests to the model at a time; give at least the number of active traces.")
+        int,
+        typer.Option(
+            help="Requests to the model at the same time; at least the number of running traces is best."
+        ),
     ] = 256,
-    json: Json = False,
-) -> None:
-    """Start the database, the broker, the workers and, without OPENAI_BASE_URL, a small model.
+) -> Result:
+    """Start the database, the broker, the workers, and without OPENAI_BASE_URL a small model.
 
-    What runs already is left as it is. Flower and the viewer, which are pages for a browser, come last: on ports
-    5555 and 8991, or the ones in WEAVEGEN_FLOWER and WEAVEGEN_VIEWER; 0 leaves one out.
+    Services that run already stay as they are. Flower and the viewer, web pages for a browser, start last, on
+    ports 5555 and 8991, or on those in WEAVEGEN_FLOWER and WEAVEGEN_VIEWER; 0 means not to start it.
 
     Example: weavegen up
     """
@@ -74,14 +77,12 @@ def up(
         raise UsageError("--sim-options are of the simulation: give --model sim, too")
     simulated = from_source_tree("simulation.options").split(sim_options) if sim_options else ()
     parts = fleet.up(config, model_threads=threads, model_port=model_port, sim_options=simulated, pages=True)
-    if json:
-        print_json(parts)
-        return
-    for part in parts:
-        out.print(f"{part.name:10} {'started' if part.started else 'found  '} {part.url or ''}", markup=False)
+    return Result(
+        parts, [f"{part.name:10} {'started' if part.started else 'found  '} {part.url or ''}" for part in parts]
+    )
 
 
-@app.command()
+@command()
 def down(
     wait: Annotated[
         float | None,
@@ -89,29 +90,25 @@ def down(
             min=0,
             max=86_400,
             metavar="SECONDS",
-            help="How long steps in flight may take to end, 20 by default (WEAVEGEN_DRAIN).",
+            help="How long running steps may take to finish. Default: WEAVEGEN_DRAIN, else 20.",
         ),
     ] = None,
-    json: Json = False,
-) -> None:
-    """End what `up` started, workers first. Traces stay; those that are not over go on after the next `up`.
+) -> Result:
+    """Stop the services that `up` started, workers first. Traces that are not over continue after the next `up`.
 
-    Their live processes are rebuilt then, by doing again what they had done.
+    Their environments are rebuilt then: the actions of recorded blocks run again.
 
     Example: weavegen down
     """
     from weavegen.services import fleet
 
-    ended = fleet.down(configuration.load(), wait)
-    if json:
-        print_json([service.name for service in ended])
-    else:
-        out.print("ended: " + (", ".join(service.name for service in ended) or "nothing was running"))
+    names = [service.name for service in fleet.down(configuration.load(), wait)]
+    return Result(names, "ended: " + (", ".join(names) or "nothing was running"))
 
 
-@app.command()
-def migrate(json: Json = False) -> None:
-    """Bring the database to this version's schema, and start nothing. For deployments; `up` does it as well.
+@command()
+def migrate() -> Result:
+    """Upgrade the database to this version's schema, and start nothing. It is for deployments; `up` does it, too.
 
     Example: DATABASE_URL=postgresql://weavegen@db/weavegen weavegen migrate
     """
@@ -123,68 +120,61 @@ def migrate(json: Json = False) -> None:
     before = schema.current(url)
     schema.upgrade(url)
     after = schema.newest()
-    if json:
-        print_json({"before": before, "after": after})
-    else:
-        out.print(f"schema {after}" + ("" if before == after else f", before: {before or 'none'}"), markup=False)
+    line = f"schema {after}" + ("" if before == after else f", before: {before or 'none'}")
+    return Result({"before": before, "after": after}, line)
 
 
-@app.command()
+@command()
 def doctor(
     sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Instead attack the sandbox from inside, and list what came of it.")
+        bool, typer.Option("--sandbox", help="Attack the sandbox from inside instead, and list the results.")
     ] = False,
-    only: Annotated[
-        str, typer.Option(help="Of the attacks, those whose name this regular expression finds.")
-    ] = "",
-    json: Json = False,
-) -> None:
-    """Check every part, and say what to do about what is missing. Exit code 1 if something is.
+    only: Annotated[str, typer.Option(help="Run only attacks whose name matches this regular expression.")] = "",
+    json: bool = False,
+) -> Result:
+    """Check every part of the installation, and advise on what is missing. The exit code is 1 if something is.
 
-    With --sandbox: environments of their own are attacked by the code that they run, and this host is looked at
-    after each attack. Exit code 1 if one is not contained. Takes a minute or two; the host is not harmed where the
-    sandbox holds.
+    With --sandbox it attacks boxes of its own with hostile code, and inspects this host after each attack. The
+    exit code is 1 if an attack is not contained. That takes a minute or two. While the sandbox holds, the host
+    is not harmed.
 
     Example: weavegen doctor --sandbox
     """
     from weavegen.services import doctor as parts
 
     if sandbox:
-        raise typer.Exit(attacked(only, json))
+        return attack(only, json)
     checks = parts.examine(configuration.load())
-    if json:
-        print_json(checks)
-    else:
-        for check in checks:
-            mark = "[green]ok[/]  " if check.ok else "[red]miss[/]"
-            out.print(f"{mark} {check.name:12}", end=" ")
-            out.print(check.detail + ("" if check.ok else f": {check.advice}"), markup=False)
-    raise typer.Exit(0 if all(check.ok for check in checks) else 1)
+    lines = [
+        Text.assemble(
+            ("ok  ", "green") if check.ok else ("miss", "red"),
+            f" {check.name:12} {check.detail}" + ("" if check.ok else f": {check.advice}"),
+        )
+        for check in checks
+    ]
+    return Result(checks, lines, code=0 if all(check.ok for check in checks) else 1)
 
 
-def attacked(only: str, json: bool) -> int:
-    """Carry out the attacks whose names `only` finds, and print what came of them. Returns the exit code."""
+def attack(only: str, json: bool) -> Result:
+    """Run the attacks whose name matches `only`, and print each result as it comes."""
     check = from_source_tree("tests.security.attacks.selfcheck").check
 
     findings = []
     for finding in check(configuration.load(), only):
         findings.append(finding)
         if not json:
-            out.print("[green]contained[/]" if finding.contained else "[red]ESCAPED[/]  ", end=" ")
-            out.print(f"{finding.attack}: {' '.join(finding.how.split())}", markup=False, soft_wrap=True)
+            mark = ("contained", "green") if finding.contained else ("ESCAPED  ", "red")
+            print_part(Text.assemble(mark, f" {finding.attack}: {' '.join(finding.how.split())}"))
     escaped = sum(not finding.contained for finding in findings)
-    if json:
-        print_json(findings)
-    else:
-        out.print(f"{len(findings)} attacks, " + (f"{escaped} not contained" if escaped else "all contained"))
-    return 1 if escaped or not findings else 0
+    line = f"{len(findings)} attacks, " + (f"{escaped} not contained" if escaped else "all contained")
+    return Result(findings, line, code=1 if escaped or not findings else 0)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
 def sim(context: typer.Context) -> None:
     """Serve the SIMULATED model in the foreground: vLLM's API, scripted texts, no GPU.
 
-    It comes with the source tree, not with the package. `weavegen sim --help` lists its options,
+    It is part of the source tree, not of the package. `weavegen sim --help` lists its options, and
     docs/simulation.md explains them.
 
     Example: weavegen sim --port 8017 --like h100-8b --slots 128
@@ -193,12 +183,8 @@ def sim(context: typer.Context) -> None:
 
 
 @app.command()
-def demo(
-    n: N = 8,
-    seed: Seed = 7,
-    model: Model = None,
-) -> None:
-    """Bring everything up, have eight games of tic-tac-toe played, and take down again what was brought up.
+def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
+    """Start everything, let the model play eight games of tic-tac-toe, and stop what it started.
 
     Example: weavegen demo
     """
@@ -207,36 +193,36 @@ def demo(
     from weavegen.store.views.refresh import refresh
 
     config = with_model(model)
-    ran = {service.name for service in fleet.running(config)}
-    names = {
+    ran_before = {service.name for service in fleet.running(config)}
+    descriptions = {
         model_server.NANO: "weavegen-nano, a small language model (no GPU, no download)",
         model_server.SIM: "the SIMULATED model",
     }
-    what = names.get(config.model, config.model)
-    out.print(f"starting PostgreSQL, Redis, the workers and {config.model_url or what} ...", markup=False)
+    server = config.model_url or descriptions.get(config.model, config.model)
+    print_part(f"starting PostgreSQL, Redis, the workers and {server} ...")
     try:
         fleet.up(config)
         orders = enqueueing.orders([str(enqueueing.BOOTSTRAPS / "tictactoe.py")], n, {})
-        # Three million parameters are surer of what they saw on the board than of a sample at temperature 1.
+        # The small model is more reliable below temperature 1.
         job = enqueueing.submit(orders, name="demo", seed=seed, settings={"ticks": 12, "temperature": 0.6})
         code = show(job)
         with reading() as conn:
-            list(refresh(conn))  # its views would be filled within a minute
+            list(refresh(conn))  # the views for the queries below are refreshed only once a minute
             first = conn.execute(
                 sa.text("select min(id) from traces where job_id = :job"), {"job": job}
             ).scalar_one()
     finally:
-        if not ran:
+        if not ran_before:
             fleet.down(config)
-    out.print("\nLook further:", style="bold")
+    print_part(Text("\nLook further:", "bold"))
     query = (
         "select type, count(*), round(avg(score)::numeric, 2) as score from blocks group by type order by 2 desc"
     )
-    for command in (
+    for line in (
         f"serve    # http://127.0.0.1:8991/traces/{first}, and there press c: why candidates lost",
         f"show {first}",
         f"status {job}",
         f'sql "{query}"',
     ):
-        out.print(f"  {display.command()} {command}", markup=False, soft_wrap=True)
+        print_part(f"  {display.command()} {line}")
     raise typer.Exit(code)

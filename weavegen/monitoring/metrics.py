@@ -1,87 +1,73 @@
-"""What an installation is doing, as Prometheus reads it: docs/metrics.md says what each figure means.
+"""The installation's figures for Prometheus. docs/metrics.md defines each figure.
 
-Everything is cheap at a million blocks: sums over traces, the open steps by their partial index, sums over
-materialised views, PostgreSQL's own statistics. Nothing that grows with blocks, candidates or steps is counted. A
-part that can't be read (a broker or a server that is away) is told as such, and the others stay.
+A reading is cheap at a million blocks: it sums over traces and materialised views, reads open steps by their
+index, and uses PostgreSQL's own statistics. It never counts blocks, candidates or steps. If the broker or a
+server is away, a figure says so, and the other figures stay.
 """
 
+import re
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIServer
 
 import sqlalchemy as sa
 from kombu.connection import Connection
 from kombu.exceptions import ChannelError, OperationalError
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from weavegen import __version__, config
 from weavegen.config import SIMULATED_MODEL
-from weavegen.errors import ModelError, TransientError
+from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.monitoring import queries
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
 from weavegen.pool.served import served
 from weavegen.services.redis import broker_url
 from weavegen.store import reports, servers
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of what `text` returns (Prometheus' text format)."""
-TIMEOUT = 2.0
-"""Seconds that a model server or the broker has for an answer."""
-QUERY_TIMEOUT = 5.0
-"""Seconds that each query may take."""
-QUEUES = ("control", "sample", "score", "lint", "execute")
-"""Celery queues that are there in any case; besides them each host has its own, execute.<host>."""
+TIMEOUT_SECONDS = 2.0
+"""For an answer of a model server or of the broker."""
+QUERY_TIMEOUT_SECONDS = 5.0
+QUERIES = queries.load("metrics")
+KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+}
+READY = "weavegen_steps_ready"
+"""The metric that has every queue as a label."""
+DATABASE_AWAY = "the database does not answer\n"
 
-TRACES = """
-select status, failure_kind, count(*) as traces, sum(ticks)::bigint as ticks, sum(restarts)::bigint as restarts,
-  sum(greatest(0, blocks - coalesce(fork_at, 0)))::bigint as blocks, sum(bytes - shared_bytes)::bigint as bytes,
-  sum(sampled_tokens)::bigint as sampled_tokens, sum(candidates)::bigint as candidates,
-  sum(written)::bigint as written
-from traces group by status, failure_kind
-"""
-JOBS = "select state, count(*) as jobs from jobs group by state"
-# By the partial index on open steps, of which there are a few for each running trace.
-OPEN_STEPS = """
-select s.queue, s.kind, s.status, j.state = 'paused' as paused, count(*) as steps,
-  count(*) filter (where s.failure is not null) as retrying,
-  count(*) filter (where s.lease_until < clock_timestamp()) as expired,
-  extract(epoch from clock_timestamp() - min(s.ready_at))::double precision as oldest
-from steps s join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
-where s.status in ('ready', 'running')
-group by s.queue, s.kind, s.status, j.state = 'paused'
-"""
-STEPS = """
-select kind, sum(steps)::bigint as steps, sum(retried)::bigint as retried, sum(failed)::bigint as failed,
-  sum(model_seconds) as model, sum(environment_seconds) as environment, sum(own_seconds) as own,
-  sum(waiting_seconds) as waiting
-from step_times where kind not in ('work', 'delegate', 'await') group by kind order by kind
-"""
-ERRORS = "select stage, sum(errors)::bigint as errors from errors_by_stage group by stage order by stage"
-PENALTIES = (
-    "select penalty, sum(penalised)::bigint as penalised from penalty_stats group by penalty order by penalty"
-)
-VIEWS = "select name, seconds_ago, seconds from freshness"
-ENVIRONMENTS = "select host, count(*) as environments from environments where closed_at is null group by host"
-DATABASE = "select pg_database_size(current_database()) as bytes"
-# As autovacuum and analyze last saw them: counting them would read them.
-ROWS = """
-select relname as name, n_live_tup as rows from pg_stat_user_tables
-where relname in ('traces', 'ticks', 'blocks', 'candidates', 'scores', 'steps', 'model_usage') order by relname
-"""
+
+class Reading(Collector):
+    """Reads all figures whenever the registry collects."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self.read = read
+
+    def collect(self) -> list[Metric]:
+        return list(self.read())
 
 
 def text(conn: sa.Connection) -> str:
-    """All metrics, in Prometheus' text format (CONTENT_TYPE). Read-only; the connection's transaction is ended.
+    """All figures in Prometheus' text format (CONTENT_TYPE). Ends the connection's transaction, and only reads.
 
-    Raises SQLAlchemy's errors where the database does not answer.
+    Raises SQLAlchemy's errors if the database does not answer.
     """
     registry = CollectorRegistry()
-    registry.register(_Read(read(conn)))
+    registry.register(Reading(lambda: read(conn)))
     return generate_latest(registry).decode()
 
 
@@ -91,231 +77,172 @@ def answer(engine: sa.Engine) -> tuple[int, str]:
         with engine.connect() as conn:
             return 200, text(conn)
     except (sa.exc.DBAPIError, sa.exc.TimeoutError):
-        return 503, "the database does not answer\n"
+        return 503, DATABASE_AWAY
 
 
-class _Read(Collector):
-    """Metrics that were read before: a registry asks for them twice."""
+def listener(engine: sa.Engine, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:
+    """Start prometheus_client's HTTP server for GET /metrics, and return it with its thread.
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self.metrics = list(metrics)
+    Raises UsageError if it can't listen at this address.
+    """
 
-    def collect(self) -> list[Metric]:
-        return self.metrics
+    def figures() -> list[Metric]:
+        with engine.connect() as conn:
+            return list(read(conn))
+
+    registry = CollectorRegistry()
+    registry.register(Reading(figures))
+    page, turn = make_wsgi_app(registry), threading.Lock()
+
+    def app(environ: "WSGIEnvironment", start: "StartResponse") -> Iterable[bytes]:
+        headers = [("Content-Type", CONTENT_TYPE)]
+        if environ["PATH_INFO"] != "/metrics":
+            start("404 Not Found", headers)
+            return [b"the figures are at /metrics\n"]
+        try:
+            with turn:
+                return page(environ, start)  # type: ignore[no-any-return]
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError):
+            start("503 Service Unavailable", headers)
+            return [DATABASE_AWAY.encode()]
+
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{host}:{port} can't be listened on ({reason}): give another --listen or --host"
+        ) from None
+    server.set_app(app)
+    return server, thread
 
 
 def read(conn: sa.Connection) -> Iterator[Metric]:
-    """The metrics, one by one."""
+    """All figures, one by one."""
     settings = config.load()
     began = time.perf_counter()
     conn.rollback()
     conn.execute(sa.text("set transaction read only"))
-    conn.execute(sa.text(f"set local statement_timeout = {int(QUERY_TIMEOUT * 1000)}"))
-    yield InfoMetricFamily("weavegen_build", "What runs here.", {"version": __version__})
-    yield from traces(conn)
-    steps = conn.execute(sa.text(OPEN_STEPS)).all()
-    hosts = conn.execute(sa.text(ENVIRONMENTS)).all()
-    queues = sorted({*QUEUES, *(row.queue for row in steps), *(f"execute.{row.host}" for row in hosts)})
-    yield from open_steps(steps, queues)
-    yield family(
-        "environments_open", "Live Python processes of traces.", "host", ((row[0], row[1]) for row in hosts)
-    )
-    yield from work_done(conn)
-    yield from stored(conn)
+    conn.execute(sa.text(f"set local statement_timeout = {int(QUERY_TIMEOUT_SECONDS * 1000)}"))
+    yield InfoMetricFamily("weavegen_build", "The running version.", {"version": __version__})
+    metrics = list(database(conn))
+    yield from metrics
+    queues = [sample.labels["queue"] for metric in metrics if metric.name == READY for sample in metric.samples]
     members, homes = servers.members(conn, settings), reports.traces_by_server(conn)
     conn.rollback()
-    database = time.perf_counter()
+    after_database = time.perf_counter()
     yield from broker(broker_url(settings), queues)
-    waited = time.perf_counter()
+    after_broker = time.perf_counter()
     yield from pool(members, homes)
-    parts = (database - began, waited - database, time.perf_counter() - waited)
-    named = zip(("database", "broker", "servers"), parts, strict=True)
-    yield family("scrape_duration_seconds", "How long this reading took, by what was read.", "part", named)
+    seconds = {
+        "database": after_database - began,
+        "broker": after_broker - after_database,
+        "servers": time.perf_counter() - after_broker,
+    }
+    yield family("scrape_duration_seconds", "Duration of this reading by part.", "part", seconds.items())
 
 
 def family(
     name: str, help: str, label: str, values: Iterable[tuple[str | None, float]], *, counter: bool = False
 ) -> Metric:
-    """Figures by one label; a counter's name gets `_total` behind it."""
-    kind = CounterMetricFamily if counter else GaugeMetricFamily
-    found = kind(f"weavegen_{name}", help, labels=[label])
+    """Figures by the values of one label. `_total` is appended to a counter's name."""
+    metric = KINDS["counter" if counter else "gauge"](f"weavegen_{name}", help, labels=[label])
     for value, number in values:
-        found.add_metric([value or "unknown"], float(number))
-    return found
+        metric.add_metric([value or "unknown"], float(number))
+    return metric
 
 
-def counter(name: str, help: str, value: float) -> Metric:
-    """One sum; its name gets `_total` behind it."""
-    return CounterMetricFamily(f"weavegen_{name}", help, value=float(value))
-
-
-def gauge(name: str, help: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"weavegen_{name}", help, value=float(value))
-
-
-def traces(conn: sa.Connection) -> Iterator[Metric]:
-    """Jobs and traces, and what they have come to."""
-    states = dict.fromkeys(("active", "paused", "draining"), 0)
-    states |= {row.state: row.jobs for row in conn.execute(sa.text(JOBS))}
-    yield family("jobs", "Jobs by what people want of them.", "state", states.items())
-    rows = conn.execute(sa.text(TRACES)).all()
-    statuses = dict.fromkeys(("queued", "running", "ended", "failed", "cancelled"), 0)
-    failures = dict.fromkeys(("model", "environment", "bootstrap", "bug"), 0)
-    for row in rows:
-        statuses[row.status] += row.traces
-        if row.status == "failed":
-            kind = row.failure_kind or "unknown"
-            failures[kind] = failures.get(kind, 0) + row.traces
-    yield family("traces", "Traces by status.", "status", statuses.items())
-    yield family("trace_failures", "Traces that failed, by kind.", "kind", failures.items(), counter=True)
-    for name, column, help in (
-        ("blocks", "blocks", "Blocks recorded; copies in forks do not count, nor below."),
-        ("trace_bytes", "bytes", "Bytes of rendered trace."),
-        ("ticks", "ticks", "Ticks finished, the bootstraps' not counted."),
-        ("tick_restarts", "restarts", "Ticks that were started over."),
-        ("sampled_tokens", "sampled_tokens", "Tokens sampled from the model, losers included."),
-        ("candidates", "candidates", "Candidates sampled for blocks, losers included."),
-        ("written_blocks", "written", "Blocks that were made of a candidate."),
-    ):
-        yield counter(name, help, sum(getattr(row, column) for row in rows))
-
-
-def open_steps(rows: Sequence[Any], queues: Sequence[str]) -> Iterator[Metric]:
-    """Steps that are not over. Those of paused jobs wait for people, and are counted apart."""
-    ready = dict.fromkeys(queues, 0)
-    retrying, oldest = dict.fromkeys(queues, 0), dict.fromkeys(queues, 0.0)
-    running = dict.fromkeys(("sample", "score", "lint", "retrieve", "execute", "consult"), 0)
-    paused = expired = 0
-    for row in rows:
-        if row.status == "running":
-            running[row.kind] = running.get(row.kind, 0) + row.steps
-            expired += row.expired
-        elif row.paused:
-            paused += row.steps
-        else:
-            ready[row.queue] += row.steps
-            retrying[row.queue] += row.retrying
-            oldest[row.queue] = max(oldest[row.queue], row.oldest)
-    yield family("steps_ready", "Steps that no worker has taken.", "queue", ready.items())
-    yield family("steps_retrying", "Of these, those that failed for now.", "queue", retrying.items())
-    yield family(
-        "oldest_ready_step_age_seconds",
-        "How long the oldest of these has waited; 0: none.",
-        "queue",
-        oldest.items(),
-    )
-    yield gauge("steps_paused", "Ready steps of paused jobs.", paused)
-    yield family("steps_running", "Steps that a worker holds, or that wait for others.", "kind", running.items())
-    yield gauge("steps_expired", "Running steps whose lease has run out: their workers fell silent.", expired)
-
-
-def work_done(conn: sa.Connection) -> Iterator[Metric]:
-    """What steps came to, as of the last refresh of the materialised views."""
-    rows = conn.execute(sa.text(STEPS)).all()
-    for name, column, help in (
-        ("steps", "steps", "Steps of the journal"),
-        ("step_retries", "retried", "Steps that were taken more than once"),
-        ("step_failures", "failed", "Steps that failed for good"),
-        ("model_seconds", "model", "Seconds that steps waited for model servers"),
-        ("environment_seconds", "environment", "Seconds that steps waited for environments"),
-        ("own_seconds", "own", "Seconds of steps besides these two"),
-        ("waiting_seconds", "waiting", "Seconds from steps' being ready to their being taken"),
-    ):
-        values = ((row.kind, getattr(row, column) or 0) for row in rows)
-        yield family(name, f"{help}. As of the last refresh.", "kind", values, counter=True)
-    errors = ((row.stage, row.errors) for row in conn.execute(sa.text(ERRORS)))
-    yield family("errors", "What went wrong, by stage. As of the last refresh.", "stage", errors, counter=True)
-    penalised = ((row.penalty, row.penalised) for row in conn.execute(sa.text(PENALTIES)))
-    yield family(
-        "penalised_candidates", "Candidates by what linting found. As of the last refresh.", "penalty", penalised,
-        counter=True,
-    )  # fmt: skip
-
-
-def stored(conn: sa.Connection) -> Iterator[Metric]:
-    """The database, and how old the materialised views are."""
-    views = conn.execute(sa.text(VIEWS)).all()
-    ages = ((row.name, row.seconds_ago) for row in views)
-    yield family("view_age_seconds", "Since the last refresh of a materialised view.", "view", ages)
-    took = ((row.name, row.seconds) for row in views if row.seconds is not None)
-    yield family("view_refresh_seconds", "How long that took.", "view", took)
-    yield gauge("database_size_bytes", "Size of the database.", conn.execute(sa.text(DATABASE)).scalar_one())
-    rows = ((row.name, row.rows) for row in conn.execute(sa.text(ROWS)))
-    yield family("table_rows", "Rows of the large tables, as PostgreSQL estimates.", "table", rows)
+def database(conn: sa.Connection) -> Iterator[Metric]:
+    """The figures of metrics.sql: for each query its metrics, with a sample for each row."""
+    for query in QUERIES.values():
+        rows = conn.execute(query).mappings().all()
+        declared = re.findall(r"^-- (gauge|counter) (\w+): (.*)$", query.text, re.MULTILINE)
+        for kind, name, help in declared:
+            columns = {name for _, name, _ in declared}
+            labels = [column for column in (rows[0] if rows else ()) if column not in columns]
+            metric = KINDS[kind](f"weavegen_{name}", help, labels=labels)
+            for row in rows:
+                if row[name] is not None:
+                    metric.add_metric([row[label] or "unknown" for label in labels], float(row[name]))
+            yield metric
 
 
 def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
-    """Messages that lie in the broker, by queue: ids of steps that no worker has fetched."""
+    """Messages in the broker by queue: ids of steps that no worker has fetched."""
     depths: dict[str, int] = {}
     up = True
     try:
-        with Connection(url, connect_timeout=TIMEOUT, transport_options={"socket_timeout": TIMEOUT}) as connection:  # type: ignore[no-untyped-call]
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT)
+        options = {"socket_timeout": TIMEOUT_SECONDS}
+        with Connection(url, connect_timeout=TIMEOUT_SECONDS, transport_options=options) as connection:  # type: ignore[no-untyped-call]
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT_SECONDS)
             for queue in queues:
                 try:
                     declared = connection.default_channel.queue_declare(queue=queue, passive=True)
                     depths[queue] = int(declared.message_count)
-                except ChannelError:  # nothing was ever sent there
+                except ChannelError:  # the queue does not exist: it never had a message
                     depths[queue] = 0
     except (OperationalError, OSError, ValueError, KeyError):
         up = False
-    yield gauge("broker_up", "Whether the broker answers.", up)
+    yield GaugeMetricFamily("weavegen_broker_up", "Whether the broker answers.", value=float(up))
     yield family("queue_messages", "Messages in the broker that no worker has fetched.", "queue", depths.items())
 
 
 @dataclass(frozen=True)
-class _Server:
-    """What a model server tells of itself; None: it is away, or has no such metrics."""
+class Server:
+    """What a model server reports."""
 
     url: str
     up: bool
     model: str | None = None
     figures: server_metrics.Metrics | None = None
+    """None: the server is away, or is no vLLM and has no such metrics."""
 
 
-def _look(url: str, key: str) -> _Server:
-    http = Http(key, TIMEOUT)
+def ask(url: str, key: str) -> Server:
+    """Ask a model server for its model and its metrics."""
+    http = Http(key, TIMEOUT_SECONDS)
     try:
-        models = served(url, http, TIMEOUT)
+        models = served(url, http, TIMEOUT_SECONDS)
         model = models[0].id if models else None
         try:
-            return _Server(url, True, model, server_metrics.read(url, http, TIMEOUT))
+            return Server(url, True, model, server_metrics.read(url, http, TIMEOUT_SECONDS))
         except ModelError:
-            return _Server(url, True, model)
+            return Server(url, True, model)
     except (TransientError, ModelError):
-        return _Server(url, False)
+        return Server(url, False)
     finally:
         http.close()
 
 
 FIGURES = (
     ("server_requests_running", "running", "Sequences in the server's batch.", False),
-    ("server_requests_waiting", "waiting", "Sequences that wait for a place in it.", False),
-    ("server_kv_cache_usage_ratio", "cache", "Use of its KV cache, 0 to 1.", False),
-    ("server_prompt_tokens", "prompt", "Prompt tokens since its start, cached ones included.", True),
-    ("server_generated_tokens", "generated", "Tokens that it generated.", True),
-    ("server_prefix_cache_queries", "queries", "Prompt tokens looked up in its prefix cache.", True),
-    ("server_prefix_cache_hits", "hits", "Prompt tokens found there.", True),
-    ("server_preemptions", "preemptions", "Sequences that it put back for lack of room.", True),
+    ("server_requests_waiting", "waiting", "Sequences that wait for a place in the batch.", False),
+    ("server_kv_cache_usage_ratio", "cache", "Use of the KV cache, 0 to 1.", False),
+    ("server_prompt_tokens", "prompt", "Prompt tokens since the server's start, including cached ones.", True),
+    ("server_generated_tokens", "generated", "Generated tokens.", True),
+    ("server_prefix_cache_queries", "queries", "Prompt tokens that were looked up in the prefix cache.", True),
+    ("server_prefix_cache_hits", "hits", "Prompt tokens that were found there.", True),
+    ("server_preemptions", "preemptions", "Sequences that were put back because the KV cache was full.", True),
 )
 """Name, field of pool.metrics.Metrics, help, whether it is a counter."""
 
 
 def pool(members: servers.Members, homes: Mapping[str, int]) -> Iterator[Metric]:
-    """The model servers, asked side by side. `homes`: running traces that stick to each, by URL."""
+    """The model servers, which are asked in parallel. `homes`: running traces by the URL of their home."""
     with ThreadPoolExecutor(max(1, len(members.keys))) as threads:
-        rows = list(threads.map(_look, members.keys, members.keys.values()))
-    about = GaugeMetricFamily(
-        "weavegen_server_info", "A model server of the pool; simulated: it is weavegen's simulation, no model.",
+        rows = list(threads.map(ask, members.keys, members.keys.values()))
+    info = GaugeMetricFamily(
+        "weavegen_server_info",
+        "A model server of the pool. simulated: the server is weavegen's simulation, and no model.",
         labels=["server", "owner", "model", "simulated"],
-    )  # fmt: skip
+    )
     for row in rows:
         simulated = "" if row.model is None else str(row.model == SIMULATED_MODEL).lower()
-        about.add_metric([row.url, members.owners.get(row.url, ""), row.model or "", simulated], 1.0)
-    yield about
+        info.add_metric([row.url, members.owners.get(row.url, ""), row.model or "", simulated], 1.0)
+    yield info
     yield family("server_up", "Whether a model server answers.", "server", ((row.url, row.up) for row in rows))
-    on_it = ((row.url, homes.get(row.url, 0)) for row in rows)
-    yield family("server_traces", "Running traces that stick to it.", "server", on_it)
-    for name, field, help, counts in FIGURES:
-        known = ((row.url, getattr(row.figures, field)) for row in rows if row.figures is not None)
-        yield family(name, help, "server", known, counter=counts)
+    traces = ((row.url, homes.get(row.url, 0)) for row in rows)
+    yield family("server_traces", "Running traces whose home the server is.", "server", traces)
+    for name, field, help, counter in FIGURES:
+        values = ((row.url, getattr(row.figures, field)) for row in rows if row.figures is not None)
+        yield family(name, help, "server", values, counter=counter)

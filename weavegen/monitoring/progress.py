@@ -1,4 +1,4 @@
-"""How far a job is, how fast it goes and when it will be over: for the terminal and the viewer."""
+"""How far jobs are, how fast they run, and when they will be over: for the terminal and the viewer."""
 
 import time
 from collections import deque
@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import sqlalchemy as sa
+
+from weavegen.store import reports
 from weavegen.store.models import JobState
 from weavegen.store.reports import JobRow
 
@@ -13,9 +16,9 @@ T = TypeVar("T")
 
 
 def seconds_left(row: JobRow) -> float | None:
-    """An estimate: the rest takes as long as the part before did, pauses left out.
+    """An estimate: the rest takes as long as the part before did, without pauses.
 
-    None before anything is known, and where nothing goes on: the job is over, paused or draining.
+    None for a job that is over, paused or draining, and below a progress of 1 %.
     """
     worked = row.seconds - row.paused_seconds
     if not row.open or row.state != JobState.ACTIVE or not 0.01 <= row.progress < 1 or worked <= 0:
@@ -25,15 +28,15 @@ def seconds_left(row: JobRow) -> float | None:
 
 @dataclass
 class Rates:
-    """What jobs do a second, over the last moments. One for whoever looks."""
+    """What jobs write per second, as means over the last seconds. Each observer has one of its own."""
 
     window: float = 10.0
-    """Seconds that a rate of now is the mean of."""
+    """Seconds that a rate is the mean of."""
     seen: dict[int, deque[tuple[float, int, int]]] = field(default_factory=dict)
-    """Of each job: when, blocks and sampled tokens then."""
+    """By job: moment, blocks and sampled tokens of each observation in the window."""
 
     def now(self, moment: float, row: JobRow) -> tuple[float | None, float | None]:
-        """Blocks and tokens a second; None before it was looked at for a second. `moment`: of any steady clock."""
+        """Blocks and tokens per second; None until a second after the first call. `moment`: of a steady clock."""
         seen = self.seen.setdefault(row.id, deque())
         seen.append((moment, row.blocks, row.sampled_tokens))
         while len(seen) > 2 and seen[1][0] <= moment - self.window:
@@ -44,20 +47,44 @@ class Rates:
         return (row.blocks - blocks) / (moment - began), (row.sampled_tokens - tokens) / (moment - began)
 
 
+@dataclass(frozen=True)
+class JobNow:
+    """A job at a moment."""
+
+    row: JobRow
+    blocks: float | None
+    """Per second: over the window, or for a job that is over, over its time. None: not observed long enough."""
+    tokens: float | None
+    """Sampled tokens per second, likewise."""
+
+
+def read_jobs(conn: sa.Connection, rates: Rates, job_id: int | None = None) -> list[JobNow]:
+    """One job, or all open ones, in a transaction of its own."""
+    with conn.begin():
+        rows = reports.jobs(conn, job_id, only_open=job_id is None)
+    moment = time.monotonic()
+    return [JobNow(row, *(rates.now(moment, row) if row.open else mean_rates(row))) for row in rows]
+
+
+def mean_rates(row: JobRow) -> tuple[float | None, float | None]:
+    """Blocks and tokens per second over all of a job's time."""
+    return (row.blocks / row.seconds, row.sampled_tokens / row.seconds) if row.seconds else (None, None)
+
+
 @dataclass
 class Paced(Generic[T]):
-    """An answer that is asked for anew every so often, and seldom enough where it takes long."""
+    """An answer that is computed again every so often, and less often if that takes long."""
 
     ask: Callable[[], T]
     every: float = 1.0
-    """Seconds between two questions at least."""
+    """Least seconds between two computations."""
     share: float = 0.05
-    """Of the time that is spent asking, at most."""
+    """Largest share of the time that is spent computing."""
     answer: T | None = None
     due: float = 0.0
+    """Moment of the next computation."""
 
     def get(self) -> T:
-        """The answer, not older than that."""
         began = time.monotonic()
         if self.answer is None or began >= self.due:
             self.answer = self.ask()

@@ -1,172 +1,219 @@
-"""Finished ticks as OpenTelemetry traces: one for each tick, with a span for each step of the journal.
+"""Finished ticks as OpenTelemetry traces: one trace per tick, with a span for each step of the journal.
 
-They are read from the journal afterwards, so the engine knows nothing of them and waits for nobody. Ids derive
-from what a span is about: what is sent twice is the same span. The format is OTLP's JSON over HTTP
-(https://opentelemetry.io/docs/specs/otlp/), which collectors take at /v1/traces.
+Spans are made from the journal afterwards, so that tracing costs the engine nothing. Ids are hashes of what a
+span is about: a tick that is sent twice is the same trace. Attributes follow OpenTelemetry's semantic
+conventions for generative AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
 """
 
 import datetime
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from weavegen import __version__
 from weavegen.config import SIMULATED_MODEL
+from weavegen.monitoring import queries
 
-BATCH = 200
-"""Ticks that are read, and sent, at a time."""
-SETTLED = 10.0
-"""Seconds after its end when a tick is read: by then whatever ended before it is committed, too."""
-INTERNAL, CLIENT = 1, 3
-"""Kinds of spans: own work, and waiting for a server."""
-ERROR = 2
-"""Status of a span."""
-
-TICKS = f"""
-select k.id, k.trace_id, k.number, k.run, k.subagent, k.reward, k.finished_at, t.job_id, j.name as job, j.agent,
-  j.model, f.name as bootstrap
-from ticks k join traces t on t.id = k.trace_id join jobs j on j.id = t.job_id
-join bootstraps f on f.id = t.bootstrap_id
-where (k.finished_at, k.id) > (:at, :id) and k.finished_at < clock_timestamp() - interval '{SETTLED} seconds'
-  and (cast(:job as bigint) is null or t.job_id = :job)
-order by k.finished_at, k.id limit {BATCH}
-"""
-STEPS = """
-select s.id, s.trace_id, s.tick, s.run, s.ordinal, s.kind, s.label, s.status, s.queue, s.worker, s.claims,
-  s.failure_kind, s.failure, s.ready_at, s.claimed_at, s.finished_at, s.model_seconds, s.environment_seconds
-from steps s join unnest(cast(:traces as bigint[]), cast(:numbers as bigint[]), cast(:runs as bigint[]))
-  as k (trace_id, tick, run) on k.trace_id = s.trace_id and k.tick = s.tick and k.run = s.run
-where s.copy_of is null and s.finished_at is not null
-order by s.trace_id, s.tick, s.ordinal
-"""
+BATCH_TICKS = 200
+"""Ticks that are read and sent at a time."""
+SETTLED_SECONDS = 10.0
+"""A tick is read so long after its end: ticks that ended before it are committed by then."""
+QUERIES = queries.load("spans")
+SOURCE: dict[str, Any] = {
+    "resource": Resource({"service.name": "weavegen", "service.version": __version__}),
+    "instrumentation_scope": InstrumentationScope("weavegen.monitoring.spans", __version__),
+}
+"""What all spans have in common."""
+PROVIDERS = {SIMULATED_MODEL: "weavegen.simulation", "weavegen-nano": "weavegen.nano"}
+"""gen_ai.provider.name by model; vllm for all other models, none for an unknown one."""
+OPERATIONS = {"sample": "text_completion", "score": "text_completion", "execute": "execute_tool"}
+"""gen_ai.operation.name by kind of step."""
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """Up to where ticks were read."""
+    """The last tick that was read."""
 
     at: datetime.datetime
-    """When the last one ended."""
+    """When it ended."""
     id: int = 0
-    """ticks.id of it."""
+    """Its ticks.id."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """Ticks to send."""
 
-    document: dict[str, Any]
-    """An ExportTraceServiceRequest of OTLP, as JSON has it."""
+    spans: list[ReadableSpan]
     ticks: int
-    spans: int
+
+    def document(self) -> dict[str, Any]:
+        """The request that a collector gets, as OTLP's JSON."""
+        from google.protobuf.json_format import MessageToDict
+
+        document: dict[str, Any] = MessageToDict(encode_spans(self.spans), use_integers_for_enums=True)
+        ids = iter(self.spans)
+        for of_resource in document["resourceSpans"]:
+            for of_scope in of_resource["scopeSpans"]:
+                for span, source in zip(of_scope["spans"], ids, strict=False):
+                    span |= hexadecimal_ids(source)
+        return document
 
 
-def finished(conn: sa.Connection, cursor: Cursor, job: int | None = None) -> tuple[Batch | None, Cursor]:
-    """The next ticks that ended, of one job or of all, and how far that is. None: there are no more for now."""
-    ticks = conn.execute(sa.text(TICKS), {"at": cursor.at, "id": cursor.id, "job": job}).all()
+def hexadecimal_ids(span: ReadableSpan) -> dict[str, str]:
+    """The ids as OTLP's JSON has them; protobuf's JSON would have base64."""
+    assert span.context is not None
+    ids = {"traceId": f"{span.context.trace_id:032x}", "spanId": f"{span.context.span_id:016x}"}
+    return ids if span.parent is None else ids | {"parentSpanId": f"{span.parent.span_id:016x}"}
+
+
+def finished(
+    conn: sa.Connection, cursor: Cursor, job: int | None = None, limit: int = BATCH_TICKS
+) -> tuple[Batch | None, Cursor]:
+    """The next ticks that ended, of one job or of all, and the cursor after them. None: there are no more yet."""
+    after = {"at": cursor.at, "id": cursor.id, "job": job, "settled": SETTLED_SECONDS, "limit": limit}
+    ticks = conn.execute(QUERIES["ticks"], after).all()
     if not ticks:
         return None, cursor
     columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
     keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
+    rows = conn.execute(QUERIES["steps"], keys).all()
     steps: dict[tuple[int, int], list[Any]] = {}
-    for step in conn.execute(sa.text(STEPS), keys):
+    for step in rows:
         steps.setdefault((step.trace_id, step.tick), []).append(step)
-    spans = [span for tick in ticks for span in tick_spans(tick, steps.get((tick.trace_id, tick.number), []))]
-    return Batch(request(spans), len(ticks), len(spans)), Cursor(ticks[-1].finished_at, ticks[-1].id)
+    evaluations: dict[int, list[Any]] = {}
+    for evaluation in conn.execute(QUERIES["evaluations"], {"steps": [row.id for row in rows]}):
+        evaluations.setdefault(evaluation.step_id, []).append(evaluation)
+    spans = [
+        span
+        for tick in ticks
+        for span in tick_spans(tick, steps.get((tick.trace_id, tick.number), []), evaluations)
+    ]
+    return Batch(spans, len(ticks)), Cursor(ticks[-1].finished_at, ticks[-1].id)
 
 
-def request(spans: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a collector is sent."""
-    resource = {"attributes": attributes({"service.name": "weavegen", "service.version": __version__})}
-    scope = {"name": "weavegen.monitoring.spans", "version": __version__}
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "spans": list(spans)}]}]}
-
-
-def tick_spans(tick: Any, steps: Sequence[Any]) -> list[dict[str, Any]]:
-    """A tick's span and those of its steps; none where it has none of its own, as in a fork what was copied."""
+def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequence[Any]]) -> list[ReadableSpan]:
+    """The span of a tick and the spans of its steps. A tick that a fork copied has no steps, and no spans."""
     if not steps:
         return []
-    # A job's seed and name may repeat; when a step was made ready does not.
-    about = f"{tick.trace_id} {tick.number} {tick.run} {min(one.ready_at for one in steps).isoformat()}"
-    trace, root = identity("trace " + about, 16), identity("tick " + about, 8)
-    whole = {
-        "traceId": trace,
-        "spanId": root,
-        "name": f"tick {tick.agent}",
-        "kind": INTERNAL,
-        "startTimeUnixNano": nanoseconds(min(one.ready_at for one in steps)),
-        "endTimeUnixNano": nanoseconds(max(tick.finished_at, *(one.finished_at for one in steps))),
-        "attributes": attributes(
-            {
-                "weavegen.job": tick.job_id,
-                "weavegen.job.name": tick.job,
-                "weavegen.trace": tick.trace_id,
-                "weavegen.tick": tick.number,
-                "weavegen.subagent": tick.subagent,
-                "weavegen.bootstrap": tick.bootstrap,
-                "weavegen.reward": tick.reward,
-                "weavegen.simulated": tick.model == SIMULATED_MODEL,
-                "gen_ai.request.model": tick.model,
-            }
-        ),
+    # Traces of a restored or another database can have the same numbers; the moment tells them apart.
+    about = f"{tick.trace_id} {tick.number} {tick.run} {min(step.ready_at for step in steps).isoformat()}"
+    root = context(identity("trace " + about, 16), identity("tick " + about, 8))
+    model = {
+        "gen_ai.provider.name": PROVIDERS.get(tick.model, "vllm") if tick.model else None,
+        "gen_ai.request.model": tick.model,
     }
-    return [whole, *(step_span(step, trace, root) for step in steps)]
+    attributes = model | {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": tick.agent,
+        "gen_ai.conversation.id": str(tick.trace_id),
+        "gen_ai.usage.input_tokens": total(step.input_tokens for step in steps),
+        "gen_ai.usage.output_tokens": total(step.output_tokens for step in steps),
+        "weavegen.job": tick.job_id,
+        "weavegen.job.name": tick.job,
+        "weavegen.trace": tick.trace_id,
+        "weavegen.tick": tick.number,
+        "weavegen.subagent": tick.subagent,
+        "weavegen.bootstrap": tick.bootstrap,
+        "weavegen.reward": tick.reward,
+        "weavegen.simulated": tick.model == SIMULATED_MODEL,
+    }
+    whole = ReadableSpan(
+        f"invoke_agent {tick.agent}",
+        context=root,
+        attributes=known(attributes),
+        start_time=nanoseconds(min(step.ready_at for step in steps)),
+        end_time=nanoseconds(max(tick.finished_at, *(step.finished_at for step in steps))),
+        **SOURCE,
+    )
+    return [whole, *(step_span(step, root, model, evaluations.get(step.id, ())) for step in steps)]
 
 
-def step_span(step: Any, trace: str, parent: str) -> dict[str, Any]:
-    """A step, from its being ready to its end; when a worker took it is an event."""
-    # The label begins with trace and tick, which the span's parent says.
+def step_span(step: Any, parent: SpanContext, model: dict[str, Any], evaluations: Sequence[Any]) -> ReadableSpan:
+    """A step, from when it is ready to its end. Its claim by a worker and results of evaluations are events."""
+    # The label begins with trace and tick, which are attributes of the parent.
     what = " ".join(step.label.split()[4:6])
-    span: dict[str, Any] = {
-        "traceId": trace,
-        "spanId": identity(f"step {trace} {step.id}", 8),
-        "parentSpanId": parent,
-        "name": f"{step.kind} {what}".strip(),
-        "kind": CLIENT if step.model_seconds else INTERNAL,
-        "startTimeUnixNano": nanoseconds(step.ready_at),
-        "endTimeUnixNano": nanoseconds(step.finished_at),
-        "attributes": attributes(
-            {
-                "weavegen.step": step.id,
-                "weavegen.label": step.label,
-                "weavegen.status": step.status,
-                "weavegen.queue": step.queue,
-                "weavegen.worker": step.worker,
-                "weavegen.claims": step.claims,
-                "weavegen.model_seconds": step.model_seconds,
-                "weavegen.environment_seconds": step.environment_seconds,
-            }
-        ),
+    operation = OPERATIONS.get(step.kind)
+    attributes: dict[str, Any] = {
+        "gen_ai.operation.name": operation,
+        "weavegen.step": step.id,
+        "weavegen.kind": step.kind,
+        "weavegen.label": step.label,
+        "weavegen.status": step.status,
+        "weavegen.queue": step.queue,
+        "weavegen.worker": step.worker,
+        "weavegen.claims": step.claims,
+        "weavegen.model_seconds": step.model_seconds,
+        "weavegen.environment_seconds": step.environment_seconds,
     }
-    if step.claimed_at is not None:
-        span["events"] = [{"name": "taken by a worker", "timeUnixNano": nanoseconds(step.claimed_at)}]
-    if step.status == "failed":
-        span["status"] = {"code": ERROR, "message": f"{step.failure_kind}: {step.failure}"}
-    return span
+    if operation == "text_completion":
+        attributes |= model | {
+            "gen_ai.usage.input_tokens": step.input_tokens,
+            "gen_ai.usage.output_tokens": step.output_tokens,
+        }
+    if operation == "execute_tool":
+        attributes["gen_ai.tool.name"] = what
+    failed = step.status == "failed"
+    if failed:
+        attributes["error.type"] = step.failure_kind
+    events = [] if step.claimed_at is None else [Event("taken by a worker", {}, nanoseconds(step.claimed_at))]
+    events += [evaluation_event(row, nanoseconds(step.finished_at)) for row in evaluations]
+    return ReadableSpan(
+        f"{'execute_tool' if step.kind == 'execute' else step.kind} {what}".strip(),
+        context=context(parent.trace_id, identity(f"step {parent.trace_id:032x} {step.id}", 8)),
+        parent=parent,
+        attributes=known(attributes),
+        events=events,
+        kind=SpanKind.CLIENT if step.model_seconds else SpanKind.INTERNAL,
+        status=Status(StatusCode.ERROR, f"{step.failure_kind}: {step.failure}") if failed else Status(),
+        start_time=nanoseconds(step.ready_at),
+        end_time=nanoseconds(step.finished_at),
+        **SOURCE,
+    )
 
 
-def identity(about: str, size: int) -> str:
-    """An id of so many bytes, hexadecimal."""
-    return hashlib.sha256(about.encode()).hexdigest()[: 2 * size]
+def evaluation_event(row: Any, at: int) -> Event:
+    """The result of an evaluation callback. Results that are neither a number nor true or false have no score."""
+    value = row.value
+    attributes = {
+        "gen_ai.evaluation.name": row.title,
+        "gen_ai.evaluation.score.value": float(value) if isinstance(value, bool | int | float) else None,
+        "gen_ai.evaluation.score.label": ("pass" if value else "fail") if isinstance(value, bool) else None,
+        "error.type": None if row.error is None else "evaluation_error",
+        "weavegen.evaluation.scope": row.scope,
+    }
+    return Event("gen_ai.evaluation.result", known(attributes), at)
 
 
-def nanoseconds(at: datetime.datetime) -> str:
-    """Since the epoch. A 64-bit number is text in JSON."""
+def context(trace: int, span: int) -> SpanContext:
+    return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def identity(about: str, size: int) -> int:
+    """An id of so many bytes, which depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(about.encode()).digest()[:size], "big")
+
+
+def nanoseconds(at: datetime.datetime) -> int:
+    """Since the epoch, without the rounding of a float."""
     past = at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return str((past.days * 86_400 + past.seconds) * 10**9 + past.microseconds * 1_000)
+    return (past.days * 86_400 + past.seconds) * 10**9 + past.microseconds * 1_000
 
 
-def attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is known, as OTLP has it."""
-    return [{"key": key, "value": _value(value)} for key, value in values.items() if value is not None]
+def total(counts: Any) -> int | None:
+    """The sum of the known counts; None if none is known."""
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if numbers else None
 
 
-def _value(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+def known(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that have a value."""
+    return {name: value for name, value in attributes.items() if value is not None}

@@ -7,7 +7,7 @@ from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from weavegen.monitoring.display import harmless
+from weavegen.text import harmless
 
 LONGEST = 100_000
 """Characters of a text that are shown; the whole of it is in the download."""

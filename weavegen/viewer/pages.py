@@ -9,7 +9,7 @@ import msgspec
 from markupsafe import Markup
 
 from weavegen.config import SIMULATED_MODEL
-from weavegen.monitoring.display import bytes_text, duration, harmless
+from weavegen.text import bytes_text, duration, harmless
 from weavegen.trace.blocks import CALLBACK, MESSAGE, PROSE, BlockType
 from weavegen.viewer.highlight import python, shortened
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from weavegen.exports.card import SIMULATED
-from weavegen.monitoring.display import bytes_text, harmless
+from weavegen.text import bytes_text, harmless
 from weavegen.viewer import plot
 from weavegen.viewer.plot import Bar, Mark, Series
 from weavegen.viewer.report.read import FARTHEST, REWARD_STEP, STEP, Report, Row

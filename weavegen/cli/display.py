@@ -1,0 +1,253 @@
+"""Tables and lines for a terminal. Text from models, files and people is made harmless before it is printed."""
+
+import datetime
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from weavegen.pool.survey import ServerRow
+from weavegen.store.models import JobState
+from weavegen.store.reports import JobRow, Retune, TraceRow
+from weavegen.text import bytes_text, harmless, number
+
+STATUS_STYLES = {"running": "cyan", "ended": "green", "failed": "red", "cancelled": "yellow", "queued": "dim"}
+RESULT_STYLES = {"won": "green", "drawn": "yellow", "lost": "red"}
+SERVER_STYLES = {"up": "green", "full": "cyan", "away": "red"}
+MIN_WIDTH, MAX_WIDTH = 12, 60
+"""Characters of a shortened column: a longer text gets at least the first and at most the second."""
+
+Columns: TypeAlias = Mapping[str, Sequence[Text | str]]
+"""Cells by heading."""
+Fields: TypeAlias = Mapping[str, str | Callable[[Any], Any]]
+"""By heading: the attribute of a row, or a function of the row."""
+
+
+class HarmlessConsole(Console):
+    """A console that makes every printed text harmless, and keeps its own colours and cursor movements."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else harmless(text), style, control)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on standard output or standard error; 200 columns wide where that is no terminal."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    # Environment variables about colours must not make rich redraw in a pipe.
+    interactive = terminal and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return HarmlessConsole(
+        stderr=stderr, highlight=False, width=None if terminal else 200, force_interactive=interactive
+    )
+
+
+def write(text: str) -> None:
+    """Write a text to standard output: unchanged into a pipe or file, harmless to a terminal."""
+    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+
+
+def cell(text: str | None, style: str = "") -> Text:
+    """Untrusted text as a table cell: one line, no markup."""
+    return Text(harmless(" ".join((text or "").split())), style)
+
+
+def command() -> str:
+    """What the user can type to run this program again."""
+    found = shutil.which("weavegen")
+    return "weavegen" if found and Path(found).resolve() == Path(sys.argv[0]).resolve() else sys.argv[0]
+
+
+def table(rows: Sequence[Any], fields: Fields | None = None) -> Table:
+    """A table with one line per row. Without `fields`: all keys or attributes of the rows, under their names."""
+    if fields is None:
+        names = list(attributes(rows[0])) if rows else []
+        fields = {name.replace("_", " "): name for name in names}
+    drawn = Table(box=None, header_style="bold", pad_edge=False)
+    columns = {heading: [value_of(row, field) for row in rows] for heading, field in fields.items()}
+    for heading, values in columns.items():
+        numeric = any(isinstance(value, int | float) for value in values)
+        drawn.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
+    are_ids = [isinstance(field, str) and (field == "id" or field.endswith("_id")) for field in fields.values()]
+    for row in zip(*columns.values(), strict=True):
+        drawn.add_row(*(cell_of(value, plain) for value, plain in zip(row, are_ids, strict=True)))
+    return drawn
+
+
+def attributes(row: Any) -> Mapping[str, Any]:
+    return row if isinstance(row, Mapping) else vars(row)
+
+
+def value_of(row: Any, field: str | Callable[[Any], Any]) -> Any:
+    """One field of a row."""
+    if callable(field):
+        return field(row)
+    return row[field] if isinstance(row, Mapping) else getattr(row, field)
+
+
+def cell_of(value: Any, plain: bool) -> Text:
+    """A value as a table cell; empty for None. `plain`: an id, whose digits are not grouped."""
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, int):
+        return Text(str(value) if plain else f"{value:,}")
+    if isinstance(value, float):
+        return Text(f"{value:.6g}")
+    if isinstance(value, datetime.datetime):
+        return Text(local_time(value))
+    return cell(value)
+
+
+def local_time(moment: datetime.datetime) -> str:
+    """A moment in the time zone of this machine, with the zone's name."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def fitted_table(
+    columns: Columns,
+    short: Collection[str],
+    *,
+    whole: Collection[str] = (),
+    dropped: Sequence[str] = (),
+    width: int | None = None,
+) -> Table:
+    """A table that fits into `width` characters; None: no limit.
+
+    Columns in `short` are text that may be shortened, those in `whole` text that may wrap; all others hold
+    numbers. Where the table is too wide, columns are left out, in the order of `dropped`.
+    """
+
+    def total(widths: Mapping[str, int]) -> int:
+        return sum(widths.values()) + 2 * len(widths) - 2
+
+    widths = {name: max(cell_len(str(text)) for text in (name, *cells)) for name, cells in columns.items()}
+    widths |= {name: min(MAX_WIDTH, widths[name]) for name in short if name in widths}
+    if width is not None:
+        least = {name: min(MIN_WIDTH, widths[name]) if name in short else widths[name] for name in widths}
+        for name in dropped:
+            if total(least) > width:
+                least.pop(name, None)
+        widths = {name: widths[name] for name in least}
+        while total(widths) > width and widths != least:
+            widths[max(widths, key=lambda name: widths[name] - least[name])] -= 1
+    drawn = Table(box=None, header_style="bold", pad_edge=False)
+    for name in widths:
+        if name in short:
+            drawn.add_column(name, overflow="ellipsis", no_wrap=True, max_width=widths[name])
+        else:
+            left = name in whole
+            drawn.add_column(name, justify="left" if left else "right", no_wrap=width is not None and not left)
+    for cells in zip(*(columns[name] for name in widths), strict=True):
+        drawn.add_row(*cells)
+    return drawn
+
+
+def pool_table(
+    rows: Sequence[ServerRow], traces: Mapping[str, int], owners: Mapping[str, str], width: int | None = None
+) -> Table:
+    """One line per model server. By URL: the running traces whose home it is, and who lends it."""
+    columns: Columns = {
+        "server": [cell(row.url) for row in rows],
+        "owner": [cell(owners.get(row.url)) for row in rows],
+        "state": [Text(row.state, SERVER_STYLES[row.state]) for row in rows],
+        "model": [cell(row.why, "dim") if row.why else cell(row.model) for row in rows],
+        "traces": [str(traces.get(row.url, 0)) for row in rows],
+        "running": [number(row.running) for row in rows],
+        "waiting": [number(row.waiting) for row in rows],
+        "cache": [number(row.cache, "{:.0%}") for row in rows],
+        "prefix hits": [number(row.prefix_hits, "{:.0%}") for row in rows],
+        "prompt tok/s": [number(row.prompt_rate) for row in rows],
+        "generated tok/s": [number(row.generated_rate) for row in rows],
+    }
+    dropped = ("prefix hits", "prompt tok/s", "owner", "model", "traces", "cache", "waiting", "running")
+    return fitted_table(columns, ("server", "owner", "state", "model"), dropped=dropped, width=width)
+
+
+def traces_table(rows: Sequence[TraceRow], width: int | None = None) -> Table:
+    """One line per trace; the column for remarks is left out where no trace has any."""
+    columns: dict[str, Sequence[Text | str]] = {
+        "trace": [str(row.id) for row in rows],
+        "bootstrap": [cell(row.bootstrap) for row in rows],
+        "status": [Text(row.status, STATUS_STYLES.get(row.status, "")) for row in rows],
+        "because": [cell(row.because) for row in rows],
+        "ticks": [str(row.ticks) for row in rows],
+        "blocks": [str(row.blocks) for row in rows],
+        "bytes": [bytes_text(row.bytes) for row in rows],
+        "result": [cell(row.result, RESULT_STYLES.get(row.result or "", "")) for row in rows],
+    }
+    if any(remarks := [remarks_text(row) for row in rows]):
+        columns["remarks"] = [cell(remark) for remark in remarks]
+    short, dropped = ("bootstrap", "status", "because"), ("because", "bytes", "result", "bootstrap", "blocks")
+    return fitted_table(columns, short, whole=("result", "remarks"), dropped=("remarks", *dropped), width=width)
+
+
+def remarks_text(row: TraceRow) -> str:
+    """Whether the trace is a fork or a retry, whether it was retried and isolated; empty for most traces."""
+    parts = [] if row.isolated else ["not isolated"]
+    parts += [f"fork of trace {row.fork_of} at {row.fork_at}"] if row.fork_of is not None else []
+    parts += [f"retry of trace {row.retry_of}"] if row.retry_of is not None else []
+    if row.retried_as:
+        parts.append(f"retried as trace {', '.join(map(str, row.retried_as))}")
+    return "; ".join(parts)
+
+
+def retune_line(retune: Retune) -> Text:
+    """When a job's settings were changed, and the changes in the form that `weavegen retune` takes."""
+    values = (
+        f"{key}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
+        for key, value in retune.changed.items()
+    )
+    return cell(f"revision {retune.revision}, {local_time(retune.created_at)}: {' '.join(values)}")
+
+
+def state_of(job: JobRow) -> str:
+    """paused or draining; empty for an active job."""
+    return "" if job.state == JobState.ACTIVE else job.state
+
+
+def jobs_table(rows: Sequence[JobRow]) -> Table:
+    """One line per job, and a second where it is paused or draining or its settings were changed."""
+    lines: list[dict[str, Any]] = []
+    for row in rows:
+        counts = ("queued", "running", "ended", "failed", "cancelled", "blocks")
+        lines.append(
+            {"job": Text(str(row.id)), "name": cell(row.name)}
+            | {name: Text(str(getattr(row, name))) for name in counts}
+            | {
+                "bytes": Text(bytes_text(row.bytes)),
+                "blocks/s": Text(f"{row.blocks / row.seconds:.1f}" if row.seconds else ""),
+                "candidates/block": Text(f"{row.candidates_per_block:.1f}" if row.candidates_per_block else ""),
+            }
+        )
+        marks = filter(None, (state_of(row), f"revision {row.revision}" if row.revision else ""))
+        if text := ", ".join(marks):
+            lines.append(dict.fromkeys(lines[-1], "") | {"name": Text(f"  {text}", "yellow")})
+    drawn = table(lines)
+    for column in drawn.columns:
+        column.no_wrap, column.justify = True, "left" if column.header == "name" else "right"
+    return drawn
+
+
+def summary(job: JobRow) -> Text:
+    """A job in one line."""
+    rate = job.blocks / job.seconds if job.seconds else 0.0
+    parts = (
+        state_of(job),
+        f"{job.traces - job.open} of {job.traces} over",
+        f"{job.failed} failed",
+        f"{job.blocks} blocks",
+        bytes_text(job.bytes),
+        f"{job.sampled_tokens} tokens",
+        f"{job.candidates_per_block or 0.0:.1f} candidates per kept block",
+        f"{rate:.1f} blocks/s",
+        f"{job.seconds:.0f} s",
+    )
+    return Text(f"job {job.id}: {', '.join(filter(None, parts))}")

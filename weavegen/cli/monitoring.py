@@ -1,0 +1,157 @@
+"""Commands for other monitoring systems: metrics for Prometheus, spans for OpenTelemetry."""
+
+import datetime
+import logging
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weavegen.cli.app import command, print_json, print_part, reading
+from weavegen.errors import UsageError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from requests import Response
+
+
+@command()
+def metrics(
+    listen: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Serve the figures on this port.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="With --listen: the address to listen on.")] = "127.0.0.1",
+    json: bool = False,
+) -> None:
+    """Print the installation's figures in Prometheus' text format, or serve them at /metrics.
+
+    docs/metrics.md defines each figure; deploy/grafana/weavegen.json is a dashboard for Grafana. `weavegen serve`
+    has the same figures at /metrics.
+
+    Example: weavegen metrics --listen 9464
+    """
+    from weavegen.monitoring import metrics as figures
+
+    if listen is not None and json:
+        raise UsageError("--json is for printing: leave it out with --listen")
+    with reading() as conn:
+        if listen is not None:
+            server, thread = figures.listener(conn.engine, host, listen)
+            place = f"[{host}]" if ":" in host else host
+            print_part(f"figures for Prometheus: http://{place}:{listen}/metrics")
+            try:
+                thread.join()
+            except KeyboardInterrupt:
+                print_part("stopped")
+            finally:
+                server.shutdown()
+                server.server_close()
+        elif json:
+            samples = (sample for metric in figures.read(conn) for sample in metric.samples)
+            print_json(
+                [{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in samples]
+            )
+        else:
+            sys.stdout.write(figures.text(conn))
+
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""OpenTelemetry's variables for the collector's address. The SDK also reads those for headers and timeouts."""
+POLL_SECONDS = 2.0
+"""With --follow: between two reads of the database, and between two attempts to reach a collector."""
+
+
+@command()
+def spans(
+    job: Annotated[int | None, typer.Option(help="Send only ticks of this job.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on and send new ticks as they end, until Ctrl-C.")
+    ] = False,
+    hours: Annotated[
+        float | None,
+        typer.Option(min=0, help="Begin so many hours ago. Default: all ticks; with --follow only new ticks."),
+    ] = None,
+    json: bool = False,
+) -> None:
+    """Send finished ticks to an OpenTelemetry collector: a trace for each tick, a span for each of its steps.
+
+    OTEL_EXPORTER_OTLP_ENDPOINT is the collector's address, which takes OTLP over HTTP;
+    OTEL_EXPORTER_OTLP_HEADERS are further headers. --json prints the requests, of at most 200 ticks each, and
+    sends nothing.
+
+    Example: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 weavegen spans --follow
+    """
+    from weavegen.monitoring.spans import Cursor, finished
+
+    collector = None if json else Collector()
+    begin = datetime.datetime.fromtimestamp(0, datetime.UTC)
+    if hours is not None or follow:
+        begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours or 0.0)
+    cursor, ticks, sent = Cursor(begin), 0, 0
+    with reading() as conn:
+        try:
+            while True:
+                batch, after = finished(conn, cursor, job)
+                conn.rollback()
+                if batch is None:
+                    if not follow:
+                        break
+                    time.sleep(POLL_SECONDS)
+                    continue
+                if collector is None:
+                    print_json(batch.document())
+                elif batch.spans and not collector.send(batch.spans, follow):
+                    time.sleep(POLL_SECONDS)
+                    continue
+                cursor, ticks, sent = after, ticks + batch.ticks, sent + len(batch.spans)
+        except KeyboardInterrupt:
+            pass
+    if collector is not None:
+        print_part(f"{ticks} ticks sent in {sent} spans")
+
+
+class Collector:
+    """The collector that OpenTelemetry's variables name. Raises UsageError if they name none."""
+
+    def __init__(self) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from requests import Session
+
+        addresses = [os.environ.get(name, "").strip() for name in ENDPOINTS]
+        if not any(address.startswith(("http://", "https://")) for address in addresses):
+            raise UsageError(f"set {ENDPOINTS[0]} to a collector, such as http://127.0.0.1:4318, or give --json")
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # this class reports errors itself
+        session = Session()
+        session.hooks["response"].append(self._answered)
+        self.exporter = OTLPSpanExporter(session=session)
+        self.status: int | None = None
+        """HTTP status of the last answer; None: there was no answer."""
+        self.away = False
+
+    def _answered(self, response: "Response", **options: object) -> None:
+        self.status = response.status_code
+
+    def send(self, spans: "list[ReadableSpan]", follow: bool) -> bool:
+        """Send spans. Returns False if the collector is away and `follow` allows another attempt.
+
+        Raises UsageError if the collector refuses the spans, or is away.
+        """
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        self.status = None
+        if self.exporter.export(spans) is SpanExportResult.SUCCESS:
+            self.away = False
+            return True
+        if self.status is not None and 400 <= self.status < 500 and self.status not in (408, 429):
+            raise UsageError(f"the collector refuses spans: HTTP status {self.status}")
+        if not follow:
+            reason = "no connection" if self.status is None else f"HTTP status {self.status}"
+            raise UsageError(f"the collector does not answer: {reason}")
+        if not self.away:
+            log.warning("the collector does not answer: tried again every %g seconds", POLL_SECONDS)
+        self.away = True
+        return False

@@ -1,0 +1,104 @@
+"""Commands that show the corpus in a browser: serve, report."""
+
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weavegen import config as configuration
+from weavegen.cli.app import Result, command, is_simulated, print_json, print_part, reading, write_file
+from weavegen.cli.complete import job_numbers
+from weavegen.errors import UsageError
+
+PORT = 8991
+
+
+@command()
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free port.")] = PORT,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0: all addresses of this machine.")
+    ] = "127.0.0.1",
+    json: bool = False,
+) -> None:
+    """Serve the viewer: jobs, traces, rejected candidates, timelines, search and plots in a browser.
+
+    There is no login. With a --host that other machines can reach, everybody who reaches it can read all traces;
+    the chat box is closed then. Ctrl-C ends it.
+
+    Example: weavegen serve --port 8991
+    """
+    from weavegen.services import postgres, schema
+    from weavegen.viewer import database
+    from weavegen.viewer.app import make_app
+    from weavegen.viewer.guard import LOCAL
+    from weavegen.viewer.server import Server
+
+    config = configuration.load()
+    with postgres.running(config) as url:
+        schema.check(url)
+        local = host in LOCAL
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family)
+        except OSError as error:
+            reason = (error.strerror or str(error)).partition(" (")[0]
+            raise UsageError(
+                f"can't listen at {host} port {port} ({reason}): choose another with --port"
+            ) from None
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listener.getsockname()[1]}"
+        if json:
+            print_json({"url": address})
+            sys.stdout.flush()
+        else:
+            print_part(f"viewer at {address}  (Ctrl-C ends it)")
+            if not local:
+                print_part("there is no login: everybody who reaches this address can read all traces")
+        viewer = make_app(
+            database.reader(config, url), database.writer(url) if local else None, hosts=LOCAL if local else None
+        )
+        with listener:
+            Server(viewer).run(sockets=[listener])
+
+
+@command()
+def report(
+    job: Annotated[int, typer.Argument(help="A job's number. The job may still run.", autocompletion=job_numbers)],
+    file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The page's file. Default: report-JOB.html.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of each model server, for the cost in GPU seconds.")] = 1,
+    refresh: Annotated[
+        bool, typer.Option("--refresh/--as-is", help="Refresh outdated views first, or use them as they are.")
+    ] = True,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each query may take.")] = 600.0,
+    json: bool = False,
+) -> Result:
+    """Write a report about a job: one HTML page without external files, to read, print or send.
+
+    It has the amounts generated, the distributions of scores and rewards, the reliability of the evaluator,
+    where time went, the cost of a kept megabyte, why candidates lost, the best and worst of them, and the exact
+    settings. docs/report.md defines each figure. --json prints these figures, and writes the page only if --out
+    is given.
+
+    Example: weavegen report 3 --out report.html
+    """
+    from weavegen.viewer.report import page, read
+
+    with reading() as conn:
+        if refresh:
+            for name in read.refresh(conn, job):
+                if not json:
+                    print_part(f"brought {name} up to date")
+        figures = read.read(conn, job, gpus, timeout, simulation=is_simulated())
+    if file is None and not json:
+        file = Path(f"report-{job}.html")
+    if file is not None:
+        write_file(file, page.html(figures), "--out")
+    lines = [f"report of job {job} written to {file}"]
+    if figures.simulated:
+        lines.append("SIMULATED model data: the figures show how weavegen works, not how good a model is")
+    return Result(figures, lines)
