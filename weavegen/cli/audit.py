@@ -82,7 +82,7 @@ def table_of(report: "Report") -> Table:
 
 
 def show_findings(outcome: "Outcome") -> None:
-    from weavegen.audit import SHOWN
+    from weavegen.audit import MAX_FINDINGS
 
     kind = "remark" if outcome.remark else "damage"
     out.print(f"{kind}: {outcome.name}", style="bold")
@@ -91,6 +91,6 @@ def show_findings(outcome: "Outcome") -> None:
     for finding in outcome.findings:
         where = finding.place if finding.trace is None else f"trace {finding.trace}, {finding.place}"
         out.print(escape(display.harmless(f"  {where}: {finding.problem}")), soft_wrap=True)
-    if outcome.found > SHOWN:
-        out.print(f"  and {outcome.found - SHOWN:,} more")
+    if outcome.found > MAX_FINDINGS:
+        out.print(f"  and {outcome.found - MAX_FINDINGS:,} more")
     out.print()
