@@ -52,28 +52,28 @@ def look(config: Config) -> Host:
 
 def find_processes(config: Config) -> dict[int, set[int]]:
     """Ids of environment processes by trace, including those whose state file was lost."""
-    found: defaultdict[int, set[int]] = defaultdict(set)
+    by_trace: defaultdict[int, set[int]] = defaultdict(set)
     for environment in client.running(config):
-        found[environment.trace_id].add(environment.pid)
+        by_trace[environment.trace_id].add(environment.pid)
     parents = {config.workspaces, config.workspaces.resolve()}
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         command = process.info["cmdline"] or []
         if any(BOOT_MODULE in word for word in command):
             for path in map(Path, (*command, process.info["cwd"] or "")):
                 if path.parent in parents and path.name.isdecimal():
-                    found[int(path.name)].add(process.info["pid"])
-    return dict(found)
+                    by_trace[int(path.name)].add(process.info["pid"])
+    return dict(by_trace)
 
 
 def find_files(config: Config) -> dict[int, list[str]]:
     """Sockets, logs and workspaces by trace."""
-    found: defaultdict[int, list[str]] = defaultdict(list)
+    by_trace: defaultdict[int, list[str]] = defaultdict(list)
     patterns = ((config.runtime, "env-*"), (config.logs, "environment-*.log"), (config.workspaces, "*"))
     for folder, pattern in patterns:
         for path in sorted(folder.glob(pattern)):
             if (number := path.stem.rpartition("-")[2]).isdecimal():
-                found[int(number)].append(str(path))
-    return dict(found)
+                by_trace[int(number)].append(str(path))
+    return dict(by_trace)
 
 
 def lives(worker: str, claimed: float) -> bool:

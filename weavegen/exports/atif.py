@@ -148,10 +148,10 @@ def observation(row: Any, refs: dict[str, str]) -> Object | None:
     callee = result.get("waits_for")
     if callee is not None:
         parts.append(f"calls the subagent {callee}")
-    found: Object = {"content": "\n".join(parts)[:MAX_OUTPUT_CHARS] or "It ran without errors."}
-    if called := [{"trajectory_id": refs[name]} for name in (row["called"], callee) if name in refs]:
-        found["subagent_trajectory_ref"] = called
-    return found
+    seen: Object = {"content": "\n".join(parts)[:MAX_OUTPUT_CHARS] or "It ran without errors."}
+    if subagents := [{"trajectory_id": refs[name]} for name in (row["called"], callee) if name in refs]:
+        seen["subagent_trajectory_ref"] = subagents
+    return seen
 
 
 def metrics(row: Any) -> Object:

@@ -58,16 +58,16 @@ class Pushed:
     notes: dict[str, int] = field(default_factory=dict)
 
 
-def push(conn: sa.Connection, wanted: Export, url: str, progress: Progress | None = None) -> Pushed:
+def push(conn: sa.Connection, order: Export, url: str, progress: Progress | None = None) -> Pushed:
     """Send what an export would write. Raises UsageError before it begins, WeavegenError after that."""
-    assert isinstance(wanted.format, RowFormat)
+    assert isinstance(order.format, RowFormat)
     pushed = Pushed()
     server = Server(url)
-    with contextlib.closing(server), reading(conn) as own, contextlib.closing(selected(own, wanted)) as chosen:
-        if not chosen.count:
-            raise UsageError(f"no row of the view {wanted.format.view} matches: nothing to send")
-        source = Source(own, wanted.options)
-        groups = (row for trace, keys in chosen.traces() for row in wanted.format.rows(source, trace, keys))
+    with contextlib.closing(server), reading(conn) as own, contextlib.closing(selected(own, order)) as selection:
+        if not selection.count:
+            raise UsageError(f"no row of the view {order.format.view} matches: nothing to send")
+        source = Source(own, order.options)
+        groups = (row for trace, keys in selection.traces() for row in order.format.rows(source, trace, keys))
         for done, row in enumerate(groups, 1):
             if (reason := server.unfit(row)) is not None:
                 source.leave_out(reason)
@@ -76,10 +76,10 @@ def push(conn: sa.Connection, wanted: Export, url: str, progress: Progress | Non
             pushed.groups += 1
             pushed.sequences += len(row["tokens"])
             if progress is not None:
-                progress(done, chosen.count)
+                progress(done, selection.count)
         pushed.left_out, pushed.notes = dict(source.left_out), dict(source.notes)
         if not pushed.groups:
-            raise all_left_out(chosen, pushed.left_out)
+            raise all_left_out(selection, pushed.left_out)
     return pushed
 
 

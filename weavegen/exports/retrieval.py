@@ -62,10 +62,10 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     frequencies: Counter[str] | None = None
     for batch in batches(keys):
         parameters = {"trace": trace, "ids": [block for _, _, block in batch]}
-        examples = source.conn.execute(query("retrieval-examples"), parameters).mappings()
-        found = {row["block_id"]: row for row in examples}
+        rows = source.conn.execute(query("retrieval-examples"), parameters).mappings()
+        examples = {row["block_id"]: row for row in rows}
         for _, _, block in batch:
-            if (row := found.get(block)) is None:
+            if (row := examples.get(block)) is None:
                 source.leave_out(GONE)
                 continue
             situation = situation_before(source.conn, row)
@@ -73,8 +73,8 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
                 yield from recorded(source.conn, row, situation)
             if row["known_good"] and situation:
                 frequencies = frequencies or word_frequencies(source.conn, trace)
-                if (made := hindsight(source.conn, row, situation, frequencies)) is not None:
-                    yield made
+                if (example := hindsight(source.conn, row, situation, frequencies)) is not None:
+                    yield example
                 else:
                     source.leave_out(NO_QUERY)
 

@@ -44,35 +44,35 @@ class Export:
 
 
 def export(
-    conn: sa.Connection, wanted: Export, *, keys: Selection | None = None, progress: Progress | None = None
+    conn: sa.Connection, order: Export, *, keys: Selection | None = None, progress: Progress | None = None
 ) -> Written:
-    """Write the folder `wanted.out`, which must not exist.
+    """Write the folder `order.out`, which must not exist.
 
     `keys` are the rows to write, in the order of their traces, instead of those that the condition selects. Raises
     UsageError where the export cannot begin and WeavegenError where it fails; then no folder is left.
     """
-    with new_folder(wanted.out) as folder, reading(conn) as own, contextlib.ExitStack() as stack:
-        chosen = keys or stack.enter_context(contextlib.closing(selected(own, wanted, folder)))
-        if not chosen.count:
-            raise UsageError(f"no row of the view {wanted.format.view} matches: nothing to export")
-        written = write_splits(own, wanted, chosen, folder, progress or (lambda done, count: None))
+    with new_folder(order.out) as folder, reading(conn) as own, contextlib.ExitStack() as stack:
+        selection = keys or stack.enter_context(contextlib.closing(selected(own, order, folder)))
+        if not selection.count:
+            raise UsageError(f"no row of the view {order.format.view} matches: nothing to export")
+        written = write_splits(own, order, selection, folder, progress or (lambda done, count: None))
         if not sum(written.rows.values()):
-            raise all_left_out(chosen, written.left_out)
+            raise all_left_out(selection, written.left_out)
         (folder / CARD).write_text(
-            card(wanted.format, wanted.where, wanted.limit, dict(vars(wanted.options)), written)
+            card(order.format, order.where, order.limit, dict(vars(order.options)), written)
         )
-        if wanted.extra is not None:
-            wanted.extra(folder, written)
+        if order.extra is not None:
+            order.extra(folder, written)
     return written
 
 
-def preview(conn: sa.Connection, wanted: Export) -> dict[str, dict[str, int]]:
+def preview(conn: sa.Connection, order: Export) -> dict[str, dict[str, int]]:
     """Count the rows and traces that an export would take, by split. Raises UsageError."""
-    rows = dict.fromkeys(wanted.splits, 0)
-    traces = dict.fromkeys(wanted.splits, 0)
-    with reading(conn) as own, contextlib.closing(selected(own, wanted)) as chosen:
-        for trace, keys in chosen.traces():
-            split = split_of(own, trace, wanted.splits)
+    rows = dict.fromkeys(order.splits, 0)
+    traces = dict.fromkeys(order.splits, 0)
+    with reading(conn) as own, contextlib.closing(selected(own, order)) as selection:
+        for trace, keys in selection.traces():
+            split = split_of(own, trace, order.splits)
             rows[split] += sum(1 for _ in keys)
             traces[split] += 1
     return {"rows": rows, "traces": traces}
@@ -85,26 +85,26 @@ def reading(conn: sa.Connection) -> Iterator[sa.Connection]:
         yield own.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def selected(conn: sa.Connection, wanted: Export, folder: Path | None = None) -> Selection:
+def selected(conn: sa.Connection, order: Export, folder: Path | None = None) -> Selection:
     """The rows that the condition selects."""
     return select(
-        conn, wanted.format, wanted.where, wanted.options,
-        limit=wanted.limit, seconds=wanted.seconds, folder=folder,
+        conn, order.format, order.where, order.options,
+        limit=order.limit, seconds=order.seconds, folder=folder,
     )  # fmt: skip
 
 
-def all_left_out(chosen: Selection, left_out: dict[str, int]) -> UsageError:
+def all_left_out(selection: Selection, left_out: dict[str, int]) -> UsageError:
     """The error of an export that has nothing to write."""
     reasons = "; ".join(f"{count}: {reason}" for reason, count in sorted(left_out.items()))
-    return UsageError(f"all {chosen.count} rows were left out: {reasons}")
+    return UsageError(f"all {selection.count} rows were left out: {reasons}")
 
 
 def write_splits(
-    conn: sa.Connection, wanted: Export, chosen: Selection, folder: Path, progress: Progress
+    conn: sa.Connection, order: Export, selection: Selection, folder: Path, progress: Progress
 ) -> Written:
     """Write the files of all splits."""
-    source = Source(conn, wanted.options)
-    writers = {split: split_writer(wanted.format, folder, split, wanted.shard_bytes) for split in wanted.splits}
+    source = Source(conn, order.options)
+    writers = {split: split_writer(order.format, folder, split, order.shard_bytes) for split in order.splits}
     traces: Counter[str] = Counter()
     done = 0
 
@@ -113,18 +113,18 @@ def write_splits(
         for key in keys:
             yield key
             done += 1
-            progress(done, chosen.count)
+            progress(done, selection.count)
 
     try:
-        for trace, keys in chosen.traces():
-            split = split_of(conn, trace, wanted.splits)
+        for trace, keys in selection.traces():
+            split = split_of(conn, trace, order.splits)
             traces[split] += write_trace(writers[split], source, trace, counted(keys))
         paths = [path for writer in writers.values() for path in writer.close()]
     except BaseException:
         for writer in writers.values():
             writer.abandon()
         raise
-    origin = read_origin(conn, (trace for trace, _ in chosen.traces()))
+    origin = read_origin(conn, (trace for trace, _ in selection.traces()))
     return Written(
         rows={split: writer.rows for split, writer in writers.items()},
         traces={split: traces[split] for split in writers},
@@ -135,7 +135,7 @@ def write_splits(
         left_out=dict(source.left_out),
         notes=dict(source.notes),
         origin=origin,
-        simulated=origin.simulated(wanted.simulation),
+        simulated=origin.simulated(order.simulation),
     )
 
 

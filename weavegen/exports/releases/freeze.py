@@ -42,17 +42,17 @@ def no_progress(activity: str, done: int, count: int) -> None:
 def freeze(
     conn: sa.Connection,
     name: str,
-    wanted: write.Export,
+    order: write.Export,
     threshold: float | None,
     config: Config,
     progress: Progress = no_progress,
 ) -> Written:
-    """Write a release: its folder, and its rows to the database. After an error there is neither.
+    """Write a release: its folder, and its rows to the database. If it fails, neither is left.
 
     Only traces that have ended are taken. Of rows with a similarity of `threshold` or more one is kept; None keeps
     all. Raises UsageError.
     """
-    format = wanted.format
+    format = order.format
     if threshold is not None and not releases.comparable(format.key):
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
     if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
@@ -60,35 +60,36 @@ def freeze(
             f"--near-duplicates {threshold}: give 0, or a similarity from {MIN_THRESHOLD} to {MAX_THRESHOLD}"
         )
     releases.free(conn, name)
-    check_free(wanted.out)
+    check_free(order.out)
     with contextlib.ExitStack() as stack:
 
         def subset(keys: Iterable[Key]) -> selection.Selection:
             return stack.enter_context(contextlib.closing(selection.Selection(keys, len(format.key))))
 
-        chosen = stack.enter_context(contextlib.closing(write.selected(conn, wanted)))
-        ended = releases.over(conn, [trace for trace, _ in chosen.traces()])
-        closed = subset(key for key in chosen if key[0] in ended)
-        removed = near_duplicates(conn, wanted, closed, threshold, progress)
+        matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
+        ended = releases.over(conn, [trace for trace, _ in matching.traces()])
+        closed = subset(key for key in matching if key[0] in ended)
+        removed = near_duplicates(conn, order, closed, threshold, progress)
         removed_keys = {duplicate.key for duplicate in removed}
         kept = subset(key for key in closed if key not in removed_keys)
         if not kept.count:
             raise UsageError(
-                f"{chosen.count} rows of the view {format.view} match, none in a trace that is over: nothing to do"
+                f"{matching.count} rows of the view {format.view} match, "
+                "none in a trace that is over: nothing to do"
             )
-        facts = collect_facts(conn, wanted, config, threshold, removed, kept)
+        facts = collect_facts(conn, order, config, threshold, removed, kept)
         facts["rows"] = {
-            "found": chosen.count,
-            "open": chosen.count - closed.count,
+            "found": matching.count,
+            "open": matching.count - closed.count,
             "near_duplicates": len(removed),
             "kept": kept.count,
         }
-        return publish(conn, name, wanted, facts, removed, kept, progress)
+        return publish(conn, name, order, facts, removed, kept, progress)
 
 
 def near_duplicates(
     conn: sa.Connection,
-    wanted: write.Export,
+    order: write.Export,
     rows: selection.Selection,
     threshold: float | None,
     progress: Progress,
@@ -103,25 +104,25 @@ def near_duplicates(
         done += 1
         progress("compare", done, rows.count)
 
-    format = wanted.format
+    format = order.format
     return doubles(releases.units(conn, format.view, format.key, rows.traces()), threshold, count)
 
 
 def collect_facts(
     conn: sa.Connection,
-    wanted: write.Export,
+    order: write.Export,
     config: Config,
     threshold: float | None,
     removed: list[Double],
     kept: selection.Selection,
 ) -> dict[str, Any]:
     """What the manifest says about a release, except for its rows and files."""
-    format = wanted.format
+    format = order.format
     traces = [trace for trace, _ in kept.traces()]
 
     @cache
     def split(trace: int) -> str:
-        return selection.split_of(conn, trace, wanted.splits)
+        return selection.split_of(conn, trace, order.splits)
 
     return {
         "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -131,11 +132,11 @@ def collect_facts(
         "format": format.name,
         "view": format.view,
         "key": list(format.key),
-        "condition": wanted.where,
-        "limit": wanted.limit,
-        "options": vars(wanted.options),
-        "splits": wanted.splits,
-        "simulation": wanted.simulation,
+        "condition": order.where,
+        "limit": order.limit,
+        "options": vars(order.options),
+        "splits": order.splits,
+        "simulation": order.simulation,
         "near_duplicates": {
             "threshold": threshold,
             "examples": [vars(duplicate) for duplicate in removed[:SHOWN]],
@@ -149,7 +150,7 @@ def collect_facts(
 def publish(
     conn: sa.Connection,
     name: str,
-    wanted: write.Export,
+    order: write.Export,
     facts: dict[str, Any],
     removed: list[Double],
     kept: selection.Selection,
@@ -164,14 +165,14 @@ def publish(
             kept,
             removed,
             name=name,
-            format=wanted.format.name,
-            condition=wanted.where,
-            row_limit=wanted.limit,
-            options=vars(wanted.options),
-            splits=[[split, share] for split, share in wanted.splits.items()],
-            shard_bytes=wanted.shard_bytes,
+            format=order.format.name,
+            condition=order.where,
+            row_limit=order.limit,
+            options=vars(order.options),
+            splits=[[split, share] for split, share in order.splits.items()],
+            shard_bytes=order.shard_bytes,
             threshold=facts["near_duplicates"]["threshold"],
-            key_width=len(wanted.format.key),
+            key_width=len(order.format.key),
             rows=kept.count,
             facts=facts,
             version=__version__,
@@ -180,22 +181,20 @@ def publish(
             files=files,
         )
 
-    written = write_rows(conn, dataclasses.replace(wanted, extra=save), kept, progress)
+    written = write_rows(conn, dataclasses.replace(order, extra=save), kept, progress)
     try:
         conn.commit()
     except sa.exc.DBAPIError:
-        clear(wanted.out)
-        wanted.out.rmdir()
+        clear(order.out)
+        order.out.rmdir()
         raise
     return written
 
 
-def write_rows(
-    conn: sa.Connection, wanted: write.Export, rows: selection.Selection, progress: Progress
-) -> Written:
+def write_rows(conn: sa.Connection, order: write.Export, rows: selection.Selection, progress: Progress) -> Written:
     """Write the folder with these rows."""
     conn.rollback()
-    return write.export(conn, wanted, keys=rows, progress=lambda done, count: progress("write", done, count))
+    return write.export(conn, order, keys=rows, progress=lambda done, count: progress("write", done, count))
 
 
 def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -216,10 +215,10 @@ def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_
         if sha256 != row.manifest_sha256:
             lines = ", ".join(manifest.differences(row.files, files))
             raise WeavegenError(
-                f"release {name} comes out otherwise ({lines}): {why_different(row)}; nothing was written"
+                f"release {name} differs from what it was ({lines}): {why_different(row)}; nothing was written"
             )
 
-    wanted = write.Export(
+    order = write.Export(
         format=exports.find(row.format),
         out=folder,
         where=row.condition,
@@ -231,7 +230,7 @@ def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_
         extra=compare,
     )
     with contextlib.closing(selection.Selection(releases.keys(conn, row), row.key_width)) as kept:
-        return write_rows(conn, wanted, kept, progress)
+        return write_rows(conn, order, kept, progress)
 
 
 def why_different(row: Any) -> str:
