@@ -80,7 +80,7 @@ def found_by(name: str, key: tuple[str, ...]) -> Find:
         ids = [third for _, _, third, *_ in batch]
         parameters = {"trace": trace, "ids": ids, "first": batch[0][1], "last": batch[-1][1]}
         rows = conn.execute(query(name), parameters).mappings()
-        return {tuple(row[column] for column in key): row for row in rows}
+        return {tuple(row[field] for field in key): row for row in rows}
 
     return find
 
@@ -93,7 +93,7 @@ def batches(keys: Iterator[Key]) -> Iterator[list[Key]]:
 
 def values(record: Record, columns: Iterable[pa.Field]) -> Row:
     """The values of a record for these columns."""
-    return {column.name: record[column.name] for column in columns}
+    return {field.name: record[field.name] for field in columns}
 
 
 def split_body(prompt: ModelPrompt, body: str) -> tuple[str, str]:
