@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from tests.support import TICTACTOE
 from tests.support.bootstraps import ASKING, CALLING
 from tests.support.installation import Installation, installed
-from weavegen.audit import SHOWN, Report, Scope, audit
-from weavegen.audit.checks import CHECKS, prove
+from weavegen.audit import MAX_FINDINGS, Report, Scope, audit
 from weavegen.audit.host import look
+from weavegen.audit.prove import CHECKS, prove
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.sandbox.environment import Environment, remove
@@ -692,7 +692,7 @@ def test_only_the_first_findings_are_kept_and_all_are_counted(corpus: Corpus) ->
         report = prove(conn, Scope(), 3600, None)
         planting.rollback()
     [rendered] = [one for one in report.outcomes if one.name == "rendered"]
-    assert rendered.found == rendered.looked_at > len(rendered.findings) == SHOWN
+    assert rendered.found == rendered.looked_at > len(rendered.findings) == MAX_FINDINGS
 
 
 def test_what_waits_is_damage_only_where_somebody_could_see_to_it(corpus: Corpus) -> None:
@@ -738,7 +738,7 @@ def test_what_is_left_on_this_host_is_found(corpus: Corpus) -> None:
         log.unlink()
     by_check = {one.name: one.findings for one in report.outcomes}
     assert {finding.trace for finding in by_check["host-processes"]} == {unknown}
-    assert {finding.problem for finding in by_check["host-processes"]} == {"it runs, and there is no such trace"}
+    assert {finding.problem for finding in by_check["host-processes"]} == {"it runs, but there is no such trace"}
     files = {finding.place: finding.problem for finding in by_check["host-files"]}
     assert files[str(left)] == files[str(log)] == "its trace is ended"
     assert {os.path.basename(path) for path in files} == {

@@ -302,7 +302,7 @@ def test_queries_find_what_they_are_said_to_find(
                     index=row["index"],
                 )[0][0]
             )
-            assert [hit.id for hit in retrieval.run(conn, row["query"])] == [abs(id) for id in row["found_ids"]]
+            assert [hit.id for hit in retrieval.search(conn, row["query"])] == [abs(id) for id in row["found_ids"]]
     recorded = "select count(*) from retrieval_examples where used > 0"
     assert sum(row["kind"] == "backtranslation" for row in rows) == corpus.sql(recorded)[0][0]
     # What a fork shares is the other trace's to tell.

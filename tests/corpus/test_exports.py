@@ -24,6 +24,7 @@ from tests.support.installation import Installation, installed
 from weavegen import exports
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
+from weavegen.exports.folder import MARK, new_folder
 from weavegen.exports.format import RowFormat
 from weavegen.exports.read_prompts import END
 from weavegen.kernel import prompts
@@ -453,10 +454,10 @@ def test_a_condition_that_is_none(corpus: Installation, tmp_path: Path, where: s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--format", "pdf"), "choose of text, sft"),
+        (("--format", "pdf"), "choose one of text, sft"),
         ((), "--format"),
-        (("--format", "sft", "--context", "100"), "--context says nothing about the format sft"),
-        (("--format", "text", "--per-block", "2"), "--per-block says nothing"),
+        (("--format", "sft", "--context", "100"), "--context does not apply to the format sft"),
+        (("--format", "text", "--per-block", "2"), "--per-block does not apply"),
         (("--format", "sft", "--split", "train"), "--split"),
         (("--format", "sft", "--shard-size", "lots"), "--shard-size"),
     ],
@@ -577,7 +578,7 @@ def test_a_database_that_goes_away_in_the_middle(
 def test_what_a_killed_export_left_is_not_taken_for_a_whole_one(conn: sa.Connection, tmp_path: Path) -> None:
     part = tmp_path / "out.part"
     (part / "data").mkdir(parents=True)
-    (part / write.MARK).touch()
+    (part / MARK).touch()
     (part / "data" / "train-00000.draft").write_bytes(b"half of it")
     write.export(conn, wanted(tmp_path / "out"))
     assert not part.exists()
@@ -586,7 +587,7 @@ def test_what_a_killed_export_left_is_not_taken_for_a_whole_one(conn: sa.Connect
 
 
 def test_two_exports_do_not_write_to_one_folder(conn: sa.Connection, tmp_path: Path) -> None:
-    with write.folder(tmp_path / "out"), pytest.raises(UsageError, match="another export"):
+    with new_folder(tmp_path / "out"), pytest.raises(UsageError, match="another export"):
         write.export(conn, wanted(tmp_path / "out"))
     assert (tmp_path / "out").is_dir()
     shutil.rmtree(tmp_path / "out")

@@ -163,7 +163,7 @@ def test_a_corpus_that_was_changed_is_noticed(corpus: sa.Engine, config: Config,
     execute(corpus, "update blocks set rendered = rendered || '#' where id = (select max(id) from blocks)")
     with corpus.connect() as conn:
         with pytest.raises(
-            WeavegenError, match=r"comes out otherwise .*parquet differs.*: rows of it were changed"
+            WeavegenError, match=r"differs from what it was .*parquet differs.*: rows of it were changed"
         ):
             again(conn, "one", tmp_path / "b")
         conn.rollback()

@@ -1,50 +1,54 @@
-"""What a check is, and what there is to look at."""
+"""What a check is, and how its file is read.
 
+A check that SQL can express is a file checks/NAME.sql: a header of comments, then one query for all traces, which
+gives a row (trace, place, problem) for each finding. `{scope}` in it stands for the condition on `traces t`,
+`{live}` and `{sampled}` for the common table expressions of these names in queries/.
+"""
+
+import re
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+HEADER = re.compile(
+    r"-- proves: (?P<proves>.+?)\n-- subject: (?P<subject>.+?)\n(-- findings: (?P<findings>.+?)\n)?", re.S
+)
+WHILE_DOWN = "remarks while the installation is down"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is proved."""
+    """A property that the audit verifies."""
 
     name: str
     proves: str
     subject: str
-    """What is looked at: a key of COUNTS, or `host`."""
+    """What it examines: a column of queries/counts.sql, or `host`."""
     remark: bool = False
-    """Its findings are no damage."""
+    """Its findings are remarks, not damage."""
     waits: bool = False
-    """Its findings are no damage while the whole installation is down: `weavegen up` sees to them."""
+    """Its findings are remarks while the whole installation is down, because `weavegen up` resolves them."""
     sql: str = ""
-    """Rows (trace, place, problem), a row a finding; empty: Python finds them."""
+    """Empty: Python code makes the findings."""
 
 
-COUNTS = {
-    "traces": "select count(*) from traces t where {scope}",
-    "running traces": "select count(*) from traces t where {scope} and t.status = 'running'",
-    "ticks": "select count(*) from ticks k join traces t on t.id = k.trace_id where {scope}",
-    "blocks": "select count(*) from blocks b join traces t on t.id = b.trace_id where {scope}",
-    "candidates": "select count(*) from candidates c join traces t on t.id = c.trace_id where {scope}",
-    "steps": "select count(*) from steps s join traces t on t.id = s.trace_id where {scope}",
-    "open steps": "select count(*) from steps s join traces t on t.id = s.trace_id "
-    "where {scope} and s.status in ('ready', 'running')",
-    "samples": "select count(*) from steps s join traces t on t.id = s.trace_id "
-    "where {scope} and s.kind = 'sample'",
-    "scorings": "select count(*) from steps s join traces t on t.id = s.trace_id "
-    "where {scope} and s.kind = 'score'",
-    "executions": "select count(*) from steps s join traces t on t.id = s.trace_id "
-    "where {scope} and s.kind = 'execute'",
-    "retrievals": "select count(*) from steps s join traces t on t.id = s.trace_id "
-    "where {scope} and s.kind = 'retrieve'",
-    "calls": "select count(*) from steps s join traces t on t.id = s.trace_id where {scope} and s.kind = 'work'",
-    "delegations": "select count(*) from steps s join traces t on t.id = s.trace_id "
-    "where {scope} and s.kind = 'delegate'",
-    "replies": "select count(*) from blocks b join traces t on t.id = b.trace_id "
-    "where {scope} and b.type = 'assistant'",
-    "programs": "select count(*) from programs p join traces t on t.id = p.trace_id where {scope}",
-    "subagents": "select count(*) from subagents a join traces t on t.id = a.trace_id where {scope}",
-    "events": "select count(*) from events e join traces t on t.id = e.trace_id where {scope}",
-    "channels": "select count(*) from channels c join traces t on t.id = c.trace_id where {scope}",
-    "environments": "select count(*) from environments e join traces t on t.id = e.trace_id where {scope}",
-}
-"""Statements that say how much there is of each subject."""
+def sql_check(name: str) -> Check:
+    """The check in checks/NAME.sql."""
+    text = (FOLDER / "checks" / f"{name}.sql").read_text()
+    header = HEADER.match(text)
+    assert header is not None, f"{name}.sql has no header"
+    return Check(
+        name,
+        header["proves"].replace("\n--  ", ""),
+        header["subject"],
+        remark=header["findings"] == "remarks",
+        waits=header["findings"] == WHILE_DOWN,
+        sql=text[header.end() :],
+    )
+
+
+@cache
+def query(name: str) -> str:
+    """The text of queries/NAME.sql."""
+    return (FOLDER / "queries" / f"{name}.sql").read_text()

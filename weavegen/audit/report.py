@@ -1,45 +1,46 @@
-"""What an audit says: its findings, by check."""
+"""The report of an audit: its findings, by check."""
 
 import msgspec
 
-SHOWN = 20
-"""Findings of a check that are kept; the others are counted."""
+MAX_FINDINGS = 20
+"""Findings of a check that are kept; the rest is only counted."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+    """One violation of a check."""
 
     check: str
     trace: int | None
     place: str
-    """Which block, step, tick, file, ..."""
+    """The block, step, tick, file, ..."""
     problem: str
 
 
 class Outcome(msgspec.Struct):
-    """What came of one check."""
+    """The result of one check."""
 
     name: str
     proves: str
     remark: bool
     looked_at: int = 0
+    """How many rows, files or processes it examined."""
     found: int = 0
     findings: list[Finding] = []
-    """The first SHOWN of those found."""
+    """The first MAX_FINDINGS of those found."""
 
 
 class Report(msgspec.Struct):
-    """What an audit found."""
+    """The result of an audit."""
 
     outcomes: list[Outcome]
     counts: dict[str, int]
-    """Rows that there were to look at, by subject: traces, ticks, blocks, ..."""
+    """Rows in the scope, by subject: traces, ticks, blocks, ..."""
     paused: bool
-    """The installation was down: nothing in it advances, and nothing has to."""
+    """The installation is down: nothing in it can advance."""
 
     @property
     def damage(self) -> int:
-        """Findings that are no mere remarks."""
+        """Findings that are not remarks."""
         return sum(outcome.found for outcome in self.outcomes if not outcome.remark)
 
     @property

@@ -87,7 +87,7 @@ def checks_table(report: "Report") -> Table:
 
 
 def findings(outcome: "Outcome") -> Iterator[RenderableType]:
-    from weavegen.audit import SHOWN
+    from weavegen.audit import MAX_FINDINGS
 
     yield Text(f"{'remark' if outcome.remark else 'damage'}: {outcome.name}", "bold")
     if not outcome.remark:
@@ -95,6 +95,6 @@ def findings(outcome: "Outcome") -> Iterator[RenderableType]:
     for finding in outcome.findings:
         where = finding.place if finding.trace is None else f"trace {finding.trace}, {finding.place}"
         yield f"  {where}: {finding.problem}"
-    if outcome.found > SHOWN:
-        yield f"  and {outcome.found - SHOWN:,} more"
+    if outcome.found > MAX_FINDINGS:
+        yield f"  and {outcome.found - MAX_FINDINGS:,} more"
     yield ""

@@ -1,6 +1,6 @@
-"""Exports: the corpus in the formats that trainers read. A file for each format, and what they share.
+"""Exports write the corpus in the formats that trainers read. Each format is a file of this folder.
 
-`write.export` is the way in; format.py says what a format is, docs/exports.md what each one holds.
+write.py is the way in, format.py says what a format is, docs/exports.md describes each one.
 """
 
 from weavegen.errors import UsageError
@@ -21,8 +21,8 @@ from weavegen.exports import (
 from weavegen.exports.format import FileFormat, Format, Options, RowFormat
 
 FORMATS: dict[str, Format] = {
-    one.name: one
-    for one in (
+    format.name: format
+    for format in (
         text.FORMAT,
         sft.FORMAT,
         dpo.FORMAT,
@@ -31,8 +31,8 @@ FORMATS: dict[str, Format] = {
         stepwise.FORMAT,
         verifier.FORMAT,
         atropos.FORMAT,
-        trajectories.FORMAT,
-        trajectories.TOKENS,
+        trajectories.MESSAGES,
+        trajectories.TRAJECTORIES,
         retrieval.FORMAT,
         trace_files.PY,
         trace_files.JSON,
@@ -42,9 +42,9 @@ FORMATS: dict[str, Format] = {
 
 
 def find(name: str) -> Format:
-    """A format by its name. Raises UsageError."""
+    """The format with this name. Raises UsageError."""
     if name not in FORMATS:
-        raise UsageError(f"there is no format {name!r}: choose of {', '.join(FORMATS)}")
+        raise UsageError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
     return FORMATS[name]
 
 

@@ -1,4 +1,4 @@
-"""What a format is: a view whose rows it takes, and how each of them is written."""
+"""What a format is: a view whose rows it takes, and how it writes each of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,100 +11,102 @@ import sqlalchemy as sa
 from weavegen.errors import UsageError
 
 Key = tuple[int, ...]
-"""What identifies a row of a format's view: the trace's id first."""
+"""Identifies a row of a format's view. The trace's id comes first."""
 Row = dict[str, Any]
-"""A value for each field of the schema."""
+"""A value for each column of the schema."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may say about some formats. None: not said."""
+    """Options of single formats. None: not given."""
 
     context: int | None = None
-    """Tokens of a text at most: whole traces are cut between blocks."""
+    """Maximum tokens of a text. Longer traces are cut between blocks."""
     context_bytes: int | None = None
-    """The same in bytes of UTF-8."""
+    """Maximum bytes (UTF-8) of a text."""
     per_block: int | None = None
-    """Rows of one block at most, the most telling first."""
+    """Maximum rows per block. The most informative come first."""
 
 
 @dataclass
 class Source:
-    """What a format reads from, and what it has to say about it."""
+    """What a format reads from. It also counts the rows that are left out, and the remarks about written rows."""
 
     conn: sa.Connection
-    """Each statement sees the newest commits: an export of hours holds no snapshot."""
+    """Each statement sees the newest commits: an export that takes hours holds no snapshot."""
     options: Options = field(default_factory=Options)
     left_out: Counter[str] = field(default_factory=Counter)
     """Rows that were not written, by reason."""
     notes: Counter[str] = field(default_factory=Counter)
-    """What readers of the card must know of some rows, and of how many."""
+    """Rows that the card makes a remark about, by remark."""
 
-    def leave_out(self, reason: str, rows: int = 1) -> None:
-        """Say that rows of the view are not written: what they need is not recorded, for example."""
-        self.left_out[reason] += rows
+    def leave_out(self, reason: str) -> None:
+        """Count a row of the view that is not written."""
+        self.left_out[reason] += 1
 
-    def note(self, what: str) -> None:
-        """Say something about the row that is being written."""
-        self.notes[what] += 1
+    def note(self, remark: str) -> None:
+        """Count a written row that the card makes a remark about."""
+        self.notes[remark] += 1
 
 
-def everything(options: Options) -> str:
+def all_rows(options: Options) -> str:
     """The condition of formats that always take all rows of their view."""
     return "true"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format that `weavegen export` writes. Its rows are those of a view, so SQL users see the same ones."""
+    """A format that `weavegen export` writes. It takes the rows of a view, so SQL shows what will be exported."""
 
     name: str
     about: str
-    """What a row is, and who reads it: one line."""
+    """One line: what a row is, and who reads it."""
     view: str
-    """What --where is a condition over."""
+    """--where is a condition over its columns."""
     key: tuple[str, ...]
-    """Columns of the view that identify a row, whole numbers. `trace_id` first; rows come in their order."""
+    """Integer columns of the view that identify a row, `trace_id` first. Rows are written in their order."""
     takes: frozenset[str] = frozenset()
-    """Names of the fields of Options that it understands."""
-    narrow: Callable[[Options], str] = everything
-    """The condition over the view that its options amount to."""
+    """Names of the fields of Options that apply to it."""
+    narrow: Callable[[Options], str] = all_rows
+    """The condition over the view that the options stand for."""
 
     def check(self, options: Options) -> None:
-        """Raise UsageError where an option says nothing about this format."""
+        """Raise UsageError where an option does not apply to this format."""
         for name, value in vars(options).items():
             if value is not None and name not in self.takes:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} says nothing about the format {self.name}: leave it out"
-                )
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} does not apply to the format {self.name}: leave it out")
+
+
+RowMaker = Callable[[Source, int, Iterator[Key]], Iterator[Row]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowFormat(Format):
-    """A format of rows: Parquet, or one JSON object a line."""
+    """A format of rows, written as Parquet or as JSON lines."""
 
     schema: pa.Schema
-    """Its columns, made by `column`."""
-    rows: Callable[[Source, int, Iterator[Key]], Iterator[Row]]
-    """Rows of one trace, in the order of their keys, which may be taken little by little. A key whose row is gone,
-    or lacks what it takes, gives none: see Source.leave_out. One key may give several rows."""
+    """Its columns, each made by `column`."""
+    rows: RowMaker
+    """Makes the rows of a trace in the order of the keys, which it may consume lazily. One key may give several
+    rows. A key gives none where its row is gone or lacks something: then it calls Source.leave_out."""
     layout: Literal["parquet", "jsonl"] = "parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat(Format):
-    """A format of files, one for each trace: `trace-ID.SUFFIX`."""
+    """A format with one file per trace, `trace-ID.SUFFIX`."""
 
     suffix: str
     text: Callable[[Source, int], Iterator[str]]
-    """The file's text, in pieces."""
+    """The parts of a trace's file."""
 
 
 def column(name: str, type: pa.DataType, comment: str) -> pa.Field:
-    """A column of a schema, with what it means."""
+    """A column of a schema with its description."""
     return pa.field(name, type, metadata={"comment": comment})
 
 
 def comments(schema: pa.Schema) -> dict[str, str]:
-    """What the columns of a schema mean."""
-    return {one.name: (one.metadata or {}).get(b"comment", b"").decode() for one in schema}
+    """The descriptions of a schema's columns."""
+    return {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}

@@ -1,13 +1,14 @@
-"""What the model read before it wrote: prompts put together again from the journal and the recorded blocks."""
+"""Reads the prompts of steps: puts them together again from the journal and the recorded blocks."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
+from weavegen.exports.queries import query
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import Settings
@@ -15,66 +16,46 @@ from weavegen.kernel.steps import Prompt
 from weavegen.store import blocks
 from weavegen.trace.blocks import MESSAGE, BlockType
 
-AHEAD = 64
-"""Blocks fetched at a time: rows come in the order of blocks, so the next ones will be wanted."""
-KEPT = 4
-"""Prompts kept as text: candidates of one block read the same one, and scores of them, too."""
+FETCHED_AHEAD = 64
+"""Blocks fetched at a time: rows come in the order of blocks, so the next ones will be needed."""
+CACHED_PROMPTS = 4
+"""Prompts kept as text: the candidates of a block have the same one, and so have their scores."""
 
-STEPS = """
-select s.id, s.request -> 'prompt' as prompt, p.first_block, p.cut, p.tokens,
-  coalesce(o.settings, j.settings) as settings
-from steps s join prompts p on p.step_id = s.id
-join ticks k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
-join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
-left join job_settings o on o.job_id = j.id and o.revision = k.revision
-where s.id = any(cast(:ids as bigint[]))
-"""
-BLOCKS = """
-select index, rendered from blocks where trace_id = :trace and index >= :first and index < :end order by index
-"""
-TOKENS = """
-select index, token_ids::text from block_tokens
-where trace_id = :trace and (index < :pinned or (index >= :first and index < :end)) order by index
-"""
-MESSAGES = f"""
-select b.index as at, b.type, coalesce(c.text, b.body) as text from blocks b
-left join candidates c on c.id = b.candidate_id
-where b.trace_id = :trace and b.index >= :first and b.index < :end
-  and b.type in ({", ".join(f"'{type}'" for type in sorted(MESSAGE))}) order by b.index
-"""
-COUNT = "select array_length(token_ids, 1) from block_tokens where trace_id = :trace and index = :index"
-ASKING = "select token_ids::text from prompts where step_id = :step"
-
-
+BLOCKS = sa.text(
+    "select index, rendered from blocks where trace_id = :trace and index >= :first and index < :end "
+    "order by index"
+)
+COUNT = sa.text("select array_length(token_ids, 1) from block_tokens where trace_id = :trace and index = :index")
+HEADER_TOKENS = sa.text("select token_ids::text from prompts where step_id = :step")
 END = "\n#endblock\n"
-"""What stands behind a body of which nothing was asked."""
+"""Follows the body of a block without a question."""
 TEMPLATE = ("prompt_open", "prompt_close", "message_open", "message_close")
-"""The settings that say how the model's template looks."""
+"""The settings that describe the model's chat template."""
 
 
 @dataclass(frozen=True)
 class ModelPrompt:
-    """What the model read in a step, up to where it began to write."""
+    """What the model read in a step before it wrote."""
 
     text: str
-    """From the template's opening to the end of the header of the block to come."""
+    """From the template's opening to the end of the header of the block to be written."""
     prefix: str
-    """The fixed beginning of the body, which the model read after `text`: `def action_` for example."""
+    """The fixed beginning of the body, which the model read after `text`, for example `def action_`."""
     exact: bool
-    """False: a block in it had been shortened to fit the model's length, and where it was cut is known in tokens
-    alone; in `text` it is cut at the same share of its characters."""
+    """False: a block in it was shortened to fit the model's length. The place of the cut is known in
+    tokens; `text` is cut after the same share of the block's characters."""
     tokens: int | None
-    """Of `text` without the prefix, as the server counted; None: it did not."""
+    """Tokens of `text` without the prefix, as the server counted; None: it did not."""
     window: tuple[int, int]
-    """[first, end) of the blocks in it, besides the pinned ones."""
+    """[first, end) of its blocks except the pinned ones."""
     pinned: int
     """How many of blocks 0 and 1 are in it."""
     shortened: dict[int, int]
-    """Tokens that are left of blocks that were shortened, by index."""
+    """Tokens left of shortened blocks, by index."""
     end: str
-    """What stands behind a body that the model ended, beginning with what sampling stops at."""
+    """Follows a body that the model ended. It begins with the text that stops sampling."""
     messages: int | None = None
-    """Of a conversation: messages in it; None: it is none."""
+    """Number of messages in a conversation's prompt; None for other prompts."""
 
 
 @dataclass(frozen=True)
@@ -89,83 +70,87 @@ class _Recorded:
 
 
 class PromptReader:
-    """The prompts of one trace, asked for in the order of its blocks: each block is fetched once, and forgotten
-    when the window has passed it. So it holds as much as one prompt, whatever the trace's length."""
+    """The prompts of one trace, read in the order of its blocks.
+
+    Each block is fetched once and dropped when the window has passed it, so memory holds one prompt, whatever the
+    trace's length.
+    """
 
     def __init__(self, conn: sa.Connection, trace_id: int) -> None:
         self._conn, self._trace = conn, trace_id
         self._steps: dict[int, _Recorded] = {}
         self._blocks: dict[int, str] = {}
-        self._kept: OrderedDict[tuple[Any, ...], ModelPrompt] = OrderedDict()
+        self._prompts: OrderedDict[tuple[Any, ...], ModelPrompt] = OrderedDict()
 
-    def know(self, step_ids: Sequence[int]) -> None:
-        """Learn of these steps, and forget those of the last call. A few hundred at a time."""
+    def load(self, step_ids: Sequence[int]) -> None:
+        """Load what is recorded about these steps, at most a few hundred, and drop those of the last call."""
         self._steps = {}
-        for row in self._conn.execute(sa.text(STEPS), {"ids": list(set(step_ids))}):
+        for row in self._conn.execute(query("prompt-steps"), {"ids": list(set(step_ids))}):
             if row.prompt is None:
                 continue
             prompt = msgspec.convert(row.prompt, Prompt)
-            given = {name: row.settings[name] for name in TEMPLATE if name in row.settings}
-            self._steps[row.id] = _Recorded(prompt, row.first_block, row.cut or {}, row.tokens, Settings(**given))
+            template = {name: row.settings[name] for name in TEMPLATE if name in row.settings}
+            settings = Settings(**template)
+            self._steps[row.id] = _Recorded(prompt, row.first_block, row.cut or {}, row.tokens, settings)
 
     def prompt(self, step_id: int) -> ModelPrompt | None:
-        """What the model read in a step of the last `know`.
+        """The prompt of a step that was loaded.
 
-        None where it can't be told: nothing was recorded, the tick was started over, or blocks have gone.
+        None where it is unknown: it was not recorded, the tick was restarted, or blocks are gone.
         """
         step = self._steps.get(step_id)
         if step is None:
             return None
         s = step.settings
         key = (step.prompt, step.first_block, msgspec.json.encode(step.cut), s.prompt_open, s.message_open)
-        if key not in self._kept:
-            found = self._conversation(step) if step.prompt.type in MESSAGE else self._put_together(step)
-            if found is None:
+        if key not in self._prompts:
+            prompt = self._conversation(step) if step.prompt.type in MESSAGE else self._block_prompt(step)
+            if prompt is None:
                 return None
-            self._kept[key] = found
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+            self._prompts[key] = prompt
+            if len(self._prompts) > CACHED_PROMPTS:
+                self._prompts.popitem(last=False)
+        self._prompts.move_to_end(key)
+        return self._prompts[key]
 
     def token_ids(self, step_id: int) -> list[int] | None:
-        """Ids of the prompt's `text` and `prefix`, as the server was sent them; None: not all were recorded."""
+        """Ids of the prompt's `text` and `prefix`, as the server received them; None: not all were recorded."""
         prompt = self.prompt(step_id)
         if prompt is None:
             return None
         first, end = prompt.window
-        wanted = {"trace": self._trace, "pinned": prompt.pinned, "first": first, "end": end}
-        asking = self._conn.execute(sa.text(ASKING), {"step": step_id}).scalar_one_or_none()
-        rows = self._conn.execute(sa.text(TOKENS), wanted).all()
+        parameters = {"trace": self._trace, "pinned": prompt.pinned, "first": first, "end": end}
+        header = self._conn.execute(HEADER_TOKENS, {"step": step_id}).scalar_one_or_none()
+        rows = self._conn.execute(query("prompt-tokens"), parameters).all()
         blocks = end - first if prompt.messages is None else prompt.messages
-        if asking is None or len(rows) != prompt.pinned + blocks:
+        if header is None or len(rows) != prompt.pinned + blocks:
             return None
-        found: list[int] = []
+        tokens: list[int] = []
         for index, text in rows:
-            ids = numbers(text)
-            found += ids[: prompt.shortened.get(index, len(ids))]
-        found += numbers(asking)
+            ids = integers(text)
+            tokens += ids[: prompt.shortened.get(index, len(ids))]
+        tokens += integers(header)
         # An older corpus may lack the ids of the prefix.
-        return None if prompt.prefix and len(found) == prompt.tokens else found
+        return None if prompt.prefix and len(tokens) == prompt.tokens else tokens
 
     def _conversation(self, step: _Recorded) -> ModelPrompt | None:
         first, end = step.prompt.window
-        values = {"trace": self._trace, "first": first, "end": end}
-        found = self._conn.execute(sa.text(MESSAGES), values).all()
-        if not found or found[-1].at >= end:
+        types = [str(type) for type in MESSAGE]
+        parameters = {"trace": self._trace, "first": first, "end": end, "types": types}
+        rows = self._conn.execute(query("prompt-messages"), parameters).all()
+        if not rows or rows[-1].at >= end:
             return None
         s, type = step.settings, step.prompt.type
-        text = "".join(context.spoken(BlockType(row.type), row.text, s) for row in found) + context.opening(
-            type, s
-        )
-        window = (found[0].at, end)
-        return ModelPrompt(text, "", True, step.tokens, window, 0, {}, s.message_close.strip(), len(found))
+        spoken = [context.spoken(BlockType(row.type), row.text, s) for row in rows]
+        text = "".join(spoken) + context.opening(type, s)
+        window = (rows[0].at, end)
+        return ModelPrompt(text, "", True, step.tokens, window, 0, {}, s.message_close.strip(), len(rows))
 
-    def _put_together(self, step: _Recorded) -> ModelPrompt | None:
+    def _block_prompt(self, step: _Recorded) -> ModelPrompt | None:
         prompt, cut = step.prompt, step.cut
         first, end = prompt.window
         window = (step.first_block, end)
-        # What was left out is counted together: of the tail it is the oldest, of the pinned ones the second.
+        # blocks_left_out counts the oldest blocks of the window, and after them the second pinned block.
         pinned = min(PINNED, end) - (int(cut.get("blocks_left_out", 0)) - (step.first_block - first))
         indexes = [*range(pinned), *range(*window)]
         if not (0 <= pinned <= PINNED and self._fetch(indexes, first)):
@@ -173,50 +158,50 @@ class PromptReader:
         opening = step.settings.prompt_open
         texts = {index: opening + self._blocks[index] if index == 0 else self._blocks[index] for index in indexes}
         shortened = {int(index): int(tokens) for index, tokens in cut.get("blocks_shortened_to", {}).items()}
-        recalled = blocks.recalled(self._conn, prompt.recalled)
-        recalled = recalled[: len(recalled) - int(cut.get("retrieved_left_out", 0))]
         for index, tokens in shortened.items():
             if index in texts:
                 texts[index] = texts[index][: self._characters(index, tokens, texts[index])]
-        text = "".join(texts.values()) + context.retrieved(recalled) + context.asked(prompt, step.settings)
-        # As in the blocks that the model reads: there no body is followed by its `#endblock`.
-        behind = f"\n#q: {prompts.questions(prompt.type)[0]} "
-        return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened, behind)
+        hits = blocks.recalled(self._conn, prompt.recalled)
+        hits = hits[: len(hits) - int(cut.get("retrieved_left_out", 0))]
+        text = "".join(texts.values()) + context.retrieved(hits) + context.asked(prompt, step.settings)
+        # In the blocks that the model reads, a body is followed by its question, not by `#endblock`.
+        body_end = f"\n#q: {prompts.questions(prompt.type)[0]} "
+        return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened, body_end)
 
     def _characters(self, index: int, tokens: int, text: str) -> int:
         """About how many characters of a block its first `tokens` tokens are."""
-        values = {"trace": self._trace, "index": index}
-        whole = self._conn.execute(sa.text(COUNT), values).scalar_one_or_none()
-        return len(text) * tokens // whole if whole else 4 * tokens
+        parameters = {"trace": self._trace, "index": index}
+        total = self._conn.execute(COUNT, parameters).scalar_one_or_none()
+        return len(text) * tokens // total if total else 4 * tokens
 
     def _fetch(self, indexes: Sequence[int], first: int) -> bool:
-        """Have these blocks at hand, and forget those that no later window reaches. False: some have gone."""
+        """Fetch these blocks, and drop those before `first`, which no later window has. False: some are gone."""
         for index in [index for index in self._blocks if PINNED <= index < first]:
             del self._blocks[index]
         missing = [index for index in indexes if index not in self._blocks]
         for start, stop in spans(missing):
-            values = {"trace": self._trace, "first": start, "end": max(stop, start + AHEAD) if start else stop}
-            rows: Sequence[Any] = self._conn.execute(sa.text(BLOCKS), values).all()
+            end = max(stop, start + FETCHED_AHEAD) if start else stop
+            rows: Iterable[Any] = self._conn.execute(BLOCKS, {"trace": self._trace, "first": start, "end": end})
             self._blocks.update((row.index, row.rendered) for row in rows)
         return all(index in self._blocks for index in missing)
 
 
 def spans(indexes: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as spans [first, end) without holes."""
-    found: list[tuple[int, int]] = []
+    """Ascending numbers as contiguous spans [first, end)."""
+    spans: list[tuple[int, int]] = []
     for index in indexes:
-        if found and found[-1][1] == index:
-            found[-1] = (found[-1][0], index + 1)
+        if spans and spans[-1][1] == index:
+            spans[-1] = (spans[-1][0], index + 1)
         else:
-            found.append((index, index + 1))
-    return found
+            spans.append((index, index + 1))
+    return spans
 
 
-def numbers(array: str) -> list[int]:
-    """A PostgreSQL array of whole numbers, as text: psycopg would make each of thousands by itself."""
+def integers(array: str) -> list[int]:
+    """A PostgreSQL array of integers as text. psycopg would convert thousands of elements one by one."""
     return msgspec.json.decode(f"[{array[1:-1]}]", type=list[int])
 
 
 def reals(array: str) -> list[float]:
-    """A PostgreSQL array of numbers, as text. It may have NaN and infinities, which JSON has not."""
-    return [float(one) for one in array[1:-1].split(",")] if array != "{}" else []
+    """A PostgreSQL array of floats as text. It may contain NaN and infinities, which JSON does not have."""
+    return [float(number) for number in array[1:-1].split(",")] if array != "{}" else []

@@ -1,14 +1,14 @@
-"""`retrieval`: what a writer of queries learns from, from blocks back to queries and from situations to them.
+"""`retrieval`: training data for writers of queries: from blocks to queries, and from situations to queries.
 
-Three kinds of rows:
+There are three kinds of rows:
 
-    backtranslation  what a query found → the query
-    story            the situation → the query that the model wrote in it, then the block that it wrote after it
-    hindsight        the situation → a query that finds an action known to be good, made of words of the situation
-                     alone, which was run through weavegen's own search and found it among the best TOP
+    backtranslation  the hits of a query → the query
+    story            the situation → the query that the model wrote in it, then the block that it wrote next
+    hindsight        the situation → a query that finds an action known to be good. It consists of words of the
+                     situation only, and in weavegen's own search the action is among its best MAX_HITS hits.
 
-A situation is the task, how the last tick came out, and the newest orientation before the block. What comes after
-the block is in no prompt.
+A situation is the task, the outcome of the last tick, and the newest orientation before the block. No prompt
+contains anything that comes after the block.
 """
 
 import re
@@ -21,7 +21,9 @@ import sqlalchemy as sa
 
 from weavegen.exports.completions import GONE, PLACE, batches, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import END
+from weavegen.exports.text import blocks
 from weavegen.kernel import context
 from weavegen.kernel.steps import Hit
 from weavegen.search import corpus_search
@@ -30,47 +32,26 @@ from weavegen.store import blocks as block_rows
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import parse, restricted, words
 
-TOP = 3
-"""A query is a good one that has its block among so many hits: as many as a prompt shows."""
-WORDS = 12
-"""Of a query that is made, at most; the instruction asks the model for as many."""
-WANTED = 4
-"""Of these, marked with a +: the rarest."""
-SHORTEST = 3
-"""Characters of a word that says something."""
-
-EXAMPLES = """
-select v.*, b.body from retrieval_examples v join blocks b on b.id = v.block_id
-where v.trace_id = :trace and v.block_id = any(cast(:ids as bigint[]))
-"""
-HITS = """
-select h.block_id, h.example_id, h.score, h.rank from retrieval_hits h
-where h.retrieval_id = :retrieval and h.used order by h.rank
-"""
-# The newest of each type before the block, of the same subagent.
-SITUATION = """
-select distinct on (b.type) b.type, b.body from blocks b
-where b.trace_id = :trace and b.index < :index and b.subagent = :subagent
-  and b.type in ('task-reminder', 'orientation', 'outcome') and (b.type <> 'orientation' or b.compiles)
-order by b.type, b.index desc
-"""
-BODIES = """
-select b.index, b.body from blocks b where b.trace_id = :trace and b.index >= :first and b.index < :end
-  and b.type in ('orientation', 'action', 'evaluation', 'debug', 'error')
-"""
-PAGE = 512
-"""Blocks fetched at a time."""
+MAX_HITS = 3
+"""A hindsight query is good if its block is among so many hits: as many as a prompt shows."""
+MAX_WORDS = 12
+"""Words of a hindsight query; the instruction asks the model for as many."""
+REQUIRED_WORDS = 4
+"""The rarest of these words are marked with a + as required."""
+MIN_WORD_CHARS = 3
+"""Shorter words say nothing."""
+NO_QUERY = "no query of the situation's words finds the good action: no row of hindsight"
 
 SCHEMA = pa.schema(
     [
         column("kind", pa.string(), "backtranslation, story or hindsight, see docs/exports.md."),
-        column("prompt", pa.string(), "What there is: blocks that were found, or the situation."),
-        column("completion", pa.string(), "What is to be written: the query; of a story the block, too."),
+        column("prompt", pa.string(), "The blocks that were found, or the situation."),
+        column("completion", pa.string(), "The text to write: the query, in a story followed by the block."),
         column("query", pa.string(), "The query."),
-        column("found", pa.list_(pa.string()), "Texts that it found, best first: those the model was shown."),
-        column("found_ids", pa.list_(pa.int64()), "Their blocks.id; of an example its id, negative."),
+        column("found", pa.list_(pa.string()), "Texts that it found, best first: those that the model was shown."),
+        column("found_ids", pa.list_(pa.int64()), "Their blocks.id; for an example its negative id."),
         column("scores", pa.list_(pa.float64()), "Their BM25 scores."),
-        column("rank", pa.int32(), "hindsight: the place of the block among the hits, from 1. Else null."),
+        column("rank", pa.int32(), "hindsight: rank of the block among the hits, from 1. Otherwise null."),
         column("known_good", pa.bool_(), "Whether the block is an action that ran and was rewarded."),
         *PLACE,
     ]
@@ -78,44 +59,35 @@ SCHEMA = pa.schema(
 
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
-    rarity: Counter[str] | None = None
+    frequencies: Counter[str] | None = None
     for batch in batches(keys):
-        wanted = {"trace": trace, "ids": [block for _, _, block in batch]}
-        found = {row["block_id"]: row for row in source.conn.execute(sa.text(EXAMPLES), wanted).mappings()}
+        parameters = {"trace": trace, "ids": [block for _, _, block in batch]}
+        rows = source.conn.execute(query("retrieval-examples"), parameters).mappings()
+        examples = {row["block_id"]: row for row in rows}
         for _, _, block in batch:
-            if block not in found:
+            if (row := examples.get(block)) is None:
                 source.leave_out(GONE)
                 continue
-            row = found[block]
-            situation = told(source.conn, row)
+            situation = situation_before(source.conn, row)
             if row["retrieval_id"] is not None:
-                yield from recorded(source, row, situation)
+                yield from recorded(source.conn, row, situation)
             if row["known_good"] and situation:
-                rarity = holding(source.conn, trace) if rarity is None else rarity
-                made = hindsight(source.conn, row, situation, rarity)
-                if made is None:
-                    source.leave_out(
-                        "no query of the situation's words finds the good action: no row of hindsight"
-                    )
+                frequencies = frequencies or word_frequencies(source.conn, trace)
+                if (example := hindsight(source.conn, row, situation, frequencies)) is not None:
+                    yield example
                 else:
-                    yield made
+                    source.leave_out(NO_QUERY)
 
 
-def recorded(source: Source, row: Any, situation: str) -> Iterator[Row]:
-    """What the model asked for itself before a block."""
+def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
+    """The rows of a query that the model wrote before a block."""
     hits = [
         Hit(id=hit.example_id or hit.block_id, example=hit.example_id is not None, score=hit.score)
-        for hit in source.conn.execute(sa.text(HITS), {"retrieval": row["retrieval_id"]})
+        for hit in conn.execute(query("retrieval-hits"), {"retrieval": row["retrieval_id"]})
     ]
-    texts = block_rows.recalled(source.conn, hits)
-    shared = values(row, PLACE) | {
-        "query": row["query"],
-        "found": [text for _, text in texts],
-        "found_ids": [-hit.id if hit.example else hit.id for hit in hits],
-        "scores": [hit.score for hit in hits],
-        "rank": None,
-        "known_good": row["known_good"],
-    }
+    texts = block_rows.recalled(conn, hits)
+    shared = values(row, PLACE) | hit_columns(texts, hits)
+    shared |= {"query": row["query"], "rank": None, "known_good": row["known_good"]}
     if texts:
         yield shared | {
             "kind": "backtranslation",
@@ -125,73 +97,78 @@ def recorded(source: Source, row: Any, situation: str) -> Iterator[Row]:
     if situation:
         yield shared | {
             "kind": "story",
-            "prompt": situation + asked_for(row["type"]),
+            "prompt": situation + query_header(row["type"]),
             "completion": row["query"] + "\n" + row["body"].rstrip("\n") + END,
         }
 
 
-def told(conn: sa.Connection, row: Any) -> str:
-    """What the agent knew before a block: the task, how the last tick came out, what it thought of it."""
-    where = {"trace": row["trace_id"], "index": row["index"], "subagent": row["subagent"]}
-    bodies = {found.type: found.body for found in conn.execute(sa.text(SITUATION), where)}
+def hindsight(conn: sa.Connection, row: Any, situation: str, frequencies: Counter[str]) -> Row | None:
+    """The shortest query of the situation's words that finds the action; None if there is none."""
+    in_block = set(words(row["body"]))
+    shared = [word for word in dict.fromkeys(words(situation)) if word in in_block and is_informative(word)]
+    rarest = sorted(shared, key=lambda word: (frequencies[word], word))[:MAX_WORDS]
+    for count in dict.fromkeys((min(REQUIRED_WORDS, len(rarest)), len(rarest))):
+        if not count:
+            continue
+        required = [f"+{word}" for word in rarest[: min(count, REQUIRED_WORDS)]]
+        text = restricted(" ".join([*required, *rarest[len(required) : count]]), BlockType(row["type"]))
+        hits = search(conn, text)
+        ids = [None if hit.example else hit.id for hit in hits]
+        if row["block_id"] in ids:
+            return (
+                values(row, PLACE)
+                | hit_columns(block_rows.recalled(conn, hits), hits)
+                | {
+                    "kind": "hindsight",
+                    "prompt": situation + query_header(row["type"]),
+                    "completion": text + "\n",
+                    "query": text,
+                    "rank": ids.index(row["block_id"]) + 1,
+                    "known_good": True,
+                }
+            )
+    return None
+
+
+def hit_columns(texts: list[tuple[BlockType, str]], hits: Sequence[Hit]) -> Row:
+    """The columns about a query's hits."""
+    return {
+        "found": [text for _, text in texts],
+        "found_ids": [-hit.id if hit.example else hit.id for hit in hits],
+        "scores": [hit.score for hit in hits],
+    }
+
+
+def situation_before(conn: sa.Connection, row: Any) -> str:
+    """What the agent knew before a block. Empty where it had no orientation."""
+    place = {"trace": row["trace_id"], "index": row["index"], "subagent": row["subagent"]}
+    bodies = {block.type: block.body for block in conn.execute(query("retrieval-situation"), place)}
     parts = [bodies[type] for type in ("task-reminder", "outcome", "orientation") if type in bodies]
     return "\n\n".join(parts) + "\n\n" if "orientation" in bodies else ""
 
 
-def asked_for(type: str) -> str:
+def query_header(type: str) -> str:
+    """The header of a block up to its query."""
     return f"#startblock type: {type}\n#bm25_query "
 
 
-def holding(conn: sa.Connection, trace: int) -> Counter[str]:
-    """In how many blocks of a trace that can be found each word stands: these stand for all."""
-    found: Counter[str] = Counter()
-    count = conn.execute(sa.text("select blocks from traces where id = :trace"), {"trace": trace}).scalar_one()
-    for first in range(0, count, PAGE):
-        where = {"trace": trace, "first": first, "end": first + PAGE}
-        for row in conn.execute(sa.text(BODIES), where):
-            found.update(set(words(row.body)))
-    return found
+def word_frequencies(conn: sa.Connection, trace: int) -> Counter[str]:
+    """In how many searchable blocks of a trace each word occurs: an estimate for the whole corpus."""
+    frequencies: Counter[str] = Counter()
+    for row in blocks(conn, "retrieval-bodies", trace):
+        frequencies.update(set(words(row.body)))
+    return frequencies
 
 
-def hindsight(conn: sa.Connection, row: Any, situation: str, rarity: Counter[str]) -> Row | None:
-    """The shortest query of the situation's words that finds the action; None where none does."""
-    known = set(words(row["body"]))
-    shared = [word for word in dict.fromkeys(words(situation)) if word in known and telling(word)]
-    rarest = sorted(shared, key=lambda word: (rarity[word], word))[:WORDS]
-    for number in dict.fromkeys((min(WANTED, len(rarest)), len(rarest))):
-        if not number:
-            continue
-        marked = [f"+{word}" for word in rarest[: min(number, WANTED)]]
-        query = restricted(" ".join([*marked, *rarest[len(marked) : number]]), BlockType(row["type"]))
-        hits = run(conn, query)
-        place = next(
-            (rank for rank, hit in enumerate(hits, 1) if hit.id == row["block_id"] and not hit.example), None
-        )
-        if place is not None:
-            texts = block_rows.recalled(conn, hits)
-            return values(row, PLACE) | {
-                "kind": "hindsight",
-                "prompt": situation + asked_for(row["type"]),
-                "completion": query + "\n",
-                "query": query,
-                "found": [text for _, text in texts],
-                "found_ids": [-hit.id if hit.example else hit.id for hit in hits],
-                "scores": [hit.score for hit in hits],
-                "rank": place,
-                "known_good": True,
-            }
-    return None
+def search(conn: sa.Connection, text: str) -> Sequence[Hit]:
+    """The best MAX_HITS hits of a query in the whole corpus."""
+    parsed = parse(text)
+    return [] if parsed is None else corpus_search.search(conn, parsed, Scope(), least_score=0.0, most=MAX_HITS)
 
 
-def run(conn: sa.Connection, query: str) -> Sequence[Hit]:
-    """The best TOP that a query finds in the whole corpus."""
-    parsed = parse(query)
-    return [] if parsed is None else corpus_search.search(conn, parsed, Scope(), least_score=0.0, most=TOP)
-
-
-def telling(word: str) -> bool:
-    """Whether a word is more than a particle or a number."""
-    return len(word) >= SHORTEST and re.search("[^0-9_]", word) is not None and word not in COMMON
+def is_informative(word: str) -> bool:
+    """Whether a word is not a particle or a number."""
+    return len(word) >= MIN_WORD_CHARS and re.search("[^0-9_]", word) is not None and word not in COMMON
 
 
 COMMON = set(
@@ -201,11 +178,11 @@ COMMON = set(
     was were what when where which while who will with would you your
     """)
 )
-"""Words that stand in nearly every block."""
+"""Words that occur in nearly every block."""
 
 FORMAT = RowFormat(
     name="retrieval",
-    about="Queries for what was found, for situations, and queries that would have found a known-good action.",
+    about="Queries for hits, queries for situations, and queries that would have found a known-good action.",
     view="retrieval_examples",
     key=("trace_id", "index", "block_id"),
     schema=SCHEMA,

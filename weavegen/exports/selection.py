@@ -1,4 +1,4 @@
-"""Which rows an export takes: a user's condition becomes keys, and keys are only ever looked up again."""
+"""Selecting the rows of an export: a user's condition becomes keys, which are then only looked up."""
 
 import hashlib
 import itertools
@@ -11,26 +11,20 @@ import sqlalchemy as sa
 
 from weavegen.errors import UsageError
 from weavegen.exports.format import Format, Key, Options
+from weavegen.exports.queries import query
 from weavegen.store import reports
 
-PAGE = 4096
+SELECT_SECONDS = 600.0
+"""Default time limit of a condition."""
+PAGE_KEYS = 4096
 """Keys read from the disk at a time."""
-
-ROOT = """
-with recursive up as (
-  select id, retry_of, fork_of, job_id, number from traces where id = :trace
-  union
-  select t.id, t.retry_of, t.fork_of, t.job_id, t.number from traces t join up on t.id in (up.retry_of, up.fork_of)
-)
-select job_id, number from up order by id limit 1
-"""
 
 
 class Selection:
-    """Keys in order, kept on the disk: any number of them at constant memory."""
+    """Keys in order, kept on the disk: any number of them in constant memory."""
 
     def __init__(self, keys: Iterable[Key], width: int, folder: Path | None = None) -> None:
-        """Take all of `keys`, whole numbers, `width` of them each. What it writes to `folder` has no name."""
+        """Store `keys`, of `width` integers each, in an unnamed file in `folder`."""
         self.count = 0
         self._struct = struct.Struct(f"<{width}q")
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as this object)
@@ -45,7 +39,7 @@ class Selection:
 
     def __iter__(self) -> Iterator[Key]:
         self._file.seek(0)
-        while page := self._file.read(PAGE * self._struct.size):
+        while page := self._file.read(PAGE_KEYS * self._struct.size):
             yield from self._struct.iter_unpack(page)
 
     def traces(self) -> Iterator[tuple[int, Iterator[Key]]]:
@@ -53,7 +47,7 @@ class Selection:
         return itertools.groupby(self, lambda key: key[0])
 
     def close(self) -> None:
-        """Give the disk's room back."""
+        """Free the disk space."""
         self._file.close()
 
 
@@ -67,22 +61,22 @@ def select(
     seconds: float,
     folder: Path | None = None,
 ) -> Selection:
-    """The rows of a format's view that a user's condition holds for. Raises UsageError where it can't be told.
+    """The keys of the rows of a format's view that match a user's condition.
 
-    The condition runs as the role that only reads, for `seconds` at most.
+    The condition runs under the read-only role, for at most `seconds`. Raises UsageError for a bad condition.
     """
     format.check(options)
     keys = ", ".join(format.key)
-    query = reports.narrowed(
+    statement = reports.narrowed(
         f"select {keys} from {format.view} where {format.narrow(options)}",
         where or None,
         f"order by {keys}" + (f" limit {limit:d}" if limit is not None else ""),
     )
     try:
-        with reports.answer(conn, query, seconds) as (_, rows):
+        with reports.answer(conn, statement, seconds) as (_, rows):
             return Selection(rows, len(format.key), folder)
     except struct.error:
-        raise UsageError("--where: it is no condition: give one over the columns of the view") from None
+        raise UsageError("--where is no condition: give one over the columns of the view") from None
     except UsageError as error:
         if where is None:
             raise
@@ -91,7 +85,7 @@ def select(
 
 
 def read_splits(text: str) -> dict[str, float]:
-    """`train=0.95,test=0.05` as shares that sum to 1. Raises UsageError."""
+    """Read shares such as `train=0.95,test=0.05`, scaled to a sum of 1. Raises UsageError."""
     shares: dict[str, float] = {}
     for part in text.split(","):
         name, _, number = part.strip().partition("=")
@@ -107,17 +101,17 @@ def read_splits(text: str) -> dict[str, float]:
 
 
 def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> str:
-    """The split of a whole trace, by a hash of its job and number: the same in every export.
+    """The split of a trace, by a hash of its job and number: the same in every export.
 
-    A trace that does another one over, or is a fork of it, goes where that one goes: the two may say the same.
+    Retries and forks go to the split of the trace that they come from, because their texts may be the same.
     """
     names = list(splits)
     if len(names) == 1:
         return names[0]
-    job, number = conn.execute(sa.text(ROOT), {"trace": trace_id}).one()
-    at = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
+    job, number = conn.execute(query("root-trace"), {"trace": trace_id}).one()
+    point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
-        at -= splits[name]
-        if at < 0:
+        point -= splits[name]
+        if point < 0:
             return name
     return names[-1]

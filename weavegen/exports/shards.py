@@ -1,6 +1,10 @@
-"""Files of a split: Parquet or JSON lines, in shards, at constant memory; equal rows give equal bytes."""
+"""The files of a split: shards of rows (Parquet or JSON lines), or a file per trace.
+
+Memory is constant, and equal rows give equal bytes.
+"""
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -9,86 +13,138 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weavegen.exports.format import Row, RowFormat
+from weavegen.exports.format import FileFormat, Format, Key, Row, RowFormat, Source
 
-ROW_GROUP = 16 << 20
-"""Bytes of text that are gathered before they are written: of each split an export holds twice that in memory."""
+ROW_GROUP_CHARS = 16 << 20
+"""Size of a row group. An export holds two row groups of each split in memory."""
 ROW_GROUP_ROWS = 20_000
-LEVEL = 3
-"""Of zstd. Prompts of one trace repeat each other within its window at this level, so more brings little."""
+ZSTD_LEVEL = 3
+"""At this level the window covers the repetition between prompts of a trace; higher levels save little."""
+SHORT_TEXTS = frozenset(
+    {"job", "agent", "model", "bootstrap", "trace_status", "type", "subagent", "kind", "source"}
+)
+"""Columns of text with few distinct values."""
 
 
-class Shards(Protocol):
-    """Takes rows, writes shards."""
+class SplitWriter(Protocol):
+    """Writes the files of one split."""
 
-    text: int
-    """Bytes of text taken so far."""
     rows: int
+    """Rows, or files, written so far."""
+    text_bytes: int
+    """Size of their text before compression, about."""
 
-    def write(self, row: Row) -> None: ...
+    def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
+        """Write the rows of a trace."""
 
     def close(self) -> list[Path]:
-        """Finish the last shard, see all on the disk, name them `SPLIT-00000-of-00002`. None without rows."""
-        ...
+        """Finish all files and return their paths in order."""
 
     def abandon(self) -> None:
-        """Close what is open; what was written will be removed."""
-        ...
+        """Close what is open. The caller removes the files."""
 
 
-def weight(value: Any) -> int:
-    """Bytes of a value, about: characters of text, 8 of anything else."""
-    if isinstance(value, str):
-        return len(value)
-    return sum(map(weight, value)) if isinstance(value, list | tuple) else 8
+def split_writer(format: Format, folder: Path, split: str, shard_bytes: int) -> SplitWriter:
+    """The writer of a split's files below `folder`."""
+    place = folder / ("data" if isinstance(format, RowFormat) else split)
+    place.mkdir(exist_ok=True)
+    if isinstance(format, RowFormat):
+        layout = ParquetShards if format.layout == "parquet" else JsonShards
+        return layout(place, split, format, shard_bytes)
+    assert isinstance(format, FileFormat)
+    return TraceFiles(place, format)
 
 
-class _Files:
-    """Shards of one split, one after the other."""
+class TraceFiles:
+    """A file per trace."""
+
+    def __init__(self, folder: Path, format: FileFormat) -> None:
+        self._folder, self._format = folder, format
+        self._paths: list[Path] = []
+        self.rows = self.text_bytes = 0
+
+    def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
+        path = self._folder / f"trace-{trace}.{self._format.suffix}"
+        with path.open("x", encoding="utf-8") as file:
+            for text in self._format.text(source, trace):
+                file.write(text)
+                self.text_bytes += len(text)
+        self._paths.append(path)
+        self.rows += 1
+
+    def close(self) -> list[Path]:
+        return self._paths
+
+    def abandon(self) -> None:
+        pass
+
+
+class _Shards:
+    """Shards of rows, one after the other. They are named `SPLIT-00000-of-00002.SUFFIX` in the end."""
 
     suffix = ""
 
     def __init__(self, folder: Path, split: str, format: RowFormat, shard_bytes: int) -> None:
-        self.text = self.rows = 0
-        self._folder, self._split, self._format, self._most = folder, split, format, shard_bytes
+        self.rows = self.text_bytes = 0
+        self._folder, self._split, self._format, self._shard_bytes = folder, split, format, shard_bytes
         self._paths: list[Path] = []
         self._file: IO[bytes] | None = None
 
+    def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
+        for row in self._format.rows(source, trace, keys):
+            self._write(row)
+            self.rows += 1
+
+    def _write(self, row: Row) -> None:
+        raise NotImplementedError
+
     def _open(self) -> IO[bytes]:
-        """The shard that is being written; a new one after one that is full."""
+        """The shard that is being written; a new one if the last is full."""
         if self._file is None:
             self._paths.append(self._folder / f"{self._split}-{len(self._paths):05d}.draft")
             self._file = self._paths[-1].open("xb")
         return self._file
 
-    def _end(self) -> None:
-        """What is written lies on the disk."""
+    def _end_shard(self) -> None:
+        """Write the shard to the disk and close it."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
 
+    def close(self) -> list[Path]:
+        self._end_shard()
+        name = f"{self._split}-{{:05d}}-of-{len(self._paths):05d}.{self.suffix}"
+        return [path.rename(self._folder / name.format(number)) for number, path in enumerate(self._paths)]
+
     def abandon(self) -> None:
         if self._file is not None:
             try:
                 self._file.close()
-            except OSError:  # what is buffered has no room; it is not wanted either
+            except OSError:  # the disk has no room for the buffered part, which nobody needs
                 self._file = None
 
-    def _named(self) -> list[Path]:
-        named = []
-        for number, path in enumerate(self._paths):
-            name = f"{self._split}-{number:05d}-of-{len(self._paths):05d}.{self.suffix}"
-            named.append(path.rename(self._folder / name))
-        return named
+
+class JsonShards(_Shards):
+    """One JSON object per line."""
+
+    suffix = "jsonl"
+
+    def _write(self, row: Row) -> None:
+        line = msgspec.json.encode(row)
+        file = self._open()
+        file.write(line + b"\n")
+        self.text_bytes += len(line)
+        if file.tell() >= self._shard_bytes:
+            self._end_shard()
 
 
-class ParquetShards(_Files):
-    """Parquet, zstd, a row group for each ROW_GROUP of text.
+class ParquetShards(_Shards):
+    """Parquet with zstd, one row group for each ROW_GROUP_CHARS of text.
 
-    A row group is compressed and written by a thread while the next one is gathered, which mostly waits for the
-    database: two of them are in memory at most.
+    A thread compresses and writes a row group while the next one is collected from the database.
+    At most two row groups are in memory.
     """
 
     suffix = "parquet"
@@ -97,30 +153,32 @@ class ParquetShards(_Files):
         super().__init__(folder, split, format, shard_bytes)
         self._schema = format.schema
         self._writer: pq.ParquetWriter | None = None
-        self._gathered: list[Row] = []
-        self._weight = 0
+        self._group: list[Row] = []
+        self._group_chars = 0
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._writing: Future[None] | None = None
-        # Texts hardly repeat as a whole: a dictionary of them, and their least and greatest, cost and say nothing.
-        self._short = [one.name for one in self._schema if one.name in SHORT or not _of_text(one.type)]
+        # Long texts rarely recur as a whole, so dictionaries and statistics of them would cost and not help.
+        self._indexed = [
+            field.name for field in self._schema if field.name in SHORT_TEXTS or not holds_text(field.type)
+        ]
 
-    def write(self, row: Row) -> None:
-        self._gathered.append(row)
-        self._weight += sum(map(weight, row.values()))
-        if self._weight >= ROW_GROUP or len(self._gathered) >= ROW_GROUP_ROWS:
+    def _write(self, row: Row) -> None:
+        chars = sum(map(size, row.values()))
+        self._group.append(row)
+        self._group_chars += chars
+        self.text_bytes += chars
+        if self._group_chars >= ROW_GROUP_CHARS or len(self._group) >= ROW_GROUP_ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        """Have what was gathered written as a row group, once the one before is. Raises what went wrong there."""
+        """Have the thread write the collected row group after the previous one. Raises that one's error."""
         if self._writing is not None:
             self._writing.result()
-        self.rows += len(self._gathered)
-        self.text += self._weight
-        self._writing = self._thread.submit(self._write_group, self._gathered)
-        self._gathered, self._weight = [], 0
+        self._writing = self._thread.submit(self._write_group, self._group)
+        self._group, self._group_chars = [], 0
 
     def _write_group(self, rows: list[Row]) -> None:
-        columns = [pa.array([row[one.name] for row in rows], type=one.type) for one in self._schema]
+        columns = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         file = self._open()
         if self._writer is None:
@@ -128,63 +186,44 @@ class ParquetShards(_Files):
                 file,
                 self._schema,
                 compression="zstd",
-                compression_level=LEVEL,
-                use_dictionary=self._short,
-                write_statistics=self._short,
+                compression_level=ZSTD_LEVEL,
+                use_dictionary=self._indexed,
+                write_statistics=self._indexed,
             )
         self._writer.write_batch(batch, row_group_size=batch.num_rows)
-        if file.tell() >= self._most:
-            self._end()
+        if file.tell() >= self._shard_bytes:
+            self._end_shard()
 
-    def _end(self) -> None:
+    def _end_shard(self) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        super()._end()
+        super()._end_shard()
 
     def close(self) -> list[Path]:
-        if self._gathered:
+        if self._group:
             self._flush()
         if self._writing is not None:
             self._writing.result()
         self._thread.shutdown()
-        self._end()
-        return self._named()
+        return super().close()
 
     def abandon(self) -> None:
         self._thread.shutdown()
         if self._writer is not None:
-            self._writer.is_open = False  # else it would write its end into a closed file when it is collected
+            self._writer.is_open = False  # otherwise its finaliser would write to the closed file
         super().abandon()
 
 
-SHORT = frozenset({"job", "agent", "model", "bootstrap", "trace_status", "type", "subagent", "kind", "source"})
-"""Columns of text with few values."""
+def size(value: Any) -> int:
+    """The approximate bytes of a value: one per character of text, 8 for anything else."""
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(size, value)) if isinstance(value, list | tuple) else 8
 
 
-def _of_text(type: pa.DataType) -> bool:
+def holds_text(type: pa.DataType) -> bool:
+    """Whether values of a type are texts or lists of texts."""
     if pa.types.is_list(type):
-        return _of_text(type.value_type)
+        return holds_text(type.value_type)
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
-
-
-class JsonLines(_Files):
-    """One JSON object a line."""
-
-    suffix = "jsonl"
-
-    def write(self, row: Row) -> None:
-        line = msgspec.json.encode(row)
-        file = self._open()
-        file.write(line + b"\n")
-        self.rows += 1
-        self.text += len(line)
-        if file.tell() >= self._most:
-            self._end()
-
-    def close(self) -> list[Path]:
-        self._end()
-        return self._named()
-
-
-LAYOUTS: dict[str, type[ParquetShards | JsonLines]] = {"parquet": ParquetShards, "jsonl": JsonLines}

@@ -1,4 +1,4 @@
-"""`text`: whole traces as they stand, or pieces of them cut between blocks, for language modelling."""
+"""`text`: whole traces, or pieces of them cut between blocks, for language modelling."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,51 +7,40 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen.exports.completions import BOOTSTRAP, JOB, MODEL, TRACE_ID, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.queries import query
 
 PAGE = 256
 """Blocks fetched at a time."""
 BYTES_PER_TOKEN = 4.0
-"""Of a trace whose tokens were never counted: the usual rule of thumb for English and code."""
+"""Where a trace's tokens were never counted: the usual estimate for English and code."""
+TRACE_GONE = "the trace is gone"
 
-TRACE = "select * from text_examples where trace_id = :trace"
-BLOCKS = """
-select b.index, b.rendered, array_length(k.token_ids, 1) as tokens
-from blocks b left join block_tokens k on k.trace_id = b.trace_id and k.index = b.index
-where b.trace_id = :trace and b.index >= :first and b.index < :end order by b.index
-"""
-COUNTED = """
-select sum(octet_length(b.rendered))::float / nullif(sum(array_length(k.token_ids, 1)), 0)
-from block_tokens k join blocks b on b.trace_id = k.trace_id and b.index = k.index where k.trace_id = :trace
-"""
-
-SCHEMA = pa.schema(
-    [
-        column("text", pa.string(), "The trace, or a piece of it, as `weavegen show` prints it."),
-        column("trace_id", pa.int64(), "The trace: `weavegen show ID`."),
-        column("piece", pa.int32(), "Number of the piece within the trace, from 0."),
-        column("first_block", pa.int32(), "Index of its first block."),
-        column("blocks", pa.int32(), "Blocks in it."),
-        column("tokens", pa.int64(), "Tokens in it, as the model's server counted them."),
-        column(
-            "tokens_counted",
-            pa.bool_(),
-            "Whether every block's tokens were counted; if not, `tokens` is an estimate by bytes.",
-        ),
-        column("job", pa.string(), "Name of the job."),
-        column("model", pa.string(), "The model that wrote it; null: its job was begun by an older version."),
-        column("bootstrap", pa.string(), "File name of the bootstrap."),
-        column("trace_status", pa.string(), "ended, failed, cancelled, or running: then it is not whole."),
-        column("result", pa.string(), "`result` of what the agent returned: of a game won, drawn or lost."),
-        column("mean_tick_reward", pa.float64(), "Mean reward of its ticks; null: none is rewarded."),
-    ]
-)
-OF_TRACE = ("trace_id", "job", "model", "bootstrap", "trace_status", "result", "mean_tick_reward")
+TRACE = sa.text("select * from text_examples where trace_id = :trace")
+ABOUT = [
+    JOB,
+    MODEL,
+    BOOTSTRAP,
+    column("trace_status", pa.string(), "ended, failed, cancelled, or running: then it is not complete."),
+    column("result", pa.string(), "`result` of what the agent returned: for a game won, drawn or lost."),
+    column("mean_tick_reward", pa.float64(), "Mean reward of its ticks; null: no tick has a reward."),
+]
+PIECE = [
+    column("piece", pa.int32(), "Number of the piece within the trace, from 0."),
+    column("first_block", pa.int32(), "Index of its first block."),
+    column("blocks", pa.int32(), "Number of its blocks."),
+    column("tokens", pa.int64(), "Number of its tokens, as the model server counted them."),
+    column(
+        "tokens_counted", pa.bool_(), "False: some blocks were not counted, so `tokens` is an estimate by bytes."
+    ),
+]
+TEXT = column("text", pa.string(), "The trace, or a piece of it, as `weavegen show` prints it.")
 
 
 @dataclass
 class Piece:
-    """Blocks of a trace that stand together."""
+    """Consecutive blocks of a trace."""
 
     first: int
     texts: list[str] = field(default_factory=list)
@@ -61,19 +50,18 @@ class Piece:
 
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
-    """The trace whole, or in pieces of at most `context` tokens or `context_bytes`.
+    """The whole trace, or pieces of at most `context` tokens or `context_bytes` bytes.
 
-    A block that is longer by itself is a piece by itself.
+    A longer block is a piece of its own.
     """
-    about = source.conn.execute(sa.text(TRACE), {"trace": trace}).mappings().one_or_none()
+    about = source.conn.execute(TRACE, {"trace": trace}).mappings().one_or_none()
     if about is None:
-        source.leave_out("the trace has gone")
+        source.leave_out(TRACE_GONE)
         return
-    values = {name: about[name] for name in OF_TRACE}
     for number, piece in enumerate(pieces(source, trace)):
         if not piece.counted:
             source.note("tokens of some blocks were not counted: `tokens` is an estimate by bytes")
-        yield values | {
+        yield values(about, [TRACE_ID, *ABOUT]) | {
             "text": "".join(piece.texts),
             "piece": number,
             "first_block": piece.first,
@@ -84,17 +72,16 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
 
 
 def pieces(source: Source, trace: int) -> Iterator[Piece]:
-    """A trace's blocks, gathered up to the bounds that the options set."""
+    """A trace's blocks, grouped up to the limits that the options set."""
     options = source.options
-    ratio = source.conn.execute(sa.text(COUNTED), {"trace": trace}).scalar_one() or BYTES_PER_TOKEN
+    max_tokens = options.context or float("inf")
+    max_bytes = options.context_bytes or float("inf")
+    ratio = source.conn.execute(query("text-bytes-per-token"), {"trace": trace}).scalar_one() or BYTES_PER_TOKEN
     piece: Piece | None = None
-    for row in blocks(source.conn, trace):
+    for row in blocks(source.conn, "text-blocks", trace):
         size = len(row.rendered.encode())
         tokens = row.tokens if row.tokens is not None else max(1, round(size / ratio))
-        if piece is not None and (
-            (options.context is not None and piece.tokens + tokens > options.context)
-            or (options.context_bytes is not None and piece.bytes + size > options.context_bytes)
-        ):
+        if piece is not None and (piece.tokens + tokens > max_tokens or piece.bytes + size > max_bytes):
             yield piece
             piece = None
         piece = piece or Piece(row.index)
@@ -106,15 +93,12 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
         yield piece
 
 
-def blocks(conn: sa.Connection, trace: int, query: str = BLOCKS) -> Iterator[Any]:
-    """Rows of a trace's blocks in order, (index, rendered, tokens) by default, a page at a time.
-
-    `query` gives those with an index in [:first, :end) of :trace.
-    """
-    first = 0
-    while page := conn.execute(sa.text(query), {"trace": trace, "first": first, "end": first + PAGE}).all():
+def blocks(conn: sa.Connection, name: str, trace: int, **parameters: Any) -> Iterator[Any]:
+    """Rows of queries/NAME.sql, PAGE at a time. The query gives at most :limit rows from index :first on."""
+    parameters |= {"trace": trace, "first": 0, "limit": PAGE}
+    while page := conn.execute(query(name), parameters).all():
         yield from page
-        first += PAGE
+        parameters["first"] = page[-1]._mapping["index"] + 1
 
 
 FORMAT = RowFormat(
@@ -123,6 +107,6 @@ FORMAT = RowFormat(
     view="text_examples",
     key=("trace_id",),
     takes=frozenset({"context", "context_bytes"}),
-    schema=SCHEMA,
+    schema=pa.schema([TEXT, TRACE_ID, *PIECE, *ABOUT]),
     rows=rows,
 )

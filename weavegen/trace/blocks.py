@@ -1,6 +1,8 @@
 """Blocks: their types, which type may follow which, and the value object of a recorded block."""
 
 import enum
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -112,3 +114,16 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     ran: bool | None = None
     """Whether it ran without errors; None if it was not executed."""
     tags: tuple[str, ...] = ()
+
+
+PLAIN_COLUMNS = tuple(name for name in Block.__struct_fields__ if name not in ("type", "label", "tags"))
+"""Fields of a block that are columns of the table `blocks` with the same name and value."""
+
+
+def block_from_columns(row: Mapping[str, Any]) -> Block:
+    """The block that a row of the table `blocks` describes. Other columns are ignored."""
+    label = None
+    if row["question"] is not None and row["answer"] is not None and row["probability"] is not None:
+        label = Label(row["question"], row["answer"], row["probability"])
+    values = {name: row[name] for name in PLAIN_COLUMNS}
+    return Block(type=BlockType(row["type"]), label=label, tags=tuple(row["tags"]), **values)

@@ -1,1 +1,1 @@
-"""Releases: exports that are frozen, and can be compared with what they were and written again."""
+"""Releases: frozen exports. A folder can be verified against its release and written again byte for byte."""

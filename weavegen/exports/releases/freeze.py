@@ -1,9 +1,9 @@
-"""Freezing an export, checking a folder against it, and writing it again byte for byte."""
+"""Freezing an export as a release, verifying a folder against it, and writing it again byte for byte."""
 
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,97 +15,116 @@ from weavegen import __version__, exports
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError, WeavegenError
 from weavegen.exports import selection, write
-from weavegen.exports.card import Written
+from weavegen.exports.card import CARD, Written
+from weavegen.exports.folder import check_free, clear, file_sha256
 from weavegen.exports.releases import manifest
-from weavegen.exports.releases.manifest import CARD, MANIFEST, SHOWN
+from weavegen.exports.releases.manifest import MANIFEST, SHOWN
 from weavegen.exports.releases.near_duplicates import Double, Key, doubles
 from weavegen.pool.client import ModelClient
 from weavegen.services import model_server
 from weavegen.store import releases
 
-SECONDS = 600.0
-"""That a condition may take."""
-CHANGED = {"retrieval": "the corpus that it searches has grown, or rows of it were changed or deleted"}
-"""Formats whose rows depend on more than their traces: why they may come out otherwise."""
-LEAST_ALIKE, MOST_ALIKE = 0.3, 0.95
-"""Similarities from which on rows may be called near-duplicates; MinHash tells no finer differences."""
+CHANGED = {"retrieval": "the corpus that it searches has grown, or rows were changed or deleted"}
+"""Formats whose rows depend on more than their own traces, and why a rebuild of them may differ."""
+MIN_THRESHOLD, MAX_THRESHOLD = 0.3, 0.95
+"""Range of similarities for near-duplicates. MinHash cannot tell finer differences above it."""
 PROBE = "def f(x):\n    return [x ** 2, 'na\u00efve', 12345]  # \u6771\u4eac, na\u00efvet\u00e9\n"
-"""A text whose token ids tell tokenisers apart."""
-Told = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, of how much."""
+"""A text whose token ids identify a tokeniser."""
+TOKENIZER_TIMEOUT_SECONDS = 10.0
+Progress = Callable[[str, int, int], None]
+"""Called with the current activity, the number of rows that are done, and the number of all."""
 
 
-def nothing(what: str, done: int, count: int) -> None:
-    """Where nobody wants to be told."""
+def no_progress(activity: str, done: int, count: int) -> None:
+    """Ignore progress."""
 
 
 def freeze(
     conn: sa.Connection,
     name: str,
-    wanted: write.Export,
+    order: write.Export,
     threshold: float | None,
     config: Config,
-    told: Told = nothing,
+    progress: Progress = no_progress,
 ) -> Written:
-    """Write a release's folder, and what it is made of to the database: both, or neither. Raises UsageError."""
-    format = wanted.format
+    """Write a release: its folder, and its rows to the database. If it fails, neither is left.
+
+    Only traces that have ended are taken. Of rows with a similarity of `threshold` or more one is kept; None keeps
+    all. Raises UsageError.
+    """
+    format = order.format
     if threshold is not None and not releases.comparable(format.key):
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
-    if threshold is not None and not LEAST_ALIKE <= threshold <= MOST_ALIKE:
+    if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
         raise UsageError(
-            f"--near-duplicates {threshold}: give 0, or a similarity from {LEAST_ALIKE} to {MOST_ALIKE}"
+            f"--near-duplicates {threshold}: give 0, or a similarity from {MIN_THRESHOLD} to {MAX_THRESHOLD}"
         )
     releases.free(conn, name)
-    if wanted.out.exists():
-        raise UsageError(f"{wanted.out} is there already: give --out a folder that is not, or remove it")
-    with contextlib.ExitStack() as opened:
+    check_free(order.out)
+    with contextlib.ExitStack() as stack:
 
-        def selected(keys: Iterable[Key]) -> selection.Selection:
-            return opened.enter_context(contextlib.closing(selection.Selection(keys, len(format.key))))
+        def subset(keys: Iterable[Key]) -> selection.Selection:
+            return stack.enter_context(contextlib.closing(selection.Selection(keys, len(format.key))))
 
-        chosen = opened.enter_context(
-            contextlib.closing(
-                selection.select(conn, format, wanted.where, wanted.options, limit=wanted.limit, seconds=SECONDS)
-            )
-        )
-        over = releases.over(conn, [trace for trace, _ in chosen.traces()])
-        closed = selected(key for key in chosen if key[0] in over)
-        removed = near_duplicates(conn, wanted, closed, threshold, told)
-        doubled = {one.key for one in removed}
-        kept = selected(key for key in closed if key not in doubled)
+        matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
+        ended = releases.over(conn, [trace for trace, _ in matching.traces()])
+        closed = subset(key for key in matching if key[0] in ended)
+        removed = near_duplicates(conn, order, closed, threshold, progress)
+        removed_keys = {duplicate.key for duplicate in removed}
+        kept = subset(key for key in closed if key not in removed_keys)
         if not kept.count:
             raise UsageError(
-                f"{chosen.count} rows of the view {format.view} match, none in a trace that is over: nothing to do"
+                f"{matching.count} rows of the view {format.view} match, "
+                "none in a trace that is over: nothing to do"
             )
-        rows = {
-            "found": chosen.count,
-            "open": chosen.count - closed.count,
+        facts = collect_facts(conn, order, config, threshold, removed, kept)
+        facts["rows"] = {
+            "found": matching.count,
+            "open": matching.count - closed.count,
             "near_duplicates": len(removed),
             "kept": kept.count,
         }
-        return publish(conn, name, wanted, threshold, config, told, rows, removed, kept)
+        return publish(conn, name, order, facts, removed, kept, progress)
 
 
-def publish(
+def near_duplicates(
     conn: sa.Connection,
-    name: str,
-    wanted: write.Export,
+    order: write.Export,
+    rows: selection.Selection,
     threshold: float | None,
+    progress: Progress,
+) -> list[Double]:
+    """The rows to remove because they are similar to a better one."""
+    if threshold is None:
+        return []
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        progress("compare", done, rows.count)
+
+    format = order.format
+    return doubles(releases.units(conn, format.view, format.key, rows.traces()), threshold, count)
+
+
+def collect_facts(
+    conn: sa.Connection,
+    order: write.Export,
     config: Config,
-    told: Told,
-    rows: dict[str, int],
+    threshold: float | None,
     removed: list[Double],
     kept: selection.Selection,
-) -> Written:
-    """Write the folder of these rows, and the release to the database."""
-    format = wanted.format
-    inside = [trace for trace, _ in kept.traces()]
+) -> dict[str, Any]:
+    """What the manifest says about a release, except for its rows and files."""
+    format = order.format
+    traces = [trace for trace, _ in kept.traces()]
 
     @cache
     def split(trace: int) -> str:
-        return selection.split_of(conn, trace, wanted.splits)
+        return selection.split_of(conn, trace, order.splits)
 
-    facts = {
+    return {
         "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "code_sha256": manifest.code_sha256(),
@@ -113,36 +132,47 @@ def publish(
         "format": format.name,
         "view": format.view,
         "key": list(format.key),
-        "condition": wanted.where,
-        "limit": wanted.limit,
-        "options": vars(wanted.options),
-        "splits": wanted.splits,
-        "simulation": wanted.simulation,
-        "rows": rows,
+        "condition": order.where,
+        "limit": order.limit,
+        "options": vars(order.options),
+        "splits": order.splits,
+        "simulation": order.simulation,
         "near_duplicates": {
             "threshold": threshold,
-            "examples": [vars(one) for one in removed[:SHOWN]],
+            "examples": [vars(duplicate) for duplicate in removed[:SHOWN]],
         },
-        "tokenizer": tokenizer(config, releases.tokens_of(conn, inside)),
-        "contamination": releases.contamination(conn, inside, removed, threshold, split),
-        **releases.about(conn, inside),
+        "tokenizer": tokenizer(config, releases.tokens_of(conn, traces)),
+        "contamination": releases.contamination(conn, traces, removed, threshold, split),
+        **releases.about(conn, traces),
     }
 
-    def seal(folder: Path, written: Written) -> None:
+
+def publish(
+    conn: sa.Connection,
+    name: str,
+    order: write.Export,
+    facts: dict[str, Any],
+    removed: list[Double],
+    kept: selection.Selection,
+    progress: Progress,
+) -> Written:
+    """Write the folder with the kept rows, and the release to the database."""
+
+    def save(folder: Path, written: Written) -> None:
         files, sha256 = sign(folder, name, facts)
         releases.save(
             conn,
             kept,
             removed,
             name=name,
-            format=format.name,
-            condition=wanted.where,
-            row_limit=wanted.limit,
-            options=vars(wanted.options),
-            splits=[[split, share] for split, share in wanted.splits.items()],
-            shard_bytes=wanted.shard_bytes,
-            threshold=threshold,
-            key_width=len(format.key),
+            format=order.format.name,
+            condition=order.where,
+            row_limit=order.limit,
+            options=vars(order.options),
+            splits=[[split, share] for split, share in order.splits.items()],
+            shard_bytes=order.shard_bytes,
+            threshold=facts["near_duplicates"]["threshold"],
+            key_width=len(order.format.key),
             rows=kept.count,
             facts=facts,
             version=__version__,
@@ -151,70 +181,44 @@ def publish(
             files=files,
         )
 
-    conn.rollback()
-    written = write.export(
-        conn,
-        dataclasses.replace(wanted, extra=seal),
-        keys=kept,
-        progress=lambda done, count: told("write", done, count),
-    )
+    written = write_rows(conn, dataclasses.replace(order, extra=save), kept, progress)
     try:
         conn.commit()
     except sa.exc.DBAPIError:
-        write.clear(wanted.out)
-        wanted.out.rmdir()
+        clear(order.out)
+        order.out.rmdir()
         raise
     return written
 
 
-def near_duplicates(
-    conn: sa.Connection, wanted: write.Export, rows: selection.Selection, threshold: float | None, told: Told
-) -> list[Double]:
-    """Rows to leave out."""
-    if threshold is None:
-        return []
-    done = 0
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        told("compare", done, rows.count)
-
-    format = wanted.format
-    return doubles(releases.units(conn, format.view, format.key, rows.traces()), threshold, count)
+def write_rows(conn: sa.Connection, order: write.Export, rows: selection.Selection, progress: Progress) -> Written:
+    """Write the folder with these rows."""
+    conn.rollback()
+    return write.export(conn, order, keys=rows, progress=lambda done, count: progress("write", done, count))
 
 
 def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Put what a release says of itself into its folder. Returns its files, and the manifest's hash."""
+    """Add the release's facts to its folder: in the card and the manifest. Returns files and manifest hash."""
     with (folder / CARD).open("a") as card:
         card.write(manifest.section(name, facts))
     files = manifest.files(folder, but=(MANIFEST,))
     (folder / MANIFEST).write_bytes(manifest.manifest(name, facts, files))
-    return files, manifest.sha256_of(folder / MANIFEST)
+    return files, file_sha256(folder / MANIFEST)
 
 
-def again(conn: sa.Connection, name: str, folder: Path, told: Told = nothing) -> Written:
-    """Write a release once more. Raises WeavegenError where it comes out otherwise, and then nothing is left."""
+def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_progress) -> Written:
+    """Write a release again. Raises WeavegenError where the files differ; then no folder is left."""
     row = releases.load(conn, name)
 
     def compare(part: Path, written: Written) -> None:
         files, sha256 = sign(part, name, row.facts)
-        if sha256 == row.manifest_sha256:
-            return
-        lines = manifest.differences(row.files, files)
-        here = {"weavegen": __version__, **manifest.libraries()}
-        there = {"weavegen": row.version, **row.facts["libraries"]}
-        versions = [f"{what} {there[what]}, here {here[what]}" for what in here if here[what] != there.get(what)]
-        if manifest.code_sha256() != row.code_sha256:
-            versions.append(f"weavegen's code {row.code_sha256[:12]}, here {manifest.code_sha256()[:12]}")
-        why = (
-            f"it was made with {'; '.join(versions)}"
-            if versions
-            else CHANGED.get(row.format, "rows of it were changed or deleted")
-        )
-        raise WeavegenError(f"release {name} comes out otherwise ({', '.join(lines)}): {why}; nothing was written")
+        if sha256 != row.manifest_sha256:
+            lines = ", ".join(manifest.differences(row.files, files))
+            raise WeavegenError(
+                f"release {name} differs from what it was ({lines}): {why_different(row)}; nothing was written"
+            )
 
-    wanted = write.Export(
+    order = write.Export(
         format=exports.find(row.format),
         out=folder,
         where=row.condition,
@@ -225,32 +229,43 @@ def again(conn: sa.Connection, name: str, folder: Path, told: Told = nothing) ->
         simulation=row.facts["simulation"],
         extra=compare,
     )
-    keys: Iterator[Key] = releases.keys(conn, row)
-    with contextlib.closing(selection.Selection(keys, row.key_width)) as kept:
-        conn.rollback()
-        return write.export(conn, wanted, keys=kept, progress=lambda done, count: told("write", done, count))
+    with contextlib.closing(selection.Selection(releases.keys(conn, row), row.key_width)) as kept:
+        return write_rows(conn, order, kept, progress)
+
+
+def why_different(row: Any) -> str:
+    """Why a rebuild may differ: other versions, or changed rows."""
+    here = {"weavegen": __version__, **manifest.libraries()}
+    there = {"weavegen": row.version, **row.facts["libraries"]}
+    versions = [f"{name} {there[name]}, here {here[name]}" for name in here if here[name] != there.get(name)]
+    if (code := manifest.code_sha256()) != row.code_sha256:
+        versions.append(f"weavegen's code {row.code_sha256[:12]}, here {code[:12]}")
+    if versions:
+        return f"it was made with {'; '.join(versions)}"
+    return CHANGED.get(row.format, "rows of it were changed or deleted")
 
 
 def differing(conn: sa.Connection, name: str, folder: Path) -> list[str]:
-    """What in a folder is other than in the release, a line each."""
+    """The differences between a folder and a release, one per line."""
     row = releases.load(conn, name)
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder: give that of the release")
-    wanted = dict(row.files) | {MANIFEST: row.manifest_sha256}
-    found: dict[str, Any] = dict(manifest.files(folder, but=(MANIFEST,)))
+        raise UsageError(f"{folder} is no folder: give the folder of the release")
+    expected = dict(row.files) | {MANIFEST: row.manifest_sha256}
+    actual: dict[str, Any] = dict(manifest.files(folder, but=(MANIFEST,)))
     if (folder / MANIFEST).is_file():
-        found[MANIFEST] = manifest.sha256_of(folder / MANIFEST)
-    return manifest.differences(wanted, found)
+        actual[MANIFEST] = file_sha256(folder / MANIFEST)
+    return manifest.differences(expected, actual)
 
 
 def tokenizer(config: Config, blocks: list[tuple[str, list[int]]]) -> dict[str, Any] | None:
-    """What can be told of the model server's tokeniser; None where no server tokenises.
+    """The model server's tokeniser; None where no server tokenises.
 
-    `blocks`: texts with the ids in which the model read them: whether this server would read the same.
+    `blocks`: texts with the ids that the model read, to tell whether this tokeniser wrote the traces.
     """
     client = None
     try:
-        client = ModelClient(model_server.urls(config)[0], config.api_key, None, timeout=10.0)
+        url = model_server.urls(config)[0]
+        client = ModelClient(url, config.api_key, None, timeout=TOKENIZER_TIMEOUT_SECONDS)
         ids = client.encode(PROBE).ids
         same = [client.encode(text).ids == read for text, read in blocks]
         about = {"model": client.model, "model_length": client.length}

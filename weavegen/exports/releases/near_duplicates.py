@@ -1,31 +1,31 @@
-"""Rows that are nearly the same, by MinHash of what the model wrote of them. Pure."""
+"""Finds rows that are nearly the same, by MinHash of the text that the model wrote in them. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 Key = tuple[int, ...]
-SHINGLE = 5
-"""Words of a shingle."""
+SHINGLE_WORDS = 5
 PERMUTATIONS = 128
-"""Of MinHash: similarities are estimated to about 0.09 (one over the root of this)."""
+"""Permutations of MinHash: the error of a similarity is about 0.09, one over the square root."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A row, as near-duplicates are found: what the model wrote of it, and which of two is kept."""
+    """A row as it is compared."""
 
     key: Key
     text: str
+    """What the model wrote in it."""
     reward: float | None
-    """The higher is kept; None counts below all."""
+    """Of two near-duplicates the one with the higher reward is kept. None counts below all."""
     apart: str = ""
-    """Rows are compared only with those that have the same here."""
+    """Rows are compared only with rows of the same value."""
 
 
 @dataclass(frozen=True)
 class Double:
-    """A row that was removed, and the one that it is like."""
+    """A removed row, and the kept row that it resembles."""
 
     key: Key
     like: Key
@@ -34,23 +34,23 @@ class Double:
 
 
 def shingles(text: str, apart: str = "") -> set[bytes]:
-    """A text's runs of five words; of a shorter one all its words. None of an empty text."""
+    """The runs of SHINGLE_WORDS words of a text; of a shorter text all words, of an empty one nothing."""
     words = text.split()
-    last = max(1, len(words) - SHINGLE + 1) if words else 0
-    return {"\x00".join((apart, *words[at : at + SHINGLE])).encode() for at in range(last)}
+    last = max(1, len(words) - SHINGLE_WORDS + 1) if words else 0
+    return {"\x00".join((apart, *words[at : at + SHINGLE_WORDS])).encode() for at in range(last)}
 
 
-def jaccard(one: str, other: str) -> float:
-    """Similarity of two texts by their shingles, 0 to 1; 0 where one of them is empty."""
-    a, b = shingles(one), shingles(other)
+def jaccard(text: str, other: str) -> float:
+    """Jaccard similarity of two texts by their shingles, 0 to 1; 0 if one of them is empty."""
+    a, b = shingles(text), shingles(other)
     return len(a & b) / len(a | b) if a and b else 0.0
 
 
-def doubles(units: Iterable[Unit], threshold: float, told: Callable[[], None] = lambda: None) -> list[Double]:
-    """Rows to remove, in the order of `units`, which are from the oldest to the newest.
+def doubles(units: Iterable[Unit], threshold: float, progress: Callable[[], None] = lambda: None) -> list[Double]:
+    """The rows to remove, in the order of `units`, which come from the oldest to the newest.
 
-    Best first, a row is kept unless one that is kept is like it: so of two near-duplicates the one with the higher
-    reward stays, then the older. Takes about 2 kB of memory a row. `told` is called once for each row.
+    Rows are taken from the highest reward to the lowest, older ones first. A row is kept unless it resembles one
+    that is kept. Needs about 2 kB of memory per row. `progress` is called once per row.
     """
     from datasketch import MinHash, MinHashLSH
 
@@ -58,24 +58,23 @@ def doubles(units: Iterable[Unit], threshold: float, told: Callable[[], None] = 
     for unit in units:
         parts = shingles(unit.text, unit.apart)
         if parts:
-            found = MinHash(num_perm=PERMUTATIONS, seed=1)
-            found.update_batch(sorted(parts))
-            hashes.append((Unit(unit.key, "", unit.reward, unit.apart), found))
-        told()
-    # Pairs that it finds are compared; what it misses is missed for good, so it is set to find many.
+            minhash = MinHash(num_perm=PERMUTATIONS, seed=1)
+            minhash.update_batch(sorted(parts))
+            hashes.append((Unit(unit.key, "", unit.reward, unit.apart), minhash))
+        progress()
+    # The index proposes pairs, which are then compared. These weights make it miss few at the cost of more pairs.
     index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS, weights=(0.1, 0.9))
     removed: dict[int, Double] = {}
-    best = sorted(range(len(hashes)), key=lambda at: (-_worth(hashes[at][0]), at))
-    for at in best:
-        unit, found = hashes[at]
-        alike = [(hashes[other][1].jaccard(found), other) for other in sorted(index.query(found))]
-        like = max(alike, key=lambda one: (one[0], -one[1]), default=None)
-        if like is not None and like[0] >= threshold:
-            removed[at] = Double(unit.key, hashes[like[1]][0].key, round(float(like[0]), 4))
+    for at in sorted(range(len(hashes)), key=lambda at: (-_rank(hashes[at][0]), at)):
+        unit, minhash = hashes[at]
+        similar = [(hashes[other][1].jaccard(minhash), other) for other in sorted(index.query(minhash))]
+        similarity, nearest = max(similar, key=lambda pair: (pair[0], -pair[1]), default=(0.0, at))
+        if similar and similarity >= threshold:
+            removed[at] = Double(unit.key, hashes[nearest][0].key, round(float(similarity), 4))
         else:
-            index.insert(at, found)
+            index.insert(at, minhash)
     return [removed[at] for at in sorted(removed)]
 
 
-def _worth(unit: Unit) -> float:
+def _rank(unit: Unit) -> float:
     return float("-inf") if unit.reward is None else unit.reward

@@ -1,0 +1,49 @@
+"""All checks in order, and the pass over them."""
+
+import sqlalchemy as sa
+
+from weavegen.audit import host, texts
+from weavegen.audit.check import query, sql_check
+from weavegen.audit.report import Outcome, Report
+from weavegen.audit.scan import Scan, Scope
+from weavegen.errors import UsageError
+
+SQL_CHECKS = (
+    "block-indexes", "trace-counters", "sampled-counters", "successors", "turns",
+    "ticks", "tick-blocks", "tick-states", "homeless", "open-ticks",
+    "steps-once", "step-ordinals", "step-states", "step-results", "open-steps", "leases", "evaluations",
+    "executions", "executed-once", "unexecuted",
+    "block-candidates", "candidates", "verdicts", "scores", "block-scores",
+    "prompts", "block-tokens", "reply-tokens", "conversation-tokens", "retrievals",
+    "subagents", "calls", "delegations", "delegation-ends", "programs",
+    "forks", "trace-states", "advancing", "events", "messages", "environments", "rebuilds",
+)  # fmt: skip
+SQL_REMARKS = ("rebuilt", "isolation")
+CHECKS = (*map(sql_check, SQL_CHECKS), *texts.CHECKS, *host.CHECKS, *map(sql_check, SQL_REMARKS))
+
+
+def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | None) -> Report:
+    """Run all checks; those of this host only where `seen` says what is on it.
+
+    The report is consistent if the connection's transaction sees one snapshot. Raises UsageError where the scope
+    names no existing job or trace.
+    """
+    scan = Scan(conn, scope, grace)
+    paused = seen is not None and seen.paused
+    [row] = scan.rows(query("counts"), at_once=True)
+    counts: dict[str, int] = dict(row._mapping)
+    if scope != Scope() and not counts["traces"]:
+        what = f"trace {scope.trace}" if scope.trace is not None else f"job {scope.job}"
+        raise UsageError(f"there is no {what}: `weavegen status` lists the jobs, with a job's number its traces")
+    for check in CHECKS:
+        if check.subject == "host" and seen is None:
+            continue
+        remark = check.remark or (check.waits and paused)
+        scan.outcomes[check.name] = Outcome(check.name, check.proves, remark, counts.get(check.subject, 0))
+        if check.sql:
+            for trace, place, problem in scan.rows(check.sql):
+                scan.add(check.name, trace, place, problem)
+    texts.check_traces(scan)
+    if seen is not None:
+        host.check_host(scan, seen)
+    return Report(list(scan.outcomes.values()), counts, paused)

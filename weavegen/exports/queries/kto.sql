@@ -1,0 +1,8 @@
+-- Labelled candidates. The view ranks all candidates of a block; only their labels are read from it, and only for
+-- the blocks of the batch.
+with labels as materialized (
+  select candidate_id, label, because from kto_examples
+  where trace_id = :trace and index between :first and :last and candidate_id = any(cast(:ids as bigint[]))
+)
+select v.*, l.label, l.because from candidate_values v join labels l on l.candidate_id = v.candidate_id
+where v.trace_id = :trace and v.candidate_id = any(cast(:ids as bigint[]))
