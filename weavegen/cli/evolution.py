@@ -14,7 +14,6 @@ from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
 from weavegen.monitoring.display import cell
 from weavegen.store.programs import About
-from weavegen.viewer import plot
 
 SHOWN = 20
 """Ancestors of the best program that are listed, the newest first; JSON has all."""
@@ -158,6 +157,8 @@ def title(about: About) -> str:
 
 def picture(rows: Sequence[Any], about: About) -> str:
     """The plot: every program with a score, the median of each generation, the best until then."""
+    from weavegen.viewer import plot
+
     told = generations(rows)
     scored = [(row.generation, row.score) for row in rows if row.score is not None]
     if not scored:
@@ -177,9 +178,9 @@ def picture(rows: Sequence[Any], about: About) -> str:
             plot.Series("median", medians),
             plot.Series("best so far", so_far),
         ],
-        [] if reach is None else [plot.Mark("to be reached", reach)],
-        lowest=lowest,
-        whole=True,
+        [] if reach is None else [plot.ReferenceLine("to be reached", reach)],
+        y_floor=lowest,
+        whole_x=True,
     )
 
 

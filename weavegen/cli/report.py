@@ -33,18 +33,19 @@ def report(
     Example: weavegen report 3 --out report.html
     """
     from weavegen.services import model_server
-    from weavegen.viewer.report import page, read
+    from weavegen.viewer import report as reports
+    from weavegen.viewer import report_page
 
     with reading() as conn:
         if refresh:
-            for name in read.refresh(conn, job):
+            for name in reports.refresh(conn, job):
                 if not json:
                     out.print(f"brought {name} up to date", markup=False, highlight=False)
-        found = read.read(conn, job, gpus, timeout, simulation=model_server.simulated(configuration.load()))
+        found = reports.read(conn, job, gpus, timeout, simulation=model_server.simulated(configuration.load()))
     if file is None and not json:
         file = Path(f"report-{job}.html")
     if file is not None:
-        text = page.html(found)
+        text = report_page.html(found)
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
