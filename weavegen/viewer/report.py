@@ -134,7 +134,7 @@ def read(conn: sa.Connection, job: int, gpus: int = 1, seconds: float = 600.0, *
     def rows(name: str, **parameters: float) -> list[Row]:
         values = {"job": job, **PARAMETERS, **parameters}
         # The reader's query takes no parameters; these are numbers.
-        query = re.sub(r"(?<!:):([a-z_]+)", lambda match: str(values[match[1]]), sql.text(f"report/{name}"))
+        query = re.sub(r"(?<!:):([a-z_]+)", lambda match: str(values[match[1]]), sql.load(f"report/{name}").text)
         columns, found = reports.select(conn, query, seconds, None)
         return [dict(zip(columns, map(_float, row), strict=True)) for row in found]
 

@@ -9,8 +9,6 @@ from weavegen.viewer import sql
 
 WIDTH = 1000
 """Of a timeline, in units of its SVG."""
-ROW_HEIGHT = 22
-SCALE_MARKS = 5
 
 
 def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
@@ -20,25 +18,26 @@ def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Bar:
-    """A step in a timeline."""
+    """A step in a timeline. Times are in seconds."""
 
     step: Any
     """Row of steps_of_tick.sql."""
     label: str
-    y: int
-    x: float
-    """Place of its start; all places and widths in units of WIDTH."""
+    begin: float
+    """Since the timeline's begin."""
     waiting: float
-    """Width of the time before a worker claimed it."""
+    """Until a worker claimed the step."""
     model: float
-    """Width of the time in which it waited for a model server."""
+    """Waited for a model server."""
     environment: float
-    """Width of the time in which it waited for an environment."""
+    """Waited for an environment."""
     own: float
-    """Width of the rest of its time."""
-    seconds: float
-    """From ready to finished, or to now."""
-    waiting_seconds: float
+    """The rest of its time."""
+
+    @property
+    def seconds(self) -> float:
+        """From ready to finished, or to now."""
+        return self.waiting + self.model + self.environment + self.own
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,12 @@ class Timeline:
     bars: list[Bar]
     seconds: float
     """From the first step's start to the last step's end."""
-    marks: list[tuple[float, str]]
-    """Places and labels of the scale."""
+    scale: float
+    """Units of WIDTH in a second."""
     model: float
     """Seconds, summed over the steps, which may overlap."""
     environment: float
     waiting: float
-
-    @property
-    def height(self) -> int:
-        return ROW_HEIGHT * len(self.bars) + 24
 
 
 def timeline(conn: sa.Connection, trace_id: int, tick: int) -> Timeline | None:
@@ -67,37 +62,26 @@ def timeline(conn: sa.Connection, trace_id: int, tick: int) -> Timeline | None:
         return None
     begin = min(step.ready for step in steps)
     seconds = max(1e-3, *(_end(step, step.ready) - begin for step in steps))
-    prefix = f"trace {trace_id} tick {tick}"
-    bars = [_bar(step, number, prefix, begin, WIDTH / seconds) for number, step in enumerate(steps)]
+    bars = [_bar(step, f"trace {trace_id} tick {tick}", begin) for step in steps]
     return Timeline(
         bars,
         seconds,
-        [(WIDTH * part / SCALE_MARKS, f"{seconds * part / SCALE_MARKS:.2f} s") for part in range(SCALE_MARKS + 1)],
+        scale=WIDTH / seconds,
         model=sum(step.model_seconds or 0.0 for step in steps),
         environment=sum(step.environment_seconds or 0.0 for step in steps),
-        waiting=sum(bar.waiting_seconds for bar in bars),
+        waiting=sum(bar.waiting for bar in bars),
     )
 
 
-def _bar(step: Any, number: int, prefix: str, begin: float, scale: float) -> Bar:
-    """`begin`: when the timeline begins. `scale`: units of WIDTH in a second."""
+def _bar(step: Any, prefix: str, begin: float) -> Bar:
     end = _end(step, step.claimed or step.ready)
     claimed = min(max(step.claimed or end, step.ready), end)
     worked = max(end - claimed, 0.0)
     model = min(step.model_seconds or 0.0, worked)
     environment = min(step.environment_seconds or 0.0, worked - model)
-    return Bar(
-        step=step,
-        label=step.label.removeprefix(prefix).strip() or step.kind,
-        y=number * ROW_HEIGHT,
-        x=(step.ready - begin) * scale,
-        waiting=(claimed - step.ready) * scale,
-        model=model * scale,
-        environment=environment * scale,
-        own=(worked - model - environment) * scale,
-        seconds=end - step.ready,
-        waiting_seconds=claimed - step.ready,
-    )
+    label = step.label.removeprefix(prefix).strip() or step.kind
+    own = worked - model - environment
+    return Bar(step, label, step.ready - begin, claimed - step.ready, model, environment, own)
 
 
 def _end(step: Any, otherwise: float) -> float:

@@ -7,12 +7,6 @@ import sqlalchemy as sa
 
 
 @cache
-def text(name: str) -> str:
-    """The query in NAME.sql."""
-    return (Path(__file__).parent / f"{name}.sql").read_text()
-
-
-@cache
 def load(name: str) -> sa.TextClause:
     """The query in NAME.sql, with :name for a parameter."""
-    return sa.text(text(name))
+    return sa.text((Path(__file__).parent / f"{name}.sql").read_text())
