@@ -15,15 +15,7 @@ from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.services import model_server
 from weavegen.viewer import choices, database, figures, jobs, ticks, traces
-from weavegen.viewer.responses import (
-    NO_STORE,
-    attachment,
-    download,
-    page,
-    path_number,
-    problem,
-    query_number,
-)
+from weavegen.viewer.responses import NO_STORE, attachment, download, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
 MAX_HITS = 30
