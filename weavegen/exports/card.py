@@ -18,7 +18,7 @@ select array_agg(distinct j.model) filter (where j.model is not null) as models,
 from traces t join jobs j on j.id = t.job_id join bootstraps f on f.id = t.bootstrap_id
 where t.id = any(cast(:traces as bigint[]))
 """
-SIMULATED = "SIMULATED SIMULATED_MODEL DATA"
+SIMULATED = "SIMULATED MODEL DATA"
 SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "n>1B")
 """The hub's names for sizes: each a factor of ten above the one before."""
 
