@@ -18,7 +18,8 @@ from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.viewer.report import page, read
+from weavegen.viewer import report_page
+from weavegen.viewer.report import Report, cost, effective, read, refresh
 
 HOSTILE = (
     "</pre></style></svg><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"
@@ -36,9 +37,9 @@ def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
 
 
 @pytest.fixture(scope="module")
-def report(corpus: sa.Engine) -> read.Report:
+def report(corpus: sa.Engine) -> Report:
     with corpus.connect() as conn:
-        return read.read(conn, JOB, 2, simulation=False)
+        return read(conn, JOB, 2, simulation=False)
 
 
 class Tags(HTMLParser):
@@ -63,7 +64,7 @@ def one(db: sa.Engine, query: str) -> Any:
     return scalar(db, query, job=JOB)
 
 
-def test_its_sums_are_those_of_the_tables(corpus: sa.Engine, report: read.Report) -> None:
+def test_its_sums_are_those_of_the_tables(corpus: sa.Engine, report: Report) -> None:
     traces = "from traces where job_id = :job"
     assert report.sums["traces"] == one(corpus, f"select count(*) {traces}")
     assert report.sums["bytes"] == one(corpus, f"select sum(bytes - shared_bytes) {traces}")
@@ -82,7 +83,7 @@ def test_its_sums_are_those_of_the_tables(corpus: sa.Engine, report: read.Report
     assert all(0 <= row["reward"] <= 0.5 for row in report.rewards)
 
 
-def test_the_cost_is_what_its_formulas_say(corpus: sa.Engine, report: read.Report) -> None:
+def test_the_cost_is_what_its_formulas_say(corpus: sa.Engine, report: Report) -> None:
     kept = float(one(corpus, "select sum(bytes) from traces where job_id = :job and status = 'ended'")) / 1e6
     sampled = int(one(corpus, "select sum(sampled_tokens) from traces where job_id = :job"))
     computed = int(
@@ -101,11 +102,11 @@ def test_the_cost_is_what_its_formulas_say(corpus: sa.Engine, report: read.Repor
 def test_nothing_kept_costs_nothing_that_is_known() -> None:
     sums = {"kept_megabytes": 0.0, "sampled_tokens": 5, "seconds": None, "servers": 0, "model_seconds": None}
     prompts = {"computed": None, "told_share": None, "cached_share": None}
-    found = read.cost(sums, prompts, 1)
+    found = cost(sums, prompts, 1)
     assert {name: value for name, value in found.items() if value is not None} == {"gpus_per_server": 1}
 
 
-def test_best_and_worst_are_the_ends(corpus: sa.Engine, report: read.Report) -> None:
+def test_best_and_worst_are_the_ends(corpus: sa.Engine, report: Report) -> None:
     scores = (
         "select %s(b.score) from blocks b join traces t on t.id = b.trace_id"
         " where t.job_id = :job and b.type = 'action'"
@@ -114,8 +115,8 @@ def test_best_and_worst_are_the_ends(corpus: sa.Engine, report: read.Report) -> 
     assert report.worst[0]["score"] == one(corpus, scores % "min")
 
 
-def test_the_page_holds_all_sections_and_plots(report: read.Report) -> None:
-    text = page.html(report)
+def test_the_page_holds_all_sections_and_plots(report: Report) -> None:
+    text = report_page.html(report)
     tags = Tags(text)
     for name in ("made", "good", "evaluator", "time", "cost", "lost", "examples", "settings", "versions"):
         assert ("id", name) in tags.attributes
@@ -129,7 +130,7 @@ def test_the_page_holds_all_sections_and_plots(report: read.Report) -> None:
     assert "SIMULATED" not in text
 
 
-def test_what_was_recorded_is_text(report: read.Report) -> None:
+def test_what_was_recorded_is_text(report: Report) -> None:
     """Markup in every text of a report, which is a copy with that put into it."""
 
     def spoilt(value: Any, key: str = "") -> Any:
@@ -139,7 +140,7 @@ def test_what_was_recorded_is_text(report: read.Report) -> None:
             return [spoilt(part) for part in value]
         return {name: spoilt(part, name) for name, part in value.items()} if isinstance(value, dict) else value
 
-    values = {name: spoilt(getattr(report, name)) for name in read.Report.__dataclass_fields__}
+    values = {name: spoilt(getattr(report, name)) for name in Report.__dataclass_fields__}
     values["penalties"] = [row | {"penalty": HOSTILE} for row in values["penalties"]]
     talk = dict.fromkeys(("trace_status", "task", "final_response", "error"), HOSTILE)
     values["conversations"] = [
@@ -155,7 +156,7 @@ def test_what_was_recorded_is_text(report: read.Report) -> None:
             "settings": {HOSTILE: HOSTILE, "types": {HOSTILE: {HOSTILE: 1}}},
         }
     ]
-    text = page.html(read.Report(**values))
+    text = report_page.html(Report(**values))
     tags = Tags(text)
     assert not tags.names & {"script", "img", "iframe", "object", "embed", "link", "form", "base", "image", "use"}
     assert not [
@@ -175,12 +176,12 @@ def test_a_job_of_the_simulation_says_so(db: sa.Engine) -> None:
     worker = Worker(db, seed=3)
     worker.run(worker.engine.start_queued())
     with db.connect() as conn:
-        assert {"tick_stats", "step_times"} <= set(read.refresh(conn, job))
-        assert list(read.refresh(conn, job)) == []
-        found = read.read(conn, job, simulation=False)
+        assert {"tick_stats", "step_times"} <= set(refresh(conn, job))
+        assert list(refresh(conn, job)) == []
+        found = read(conn, job, simulation=False)
     assert found.simulated
     assert found.sums["blocks"] == sum(row["blocks"] for row in found.blocks) > 20
-    text = page.html(found)
+    text = report_page.html(found)
     assert re.search(r"<title>SIMULATED MODEL DATA: job \d+, test</title>", text)
     assert re.search(r"<h1>.*SIMULATED MODEL DATA</h1>", text)
     assert "The simulation uses no GPU" in text
@@ -189,8 +190,8 @@ def test_a_job_of_the_simulation_says_so(db: sa.Engine) -> None:
 def test_a_job_that_has_not_begun_has_a_report(db: sa.Engine) -> None:
     job = enqueue(db, 2)
     with db.connect() as conn:
-        list(read.refresh(conn, job))
-        text = page.html(read.read(conn, job, simulation=True))
+        list(refresh(conn, job))
+        text = report_page.html(read(conn, job, simulation=True))
     assert "2 of 2 traces are still to be written" in text
     assert "SIMULATED MODEL DATA" in text
     assert "<svg" not in text
@@ -219,10 +220,10 @@ def test_conversations_are_shown_by_success(db: sa.Engine) -> None:
                 {"index": index, "type": type, "body": body},
             )
     with db.connect() as conn:
-        list(read.refresh(conn, job))
-        found = read.read(conn, job, simulation=False)
+        list(refresh(conn, job))
+        found = read(conn, job, simulation=False)
     assert [row["success"] for row in found.conversations] == [True, False, None]
-    text = page.html(found)
+    text = report_page.html(found)
     assert "a &lt;b&gt;task&lt;/b&gt;" in text
     assert text.index("answer 2") < text.index("answer 1")
 
@@ -238,12 +239,12 @@ def test_all_revisions_of_the_settings_are_there(db: sa.Engine) -> None:
             {"job": job},
         )
     with db.connect() as conn:
-        found = read.read(conn, job, simulation=False)
+        found = read(conn, job, simulation=False)
     assert [row["revision"] for row in found.revisions] == [0, 1]
     assert found.effective is not None
     assert found.effective["ticks"] == 5
-    assert page.flat(found.revisions[1]["settings"]) == [("action.temperature", "0.5"), ("ticks", "5")]
-    assert read.effective({"no_such_setting": 1}) is None
+    assert report_page.flat(found.revisions[1]["settings"]) == [("action.temperature", "0.5"), ("ticks", "5")]
+    assert effective({"no_such_setting": 1}) is None
 
 
 def test_the_command(corpus: sa.Engine, home: Path, tmp_path: Path) -> None:
@@ -265,9 +266,9 @@ def test_the_command(corpus: sa.Engine, home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="there is no Chromium")
-def test_a_browser_shows_it_and_asks_for_nothing(report: read.Report, tmp_path: Path) -> None:
+def test_a_browser_shows_it_and_asks_for_nothing(report: Report, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    file.write_text(page.html(report))
+    file.write_text(report_page.html(report))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         backs = set()

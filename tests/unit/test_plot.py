@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.viewer.plot import HEIGHT, WIDTH, Bar, Mark, Series, bars, css, svg, ticks
+from weavegen.viewer.plot import HEIGHT, WIDTH, Bar, ReferenceLine, Series, bars, css, svg, ticks
 
 NUMBERS = st.floats(-1e9, 1e9)
 SPACE = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_templates() -> None:
+    """The first picture compiles the templates, which may take longer than Hypothesis allows for an example."""
+    svg("t", "x", "y", [Series("a", [(0, 0)])])
+    bars("t", "x", [Bar("a", 1, "1")])
 
 
 @given(NUMBERS, NUMBERS, st.booleans())
@@ -32,7 +39,7 @@ def test_ticks_are_few_round_and_span_the_values(a: float, b: float, whole: bool
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20), st.none() | NUMBERS)
 def test_everything_is_inside(points: list[tuple[float, float]], lowest: float | None) -> None:
     series = [Series("line", points), Series("points", points, "points")]
-    root = ElementTree.fromstring(svg("title", "x", "y", series, [Mark("mark", 0.0)], lowest=lowest))
+    root = ElementTree.fromstring(svg("title", "x", "y", series, [ReferenceLine("mark", 0.0)], y_floor=lowest))
     circles = root.findall(f"{SPACE}circle")
     assert len(circles) == 2 * len(points)
     for circle in circles:
@@ -41,7 +48,7 @@ def test_everything_is_inside(points: list[tuple[float, float]], lowest: float |
 
 
 def test_texts_are_escaped_and_nothing_is_fetched() -> None:
-    text = svg("<script>&", "a<b", "c>d", [Series("</svg>", [(0, 0), (1, 2)])], [Mark('"m"', 1.0)])
+    text = svg("<script>&", "a<b", "c>d", [Series("</svg>", [(0, 0), (1, 2)])], [ReferenceLine('"m"', 1.0)])
     texts = [element.text for element in ElementTree.fromstring(text).iter(f"{SPACE}text")]
     assert {"<script>&", "a<b", "c>d", "</svg>", '"m"'} <= set(texts)
     assert not re.search(r"href|url\(|@import|<script", text)
@@ -50,7 +57,7 @@ def test_texts_are_escaped_and_nothing_is_fetched() -> None:
 
 def test_what_lies_below_the_axis_is_drawn_at_its_end_and_counted() -> None:
     points = [(0.0, 1.0), (1.0, 2.0), (2.0, -500.0)]
-    root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", points, "points")], lowest=0.0))
+    root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", points, "points")], y_floor=0.0))
     kinds = [circle.attrib["class"] for circle in root.findall(f"{SPACE}circle")]
     assert kinds == ["point c0", "point c0", "beyond c0"]
     assert "a (1 lower)" in [element.text for element in root.iter(f"{SPACE}text")]
@@ -76,10 +83,10 @@ def test_bars_of_a_histogram_stand_on_zero_inside_the_picture(
         assert 0 <= float(one.attrib["y"]) <= HEIGHT
 
 
-def test_a_mark_may_go_through_two_points() -> None:
-    mark = Mark("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
-    root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", [(0.2, 0.3)])], [mark]))
-    line = next(one for one in root.iter(f"{SPACE}line") if one.attrib["class"].startswith("mark"))
+def test_a_reference_line_may_go_through_two_points() -> None:
+    reference = ReferenceLine("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
+    root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", [(0.2, 0.3)])], [reference]))
+    line = next(one for one in root.iter(f"{SPACE}line") if one.attrib["class"].startswith("reference"))
     assert float(line.attrib["x1"]) < float(line.attrib["x2"])
     assert float(line.attrib["y1"]) > float(line.attrib["y2"])
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.viewer.differences import COMPARED, Difference, difference
+from weavegen.viewer.differences import MAX_COMPARED_CHARS, Difference, difference
 
 
 def marked(found: Difference) -> str:
@@ -31,9 +31,9 @@ def test_spaces_and_signs_between_changes_are_changed_with_them() -> None:
 
 
 def test_equal_texts() -> None:
-    assert difference("a\n", "a\n").alike == 1
-    assert difference("", "").alike == 1
-    assert difference("", "a").alike == 0
+    assert difference("a\n", "a\n").shared == 1
+    assert difference("", "").shared == 1
+    assert difference("", "a").shared == 0
 
 
 def test_what_comes_after_an_unfinished_text_is_no_difference() -> None:
@@ -41,9 +41,9 @@ def test_what_comes_after_an_unfinished_text_is_no_difference() -> None:
 
 
 def test_long_texts_are_compared_up_to_a_point() -> None:
-    found = difference("a\n" * COMPARED, "a\n" * COMPARED + "b" * 50)
-    assert found.left == COMPARED + 50
-    assert sum(len(part.text) for part in found.parts) == COMPARED
+    found = difference("a\n" * MAX_COMPARED_CHARS, "a\n" * MAX_COMPARED_CHARS + "b" * 50)
+    assert found.uncompared == MAX_COMPARED_CHARS + 50
+    assert sum(len(part.text) for part in found.parts) == MAX_COMPARED_CHARS
 
 
 texts = st.text(st.sampled_from("ab \n(,\t\r\u2028é"), max_size=120)
@@ -55,5 +55,5 @@ def test_the_parts_of_a_side_are_its_text(block: str, candidate: str) -> None:
     for side, text in (("block", block), ("candidate", candidate)):
         assert "".join(part.text for part in found.parts if part.kind in ("same", side)) == text
     assert all(part.text for part in found.parts)
-    assert 0 <= found.alike <= 1
-    assert (found.alike == 1) == (block == candidate)
+    assert 0 <= found.shared <= 1
+    assert (found.shared == 1) == (block == candidate)

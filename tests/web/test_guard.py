@@ -67,7 +67,7 @@ def test_a_stream_goes_on_where_it_was_left(address: str, corpus: sa.Engine) -> 
     [mark] = [line for line in text.splitlines() if line.startswith("data: {")]
     assert json.loads(mark.removeprefix("data: "))["blocks"] == 5
     _, _, text = ask(address, "GET", path, {"Last-Event-ID": "0:5:0:ended"})
-    assert "event: mark" not in text
+    assert "event: state" not in text
     assert "event: over" in text
 
 

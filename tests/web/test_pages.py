@@ -112,7 +112,7 @@ def test_differences_from_the_block(page: Page, corpus: sa.Engine) -> None:
     expect(page).to_have_url(re.compile(rf"\?diff=1#{name}$"))
     expect(lost).to_have_class(re.compile("current"))
     expect(lost).to_be_in_viewport()
-    expect(lost.locator(".alike")).to_contain_text("shared")
+    expect(lost.locator(".shared")).to_contain_text("shared")
     # Each side is whole, and told apart by more than its colour.
     for side, whole in (("ins", kept), ("del", text)):
         body = lost.locator("> pre")
@@ -141,8 +141,8 @@ def test_differences_of_many_long_candidates(page: Page, corpus: sa.Engine) -> N
         page.goto(f"/traces/{trace}/blocks/0/candidates{place}")
         seconds = time.perf_counter() - began
         tell(f"{len(texts)} candidates, {sum(map(len, texts)) / 1e3:.0f} kB{place}: shown after {seconds:.2f} s")
-    expect(page.locator(".alike")).to_have_count(63)
-    expect(page.locator(".alike").last).to_contain_text("characters more were not compared")
+    expect(page.locator(".shared")).to_have_count(63)
+    expect(page.locator(".shared").last).to_contain_text("more characters were not compared")
 
 
 def test_differences_are_text(page: Page, corpus: sa.Engine) -> None:

@@ -3,17 +3,19 @@
 import pytest
 
 from weavegen.viewer.candidates import Candidate, rounds, tree
-from weavegen.viewer.traces import Asked
+from weavegen.viewer.traces import Answer
 
 
 def candidate(id: int, score: float, *, chosen: bool = False, round: int = 0, **more: object) -> Candidate:
     """One with an answer, and what linting found: compiles, held, viable."""
     linted = {"compiles": True, "viable": None, "held": {}, **more}
     depth, parent = linted.pop("depth", None), linted.pop("parent", None)
-    asked = [Asked("selection", "Is it good?", 0.5, 0.5, score)]
+    answers = [Answer("selection", "Is it good?", 0.5, 0.5, score)]
     assert depth is None or isinstance(depth, int)
     assert parent is None or isinstance(parent, int)
-    return Candidate(id, id, 0, round, depth, parent, id, "text" * (depth or 1), 9, "stop", chosen, asked, linted)
+    return Candidate(
+        id, id, 0, round, depth, parent, id, "text" * (depth or 1), 9, "stop", chosen, answers, linted
+    )
 
 
 def test_the_draw_is_by_softmax_of_score_less_penalties() -> None:
@@ -32,7 +34,7 @@ def test_a_round_that_was_not_good_enough_comes_after_the_last_one() -> None:
     early, block = candidate(1, -3.0), candidate(2, 1.0, chosen=True, round=1)
     last, first = rounds([early, block])
     assert (last.number, first.number) == (1, 0)
-    assert early.reason == "The evaluator leans to no; its whole round was not good enough"
+    assert early.reason == "The evaluator tends to no; no candidate of its round was good enough"
     assert early.share is None
 
 
@@ -50,7 +52,7 @@ def test_half_written_nodes_lose_only_what_nothing_makes_good_again() -> None:
     roots = tree([viable, dead, leaf])
     rounds([viable, dead, leaf])
     assert (viable.selection, dead.selection) == (2.0, 0.0)
-    assert dead.reason.startswith("Can't become legal any more")
+    assert dead.reason.startswith("No continuation can compile")
     assert [(one.id, one.on_path) for one in roots] == [(1, True), (2, False)]
-    assert leaf.own == "text"
-    assert viable.reason == "The block goes on from it"
+    assert leaf.own_text == "text"
+    assert viable.reason == "The block continues it"

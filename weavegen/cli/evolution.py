@@ -15,7 +15,6 @@ from weavegen.cli.app import Result, command, reading, write_file
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
 from weavegen.store.programs import About
-from weavegen.viewer import plot
 
 MAX_ANCESTORS = 20
 """Ancestors of the best program in the table, the newest first; JSON has all."""
@@ -149,6 +148,8 @@ def title(about: About) -> str:
 
 def picture(rows: Sequence[Any], about: About) -> str:
     """An SVG plot of every score, the medians and the best so far. Raises UsageError without scores."""
+    from weavegen.viewer import plot
+
     scored = [(row.generation, row.score) for row in rows if row.score is not None]
     if not scored:
         raise UsageError("no program has a score yet: there is nothing to plot")
@@ -164,5 +165,5 @@ def picture(rows: Sequence[Any], about: About) -> str:
         plot.Series("median", medians),
         plot.Series("best so far", best_so_far),
     ]
-    marks = [] if target is None else [plot.Mark("to be reached", target)]
-    return plot.svg(title(about), "generation", "score", series, marks, lowest=lowest, whole=True)
+    marks = [] if target is None else [plot.ReferenceLine("to be reached", target)]
+    return plot.svg(title(about), "generation", "score", series, marks, y_floor=lowest, whole_x=True)

@@ -86,18 +86,19 @@ def report(
 
     Example: weavegen report 3 --out report.html
     """
-    from weavegen.viewer.report import page, read
+    from weavegen.viewer import report as reports
+    from weavegen.viewer import report_page
 
     with reading() as conn:
         if refresh:
-            for name in read.refresh(conn, job):
+            for name in reports.refresh(conn, job):
                 if not json:
                     print_part(f"brought {name} up to date")
-        figures = read.read(conn, job, gpus, timeout, simulation=is_simulated())
+        figures = reports.read(conn, job, gpus, timeout, simulation=is_simulated())
     if file is None and not json:
         file = Path(f"report-{job}.html")
     if file is not None:
-        write_file(file, page.html(figures), "--out")
+        write_file(file, report_page.html(figures), "--out")
     lines = [f"report of job {job} written to {file}"]
     if figures.simulated:
         lines.append("SIMULATED model data: the figures show how weavegen works, not how good a model is")

@@ -1,1 +1,1 @@
-"""The viewer: jobs, traces and what was thrown away, in a browser. `weavegen serve` serves it."""
+"""The viewer: jobs, traces and all candidates in a browser (`weavegen serve`), and reports of jobs."""

@@ -1,4 +1,4 @@
-"""Connections of the viewer: everything is read by a role that can only read."""
+"""The viewer's connections to the database: a read-only role for everything but the chat box."""
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
@@ -7,37 +7,37 @@ from weavegen.config import Config
 from weavegen.services.postgres import READER, reader_url
 from weavegen.store.session import make_engine
 
-CONNECTIONS = 8
-"""Of the reader; requests beyond that wait for one."""
-SECONDS = 20
-"""That a query may take."""
+MAX_CONNECTIONS = 8
+"""Of the reader. Further requests wait for a connection."""
+QUERY_SECONDS = 20
+"""Time limit of a query."""
 
 
 def reader(config: Config, url: str) -> sa.Engine:
-    """Read-only connections to the database at `url`, each statement in a transaction of its own."""
+    """Read-only connections to the database at `url`. Each statement is a transaction."""
     own = make_url(url)
     login = reader_url(config, own)
-    options = f"-c default_transaction_read_only=on -c statement_timeout={SECONDS * 1000}"
+    options = f"-c default_transaction_read_only=on -c statement_timeout={QUERY_SECONDS * 1000}"
     engine = sa.create_engine(
         login,
-        pool_size=CONNECTIONS,
+        pool_size=MAX_CONNECTIONS,
         max_overflow=0,
         pool_pre_ping=True,
         connect_args={"connect_timeout": 5, "options": options},
         isolation_level="AUTOCOMMIT",
     )
-    if login == own:  # a database of the user's own, which has no login for the reader
+    if login == own:  # WEAVEGEN_READER_URL is not set for the user's own database
         sa.event.listen(engine, "connect", become_reader)
     return engine
 
 
 def become_reader(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
-    """Take the role that can only read. All that is sent here is ours, so nothing switches back."""
+    """Switch to the read-only role. Only the viewer's own statements follow, and none switches back."""
     cursor = connection.cursor()
     cursor.execute(f"set role {READER}")
     cursor.close()
 
 
 def writer(url: str | URL) -> sa.Engine:
-    """For the chat box alone: what a person says becomes a message."""
+    """Connections that can write, for the chat box."""
     return make_engine(str(url), pool_pre_ping=True)

@@ -1,20 +1,20 @@
-"""What a candidate says otherwise than the block: by lines first, and by words where lines resemble each other."""
+"""Differences of a candidate from the block: by lines, and by words within similar lines. Pure."""
 
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-COMPARED = 20_000
-"""Characters of each text that are compared."""
-WORDS = 3_000
-"""Words, spaces and signs of changed lines that are compared one by one; of more, whole lines are shown."""
-ALIKE = 0.5
-"""Share of characters that changed lines must have in common to be shown by words: with less, words of the two
-sides would stand in turns, and neither could be read."""
+MAX_COMPARED_CHARS = 20_000
+"""Of each text. The rest is not compared."""
+MAX_COMPARED_WORDS = 3_000
+"""Of changed lines: words, spaces and punctuation. More are shown as whole lines."""
+MIN_SHARED = 0.5
+"""Share of common characters from which changed lines are compared by words. With less, the words of both texts
+would alternate and be hard to read."""
 
 _WORD = re.compile(r"\w+|[^\S\n]+|[^\w\s]|\n")
-_SAYS = re.compile(r"[\w\n]")
+_WORD_OR_LINE_END = re.compile(r"[\w\n]")
 
 
 @dataclass(frozen=True)
@@ -22,28 +22,27 @@ class Part:
     """A stretch of text."""
 
     kind: Literal["same", "block", "candidate"]
-    """Who has it: both, the block alone, the candidate alone."""
+    """Which text has it: both, only the block, or only the candidate."""
     text: str
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A candidate's text beside the block's."""
+    """A candidate's text compared with the block's."""
 
     parts: list[Part]
-    """In order. Without those of one side, they are the other side's text."""
-    alike: float
-    """Share of the characters that both have: 1 where nothing differs."""
-    left: int
+    """In order. The parts of kind "same" and "block" together are the block's text; likewise the candidate's."""
+    shared: float
+    """Share of the characters that both texts have: 1 if they are equal."""
+    uncompared: int
     """Characters of the longer text that were not compared."""
 
 
 def difference(block: str, candidate: str, *, unfinished: bool = False) -> Difference:
-    """Compare two texts. `unfinished`: the candidate just stops, so that what the block says further on is no
-    difference."""
+    """Compare two texts. `unfinished`: the candidate is half-written; the block is compared up to its length."""
     if unfinished:
         block = block[: len(candidate)]
-    changes = _joined(_by_lines(block[:COMPARED], candidate[:COMPARED]))
+    changes = _joined(_by_lines(block[:MAX_COMPARED_CHARS], candidate[:MAX_COMPARED_CHARS]))
     parts: list[Part] = []
     for before, after in changes:
         if before == after:
@@ -51,31 +50,31 @@ def difference(block: str, candidate: str, *, unfinished: bool = False) -> Diffe
         else:
             parts += [Part("block", before)] if before else []
             parts += [Part("candidate", after)] if after else []
-    return Difference(parts, _alike(changes), max(0, max(len(block), len(candidate)) - COMPARED))
+    return Difference(parts, _shared(changes), max(0, max(len(block), len(candidate)) - MAX_COMPARED_CHARS))
 
 
 Change = tuple[str, str]
-"""A stretch of the block, and what the candidate has there; the same where nothing differs."""
+"""A stretch of the block and the candidate's text in its place; equal if nothing changed."""
 
 
-def _alike(changes: list[Change]) -> float:
+def _shared(changes: list[Change]) -> float:
     size = sum(len(before) + len(after) for before, after in changes)
     return sum(2 * len(before) for before, after in changes if before == after) / size if size else 1.0
 
 
 def _by_lines(block: str, candidate: str) -> list[Change]:
-    found = []
+    changes = []
     for before, after in _changes(block.splitlines(keepends=True), candidate.splitlines(keepends=True)):
-        found += [(before, after)] if before == after else _by_words(before, after)
-    return found
+        changes += [(before, after)] if before == after else _by_words(before, after)
+    return changes
 
 
 def _by_words(block: str, candidate: str) -> list[Change]:
     old, new = _WORD.findall(block), _WORD.findall(candidate)
-    if old and new and max(len(old), len(new)) <= WORDS:
-        found = _changes(old, new)
-        if _alike(found) >= ALIKE:
-            return found
+    if old and new and max(len(old), len(new)) <= MAX_COMPARED_WORDS:
+        changes = _changes(old, new)
+        if _shared(changes) >= MIN_SHARED:
+            return changes
     return [(block, candidate)]
 
 
@@ -85,14 +84,14 @@ def _changes(old: list[str], new: list[str]) -> list[Change]:
 
 
 def _joined(changes: list[Change]) -> list[Change]:
-    """The same in fewer pieces: spaces and punctuation between two changes of a line are changed with them."""
-    found: list[Change] = []
+    """The changes joined: spaces and punctuation between two changes of a line become part of one change."""
+    joined: list[Change] = []
     for at, (before, after) in enumerate(changes):
         same = before == after
         between = 0 < at < len(changes) - 1 and changes[at + 1][0] != changes[at + 1][1]
-        gap = same and between and not _SAYS.search(before)
-        if found and (found[-1][0] == found[-1][1]) == (same and not gap):
-            found[-1] = (found[-1][0] + before, found[-1][1] + after)
+        gap = same and between and not _WORD_OR_LINE_END.search(before)
+        if joined and (joined[-1][0] == joined[-1][1]) == (same and not gap):
+            joined[-1] = (joined[-1][0] + before, joined[-1][1] + after)
         else:
-            found.append((before, after))
-    return found
+            joined.append((before, after))
+    return joined

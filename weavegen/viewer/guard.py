@@ -1,4 +1,4 @@
-"""What protects the viewer's user: security headers, and no requests that other sites make a browser send."""
+"""Protection of the viewer's users: security headers, and no requests that other sites make a browser send."""
 
 from urllib.parse import urlsplit
 
@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
-    # No inline script or style, nothing from elsewhere, no frames around us.
+    # No inline scripts or styles, nothing from other hosts, and no frame around a page.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -16,15 +16,15 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
-"""Names under which a browser on this machine finds the viewer."""
+"""Host names of the viewer in a browser on the same machine."""
 
 
 class Guard:
-    """Refuses requests under another host's name (DNS rebinding) and writing from other sites' pages."""
+    """Middleware that rejects requests for other host names (DNS rebinding) and forms from other sites (CSRF)."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
         self.app, self.hosts = app, hosts
-        """`hosts`: names that are answered; None: all, where people chose to serve a network."""
+        """`hosts`: host names that are answered. None: all, for a viewer that serves a network."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -35,7 +35,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers.setdefault(name, value)  # a page of another kind brings a policy of its own
+                    headers.setdefault(name, value)  # a saved page has a policy of its own
             await send(message)
 
         if (refusal := self.refusal(str(scope["method"]), Headers(scope=scope))) is not None:
@@ -44,20 +44,20 @@ class Guard:
             await self.app(scope, receive, with_headers)
 
     def refusal(self, method: str, headers: Headers) -> str | None:
-        """Why a request is refused; None: it is not."""
+        """Why a request is rejected. None if it is accepted."""
         host = headers.get("host", "")
-        if self.hosts is not None and name_of(f"//{host}") not in self.hosts:
-            return "the viewer answers on this machine only: open http://127.0.0.1 and its port"
+        if self.hosts is not None and host_of(f"//{host}") not in self.hosts:
+            return "this viewer answers on its own machine only: open http://127.0.0.1 with its port"
         if method in ("GET", "HEAD"):
             return None
         origin = headers.get("origin")
         if origin is None or urlsplit(origin).netloc != host:
-            return "only pages of the viewer itself may write"
+            return "only the viewer's own pages may write"
         return None
 
 
-def name_of(address: str) -> str:
-    """The host's name in an address; empty where there is none."""
+def host_of(address: str) -> str:
+    """The host name in an address. Empty if there is none."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:

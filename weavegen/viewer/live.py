@@ -1,52 +1,103 @@
-"""Server-sent events: what a page that is open is told while things change. Nothing is kept here: who comes back
-says with Last-Event-ID what they know, and is told the rest."""
+"""Server-sent events: they keep open pages up to date.
+
+The server keeps no state. A browser that reconnects sends the last event's id, and receives what came after it.
+"""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from weavegen.errors import UsageError
 from weavegen.monitoring.progress import Rates
 from weavegen.store import messages
 from weavegen.viewer import jobs, traces
+from weavegen.viewer.rendering import templates
+from weavegen.viewer.responses import NO_STORE, path_number, query_number
 
-EVERY = 0.4
-"""Seconds between two looks at a trace: a block is seen within a second of its commit."""
-JOBS_EVERY = 1.0
-QUIET = 15.0
-"""Seconds after which a comment is sent, so that nobody takes the connection for dead."""
-AWAY = (sa.exc.DBAPIError, sa.exc.TimeoutError)
-"""What is raised where the database is not there, is too slow, or all of its connections are in use."""
+POLL_SECONDS = 0.4
+"""Between two queries for a trace or a channel."""
+JOBS_POLL_SECONDS = 1.0
+KEEPALIVE_SECONDS = 15.0
+"""Silence after which a comment is sent, so that proxies keep the connection."""
+UNAVAILABLE = (sa.exc.DBAPIError, sa.exc.TimeoutError)
+"""Raised if the database does not answer, is too slow, or all connections are in use."""
 NO_DATABASE = "The database does not answer, or took too long. Is it running? `weavegen up` starts it."
 
-
-def stream(events: AsyncIterator[str]) -> StreamingResponse:
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+Reading = tuple[str, list[str], bool]
+"""A key that changes with the events, the events, and whether they are the last ones."""
 
 
-def event(name: str, value: Any, id: str | None = None) -> str:
-    """One event; its data is JSON, which has no line ends."""
-    data = msgspec.json.encode(value).decode()
-    return (f"id: {id}\n" if id is not None else "") + f"event: {name}\ndata: {data}\n\n"
+class Events:
+    """The event streams of one database."""
+
+    def __init__(self, reader: sa.Engine) -> None:
+        self.reader = reader
+
+    async def jobs(self, request: Request) -> Response:
+        """The list of jobs, or one job, as HTML whenever it has changed."""
+        job_id = query_number(request, "job")
+        template = templates().get_template("job_rows.html" if job_id is None else "job_card.html")
+        rates = Rates()
+
+        def read() -> Reading:
+            with self.reader.connect() as conn:
+                views = jobs.jobs(conn, job_id)
+            for number, view in enumerate(views):
+                if view.row.open:
+                    blocks, tokens = rates.now(time.monotonic(), view.row)
+                    views[number] = replace(view, blocks_now=blocks, tokens_now=tokens)
+            html = template.render(jobs=views, job=views[0] if views else None)
+            return html, [event("jobs", html)], job_id is not None and not views[0].row.open
+
+        return stream(changes(request, read, "", JOBS_POLL_SECONDS))
+
+    async def trace(self, request: Request) -> Response:
+        """The state of a trace whenever it has changed."""
+        trace_id = path_number(request, "trace")
+
+        def read() -> Reading:
+            with self.reader.connect() as conn:
+                state = traces.state(conn, trace_id)
+            return state.key, [event("state", asdict(state), state.key)], state.over
+
+        return stream(changes(request, read, last_known(request)))
+
+    async def chat(self, request: Request) -> Response:
+        """The messages of a channel as HTML. The id of an event is the number of its message."""
+        trace_id, name = path_number(request, "trace"), request.query_params.get("channel", "")
+        template = templates().get_template("message.html")
+        known = last_known(request)
+        last = int(known) if known.isdigit() else 0
+
+        def read() -> Reading:
+            nonlocal last
+            with self.reader.connect() as conn:
+                over = messages.over(conn, trace_id)  # before the messages, so that none is missed
+                channel = messages.channels(conn, trace_id).get(name)
+                said = messages.since(conn, channel, last) if channel is not None else []
+            last = max([last, *(message.id for message in said)])
+            events = [event("message", template.render(message=message), str(message.id)) for message in said]
+            return str(last), events, over is not None
+
+        return stream(changes(request, read, str(last)))
 
 
 async def changes(
-    request: Request, read: Callable[[], tuple[str, list[str], bool]], every: float, known: str
+    request: Request, read: Callable[[], Reading], known: str, seconds: float = POLL_SECONDS
 ) -> AsyncIterator[str]:
-    """The events of `read` whenever its key differs from the last one, until it says that all is over.
+    """The events of `read` whenever its key differs from the last known one, until the last events.
 
-    A database that is not there for a while only delays them; `away` and `back` say so.
+    While the database does not answer, the stream waits; the events `away` and `back` say so.
     """
-    spoke, away = time.monotonic(), False
+    sent, away = time.monotonic(), False
     yield "retry: 1000\n\n"
     while not (request.app.state.closing or await request.is_disconnected()):
         try:
@@ -54,7 +105,7 @@ async def changes(
         except UsageError as error:
             yield event("gone", str(error))
             return
-        except AWAY:
+        except UNAVAILABLE:
             if not away:
                 yield event("away", NO_DATABASE)
             key, events, over, away = known, [], False, True
@@ -63,63 +114,29 @@ async def changes(
                 yield event("back", None)
             away = False
         if key != known:
-            known, spoke = key, time.monotonic()
-            for one in events:
-                yield one
+            known, sent = key, time.monotonic()
+            for text in events:
+                yield text
         if over:
             yield event("over", key)
             return
-        if time.monotonic() - spoke > QUIET:
-            spoke = time.monotonic()
-            yield ": still here\n\n"
-        await asyncio.sleep(every)
+        if time.monotonic() - sent > KEEPALIVE_SECONDS:
+            sent = time.monotonic()
+            yield ": keepalive\n\n"
+        await asyncio.sleep(seconds)
 
 
-def trace_events(request: Request, reader: sa.Engine, trace_id: int, known: str) -> AsyncIterator[str]:
-    """How far a trace is, whenever it got further. `known`: RESTARTS:BLOCKS:TICKS:STATUS, as the ids say."""
-
-    def read() -> tuple[str, list[str], bool]:
-        with reader.connect() as conn:
-            mark = traces.mark(conn, trace_id)
-        key = f"{mark.restarts}:{mark.blocks}:{mark.ticks}:{mark.status}"
-        return key, [event("mark", mark.__dict__, key)], mark.over
-
-    return changes(request, read, EVERY, known)
+def event(name: str, value: Any, id: str | None = None) -> str:
+    """One event. Its data is JSON, which has no line ends."""
+    data = msgspec.json.encode(value).decode()
+    return (f"id: {id}\n" if id is not None else "") + f"event: {name}\ndata: {data}\n\n"
 
 
-def job_events(
-    request: Request, reader: sa.Engine, job_id: int | None, draw: Callable[[list[jobs.JobView]], str]
-) -> AsyncIterator[str]:
-    """The jobs, or one, drawn anew whenever something changed."""
-    rates = Rates()
-
-    def read() -> tuple[str, list[str], bool]:
-        with reader.connect() as conn:
-            found = jobs.jobs(conn, job_id)
-        views = []
-        for view in found:
-            blocks, tokens = rates.now(time.monotonic(), view.row) if view.row.open else (None, None)
-            views.append(replace(view, blocks_now=blocks, tokens_now=tokens))
-        text = draw(views)
-        over = job_id is not None and not views[0].row.open
-        return text, [event("jobs", text)], over
-
-    return changes(request, read, JOBS_EVERY, "")
+def last_known(request: Request) -> str:
+    """The id of the last event that the browser has received, or what its page says."""
+    return request.headers.get("last-event-id") or request.query_params.get("known", "")
 
 
-def chat_events(
-    request: Request, reader: sa.Engine, trace_id: int, name: str, known: str, draw: Callable[[Any], str]
-) -> AsyncIterator[str]:
-    """What is said in a channel after message `known`, each with its number as the event's id."""
-    seen = int(known) if known.isdigit() else 0
-
-    def read() -> tuple[str, list[str], bool]:
-        nonlocal seen
-        with reader.connect() as conn:
-            over = messages.over(conn, trace_id)  # first: what comes after this is shown at the next look
-            channel = messages.channels(conn, trace_id).get(name)
-            said = messages.since(conn, channel, seen) if channel is not None else []
-        seen = max([seen, *(one.id for one in said)])
-        return str(seen), [event("said", draw(one), str(one.id)) for one in said], over is not None
-
-    return changes(request, read, EVERY, str(seen))
+def stream(events: AsyncIterator[str]) -> Response:
+    headers = {**NO_STORE, "x-accel-buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)

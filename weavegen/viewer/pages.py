@@ -1,114 +1,214 @@
-"""Templates, and how values are worded in them. Everything that is put in is escaped and harmless."""
+"""The pages and downloads. Each reads the database with the read-only role."""
 
-import datetime
-from pathlib import Path
+import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
-import jinja2
 import msgspec
-from markupsafe import Markup
+import sqlalchemy as sa
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from weavegen.config import SIMULATED_MODEL
-from weavegen.text import bytes_text, duration, harmless
-from weavegen.trace.blocks import CALLBACK, MESSAGE, PROSE, BlockType
-from weavegen.viewer.highlight import python, shortened
+from weavegen import config as configuration
+from weavegen.errors import UsageError
+from weavegen.services import model_server
+from weavegen.viewer import choices, database, figures, jobs, ticks, traces
+from weavegen.viewer.responses import NO_STORE, attachment, download, page, path_number, problem, query_number
 
-MINUS, UNKNOWN = "\N{MINUS SIGN}", "\N{EN DASH}"
-FOLDER = Path(__file__).parent
-BARE = frozenset({BlockType.GENESIS, BlockType.BOOTSTRAP, BlockType.OBSERVATION_INFERENCE})
-CODE = frozenset(map(str, CALLBACK | PROSE | BARE))
-"""Types of blocks whose body is shown as Python."""
-
-
-def finalize(value: Any) -> Any:
-    """What a template puts in: text less what would be obeyed, or would make it read in another order."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    return harmless(value)
+STATUSES = ("queued", "running", "ended", "failed", "cancelled")
+MAX_HITS = 30
+MAX_BLOCKS = 200
+"""Blocks in one response at most."""
 
 
-def seconds_text(seconds: float | None) -> str:
-    """A length of time."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 10:
-        return f"{seconds:.2f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+class Pages:
+    """The pages of one database. A method is a page; app.py has their addresses."""
 
+    def __init__(self, reader: sa.Engine) -> None:
+        self.reader = reader
+        self.scraping = asyncio.Lock()
 
-def number(value: float | None, digits: int = 0) -> str:
-    """A number with commas; a dash for what is not known, which is not 0."""
-    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+    @contextlib.contextmanager
+    def trace_of(self, request: Request) -> Iterator[tuple[sa.Connection, dict[str, Any]]]:
+        """A connection, and the trace in the path. Raises UsageError if there is no such trace."""
+        with self.reader.connect() as conn:
+            yield conn, traces.trace(conn, path_number(request, "trace"))
 
+    def jobs(self, request: Request) -> Response:
+        with self.reader.connect() as conn:
+            return page("jobs.html", jobs=jobs.jobs(conn))
 
-def signed(value: float | None, digits: int = 2) -> str:
-    """A score."""
-    return UNKNOWN if value is None else f"{value:+.{digits}f}".replace("-", MINUS)
+    def job(self, request: Request) -> Response:
+        job_id = path_number(request, "job")
+        status = request.query_params.get("status")
+        status = status if status in STATUSES else None
+        number = query_number(request, "page") or 0
+        with self.reader.connect() as conn:
+            [job] = jobs.jobs(conn, job_id)
+            rows = jobs.traces(conn, job_id, status, number)
+            about = jobs.settings(conn, job_id)
+        shown, more = rows[: jobs.TRACES_PER_PAGE], len(rows) > jobs.TRACES_PER_PAGE
+        return page("job.html", job=job, about=about, traces=shown, status=status, page=number, more=more)
 
+    def trace(self, request: Request) -> Response:
+        """A trace. With an index in the path, the page contains the piece of the trace with that block."""
+        with self.trace_of(request) as (conn, trace):
+            at = path_number(request, "index") if "index" in request.path_params else None
+            if at is not None and at >= trace["blocks"]:
+                raise UsageError(f"trace {trace['id']} has no block {at}: it has {trace['blocks']} so far")
+            opened = (at or 0) // traces.BLOCKS_PER_PIECE
+            first = opened * traces.BLOCKS_PER_PIECE
+            return page(
+                "trace.html",
+                trace=trace,
+                layout=traces.pieces(conn, trace["id"]),
+                piece=traces.BLOCKS_PER_PIECE,
+                opened=opened,
+                blocks=traces.blocks(conn, trace["id"], first, first + traces.BLOCKS_PER_PIECE),
+                at=at,
+                state=traces.state(conn, trace["id"]),
+            )
 
-def percent(value: float | None, digits: int = 0) -> str:
-    """A share; a small one is not 0."""
-    if value is None:
-        return UNKNOWN
-    least = 10.0 ** -(digits + 2)
-    return f"under {least:.{digits}%}" if 0 < value < least / 2 else f"{value:.{digits}%}"
+    def blocks(self, request: Request) -> Response:
+        """Blocks without a page around them."""
+        trace_id = path_number(request, "trace")
+        first = query_number(request, "first") or 0
+        end = min(query_number(request, "end") or 0, first + MAX_BLOCKS)
+        with self.reader.connect() as conn:
+            traces.state(conn, trace_id)
+            return page("blocks.html", trace_id=trace_id, blocks=traces.blocks(conn, trace_id, first, end))
 
+    def candidates(self, request: Request) -> Response:
+        """The candidates of a block. `?diff=1`: rejected ones as differences from the block."""
+        with self.trace_of(request) as (conn, trace):
+            choice = choices.choice(conn, trace["id"], path_number(request, "index"))
+        differences = choice.differences() if request.query_params.get("diff") == "1" else None
+        return page("candidates.html", trace=trace, choice=choice, differences=differences)
 
-def moment(value: datetime.datetime | float | None) -> str:
-    """A time, UTC."""
-    if value is None:
-        return UNKNOWN
-    try:
-        at = (
-            value if isinstance(value, datetime.datetime) else datetime.datetime.fromtimestamp(value, datetime.UTC)
+    def candidate(self, request: Request) -> Response:
+        """Redirects from candidates.id to the candidate on its page."""
+        candidate_id = path_number(request, "candidate")
+        with self.reader.connect() as conn:
+            trace_id, index = choices.block_of(conn, candidate_id)
+        return RedirectResponse(f"/traces/{trace_id}/blocks/{index}/candidates#c{candidate_id}", 303)
+
+    def ticks(self, request: Request) -> Response:
+        with self.trace_of(request) as (conn, trace):
+            return page("ticks.html", trace=trace, ticks=ticks.ticks(conn, trace["id"]))
+
+    def tick(self, request: Request) -> Response:
+        number = path_number(request, "tick")
+        with self.trace_of(request) as (conn, trace):
+            tick = next((tick for tick in ticks.ticks(conn, trace["id"]) if tick["number"] == number), None)
+            if tick is None:
+                raise UsageError(f"trace {trace['id']} has no tick {number}")
+            return page("tick.html", trace=trace, tick=tick, timeline=ticks.timeline(conn, trace["id"], number))
+
+    def problems(self, request: Request) -> Response:
+        with self.trace_of(request) as (conn, trace):
+            return page("problems.html", trace=trace, problems=traces.problem_map(conn, trace["id"]))
+
+    def about(self, request: Request) -> Response:
+        with self.trace_of(request) as (conn, trace):
+            return page("about.html", trace=trace, history=traces.history(conn, trace["id"]))
+
+    def search(self, request: Request) -> Response:
+        from weavegen.search.documents import RECALLABLE
+        from weavegen.search.lookup import lookup
+        from weavegen.search.scope import Scope
+
+        asked = {name: request.query_params.get(name, "").strip() for name in ("q", "type", "job", "trace")}
+        hits, wrong, simulated = [], None, set[int]()
+        if asked["q"]:
+            try:
+                trace_id = query_number(request, "trace")
+                job_id = query_number(request, "job") if trace_id is None else None
+                scope = Scope(trace_id=trace_id, job_id=job_id, examples=trace_id is None and job_id is None)
+                with self.reader.connect() as conn:
+                    hits = lookup(conn, asked["q"], scope, type=asked["type"] or None, most=MAX_HITS)
+                    simulated = jobs.simulated(conn, {hit.job for hit in hits if hit.job is not None})
+            except UsageError as error:
+                wrong = str(error)
+        types = list(map(str, RECALLABLE))
+        return page(
+            "search.html", asked=asked, hits=hits, simulated=simulated, problem=wrong, types=types, most=MAX_HITS
         )
-    except (OverflowError, ValueError, OSError):
-        return UNKNOWN
-    return at.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
+    def figures(self, request: Request) -> Response:
+        job_id = query_number(request, "job")
+        with self.reader.connect() as conn:
+            return page(
+                "figures.html",
+                job_id=job_id,
+                jobs=jobs.jobs(conn),
+                calibration=figures.calibration(conn, job_id),
+                rewards=figures.rewards(conn, job_id),
+                ages={name: figures.age(conn, name) for name in ("evaluator_calibration", "tick_stats")},
+            )
 
-def visible(text: str) -> str:
-    """What was put in or left out: where that is a mere line end, a sign for it."""
-    return text if text.strip() else text.replace("\n", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}\n")
+    def report(self, request: Request) -> Response:
+        """The page that `weavegen report` writes; as a download if the address ends in .html.
 
+        The read-only role can't refresh materialised views. The page says when they were refreshed.
+        """
+        from weavegen.viewer import report, report_page
+        from weavegen.viewer.rendering import saved_policy
 
-def as_json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+        job_id = path_number(request, "job")
+        with self.reader.connect() as conn:
+            jobs.jobs(conn, job_id)  # raises UsageError, with the status 404, if there is no such job
+            try:
+                simulation = model_server.simulated(configuration.load())
+                data = report.read(conn, job_id, seconds=database.QUERY_SECONDS, simulation=simulation)
+            except UsageError as error:
+                hint = f"{error}. The command has a longer time limit: weavegen report {job_id}"
+                return problem("No report", hint, 503)
+        headers = {"content-security-policy": f"{saved_policy()}; frame-ancestors 'none'", **NO_STORE}
+        if request.url.path.endswith(".html"):
+            headers |= attachment(f"report-{job_id}.html")
+        return HTMLResponse(report_page.html(data).encode(errors="replace"), headers=headers)
 
+    async def metrics(self, request: Request) -> Response:
+        """Metrics for Prometheus. One scrape at a time, because each asks all model servers."""
+        from weavegen.monitoring import metrics
 
-def environment() -> jinja2.Environment:
-    """The templates."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        finalize=finalize,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {
-        "bytes": bytes_text,
-        "seconds": seconds_text,
-        "duration": duration,
-        "number": number,
-        "signed": signed,
-        "percent": percent,
-        "moment": moment,
-        "as_json": as_json,
-        "python": python,
-        "shortened": shortened,
-        "visible": visible,
-    }
-    templates.globals |= {
-        "sim_model": SIMULATED_MODEL,
-        "code_types": CODE,
-        "prose_types": frozenset(map(str, PROSE | {BlockType.GENESIS})),
-        "message_types": frozenset(map(str, MESSAGE)),
-    }
-    return templates
+        sessions = self.reader.execution_options(isolation_level="READ COMMITTED")
+        async with self.scraping:
+            status, text = await run_in_threadpool(metrics.answer, sessions)
+        return PlainTextResponse(text, status, media_type=metrics.CONTENT_TYPE, headers=NO_STORE)
+
+    def python_file(self, request: Request) -> Response:
+        """A trace as `weavegen show` prints it."""
+        trace_id = self.existing_trace(request)
+
+        def texts() -> Iterator[str]:
+            with self.reader.connect() as conn:
+                yield from traces.rendered(conn, trace_id)
+
+        return download(texts(), "text/x-python; charset=utf-8", f"trace-{trace_id}.py")
+
+    def json_file(self, request: Request) -> Response:
+        """A trace's blocks as `weavegen show --json` prints them."""
+        from weavegen.trace.render import parse_trace
+
+        trace_id = self.existing_trace(request)
+
+        def texts() -> Iterator[bytes]:
+            separator = b"[\n"
+            with self.reader.connect() as conn:
+                for text in traces.rendered(conn, trace_id):
+                    for block in parse_trace(text):
+                        yield separator + msgspec.json.encode(block)
+                        separator = b",\n"
+            yield b"[]\n" if separator == b"[\n" else b"\n]\n"
+
+        return download(texts(), "application/json", f"trace-{trace_id}.json")
+
+    def existing_trace(self, request: Request) -> int:
+        """The number of the trace in the path. Raises UsageError if there is no such trace."""
+        trace_id = path_number(request, "trace")
+        with self.reader.connect() as conn:
+            traces.state(conn, trace_id)
+        return trace_id

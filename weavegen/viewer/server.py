@@ -1,4 +1,4 @@
-"""The HTTP server that the viewer runs in."""
+"""The HTTP server of the viewer."""
 
 import socket
 
@@ -9,12 +9,11 @@ from weavegen.services import http_server
 
 
 class Server(http_server.Server):
-    """Ends event streams when it is told to end: pages that are open would hold it. Browsers come back by
-    themselves."""
+    """Ends event streams at shutdown, which open pages would delay. Browsers reconnect by themselves."""
 
     def __init__(self, viewer: Starlette) -> None:
         self.viewer = viewer
-        # Seconds for what still runs then, such as a query.
+        # Requests under way, such as a query, get 5 seconds to end.
         super().__init__(
             uvicorn.Config(viewer, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         )

@@ -1,50 +1,43 @@
-"""Ticks of a trace, and where the time of one went."""
+"""The ticks of a trace, and a timeline of the steps of one."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen.viewer import sql
+
 WIDTH = 1000
-"""Of a timeline, in its own units."""
-ROW = 22
-"""Height of a step."""
+"""Of a timeline, in units of its SVG."""
 
 
 def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
-    """A trace's ticks, in order, with the ends of their blocks."""
-    query = """
-        select k.number, k.subagent, k.reward, k.repeats, k.run, k.first_block, k.finished_at,
-          lead(k.first_block) over (order by k.number) as next_block,
-          extract(epoch from k.finished_at)::float - k.clock - t.lag as seconds
-        from ticks k join traces t on t.id = k.trace_id where k.trace_id = :trace order by k.number
-        """
-    return [dict(row._mapping) for row in conn.execute(sa.text(query), {"trace": trace_id})]
+    """The ticks in order, each with its first block and that of the next tick."""
+    return [dict(row._mapping) for row in conn.execute(sql.load("ticks"), {"trace": trace_id})]
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A step, laid out: places are in units of the timeline's width."""
+    """A step in a timeline. Times are in seconds."""
 
+    step: Any
+    """Row of steps_of_tick.sql."""
     label: str
-    kind: str
-    status: str
-    run: int
-    ordinal: int
-    claims: int
-    failure: str | None
-    y: int
-    x: float
+    begin: float
+    """Since the timeline's begin."""
     waiting: float
-    """Widths: from asked for to taken; then model, environment, and the rest of its work."""
+    """Until a worker claimed the step."""
     model: float
+    """Waited for a model server."""
     environment: float
+    """Waited for an environment."""
     own: float
-    seconds: float
-    waiting_seconds: float
-    model_seconds: float | None
-    """None: it asked no model."""
-    environment_seconds: float | None
+    """The rest of its time."""
+
+    @property
+    def seconds(self) -> float:
+        """From ready to finished, or to now."""
+        return self.waiting + self.model + self.environment + self.own
 
 
 @dataclass(frozen=True)
@@ -53,73 +46,46 @@ class Timeline:
 
     bars: list[Bar]
     seconds: float
-    """From the first step's being asked for to the last one's end."""
-    marks: list[tuple[float, str]]
-    """Places and names of the scale."""
+    """From the first step's start to the last step's end."""
+    scale: float
+    """Units of WIDTH in a second."""
     model: float
-    """Seconds in all, of steps that may overlap."""
+    """Seconds, summed over the steps, which may overlap."""
     environment: float
     waiting: float
 
-    @property
-    def height(self) -> int:
-        return ROW * len(self.bars) + 24
-
-
-STEPS = sa.text(
-    """
-    select run, ordinal, kind, label, status, claims, failure, model_seconds, environment_seconds,
-      extract(epoch from ready_at)::float as ready, extract(epoch from claimed_at)::float as claimed,
-      extract(epoch from finished_at)::float as finished, extract(epoch from now())::float as now
-    from steps where trace_id = :trace and tick = :tick order by run, ordinal limit 2000
-    """
-)
-
 
 def timeline(conn: sa.Connection, trace_id: int, tick: int) -> Timeline | None:
-    """Where a tick's time went; None before its first step."""
-    rows = conn.execute(STEPS, {"trace": trace_id, "tick": tick}).all()
-    if not rows:
+    """The time that a tick spent. None before its first step."""
+    steps = conn.execute(sql.load("steps_of_tick"), {"trace": trace_id, "tick": tick}).all()
+    if not steps:
         return None
-    begin = min(row.ready for row in rows)
-    end = max(row.finished or (row.now if row.status in ("ready", "running") else row.ready) for row in rows)
-    seconds = max(end - begin, 1e-3)
-    scale = WIDTH / seconds
-    bars = []
-    for number, row in enumerate(rows):
-        done = row.finished or (row.now if row.status in ("ready", "running") else row.claimed or row.ready)
-        taken = min(max(row.claimed or done, row.ready), done)
-        model, environment = row.model_seconds or 0.0, row.environment_seconds or 0.0
-        worked = max(done - taken, 0.0)
-        model = min(model, worked)
-        environment = min(environment, worked - model)
-        bars.append(
-            Bar(
-                label=row.label.removeprefix(f"trace {trace_id} tick {tick}").strip() or row.kind,
-                kind=row.kind,
-                status=row.status,
-                run=row.run,
-                ordinal=row.ordinal,
-                claims=row.claims,
-                failure=row.failure,
-                y=number * ROW,
-                x=(row.ready - begin) * scale,
-                waiting=(taken - row.ready) * scale,
-                model=model * scale,
-                environment=environment * scale,
-                own=(worked - model - environment) * scale,
-                seconds=done - row.ready,
-                waiting_seconds=taken - row.ready,
-                model_seconds=row.model_seconds,
-                environment_seconds=row.environment_seconds,
-            )
-        )
-    marks = [(WIDTH * part / 5, f"{seconds * part / 5:.2f} s") for part in range(6)]
+    begin = min(step.ready for step in steps)
+    seconds = max(1e-3, *(_end(step, step.ready) - begin for step in steps))
+    bars = [_bar(step, f"trace {trace_id} tick {tick}", begin) for step in steps]
     return Timeline(
         bars,
         seconds,
-        marks,
-        model=sum(row.model_seconds or 0.0 for row in rows),
-        environment=sum(row.environment_seconds or 0.0 for row in rows),
-        waiting=sum(bar.waiting_seconds for bar in bars),
+        scale=WIDTH / seconds,
+        model=sum(step.model_seconds or 0.0 for step in steps),
+        environment=sum(step.environment_seconds or 0.0 for step in steps),
+        waiting=sum(bar.waiting for bar in bars),
     )
+
+
+def _bar(step: Any, prefix: str, begin: float) -> Bar:
+    end = _end(step, step.claimed or step.ready)
+    claimed = min(max(step.claimed or end, step.ready), end)
+    worked = max(end - claimed, 0.0)
+    model = min(step.model_seconds or 0.0, worked)
+    environment = min(step.environment_seconds or 0.0, worked - model)
+    label = step.label.removeprefix(prefix).strip() or step.kind
+    own = worked - model - environment
+    return Bar(step, label, step.ready - begin, claimed - step.ready, model, environment, own)
+
+
+def _end(step: Any, otherwise: float) -> float:
+    """When a step finished; now if it is open; `otherwise` if it was left unfinished."""
+    if step.finished:
+        return float(step.finished)
+    return float(step.now) if step.status in ("ready", "running") else otherwise

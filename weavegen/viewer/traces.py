@@ -1,234 +1,171 @@
-"""A trace: what it is, its blocks in pieces, its history, its problem map, its messages."""
+"""A trace: its summary, its blocks in pieces, its history and its problem map."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
+from weavegen.viewer import sql
 
-PIECE = 25
-"""Blocks that are fetched at a time."""
+BLOCKS_PER_PIECE = 25
+"""Blocks that a page fetches together."""
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Where a trace stands; a page that knows it asks for what came after."""
+class State:
+    """How far a trace is. A page that knows it asks for what came after."""
 
     blocks: int
     restarts: int
-    """Blocks change with these alone."""
+    """Recorded blocks change only when this number does."""
     status: str
     ticks: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.restarts}:{self.blocks}:{self.ticks}:{self.status}"
 
     @property
     def over(self) -> bool:
         return self.status in ("ended", "failed", "cancelled")
 
 
-def mark(conn: sa.Connection, trace_id: int) -> Mark:
+def state(conn: sa.Connection, trace_id: int) -> State:
     """Raises UsageError if there is no such trace."""
-    query = "select blocks, restarts, status, ticks from traces where id = :trace"
-    row = conn.execute(sa.text(query), {"trace": trace_id}).one_or_none()
+    query = sa.text("select blocks, restarts, status, ticks from traces where id = :trace")
+    row = conn.execute(query, {"trace": trace_id}).one_or_none()
     if row is None:
         raise UsageError(f"there is no trace {trace_id}")
-    return Mark(*row)
+    return State(*row)
 
 
 def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
-    """All about a trace that its page says above its blocks. Raises UsageError if there is none."""
-    row = conn.execute(
-        sa.text(
-            """
-            select t.id, t.job_id, j.name as job, j.agent, j.model, t.number, b.name as bootstrap,
-              t.seed, t.status, t.ended_because, t.failure_kind, t.failure, t.returned, t.params, t.ticks,
-              t.blocks, t.bytes, t.restarts, t.sampled_tokens, t.candidates, t.written, t.server, t.started_at,
-              t.finished_at, t.fork_of, t.fork_at, t.retry_of, s.trace_id as asked_by,
-              extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::float as seconds,
-              (select sum(k.reward) from ticks k where k.trace_id = t.id) as reward,
-              array(select r.id from traces r where r.retry_of = t.id order by r.id) as retries,
-              array(select f.id from traces f where f.fork_of = t.id order by f.id limit 50) as forks,
-              exists (select from channels c where c.trace_id = t.id) as talks
-            from traces t join jobs j on j.id = t.job_id join bootstraps b on b.id = t.bootstrap_id
-            left join steps s on s.id = t.called_by
-            where t.id = :trace
-            """
-        ),
-        {"trace": trace_id},
-    ).one_or_none()
+    """The summary of a trace. Raises UsageError if there is no such trace."""
+    row = conn.execute(sql.load("trace"), {"trace": trace_id}).one_or_none()
     if row is None:
         raise UsageError(f"there is no trace {trace_id}")
     return dict(row._mapping)
 
 
 def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
-    """Blocks and bytes of each piece of a trace, in order: enough to lay out a page before anything is fetched."""
-    query = """
-        select count(*), sum(octet_length(rendered))::bigint from blocks
-        where trace_id = :trace group by index / :piece order by index / :piece
-        """
-    return [(row[0], row[1]) for row in conn.execute(sa.text(query), {"trace": trace_id, "piece": PIECE})]
+    """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
+    rows = conn.execute(sql.load("pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
+    return [(row[0], row[1]) for row in rows]
 
 
 def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:
-    """Blocks [first, end), each with its `asked` (scores per question), `penalties` and number of `candidates`."""
+    """Blocks `first` to `end` - 1, each with the `answers` and `penalties` of its candidate and with the number of
+    `candidates` sampled for it."""
     span = {"trace": trace_id, "first": first, "end": end}
-    rows = conn.execute(
-        sa.text(
-            """
-            select b.index, b.tick, b.subagent, b.type, b.body, b.timestamp, b.time_remaining,
-              b.bm25_query, b.title, b.compiles, b.question, b.answer, b.probability, b.ran, b.exception, b.tags,
-              b.score, b.reward, b.preference, b.candidate_id, c.tokens, c.logprobs is not null as has_logprobs
-            from blocks b left join candidates c on c.id = b.candidate_id
-            where b.trace_id = :trace and b.index >= :first and b.index < :end order by b.index
-            """
-        ),
-        span,
-    )
-    found = [dict(row._mapping) for row in rows]
-    if not found:
+    rows = [dict(row._mapping) for row in conn.execute(sql.load("blocks"), span)]
+    if not rows:
         return []
-    chosen = [row["candidate_id"] for row in found if row["candidate_id"] is not None]
-    asked = scores(conn, chosen)
-    held = penalties(conn, chosen)
-    # By the steps of these ticks, whose index makes it cheap: a trace may have a million candidates.
-    counts = sa.text(
-        """
-        select c.block_index, count(*) from steps s join candidates c on c.step_id = s.id
-        where s.trace_id = :trace and s.tick between :low and :high and s.kind = 'sample'
-          and c.block_index >= :first and c.block_index < :end and c.type not in ('bm25-query', 'next-type')
-        group by c.block_index
-        """
-    )
-    ticks = [row["tick"] for row in found]
-    sampled: dict[int, int] = {
-        row[0]: row[1] for row in conn.execute(counts, {**span, "low": min(ticks), "high": max(ticks)})
-    }
-    for row in found:
-        row["asked"] = asked.get(row["candidate_id"], [])
-        row["penalties"] = held.get(row["candidate_id"], {})
-        row["candidates"] = sampled.get(row["index"], 1 if row["candidate_id"] is not None else 0)
-    return found
+    chosen = [row["candidate_id"] for row in rows if row["candidate_id"] is not None]
+    answers, linted = answers_of(conn, chosen), penalties_of(conn, chosen)
+    ticks = [row["tick"] for row in rows]
+    span |= {"first_tick": min(ticks), "last_tick": max(ticks)}
+    counts = {row[0]: row[1] for row in conn.execute(sql.load("candidate_counts"), span)}
+    for row in rows:
+        row["answers"] = answers.get(row["candidate_id"], [])
+        row["penalties"] = linted.get(row["candidate_id"], {})
+        row["candidates"] = counts.get(row["index"], 1 if row["candidate_id"] is not None else 0)
+    return rows
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question that the model was asked about a text, and its answer."""
+class Answer:
+    """The evaluator's answer to a question about a text."""
 
     stage: str
-    """selection: about the text as sampled; raw: as rewritten."""
+    """selection: about the text as sampled; raw: about the text in legal structure."""
     question: str
     yes: float
+    """Probability mass of yes."""
     no: float
     score: float | None
-    """Log odds; None: neither had any mass."""
+    """Log odds. None if neither answer had any mass."""
 
     @property
     def share(self) -> float | None:
-        """Of yes, in yes and no."""
+        """Share of yes in the mass of yes and no."""
         return self.yes / (self.yes + self.no) if self.yes + self.no > 0 else None
 
 
-def scores(conn: sa.Connection, candidates: list[int]) -> dict[int, list[Asked]]:
-    """The questions asked about candidates, in the order in which they were."""
-    query = """
-        select candidate_id, stage, question, yes, no, score from scores where candidate_id = any(:ids) order by id
-        """
-    found: dict[int, list[Asked]] = {}
+def answers_of(conn: sa.Connection, candidates: list[int]) -> dict[int, list[Answer]]:
+    """The evaluator's answers about candidates, by candidate, in the order of the questions."""
+    columns = "candidate_id, stage, question, yes, no, score"
+    query = f"select {columns} from scores where candidate_id = any(:ids) order by id"
+    answers: dict[int, list[Answer]] = {}
     for candidate, *values in conn.execute(sa.text(query), {"ids": candidates}):
-        found.setdefault(candidate, []).append(Asked(*values))
-    return found
+        answers.setdefault(candidate, []).append(Answer(*values))
+    return answers
 
 
 PENALTIES = {
     "syntax": "does not compile",
-    "extra_elements": "more top-level elements than its shape has",
+    "extra_elements": "more top-level elements than its structure allows",
     "not_a_string": "does not begin with a string",
-    "code_in_prose": "code inside prose",
+    "code_in_prose": "code in prose",
     "shape": "not exactly a function and its registration",
     "wrong_name": "registers another name than the function's",
-    "title": "title is no question, or can't be read",
-    "assertions": "assertions missing, without a question, inside a try, or too many",
-    "forbidden_calls": "calls that do not belong into an action",
-    "length_after_debug": "too long straight after a debug block",
+    "title": "the title is not a question, or can't be read",
+    "assertions": "assertions are missing, without a question, inside a try, or too many",
+    "forbidden_calls": "calls that an action must not contain",
+    "length_after_debug": "too long directly after a debug block",
 }
-"""Columns of the table penalties, in words."""
+"""The columns of the table penalties, in words."""
 
 
-def penalties(conn: sa.Connection, candidates: list[int]) -> dict[int, dict[str, Any]]:
-    """What linting found in candidates: `compiles`, `error`, `rewritten`, and `held`, the penalties above 0."""
-    query = f"""
-        select candidate_id, compiles, viable, error, rewritten, {", ".join(PENALTIES)} from penalties
-        where candidate_id = any(:ids)
-        """  # the names are ours
-    found: dict[int, dict[str, Any]] = {}
-    for row in conn.execute(sa.text(query), {"ids": candidates}):
+def penalties_of(conn: sa.Connection, candidates: list[int]) -> dict[int, dict[str, Any]]:
+    """The results of linting candidates, by candidate: `compiles`, `viable`, `error`, `rewritten`, and `held` with
+    the penalties above 0."""
+    query = sa.text("select * from penalties where candidate_id = any(:ids)")
+    results: dict[int, dict[str, Any]] = {}
+    for row in conn.execute(query, {"ids": candidates}):
         held = {name: value for name in PENALTIES if (value := row._mapping[name])}
-        found[row.candidate_id] = {**row._mapping, "held": held}
-    return found
+        results[row.candidate_id] = {**row._mapping, "held": held}
+    return results
 
 
 def history(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
-    """What happened to a trace besides its blocks, in order."""
-    query = "select at, kind, detail from events where trace_id = :trace order by id limit 500"
-    return [dict(row._mapping) for row in conn.execute(sa.text(query), {"trace": trace_id})]
+    """The first 500 events of a trace."""
+    query = sa.text("select at, kind, detail from events where trace_id = :trace order by id limit 500")
+    return [dict(row._mapping) for row in conn.execute(query, {"trace": trace_id})]
 
 
 @dataclass
 class Problem:
-    """A subagent of the problem map, with those that it made."""
+    """A subagent in the problem map."""
 
-    name: str
-    description: str
-    schema: dict[str, Any]
-    minutes: float
-    completed: bool
-    returned: Any
+    row: Any
+    """Of the table subagents."""
     evaluations: list[dict[str, Any]]
-    """The latest result of each of its task's evaluations."""
-    children: list["Problem"]
+    """The latest result of each evaluation of its task."""
+    children: list["Problem"] = field(default_factory=list)
 
 
 def problem_map(conn: sa.Connection, trace_id: int) -> list[Problem]:
-    """The agents of a trace, as a forest; a parent that is not recorded counts as none."""
-    span = {"trace": trace_id}
-    latest = conn.execute(
-        sa.text(
-            """
-            select distinct on (k.subagent, e.title) k.subagent, e.title, e.value, e.error, e.tick
-            from evaluations e join ticks k on k.trace_id = e.trace_id and k.number = e.tick
-            where e.trace_id = :trace and e.scope = 'task' order by k.subagent, e.title, e.tick desc, e.id desc
-            """
-        ),
-        span,
-    ).all()
-    rows = conn.execute(sa.text("select * from subagents where trace_id = :trace order by id"), span).all()
-    found = {
-        row.name: Problem(
-            row.name, row.description, row.schema, row.time_budget, row.completed, row.returned,
-            [dict(one._mapping) for one in latest if one.subagent == row.name], [],
-        )
-        for row in rows
-    }  # fmt: skip
+    """The main agent with its subagents as a forest. A subagent whose parent is not recorded is a root."""
+    latest = [dict(row._mapping) for row in conn.execute(sql.load("latest_evaluations"), {"trace": trace_id})]
+    query = sa.text("select * from subagents where trace_id = :trace order by id")
+    problems = {
+        row.name: Problem(row, [result for result in latest if result["subagent"] == row.name])
+        for row in conn.execute(query, {"trace": trace_id})
+    }
     roots: list[Problem] = []
-    for row in rows:
-        siblings = found[row.parent].children if row.parent in found and row.parent != row.name else roots
-        siblings.append(found[row.name])
+    for name, problem in problems.items():
+        parent = problems.get(problem.row.parent)
+        (roots if parent is None or problem.row.parent == name else parent.children).append(problem)
     return roots
 
 
 def rendered(conn: sa.Connection, trace_id: int, chunk: int = 500) -> Iterator[str]:
-    """The trace's file, some blocks at a time."""
+    """The text of a trace, `chunk` blocks at a time."""
     query = sa.text(
         "select rendered from blocks where trace_id = :trace and index >= :first and index < :end order by index"
     )
-    for first in range(0, mark(conn, trace_id).blocks, chunk):
+    for first in range(0, state(conn, trace_id).blocks, chunk):
         span = {"trace": trace_id, "first": first, "end": first + chunk}
         yield "".join(conn.execute(query, span).scalars())
-
-
-def finite(value: float | None) -> float | None:
-    """A number that can be shown."""
-    return value if value is not None and math.isfinite(value) else None

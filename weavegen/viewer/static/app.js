@@ -1,10 +1,10 @@
 "use strict";
-// What all pages share: keys, light and dark, and parts of a page that the server keeps true.
+// For all pages: keys, light and dark, and parts of a page that the server keeps up to date.
 
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-/** Tell people who can't see the page what changed. */
+/** Tell screen readers what changed. */
 function announce(text) {
   $("#said").textContent = text;
 }
@@ -20,22 +20,22 @@ function toggleTheme() {
   try {
     localStorage.setItem("theme", root.dataset.theme);
   } catch {
-    // it then holds for this page alone
+    // without storage, the choice applies to this page only
   }
 }
 $("#theme").addEventListener("click", toggleTheme);
 
 // ---------------------------------------------------------------------------------------- live parts
 
-const SILENT = "The viewer does not answer; this page goes on trying.";
+const SILENT = "The viewer does not answer; this page keeps trying.";
 
-/** Say above the page that what it needs is not there; nothing: it is there again. */
+/** Show what does not answer; without a text: everything answers again. */
 function away(text) {
   $("#away").textContent = text ?? "";
   $("#away").hidden = !text;
 }
 
-/** An event stream that is open while the page is looked at: browsers allow few connections to one host. */
+/** An event stream that is open while the page is visible: browsers allow few connections to a host. */
 function listen(address, handlers) {
   let source = null;
   let silent;
@@ -57,7 +57,7 @@ function listen(address, handlers) {
     });
     source.addEventListener("error", () => {
       silent ??= setTimeout(away, 2000, SILENT);
-      if (source?.readyState !== EventSource.CLOSED) return; // else the browser comes back by itself
+      if (source?.readyState !== EventSource.CLOSED) return; // otherwise the browser reconnects by itself
       stop();
       setTimeout(start, 2000);
     });
@@ -77,7 +77,7 @@ function listen(address, handlers) {
 
 for (const part of $$("[data-live]")) {
   listen(part.dataset.live, {
-    // Made by the server's templates, which escape all that traces say.
+    // From the server's templates, which escape the texts of traces.
     jobs: (html) => {
       const at = rows().indexOf($(".current"));
       part.innerHTML = html;
@@ -95,7 +95,7 @@ function mark(row) {
   row.classList.add("current");
 }
 
-/** The row that j and k go on from: the marked one, or the first that is in view. */
+/** The marked row, if it is in view: j and k start there. */
 function current() {
   const marked = $(".current");
   if (marked) {
@@ -126,7 +126,7 @@ function step(by) {
   go(by > 0 ? first : first && all[all.indexOf(first) - 1]);
 }
 
-/** Candidates of the marked block, or of the next one that has some. */
+/** Open the candidates of the marked block, or of the next block that has candidates. */
 function toCandidates() {
   const all = rows();
   const here = all.indexOf(current() ?? firstInView());
@@ -134,7 +134,7 @@ function toCandidates() {
   if (next) follow("a.candidates", next);
 }
 
-/** Follow the first link there is, within the marked row or the page. */
+/** Follow the first such link. */
 function follow(selector, within = document) {
   const link = $(selector, within);
   if (link) location.assign(link.href);
@@ -167,7 +167,7 @@ document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, textarea, select, [contenteditable]");
   if (typing && event.key === "Escape") typing.blur();
   if (typing || event.ctrlKey || event.metaKey || event.altKey || $("#help").open) return;
-  // Enter on a link or a button is theirs.
+  // Links and buttons handle Enter themselves.
   if (event.key === "Enter" && event.target.closest("a, button, summary")) return;
   const act = KEYS[event.key];
   if (!act) return;
@@ -175,7 +175,7 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
-// The other view of candidates begins at the one that is looked at.
+// The other view of the candidates begins at the same candidate.
 $("#differences")?.addEventListener("submit", (event) => {
   const here = current() ?? firstInView();
   if (here) event.target.action = `#${here.id}`;

@@ -1,21 +1,21 @@
 "use strict";
-// The chat box: what is said appears as it is written, and a message is sent without leaving the page.
+// The chat box: new messages appear, and a message is sent without leaving the page.
 
 (() => {
   const list = $("#chat");
   if (!list) return;
   const { trace, channel, over } = list.dataset;
-  const last = () => Math.max(0, ...$$("[data-id]", list).map((one) => Number(one.dataset.id)));
+  const last = () => Math.max(0, ...$$("[data-id]", list).map((message) => Number(message.dataset.id)));
 
   if (!over) {
     listen(() => `/events/traces/${trace}/chat?channel=${encodeURIComponent(channel)}&known=${last()}`, {
-      said: (html) => {
+      message: (html) => {
         const box = document.createElement("template");
         box.innerHTML = html; // escaped by the server's template
-        const one = box.content.firstElementChild;
-        if ($(`[data-id="${Number(one.dataset.id)}"]`, list)) return;
-        list.append(one);
-        one.scrollIntoView({ block: "nearest" });
+        const message = box.content.firstElementChild;
+        if ($(`[data-id="${Number(message.dataset.id)}"]`, list)) return;
+        list.append(message);
+        message.scrollIntoView({ block: "nearest" });
       },
       over: () => {
         const form = $("#say");
@@ -37,9 +37,9 @@
     }).catch(() => null);
     sending = false;
     const problem = $("#problem");
-    const there = answer && answer.status < 500;
+    const reached = answer && answer.status < 500;
     problem.hidden = Boolean(answer?.ok);
-    problem.textContent = there ? "It was not sent. Is the trace over?" : "It was not sent: nobody answers. Send it again.";
+    problem.textContent = reached ? "Not sent. Is the trace over?" : "Not sent: the viewer does not answer. Send it again.";
     if (answer?.ok) form.reset();
   });
   $("#text")?.addEventListener("keydown", (event) => {

@@ -1,8 +1,8 @@
 "use strict";
-// Before anything is painted: light or dark as chosen here, else as the system has it.
+// Before the first paint: light or dark as chosen in the viewer, otherwise as in the system settings.
 try {
   const chosen = localStorage.getItem("theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // storage may be closed; the system's choice holds
+  // without storage, the system settings apply
 }

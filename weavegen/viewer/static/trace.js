@@ -1,20 +1,20 @@
 "use strict";
-// A trace: its blocks come in pieces as they are scrolled to, and new ones as they are written.
+// A trace: pieces of blocks are loaded when they come into view, and new blocks when they are recorded.
 
 (() => {
   const root = $("#blocks");
   const trace = root.dataset.trace;
   const size = Number(root.dataset.piece);
-  const FAR = 6; // screens away from what is seen, a piece's blocks are dropped again
+  const FAR = 6; // pieces that are more screens away than this are unloaded
   let total = Number(root.dataset.blocks);
   let restarts = Number(root.dataset.restarts);
-  let known = root.dataset.mark;
+  let known = root.dataset.known;
   let following = false;
 
-  // Asked for once: to ask between two changes would lay out the page each time.
+  // Read once: reading it between two changes would lay out the page again.
   const across = Math.max(30, root.clientWidth / 8.5);
 
-  /** About how high a piece will be, before it was ever shown. */
+  /** Estimated height of a piece that was not loaded yet. */
   function guess(piece) {
     return Number(piece.dataset.count) * 120 + (Number(piece.dataset.bytes) / across) * 26;
   }
@@ -23,7 +23,7 @@
     piece.style.minHeight = `${Math.round(piece.seen ?? guess(piece))}px`;
   }
 
-  /** Blocks as HTML, escaped by the server's templates. Goes on trying while the viewer or its database is away. */
+  /** Blocks as HTML, escaped by the server's templates. Keeps trying while the viewer or its database does not answer. */
   async function fetched(first, end) {
     for (;;) {
       const answer = await fetch(`/traces/${trace}/blocks?first=${first}&end=${end}`).catch(() => null);
@@ -64,7 +64,7 @@
     piece.loaded = false;
   }
 
-  /** A very long body is shown in part, until people ask for all of it. */
+  /** Show a very long body in part, with a button for all of it. */
   function clamp(within) {
     for (const body of $$("pre", within)) {
       if (body.dataset.clamped || body.textContent.length < 3000) continue;
@@ -85,11 +85,11 @@
   }
 
   const near = new IntersectionObserver(
-    (entries) => entries.forEach((one) => one.isIntersecting && load(one.target)),
+    (entries) => entries.forEach((entry) => entry.isIntersecting && load(entry.target)),
     { rootMargin: "150% 0px" },
   );
   const far = new IntersectionObserver(
-    (entries) => entries.forEach((one) => one.isIntersecting || drop(one.target)),
+    (entries) => entries.forEach((entry) => entry.isIntersecting || drop(entry.target)),
     { rootMargin: `${FAR * 100}% 0px` },
   );
 
@@ -102,7 +102,7 @@
 
   const pieceOf = (index) => root.children[Math.floor(index / size)];
 
-  /** Show a block and mark it. Infinity: the last one. */
+  /** Show a block and mark it. Infinity: the last block. */
   async function goTo(index) {
     index = Math.max(0, Math.min(index, total - 1));
     const piece = pieceOf(index);
@@ -113,7 +113,7 @@
     if (!block) return;
     go(block);
     block.scrollIntoView({ block: "start" });
-    // Pieces around it take their true heights now; then it is put right once more.
+    // Loading the pieces around it changes their heights, so scroll again.
     await Promise.all([piece.previousElementSibling, piece.nextElementSibling].filter(Boolean).map(load));
     block.scrollIntoView({ block: "start" });
   }
@@ -137,7 +137,7 @@
     if (/^\d+$/.test(wanted)) goTo(Number(wanted));
   });
 
-  // -------------------------------------------------------------------------------------- as it is written
+  // -------------------------------------------------------------------------------------- new blocks
 
   function setFollowing(on) {
     following = on;
@@ -162,7 +162,7 @@
       const count = Math.min(size, total - first);
       piece.dataset.bytes = (Number(piece.dataset.bytes) || 0) + 900 * (count - (Number(piece.dataset.count) || 0));
       piece.dataset.count = count;
-      await piece.loading; // it may have been asked for before the new blocks were there
+      await piece.loading; // a request that is under way may lack the new blocks
       if (fresh) {
         adopt(piece);
       } else if (piece.loaded) {
@@ -183,35 +183,35 @@
   }
 
   let queue = Promise.resolve();
-  async function marked(mark, id) {
+  async function update(state, id) {
     known = id || known;
-    $("#ticks").textContent = mark.ticks;
+    $("#ticks").textContent = state.ticks;
     const status = $("#status .status");
-    if (status.textContent !== mark.status) {
-      status.className = `status ${mark.status}`;
-      status.textContent = mark.status;
+    if (status.textContent !== state.status) {
+      status.className = `status ${state.status}`;
+      status.textContent = state.status;
     }
-    if (mark.status !== "running" && mark.status !== "queued") {
+    if (state.status !== "running" && state.status !== "queued") {
       $("#end").textContent = "End of the trace.";
       $("#follow").hidden = true;
     }
-    if (mark.restarts !== restarts || mark.blocks < total) {
-      // A tick was started over: its blocks are others now.
-      restarts = mark.restarts;
+    if (state.restarts !== restarts || state.blocks < total) {
+      // A tick was started again: its blocks have changed.
+      restarts = state.restarts;
       for (const piece of [...root.children]) {
         const first = Number(piece.dataset.first);
-        if (first >= mark.blocks) piece.remove();
+        if (first >= state.blocks) piece.remove();
         else {
-          piece.dataset.count = Math.min(size, mark.blocks - first);
+          piece.dataset.count = Math.min(size, state.blocks - first);
           await piece.loading;
           if (!piece.loaded) continue;
           piece.loaded = false;
           await load(piece);
         }
       }
-      total = mark.blocks;
-    } else if (mark.blocks > total) {
-      await grow(mark.blocks);
+      total = state.blocks;
+    } else if (state.blocks > total) {
+      await grow(state.blocks);
     }
     $("#count").textContent = total.toLocaleString("en");
     if (following) $("#end").scrollIntoView({ block: "end" });
@@ -225,9 +225,9 @@
   }
   if (["running", "queued"].includes(root.dataset.status)) {
     listen(() => `/events/traces/${trace}?known=${encodeURIComponent(known)}`, {
-      // One after the other: a later mark must find what an earlier one has added.
-      mark: (mark, id) => {
-        queue = queue.then(() => marked(mark, id)).catch(() => {});
+      // In order: an update must see the blocks that the previous one has added.
+      state: (state, id) => {
+        queue = queue.then(() => update(state, id)).catch(() => {});
       },
     });
   }

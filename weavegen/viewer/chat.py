@@ -1,0 +1,76 @@
+"""The chat box of a trace. The only part of the viewer that writes to the database."""
+
+from urllib.parse import parse_qsl, urlencode
+
+import sqlalchemy as sa
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from weavegen.errors import UsageError
+from weavegen.store import messages
+from weavegen.viewer import traces
+from weavegen.viewer.responses import page, path_number
+
+MAX_MESSAGE_CHARS = 8_000
+MAX_FORM_BYTES = 12 * MAX_MESSAGE_CHARS + 1_000
+"""A form encodes a character in up to 12 bytes."""
+WRONG_LENGTH = f"a message has 1 to {MAX_MESSAGE_CHARS} characters"
+
+
+class Chat:
+    """The channels of traces."""
+
+    def __init__(self, reader: sa.Engine, writer: sa.Engine | None) -> None:
+        self.reader, self.writer = reader, writer
+        """`writer`: None closes the chat box."""
+
+    def page(self, request: Request) -> Response:
+        """The messages of a channel, and the box to write one."""
+        with self.reader.connect() as conn:
+            trace = traces.trace(conn, path_number(request, "trace"))
+            over = messages.over(conn, trace["id"])
+            channels = messages.channels(conn, trace["id"])
+            name = request.query_params.get("channel") or next(iter(channels), "")
+            said = messages.since(conn, channels[name], 0) if name in channels else []
+        writable = self.writer is not None and over is None and name in channels
+        return page(
+            "chat.html",
+            trace=trace,
+            channels=list(channels),
+            channel=name,
+            messages=said,
+            over=over,
+            open=writable,
+        )
+
+    async def post(self, request: Request) -> Response:
+        """Adds the message in the form to its channel."""
+        trace_id = path_number(request, "trace")
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_FORM_BYTES:
+                raise UsageError(WRONG_LENGTH)
+        form = dict(parse_qsl(body.decode(errors="replace")))
+        if "channel" not in form or "text" not in form:
+            raise UsageError("a message needs a channel and a text")
+        channel, text = form["channel"], form["text"].replace("\x00", "").strip()
+        await run_in_threadpool(self.add, trace_id, channel, text)
+        if request.headers.get("accept") == "application/json":
+            return Response(status_code=204)
+        return RedirectResponse(f"/traces/{trace_id}/chat?{urlencode({'channel': channel})}", 303)
+
+    def add(self, trace_id: int, channel: str, text: str) -> None:
+        """Add a message. Raises UsageError if it has a wrong length, or the trace does not take messages."""
+        if self.writer is None:
+            raise UsageError("this viewer is read-only: use `weavegen chat`")
+        if not 0 < len(text) <= MAX_MESSAGE_CHARS:
+            raise UsageError(WRONG_LENGTH)
+        with self.writer.begin() as conn:
+            if (reason := messages.over(conn, trace_id)) is not None:
+                raise UsageError(f"trace {trace_id} is over: {reason}")
+            number = messages.channels(conn, trace_id).get(channel)
+            if number is None:
+                raise UsageError(f"trace {trace_id} has no channel {channel!r:.50}")
+            messages.add(conn, number, text, author="person")

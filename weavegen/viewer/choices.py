@@ -1,0 +1,101 @@
+"""A block with all its candidates and retrievals, read from the database."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from weavegen.errors import UsageError
+from weavegen.viewer import sql, traces
+from weavegen.viewer.candidates import Candidate, Round, rounds, tree
+from weavegen.viewer.differences import Difference, difference
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A block with all its candidates."""
+
+    block: dict[str, Any]
+    rounds: list[Round]
+    """The last round first."""
+    tree: list[Candidate]
+    """Roots of the search tree. Empty without a tree search."""
+    queries: list[Candidate]
+    """Sampled queries and block types."""
+    retrievals: list[dict[str, Any]]
+    before: int | None
+    """Index of the previous block that has candidates."""
+    after: int | None
+
+    @property
+    def count(self) -> int:
+        return sum(len(round.candidates) for round in self.rounds)
+
+    @property
+    def chosen(self) -> Candidate | None:
+        members = (candidate for round in self.rounds for candidate in round.candidates)
+        return next((candidate for candidate in members if candidate.chosen), None)
+
+    def differences(self) -> dict[int, Difference]:
+        """How each rejected candidate differs from the chosen one, both as sampled, by Candidate.id."""
+        if (chosen := self.chosen) is None:
+            return {}
+        return {
+            candidate.id: difference(chosen.text, candidate.text, unfinished=candidate.half_written)
+            for round in self.rounds
+            for candidate in round.candidates
+            if not (candidate.chosen or candidate.on_path)
+        }
+
+
+def block_of(conn: sa.Connection, candidate_id: int) -> tuple[int, int]:
+    """Trace and index of the block that a candidate was sampled for. Raises UsageError if there is none."""
+    query = sa.text("select trace_id, block_index from candidates where id = :id")
+    row = conn.execute(query, {"id": candidate_id}).one_or_none()
+    if row is None:
+        raise UsageError(f"there is no candidate {candidate_id}")
+    return row.trace_id, row.block_index
+
+
+def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
+    """A block with its candidates and retrievals. Raises UsageError if there is no such block."""
+    blocks = traces.blocks(conn, trace_id, index, index + 1)
+    if not blocks:
+        raise UsageError(f"trace {trace_id} has no block {index}")
+    [block] = blocks
+    place = {"trace": trace_id, "tick": block["tick"], "index": index}
+    # The shared blocks of a fork were sampled in the original trace.
+    original = conn.execute(sql.load("place_of_candidate"), {"id": block["candidate_id"]}).one_or_none()
+    if original is not None:
+        place = dict(original._mapping)
+    rows = conn.execute(sql.load("sampled"), place).all()
+    ids = [row.id for row in rows]
+    answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
+    sampled, queries, query_steps = [], [], set()
+    for row in rows:
+        candidate = Candidate(
+            id=row.id, step=row.step, run=row.run, round=row.round, depth=row.depth, parent=row.parent,
+            position=row.position, text=row.text, tokens=row.tokens, finish_reason=row.finish_reason,
+            chosen=row.id == block["candidate_id"], answers=answers.get(row.id, []), linted=linted.get(row.id, {}),
+        )  # fmt: skip
+        if row.type in ("bm25-query", "next-type"):
+            queries.append(candidate)
+            query_steps.add((row.run, row.ordinal))
+        else:
+            sampled.append(candidate)
+    roots = tree(sampled)  # before the reasons, which use `on_path`
+    neighbours = conn.execute(sql.load("sampled_neighbours"), {"trace": trace_id, "index": index}).one()
+    retrievals = _retrievals(conn, place, query_steps)
+    return Choice(block, rounds(sampled), roots, queries, retrievals, *neighbours)
+
+
+def _retrievals(
+    conn: sa.Connection, place: dict[str, int], query_steps: set[tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """The hits of a block's queries. A query's retrieval is the next one in its run of the tick."""
+    hits = conn.execute(sql.load("retrieval_hits"), place).all() if query_steps else []
+    steps = set()
+    for run, ordinal in query_steps:
+        later = [hit.ordinal for hit in hits if hit.run == run and hit.ordinal > ordinal]
+        steps |= {(run, min(later))} if later else set()
+    return [dict(hit._mapping) for hit in hits if (hit.run, hit.ordinal) in steps]

@@ -1,0 +1,57 @@
+"""Numbers out of addresses, and HTTP responses."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from weavegen.errors import UsageError
+from weavegen.viewer.rendering import templates
+
+NO_STORE = {"cache-control": "no-store"}
+"""The database changes all the time."""
+
+
+def page(template: str, status: int = 200, /, **values: Any) -> Response:
+    """A page from a template."""
+    text = templates().get_template(template).render(**values)
+    # An address may contain lone surrogates, which can't be encoded.
+    return HTMLResponse(text.encode(errors="replace"), status, headers=NO_STORE)
+
+
+def problem(title: str, text: str, status: int) -> Response:
+    """A page that says what went wrong."""
+    return page("problem.html", status, title=title, problem=text)
+
+
+def path_number(request: Request, name: str) -> int:
+    """A number in the path. Raises UsageError if no row can have it."""
+    return whole_number(str(request.path_params[name]))
+
+
+def query_number(request: Request, name: str) -> int | None:
+    """A number in the query string; None if it is missing or empty. Raises UsageError if no row can have it."""
+    text = request.query_params.get(name, "").strip()
+    return whole_number(text) if text else None
+
+
+def whole_number(text: str) -> int:
+    """The number of a row. Raises UsageError if the text is no number, or no row can have it."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise UsageError(f"{text!r:.40} is not a number") from None
+    if not 0 <= number < 2**62:
+        raise UsageError(f"there is no number {number}")
+    return number
+
+
+def download(texts: Iterator[str] | Iterator[bytes], media_type: str, name: str) -> Response:
+    """A file that is sent as it is read."""
+    return StreamingResponse(texts, media_type=media_type, headers=attachment(name))
+
+
+def attachment(name: str) -> dict[str, str]:
+    """Headers with which a browser saves the response as a file."""
+    return {"content-disposition": f'attachment; filename="{name}"'}

@@ -1,0 +1,1 @@
+select * from yield_by_job where job_id = :job

@@ -1,0 +1,3 @@
+select tick, sum(traces)::bigint as traces, sum(traces * reward) / sum(traces) as reward,
+  sum(traces * errors) / sum(traces) as errors
+from learning_curves where job_id = :job group by tick order by tick
