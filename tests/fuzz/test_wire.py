@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz import TIMES, fuzz
-from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame, parse
 from weavegen.channels.exchange import alone
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import Execute, Executed
@@ -80,7 +80,7 @@ def test_it_does_not_matter_in_which_pieces_bytes_arrive(data: bytes, size: int)
 @fuzz(200)
 @given(st.dictionaries(st.text(max_size=5), st.recursive(st.none() | whole | strange, st.lists, max_leaves=5)))
 def test_what_is_framed_is_read_again(message: dict[str, Any]) -> None:
-    [payload] = Reader(TO_BOX).feed(frame(message, TO_BOX))
+    [payload] = Reader(MAX_BYTES_TO_BOX).feed(frame(message, MAX_BYTES_TO_BOX))
     assert parse(payload) == message
 
 
@@ -349,5 +349,5 @@ def test_a_box_outlives_noise(process: Process) -> None:
         for _ in range(rng.randint(0, 3)):
             at = rng.randrange(len(data) + 1)
             data[at : at + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
-        assert len(process.hear(bytes(data))) <= FROM_BOX
+        assert len(process.hear(bytes(data))) <= MAX_BYTES_FROM_BOX
     assert process.lives()

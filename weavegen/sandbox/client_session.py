@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.steps import Execute, Executed
@@ -94,7 +94,7 @@ class Conversation:
     def __init__(self, path: Path, seconds: float):
         self.deadline = time.monotonic() + seconds
         self.seconds = seconds
-        self.reader = Reader(FROM_BOX)
+        self.reader = Reader(MAX_BYTES_FROM_BOX)
         self.payloads: deque[bytes] = deque()
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.settimeout(seconds)
@@ -112,7 +112,7 @@ class Conversation:
 
     def send(self, message: dict[str, Any]) -> None:
         with self.in_time():
-            self.connection.sendall(frame(message, TO_BOX))
+            self.connection.sendall(frame(message, MAX_BYTES_TO_BOX))
 
     def receive(self) -> Message:
         with self.in_time():

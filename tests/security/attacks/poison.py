@@ -194,7 +194,7 @@ POISON = (
                     pass
 
         told["greeting"] = -(10**30)
-        for one in live("Line"):
+        for one in live("SocketServer"):
             one._selector.unregister(one._listener)
         threading.Thread(target=greet, daemon=True).start()
         return "it waits"
@@ -211,7 +211,7 @@ POISON = (
     Attack(
         "never read what the worker sends",
         """
-        for one in live("Line"):
+        for one in live("SocketServer"):
             type(one)._read = lambda self, connection: time.sleep(600)
         return 1
         """,
