@@ -20,7 +20,7 @@ from weavegen.errors import UsageError
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.watch import watching
 from weavegen.services import fleet
-from weavegen.services.folders import private
+from weavegen.folders import private
 
 log = logging.getLogger(__name__)
 making = threading.Lock()

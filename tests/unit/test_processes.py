@@ -15,9 +15,10 @@ import psutil
 import pytest
 
 from weavegen import config as configuration
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders, processes
+from weavegen.services import processes
 
 SLEEP = ["sleep", "600"]
 
@@ -140,7 +141,7 @@ def test_a_lock_keeps_other_processes_out(here: Config) -> None:
     path = here.home / "a.lock"
     code = f"""if True:
         from pathlib import Path
-        from weavegen.services.folders import locked
+        from weavegen.folders import locked
         with locked(Path({str(path)!r})):
             print("in", flush=True)
             input()

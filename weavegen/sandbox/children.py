@@ -1,4 +1,4 @@
-"""Child processes that are to outlive their parent: somebody has to collect their exit status while it lives."""
+"""Child processes that outlive this one. While it lives, it must collect their exit status."""
 
 import subprocess
 import threading
@@ -9,21 +9,21 @@ _lock = threading.Lock()
 
 
 def adopt(pid: int, child: "subprocess.Popen[bytes]") -> None:
-    """Keep the child that the box with this process 1 hangs on; collect those that have ended since."""
+    """Remember the child that started the box whose process 1 is `pid`."""
     collect()
     with _lock:
         _children[pid] = child
 
 
 def collect() -> None:
-    """Collect the children that have ended, so that no zombies stay."""
+    """Collect the children that have ended, so that none stays a zombie."""
     with _lock:
         for pid in [pid for pid, child in _children.items() if child.poll() is not None]:
             del _children[pid]
 
 
 def release(pid: int) -> None:
-    """Collect the child of a box that has ended; it needs a moment to see that."""
+    """Collect the child of a box that has ended. The child exits a moment after its box."""
     with _lock:
         child = _children.pop(pid, None)
     if child is not None:
@@ -33,9 +33,9 @@ def release(pid: int) -> None:
             adopt(pid, child)
 
 
-def tail(log: Path, most: int = 500) -> str:
-    """The end of a log, as one line."""
+def tail(log: Path, chars: int = 500) -> str:
+    """Return the end of a log as one line; "" if it can't be read."""
     try:
-        return " / ".join(log.read_text(errors="replace")[-most:].split("\n")).strip(" /")
+        return " / ".join(log.read_text(errors="replace")[-chars:].split("\n")).strip(" /")
     except OSError:
         return ""

@@ -1,7 +1,7 @@
-"""No isolation at all: environment processes run as the user who started the worker, on the open machine.
+"""The provider without isolation: environment processes run on the host as the user who started the worker.
 
-For platforms without bubblewrap, and only when it is asked for by name. Traces share the host's network, so
-two of them can't serve the same port; a trace can read and delete whatever the user can.
+It is for platforms without bubblewrap, and used only when it is named. All traces share the host's network, so two
+of them can't serve the same port. A trace can read and delete every file that the user can.
 """
 
 import os
@@ -25,7 +25,7 @@ class NoSandbox:
         return os.getuid()
 
     def require(self) -> None:
-        """It takes what there is."""
+        """Nothing is required."""
 
     def start(self, box: Box) -> Handle:
         for name, folder in box.folders.items():
@@ -33,14 +33,9 @@ class NoSandbox:
             if not link.is_symlink():
                 link.symlink_to(folder)
         limits, command = box.limits, list(box.command)
-        if shutil.which("prlimit"):  # no --nproc: it would count all processes of the user
-            numbers = (
-                f"--as={limits.address_space}",
-                f"--fsize={limits.file_size}",
-                f"--nofile={limits.files}",
-                "--core=0",
-            )
-            command = ["prlimit", *numbers, "--", *command]
+        if shutil.which("prlimit"):  # without --nproc, which would count all processes of the user
+            numbers = (f"--as={limits.address_space}", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
+            command = ["prlimit", *numbers, "--core=0", "--", *command]
         with box.log.open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -56,6 +51,6 @@ class NoSandbox:
         return Handle.of(process.pid)
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:
-        """The process, its descendants and its process group; one that left both gets away."""
+        """Kill the process, its descendants and its process group. A process that left both escapes."""
         handle.kill(family=True)
         handle.wait(wait)

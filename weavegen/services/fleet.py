@@ -17,10 +17,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 import weavegen
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.sandbox import environment as environments
-from weavegen.services import flower, folders, model_server, postgres, processes, redis, schema
+from weavegen.services import flower, model_server, postgres, processes, redis, schema
 from weavegen.services.processes import Service
 from weavegen.store import steps
 

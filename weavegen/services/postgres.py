@@ -21,9 +21,10 @@ from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders, processes
+from weavegen.services import processes
 from weavegen.services.processes import Account, Service
 
 log = logging.getLogger(__name__)

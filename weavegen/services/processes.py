@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import psutil  # type: ignore[import-untyped]
 
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders
 
 log = logging.getLogger(__name__)
 

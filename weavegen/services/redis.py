@@ -16,9 +16,10 @@ from kombu.utils.url import maybe_sanitize_url
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders, processes
+from weavegen.services import processes
 
 NAME = "redis"
 START_TIMEOUT = 30.0

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from weavegen.config import Config
+from weavegen.folders import private
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox import groups
 from weavegen.sandbox.environment import PROJECT, Environment, remove
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.seccomp import CLONE, CLONE3, REFUSED
-from weavegen.sandbox.watch import family, table, watching
-from weavegen.services.folders import private
+from weavegen.sandbox.watch import family, process_table, watching
 
 NEIGHBOUR, FIRST = 1, 2
 """Numbers of traces in the arena."""
@@ -116,7 +116,7 @@ class Arena:
 
     def processes(self) -> list[int]:
         """Of the arena's boxes, without the neighbour's."""
-        found = table()
+        found = process_table()
         boxes = set(family(self.neighbour.pid, found))
         uids = self.uids()
         mine = []

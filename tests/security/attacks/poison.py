@@ -9,7 +9,7 @@ POISON = (
         say(struct.pack(">I", 2**32 - 1) + b"x" * 1000)
         time.sleep(9)
         """,
-        killed("are allowed"),
+        killed("bytes, more than the"),
     ),
     hangs(
         "half a frame",
@@ -199,14 +199,14 @@ POISON = (
         threading.Thread(target=greet, daemon=True).start()
         return "it waits"
         """,
-        killed("it sent what it may not", "did not greet"),
+        killed("it sent an invalid message", "it sent no greeting"),
     ),
     Attack(
         "say that another worker has taken the step",
         """
         say(frame({"replaced": True}))
         """,
-        killed("another worker waits"),
+        killed("another worker has taken this step over"),
     ),
     Attack(
         "never read what the worker sends",
