@@ -11,7 +11,7 @@ from weavegen.audit.report import SHOWN, Finding, Outcome
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import WRITTEN, Settings
 from weavegen.kernel.steps import WAITS
-from weavegen.pool.tokens import LONGEST_TAIL
+from weavegen.pool.tokens import MAX_TAIL_TOKENS
 from weavegen.trace.blocks import IMAGINED, MESSAGE, SUCCESSORS
 
 CHUNK = 200
@@ -72,7 +72,7 @@ class Audit:
             "messages": [str(type) for type in MESSAGE],
             "conversing": CONVERSING,
             "waits": list(WAITS),
-            "tail": LONGEST_TAIL,
+            "tail": MAX_TAIL_TOKENS,
             "close": len(Settings().message_close),
         }
         """Parameters of the statements."""

@@ -24,7 +24,7 @@ from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import ModelError, TransientError
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 from weavegen.services.redis import broker_url
 from weavegen.store import reports, servers
 
@@ -276,7 +276,7 @@ class _Server:
 def _look(url: str, key: str) -> _Server:
     http = Http(key, TIMEOUT)
     try:
-        models = served(url, http, TIMEOUT)
+        models = list_models(url, http, TIMEOUT)
         model = models[0].id if models else None
         try:
             return _Server(url, True, model, server_metrics.read(url, http, TIMEOUT))

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 from weavegen.sandbox import groups
 from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, postgres, processes, redis, schema
@@ -178,7 +178,7 @@ def _model(config: Config) -> Finding:
     seen: set[str] = set()
     for url, key in keys.items():
         try:
-            models = served(url, Http(key, ANSWER_TIMEOUT), ANSWER_TIMEOUT)
+            models = list_models(url, Http(key, ANSWER_TIMEOUT), ANSWER_TIMEOUT)
             seen |= {model.id for model in models[:1]}  # adapters come after the model
         except (TransientError, ModelError):
             advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
