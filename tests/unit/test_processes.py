@@ -132,7 +132,7 @@ def test_forgetting_an_old_one_keeps_the_new_one_of_that_name(here: Config) -> N
 
 def test_a_spoiled_register_is_one_line(here: Config) -> None:
     processes.register_path(here).write_text('[{"name": ')
-    with pytest.raises(UsageError, match=r"services\.json can't be read"):
+    with pytest.raises(UsageError, match=r"services\.json is invalid"):
         processes.registered(here)
     processes.register_path(here).unlink()
 

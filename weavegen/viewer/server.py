@@ -5,10 +5,10 @@ import socket
 import uvicorn
 from starlette.applications import Starlette
 
-from weavegen.services import http_server
+from weavegen.nano.http import Server as HttpServer
 
 
-class Server(http_server.Server):
+class Server(HttpServer):
     """Ends event streams when it is told to end: pages that are open would hold it. Browsers come back by
     themselves."""
 
