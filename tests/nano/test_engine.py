@@ -172,8 +172,8 @@ def test_the_penalty_makes_what_was_there_less_likely() -> None:
     [
         (lambda folder: (folder / "config.json").unlink(), "No such file"),
         (lambda folder: (folder / "config.json").write_text("{"), "Expecting property name"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "no configuration of a Llama"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "serve it by vLLM"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "not the configuration of a Llama"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "serve it with vLLM"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "llama"}'), "num_attention_heads"),
         (lambda folder: (folder / "model.safetensors").unlink(), "can't be read"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x00" * 99), "can't be read"),
