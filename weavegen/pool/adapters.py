@@ -15,28 +15,27 @@ HINT = "vLLM does it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=Tru
 def load(servers: Mapping[str, str], name: str, folder: Path) -> None:
     """Let every server serve an adapter as the model `name`, unless it does already.
 
-    `servers`: API keys by base URL. Each server reads the folder itself. Raises UsageError at the first server
-    that fails; the servers before it keep the adapter.
+    `servers`: API keys by base URL. Each server reads the folder itself. Raises UsageError at the first server that
+    fails; the servers before it keep the adapter.
     """
-    body = {"lora_name": name, "lora_path": str(folder.absolute())}
-    for url, key in servers.items():
-        http = Http(key, TIMEOUT_SECONDS)
-        try:
-            if name not in [model.id for model in list_models(url, http)]:
-                http.send(f"{url}/load_lora_adapter", body)
-        except (ModelError, TransientError) as error:
-            raise UsageError(f"{name} can't be loaded: {error} ({HINT})") from None
+    _change(servers, name, "load", {"lora_path": str(folder.absolute())})
 
 
 def unload(servers: Mapping[str, str], name: str) -> int:
     """Remove an adapter from every server. Returns how many had it. Raises UsageError if a server fails."""
+    return _change(servers, name, "unload", {})
+
+
+def _change(servers: Mapping[str, str], name: str, verb: str, options: Mapping[str, str]) -> int:
     count = 0
     for url, key in servers.items():
         http = Http(key, TIMEOUT_SECONDS)
         try:
-            if name in [model.id for model in list_models(url, http) if model.parent is not None]:
-                http.send(f"{url}/unload_lora_adapter", {"lora_name": name})
+            models = list_models(url, http)
+            adapters = [model.id for model in models if verb == "load" or model.parent is not None]
+            if (name in adapters) == (verb == "unload"):
+                http.send(f"{url}/{verb}_lora_adapter", {"lora_name": name, **options})
                 count += 1
         except (ModelError, TransientError) as error:
-            raise UsageError(f"{name} can't be unloaded: {error} ({HINT})") from None
+            raise UsageError(f"{name} can't be {verb}ed: {error} ({HINT})") from None
     return count

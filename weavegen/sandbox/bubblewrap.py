@@ -17,7 +17,7 @@ from pathlib import Path
 import weavegen
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import groups
-from weavegen.sandbox.children import adopt, tail
+from weavegen.sandbox.children import adopt, spawn, tail
 from weavegen.sandbox.providers import Box, Handle, Layout
 from weavegen.sandbox.seccomp import program
 
@@ -94,17 +94,9 @@ class Bubblewrap:
             seccomp = readable(program() or b"", stack)
             inherited = (info_end, gate_end, *files.values(), seccomp, *box.descriptors)
             try:
-                with box.log.open("ab") as log:
-                    process = subprocess.Popen(
-                        [*self.arguments(box, info_end, gate_end, files, seccomp), *box.command],
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        pass_fds=inherited,
-                        start_new_session=True,
-                        cwd="/",
-                        env={"PATH": os.environ.get("PATH", os.defpath)},
-                    )
+                command = [*self.arguments(box, info_end, gate_end, files, seccomp), *box.command]
+                environ = {"PATH": os.environ.get("PATH", os.defpath)}
+                process = spawn(command, box, pass_fds=inherited, cwd="/", env=environ)
             finally:
                 os.close(info_end)
                 os.close(gate_end)

@@ -3,16 +3,28 @@
 import subprocess
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weavegen.sandbox.providers import Box
 
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 _lock = threading.Lock()
 
 
 def adopt(pid: int, child: "subprocess.Popen[bytes]") -> None:
-    """Remember the child that started the box whose process 1 is `pid`."""
+    """Remember a child until it ends. `pid`: its own, or that of process 1 of the box that it started."""
     collect()
     with _lock:
         _children[pid] = child
+
+
+def spawn(command: list[str], box: "Box", **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a command detached from this process, with the box's log as its output."""
+    with box.log.open("ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options
+        )
 
 
 def collect() -> None:

@@ -6,11 +6,10 @@ of them can't serve the same port. A trace can read and delete every file that t
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from weavegen.sandbox.children import adopt
+from weavegen.sandbox.children import adopt, spawn
 from weavegen.sandbox.providers import Box, Handle, Layout
 
 
@@ -36,17 +35,8 @@ class NoSandbox:
         if shutil.which("prlimit"):  # without --nproc, which would count all processes of the user
             numbers = (f"--as={limits.address_space}", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
             command = ["prlimit", *numbers, "--core=0", "--", *command]
-        with box.log.open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=box.descriptors,
-                start_new_session=True,
-                cwd=box.workspace,
-                env={"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ},
-            )
+        environ = {"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ}
+        process = spawn(command, box, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
         adopt(process.pid, process)
         return Handle.of(process.pid)
 

@@ -17,6 +17,7 @@ import psutil  # type: ignore[import-untyped]
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
+from weavegen.sandbox.children import adopt, collect
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +28,6 @@ GRACE_SECONDS = 10.0
 START_TIMEOUT_SECONDS = 90.0
 """For a service, or for all workers together. The first start on a slow disk compiles every module."""
 LOOPBACK = "127.0.0.1"
-
-_children: dict[int, subprocess.Popen[bytes]] = {}
-# Children of this process. They must be reaped, because a dead child keeps its pid until then.
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +151,7 @@ def start(
             start_new_session=True,
             **run_as(account),
         )
-    _children[child.pid] = child
+    adopt(child.pid, child)
     service = describe(name, child.pid, command, url=url, log=log_path)
     if service is None:
         raise UsageError(failure(name, log_path))
@@ -247,7 +245,7 @@ def wait(running: Iterable[psutil.Process], timeout: float) -> list[psutil.Proce
 
 
 def _runs(process: psutil.Process) -> bool:
-    _reap(process.pid)
+    collect()
     try:
         # In a container whose first process does not reap, ended processes stay zombies.
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
@@ -262,12 +260,6 @@ def _process(service: Service) -> psutil.Process | None:
     except psutil.NoSuchProcess:
         return None
     return process if same and _runs(process) else None
-
-
-def _reap(pid: int) -> None:
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        _children.pop(pid, None)
 
 
 def environment(config: Config) -> dict[str, str]:
