@@ -85,9 +85,9 @@ class Continuations:
         q = queries.transpose(1, 0, 2, 3).reshape(heads, rows * group, head)
         before = (q @ self._prompt.keys[layer]).reshape(heads, rows, group, -1)
         since = (queries @ own[..., :end]).transpose(1, 0, 2, 3)
-        most = np.maximum(before.max(axis=-1), since.max(axis=-1))[..., None]
-        before = np.exp(before - most)
-        since = np.exp(since - most)
+        peak = np.maximum(before.max(axis=-1), since.max(axis=-1))[..., None]
+        before = np.exp(before - peak)
+        since = np.exp(since - peak)
         total = before.sum(axis=-1) + since.sum(axis=-1)
         seen = (before.reshape(heads, rows * group, -1) @ self._prompt.values[layer]).reshape(
             heads, rows, group, head
@@ -112,17 +112,17 @@ class PrefixCache:
 
     def find(self, prompt: Prompt) -> int:
         """Copy known blocks into a prompt. Returns the number of tokens; the last token is never among them."""
-        found = []
+        known = []
         for number, key in enumerate(_keys(prompt.ids[:-1])):
             if key not in self._blocks:
                 break
-            found.append(key)
+            known.append(key)
             keys, values = self._blocks[key]
             at = slice(number * BLOCK, (number + 1) * BLOCK)
             prompt.keys[..., at] = keys
             prompt.values[:, :, at] = values
-        self._use(found)
-        prompt.known = len(found) * BLOCK
+        self._use(known)
+        prompt.known = len(known) * BLOCK
         return prompt.known
 
     def keep(self, prompt: Prompt) -> None:

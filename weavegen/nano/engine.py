@@ -112,9 +112,9 @@ def _append(to: Continuation, order: Order, token: int, logprobs: Floats, texts:
         return
     before = len(to.text)
     to.text += texts.spell(token)
-    found = [(at, stop) for stop in order.stops if (at := to.text.find(stop, max(0, before - len(stop) + 1))) >= 0]
-    if found:
-        at, to.stop = min(found)
+    ends = [(at, stop) for stop in order.stops if (at := to.text.find(stop, max(0, before - len(stop) + 1))) >= 0]
+    if ends:
+        at, to.stop = min(ends)
         del to.text[at:]
         to.finish = "stop"
     elif len(to.ids) == order.max_tokens:

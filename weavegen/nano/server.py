@@ -170,7 +170,8 @@ class NanoApi(http.Api):
         orders: list[Order],
         results: list[Result],
     ) -> protocol.CompletionResponse:
-        pairs = [(ids, one) for ids, result in zip(prompts, results, strict=True) for one in result.continuations]
+        served = zip(prompts, results, strict=True)
+        pairs = [(ids, continuation) for ids, result in served for continuation in result.continuations]
         choices = [self._choice(body, index, *pair) for index, pair in enumerate(pairs)]
         return protocol.completion_response(
             choices,

@@ -104,7 +104,7 @@ class _Detokenized(msgspec.Struct):
 
 
 class ModelClient:
-    """One server, one model."""
+    """The client of one model on one server."""
 
     def __init__(self, base_url: str, api_key: str, model: str | None, *, timeout: float = 600.0) -> None:
         """`base_url` ends in `/v1`. `model` None: the only model of the server. Sends nothing yet.

@@ -179,10 +179,36 @@ def block_messages(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
         yield {"blocks": batch}
 
 
+class Usage:
+    """Counts the requests of an operation, and raises SessionBroken above a limit."""
+
+    def __init__(self) -> None:
+        self.channel_requests = self.prompt_messages = self.prompts = self.prompt_chars = 0
+        self.waited = 0.0
+
+    def count_channel_request(self, wait: float) -> None:
+        self.channel_requests += 1
+        self.waited += wait
+        if self.channel_requests > MAX_CHANNEL_REQUESTS or self.waited > MAX_WAIT_SECONDS:
+            raise SessionBroken(
+                f"it made more than {MAX_CHANNEL_REQUESTS:,} requests to channels in one operation, "
+                f"or waited for more than {MAX_WAIT_SECONDS:,.0f} seconds"
+            )
+
+    def count_prompts(self, prompts: list[str]) -> None:
+        self.prompt_messages += 1
+        self.prompts += len(prompts)
+        self.prompt_chars += sum(map(len, prompts))
+        too_many = self.prompt_messages > MAX_PROMPT_MESSAGES or self.prompts > MAX_PROMPTS
+        if too_many or self.prompt_chars > MAX_PROMPT_CHARS:
+            raise SessionBroken(
+                f"it asked the model more than {MAX_PROMPTS:,} prompts per operation, or too much text"
+            )
+
+
 def await_result(session: ClientSession, ask: Ask, chat: Chat, step_id: int, step: Execute) -> Executed:
     """Answer the box's requests until it sends the result of the step. Raises SessionBroken, TransientError."""
-    prompts = questions = characters = exchanges = 0
-    waits = 0.0
+    usage = Usage()
     while True:
         message = session.receive()
         if message.result is not None:
@@ -193,35 +219,32 @@ def await_result(session: ClientSession, ask: Ask, chat: Chat, step_id: int, ste
         if message.replaced:
             raise TransientError("another worker has taken this step over")
         if message.chat is not None:
-            exchanges += 1
-            waits += message.chat.wait
-            if exchanges > MAX_CHANNEL_REQUESTS or waits > MAX_WAIT_SECONDS:
-                raise SessionBroken(
-                    f"it made more than {MAX_CHANNEL_REQUESTS:,} requests to channels in one operation, "
-                    f"or waited for more than {MAX_WAIT_SECONDS:,.0f} seconds"
-                )
-            with session.in_time():
-                check_text(message.chat.text, len(message.chat.text))
-                check_text(message.chat.channel, len(message.chat.channel))
-            with session.paused():
-                answers = chat(message.chat)
-            session.send({"answers": {"number": message.chat.number, **answers}})
-            continue
-        if message.ask is None:
+            usage.count_channel_request(message.chat.wait)
+            answer_channel_request(session, chat, message.chat)
+        elif message.ask is not None:
+            usage.count_prompts(message.ask.prompts)
+            answer_prompts(session, ask, message.ask)
+        else:
             raise SessionBroken("it sent an empty message")
-        questions += 1
-        prompts += len(message.ask.prompts)
-        characters += sum(map(len, message.ask.prompts))
-        if max(questions / MAX_PROMPT_MESSAGES, prompts / MAX_PROMPTS, characters / MAX_PROMPT_CHARS) > 1:
-            raise SessionBroken(
-                f"it asked the model more than {MAX_PROMPTS:,} prompts per operation, or too much text"
-            )
-        with session.in_time():
-            for prompt in message.ask.prompts:
-                check_text(prompt, len(prompt))
-        with session.paused():
-            try:
-                answers = {"values": ask(message.ask.prompts)}
-            except ModelError as error:
-                answers = {"error": str(error)}
-        session.send({"answers": {"number": message.ask.number, **answers}})
+
+
+def answer_channel_request(session: ClientSession, chat: Chat, request: Exchange) -> None:
+    with session.in_time():
+        check_text(request.text, len(request.text))
+        check_text(request.channel, len(request.channel))
+    with session.paused():
+        answers = chat(request)
+    session.send({"answers": {"number": request.number, **answers}})
+
+
+def answer_prompts(session: ClientSession, ask: Ask, request: AskRequest) -> None:
+    with session.in_time():
+        for prompt in request.prompts:
+            check_text(prompt, len(prompt))
+    answers: dict[str, Any]
+    with session.paused():
+        try:
+            answers = {"values": ask(request.prompts)}
+        except ModelError as error:
+            answers = {"error": str(error)}
+    session.send({"answers": {"number": request.number, **answers}})
