@@ -51,7 +51,7 @@ POISON = (
         say(frame({}))
         time.sleep(9)
         """,
-        killed("nothing that makes sense"),
+        killed("it sent an empty message"),
     ),
     poison(
         "a value as deep as a frame",
@@ -115,7 +115,7 @@ POISON = (
         forge({"value": 1}, 999)
         time.sleep(9)
         """,
-        killed("instead of that of"),
+        killed("instead of step"),
     ),
     poison("a result for a step of a negative number", "forge({'value': 1}, -2**70)"),
     poison("wait for a subagent that there is not", "forge({'waits_for': 'nobody'})"),
