@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import weavegen
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import groups
 from weavegen.sandbox.children import adopt, spawn, tail
@@ -23,7 +22,7 @@ from weavegen.sandbox.seccomp import program
 
 FIRST_UID = 1_900_000_000
 """Above the user ids that systemd gives to containers, below 2**31."""
-BOX_FOLDER = Path(weavegen.__file__).resolve().parent / "box"
+BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"
 """The only folder of weavegen that is mounted in a box."""
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))

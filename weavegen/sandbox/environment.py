@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import weavegen
 from weavegen.channels.exchange import Chat, alone
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure
@@ -55,7 +54,7 @@ __all__ = [
     "running",
 ]
 
-PROJECT = Path(weavegen.__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
 

@@ -16,7 +16,6 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-import weavegen
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
@@ -276,7 +275,7 @@ def child_environment(config: Config) -> dict[str, str]:
     """Return the environment of a child: the same configuration, and a path to this code."""
     environ = processes.environment(config)
     # A source tree that is not installed is found only from its own folder.
-    root = str(Path(weavegen.__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     if root != sysconfig.get_path("purelib"):
         environ["PYTHONPATH"] = ":".join(filter(None, [root, environ.get("PYTHONPATH")]))
     return environ
