@@ -28,11 +28,11 @@ from rich.console import Console
 from bench import generator
 from bench.bars import Figure, table
 from bench.installation import home
-from weavegen import config
+from weavegen import config, folders
 from weavegen.search import corpus_search, indexing
 from weavegen.search.documents import driver_of
 from weavegen.search.scope import Scope
-from weavegen.services import folders, postgres, schema
+from weavegen.services import postgres, schema
 from weavegen.store import jobs
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine

@@ -3,7 +3,6 @@
 import math
 import random
 import secrets
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -73,7 +72,7 @@ def complete(
     choices: list[Choice] = []
     work: list[batch.Sequence] = []
     prompts = _prompts(request)
-    rooms = [protocol.room(request, prompt.tokens.tokens, load.max_model_len) for prompt in prompts]
+    rooms = [protocol.max_new_tokens(request, prompt.tokens.tokens, load.max_model_len) for prompt in prompts]
     generated = 0
     for prompt, most in zip(prompts, rooms, strict=True):
         situation = read(prompt.text)
@@ -92,17 +91,7 @@ def complete(
             output = tokenizer.pack(ids)
             work.append(batch.Sequence(prompt.tokens, output, choice.finish_reason, request.priority))
     prompt_tokens = sum(prompt.tokens.tokens for prompt in prompts)
-    usage = protocol.Usage(
-        prompt_tokens=prompt_tokens, total_tokens=prompt_tokens + generated, completion_tokens=generated
-    )
-    response = protocol.CompletionResponse(
-        id=f"cmpl-{secrets.token_hex(8)}",
-        created=int(time.time()),
-        choices=choices,
-        usage=usage,
-        model=MODEL,
-        system_fingerprint=MODEL,
-    )
+    response = protocol.completion_response(choices, prompt_tokens, generated, model=MODEL, server=MODEL)
     return response, work
 
 
@@ -115,15 +104,15 @@ def _write(
     request: CompletionRequest, situation: Situation, index: int, most: int, seed: int, number: int
 ) -> tuple[Choice, tuple[int, ...]]:
     text, ids, finish, reason = cut(write(situation, seed, number), protocol.stops(request), most)
-    told = None
+    logprobs = None
     if request.logprobs is not None:
         others = dict.fromkeys(request.logprob_token_ids or (), _UNLIKELY)
-        told = protocol.told(
+        logprobs = protocol.completion_logprobs(
             request, ids, [{token: _fluency(token)} | others for token in ids], tokenizer.token_text
         )
     if request.include_stop_str_in_output:
         text += reason or ""
-    return Choice(index, text, told, finish, reason), ids
+    return Choice(index, text, logprobs, finish, reason), ids
 
 
 def cut(
@@ -162,16 +151,16 @@ def _answer(
     else:
         weights = [math.exp(logprob) for logprob in likely.values()]
         token = random.Random(seed).choices(list(likely), weights)[0]
-    told = None
+    logprobs = None
     if request.logprobs is not None:
         if request.logprob_token_ids:
             top = {number: likely.get(number, _UNLIKELY) for number in (token, *request.logprob_token_ids)}
         else:
             best = sorted(likely, key=likely.__getitem__, reverse=True)[: request.logprobs]
             top = {number: likely[number] for number in (token, *best)}
-        told = protocol.told(request, (token,), [top], tokenizer.token_text)
+        logprobs = protocol.completion_logprobs(request, (token,), [top], tokenizer.token_text)
     finish = "length" if request.max_tokens in (None, 1) else "stop"
-    return Choice(index, tokenizer.token_text(token), told, finish, None), (token,)
+    return Choice(index, tokenizer.token_text(token), logprobs, finish, None), (token,)
 
 
 def distribution(yes: float) -> dict[int, float]:

@@ -3,29 +3,26 @@
 from simulation import MODEL
 from simulation.batch import Batch
 from simulation.cache import BLOCK
-from weavegen.nano.counters import Figures
+from weavegen.nano.counters import MetricsPage
 
 
 def text(batch: Batch) -> str:
-    """The metrics in Prometheus' text format. Call `batch.advance(now)` before."""
-    load, figures = batch.load, Figures(MODEL)
-    figures.of_engine(
+    """In the text format of Prometheus. Bring the batch up to the present before."""
+    load, page = batch.load, MetricsPage(MODEL)
+    page.add_engine(
         batch.counters,
         running=len(batch.running),
         waiting=len(batch.waiting),
         usage=batch.usage,
-        cache={
-            "block_size": BLOCK,
-            "enable_prefix_caching": load.prefix_cache,
-            "kv_cache_size_tokens": load.cache_tokens,
-            "num_gpu_blocks": load.cache_tokens // BLOCK,
-        },
+        blocks=load.cache_tokens // BLOCK,
+        block_size=BLOCK,
+        prefix_caching=load.prefix_cache,
     )
-    figures.one("sim:slots", "gauge", "Sequences that the SIMULATION runs at once.", load.slots)
-    figures.one(
+    page.add("sim:slots", "gauge", "Sequences that the SIMULATION runs at once.", load.slots)
+    page.add(
         "sim:slot_seconds_total",
         "counter",
         "Integral over time of the sequences that the SIMULATION runs.",
         batch.slot_seconds,
     )
-    return figures.text()
+    return page.text()

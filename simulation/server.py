@@ -81,7 +81,7 @@ class _Api(http.Api):
             return [{name: card[name] for name in ("id", "object", "created", "owned_by", "root")}]
         return [card]
 
-    def figures(self) -> str:
+    def metrics_text(self) -> str:
         return self.engine.metrics()
 
     async def completions(self, request: Request) -> Response:
@@ -97,20 +97,20 @@ class _Api(http.Api):
         if fault == "slow":
             try:
                 await http.unless_gone(asyncio.sleep((_SLOW - 1) * (time.monotonic() - began)), request)
-            except http.Gone:
-                return http.nobody_reads()
+            except http.ClientGone:
+                return http.client_closed()
         if fault == "truncate":
             whole = bytes(response.body)
             return Response(whole[: len(whole) // 2], media_type="application/json")
         return response
 
-    async def complete(self, asked: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
+    async def complete(self, body: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
         if self._plain:
-            complete.without_extras(asked)
-        response, work = complete.complete(asked, self.engine)
+            complete.without_extras(body)
+        response, work = complete.complete(body, self.engine)
         await self._work(work, request)
         if not self._plain:
-            complete.tell_cached(response, work, asked.n)
+            complete.tell_cached(response, work, body.n)
         return response
 
     async def _work(self, work: list[Sequence], request: Request) -> None:
@@ -129,9 +129,9 @@ class _Api(http.Api):
             return Response(b'{"id": "cmpl-simulated-fault", "choi\xff', media_type="application/json")
         if fault == "reset" and request.client is not None:
             _Protocol.cut((request.client.host, request.client.port))
-        await http.hung_up(request)
+        await http.until_disconnect(request)
         self.engine.batch.counters.finished["abort"] += 1
-        return http.nobody_reads()
+        return http.client_closed()
 
     async def set_faults(self, request: Request) -> Response:
         """POST replaces all rates (rates that are not given become 0). Both methods return the current rates."""

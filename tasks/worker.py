@@ -17,10 +17,10 @@ from weavegen.engine.rescoring import Rescorer
 from weavegen.engine.step_work import WORK
 from weavegen.engine.worker import Outcome, Worker
 from weavegen.errors import UsageError
+from weavegen.folders import private
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.watch import watching
 from weavegen.services import fleet
-from weavegen.services.folders import private
 
 log = logging.getLogger(__name__)
 making = threading.Lock()

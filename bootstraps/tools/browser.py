@@ -1,4 +1,4 @@
-"""A text browser. What it reaches is what the box reaches: servers on this machine, as a rule."""
+"""A text browser. It reaches what the box can reach: by default, servers in the box itself."""
 
 import urllib.error
 import urllib.parse
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 WINDOW = 40
 """Lines shown at once."""
-LARGEST = 2 * 2**20
+MAX_PAGE_BYTES = 2 * 2**20
 """Bytes read of a page."""
-SECONDS = 10
-"""Time that a server has for an answer."""
+TIMEOUT_SECONDS = 10
+"""Time to wait for an answer."""
 
 
 class WeaveBrowser(Window):
@@ -89,7 +89,7 @@ class WeaveBrowser(Window):
             url = f"http://{url}"
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise ValueError(f"{url} can't be opened: only addresses that begin with http:// or https://")
-        # No proxies, and none of urllib's other schemes: a server must not redirect to file:///.
+        # Neither proxies nor urllib's other schemes: a server must not redirect to file:///.
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.HTTPHandler,
@@ -101,25 +101,25 @@ class WeaveBrowser(Window):
             opener.add_handler(handler())
         request = urllib.request.Request(url, headers={"User-Agent": "WeaveBrowser", "Accept": "text/html, */*"})
         try:
-            answer = opener.open(request, timeout=SECONDS)
+            answer = opener.open(request, timeout=TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
             answer = error
         except urllib.error.URLError as error:
             raise ConnectionError(f"{url} does not answer: {error.reason}") from None
         with answer:
-            data = answer.read(LARGEST + 1)
+            data = answer.read(MAX_PAGE_BYTES + 1)
             kind, charset = answer.headers.get_content_type(), answer.headers.get_content_charset() or "utf-8"
             self.url, self.status, self.top = answer.url, f"{answer.status} {answer.reason}".strip(), 0
         self.lines, self.page_links = read(data, kind, charset, self.url)
 
 
 def read(data: bytes, kind: str, charset: str, url: str) -> tuple[list[str], list[Link]]:
-    """The lines and links of what a server sent."""
-    cut = ["(the page is larger than 2 MiB: this is its beginning)"] if len(data) > LARGEST else []
+    """Return the lines and links of an answer's body."""
+    cut = ["(the page is larger than 2 MiB: this is its beginning)"] if len(data) > MAX_PAGE_BYTES else []
     try:
-        text = data[:LARGEST].decode(charset, "replace")
+        text = data[:MAX_PAGE_BYTES].decode(charset, "replace")
     except LookupError:
-        text = data[:LARGEST].decode("utf-8", "replace")
+        text = data[:MAX_PAGE_BYTES].decode("utf-8", "replace")
     if kind in ("text/html", "application/xhtml+xml"):
         lines, links = to_text(text, url)
         return cut + lines, links

@@ -1,4 +1,4 @@
-"""Unified diffs: what they say must be in the file, but the line numbers may be wrong."""
+"""Applies unified diffs. The old lines of a hunk must be in the file, but its line numbers may be wrong."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ HEADER = re.compile(r"@@+(?: -(\d+)(?:,(\d+))? \+\d+(?:,\d+)?)?(?: @@.*)?\s*$")
 
 @dataclass
 class Hunk:
-    """One change. `rows` are (mark, text), where the mark is " ", "-" or "+"."""
+    """A hunk of a diff. `rows` are (mark, text), where the mark is " ", "-" or "+"."""
 
     start: int | None
-    """Line of the old file where it begins, 1-based; None if the header doesn't say."""
+    """First line in the old file, 1-based; None if the header doesn't say."""
     count: int | None
-    """Lines of the old file that the header says it covers."""
+    """Number of lines of the old file, by the header."""
     rows: list[tuple[str, str]] = field(default_factory=list)
     end: bool | None = None
     """Whether the new file's last line has a newline; None if the diff doesn't say."""
@@ -23,13 +23,13 @@ class Hunk:
         return [text for mark, text in self.rows if mark != "+"]
 
     def drop_padding(self) -> None:
-        """Forget empty rows at the end which are not the diff's but of the string that it came in."""
+        """Remove empty rows at the end that belong to the string around the diff."""
         while self.rows and self.rows[-1] == (" ", "") and len(self.old) > (self.count or 0):
             self.rows.pop()
 
 
 def parse(diff: str) -> list[Hunk]:
-    """The hunks of a diff of one file. Raises ValueError."""
+    """Parse the diff of one file. Raises ValueError."""
     rows, hunks = diff.split("\n"), list[Hunk]()
     for number, row in enumerate(rows):
         if row.startswith("@@"):
@@ -60,12 +60,13 @@ def parse(diff: str) -> list[Hunk]:
 
 
 def apply(diff: str, lines: list[str]) -> tuple[list[str], int, bool | None]:
-    """The new lines, the index of the first change, and whether the last line has a newline (None: as before).
+    """Apply a diff to the lines of a file.
 
-    Raises ValueError, saying which line differs, unless every hunk's old lines are in the file, in order.
+    Returns the new lines, the index of the first change, and whether the last line has a newline (None: as before).
+    Raises ValueError, with the line that differs, unless the old lines of every hunk are in the file, in order.
     """
     result: list[str] = []
-    done = shift = 0  # lines of the file that are dealt with; by how much the numbers were wrong
+    done = shift = 0  # lines of the file processed so far; error of the line numbers so far
     first: int | None = None
     end: bool | None = None
     for number, hunk in enumerate(parse(diff), 1):
@@ -87,19 +88,19 @@ def apply(diff: str, lines: list[str]) -> tuple[list[str], int, bool | None]:
 
 
 def index(hunk: Hunk) -> int:
-    """Where the header says it begins, 0-based. One that only inserts is said to begin a line earlier."""
+    """Return the first line by the header, 0-based. A hunk that only inserts gives the line before it."""
     return (hunk.start or 0) - (1 if hunk.old else 0)
 
 
 def place(hunk: Hunk, number: int, lines: list[str], done: int, shift: int) -> int:
-    """The index in the file where the hunk's old lines are: the nearest to where it should be."""
+    """Return the index of the hunk's old lines in the file: of several places the nearest to the expected one."""
     old, wanted = hunk.old, index(hunk) + shift
     if not old:
         if hunk.start is None or not done <= wanted <= len(lines):
             raise ValueError(f"hunk {number} only adds lines, and its header doesn't say where in the file")
         return wanted
     room = range(done, len(lines) - len(old) + 1)
-    for same in (str, str.rstrip):  # blanks at the end of a line may differ, where there is no better place
+    for same in (str, str.rstrip):  # without an exact match, blanks at line ends may differ
         seek = [same(text) for text in old]
         found = [
             at for at in room if same(lines[at]) == seek[0] and list(map(same, lines[at : at + len(old)])) == seek
@@ -112,7 +113,7 @@ def place(hunk: Hunk, number: int, lines: list[str], done: int, shift: int) -> i
 
 
 def mismatch(old: list[str], lines: list[str], done: int, wanted: int) -> str:
-    """The first line that differs, at the place that agrees with most of the hunk's lines."""
+    """Describe the first line that differs, at the place where most of the hunk's lines match."""
 
     def agreeing(at: int) -> int:
         return sum(a.rstrip() == b.rstrip() for a, b in zip(old, lines[at:], strict=False))

@@ -1,7 +1,7 @@
 """Conversations with people, in channels.
 
-The box has no network: messages go over the environment's socket, and something outside brings them to people,
-a terminal (`weavegen chat`) or Discord.
+The box has no network. Messages go through the environment's socket to the worker; people read and write them in a
+terminal (`weavegen chat`) or on Discord.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 SHOWN = 15
 """Messages in the view."""
-LONGEST = 2_000
-"""Characters of a message."""
+MAX_MESSAGE_CHARS = 2_000
 
 
 class WeaveDiscordClient(Window):
@@ -26,7 +25,7 @@ class WeaveDiscordClient(Window):
     """
 
     def __init__(self, agent: "Subagent", token: str | None, channel_id: str | int):
-        # The token is not kept: whoever speaks to Discord has one of their own.
+        # `token` is ignored: the process that connects to Discord has its own.
         self.channel_id = str(channel_id)
         if not 0 < len(self.channel_id) <= 100 or "\x00" in self.channel_id:
             raise ValueError(f"a channel's name has 1 to 100 characters, not {len(self.channel_id)}")
@@ -66,11 +65,11 @@ class WeaveDiscordClient(Window):
     def render(self, agent: "Subagent | None" = None) -> str:
         """The newest messages."""
         lines = [f"Channel {self.channel_id}, the newest messages last:"]
-        for said in self.exchange("read", limit=SHOWN):
-            answers = f", answering {said['reply_to']}" if said["reply_to"] else ""
-            reactions = f" ({' '.join(said['reactions'])})" if said["reactions"] else ""
-            name = "me" if said["own"] else said["author"]
-            lines.append(f"[{said['id']}] {name}{answers}: {said['content']}{reactions}")
+        for entry in self.exchange("read", limit=SHOWN):
+            answers = f", answering {entry['reply_to']}" if entry["reply_to"] else ""
+            reactions = f" ({' '.join(entry['reactions'])})" if entry["reactions"] else ""
+            name = "me" if entry["own"] else entry["author"]
+            lines.append(f"[{entry['id']}] {name}{answers}: {entry['content']}{reactions}")
         return "\n".join(lines if len(lines) > 1 else [*lines, "(nobody has written anything)"])
 
     def close(self, agent: "Subagent | None" = None) -> None:
@@ -86,16 +85,18 @@ class WeaveDiscordClient(Window):
 
 
 def message(text: str) -> str:
-    """The text, if it can be sent."""
+    """Return the text as it is sent. Raises ValueError."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"a message is a text that says something, not {text!r}")
-    if len(text) > LONGEST:
-        raise ValueError(f"a message has {LONGEST:,} characters at most, this one {len(text):,}: send it in parts")
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise ValueError(
+            f"a message has {MAX_MESSAGE_CHARS:,} characters at most, this one {len(text):,}: send it in parts"
+        )
     return text.replace("\x00", "")
 
 
 def whole(message_id: int | str) -> int:
-    """The id as a number."""
+    """Return the id as a number. Raises ValueError."""
     number = int(message_id)
     if not 0 <= number <= 2**62:
         raise ValueError(f"there is no message {message_id}")

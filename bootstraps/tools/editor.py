@@ -18,8 +18,7 @@ WINDOW = 40
 """Lines shown at once."""
 WIDTH = 400
 """Characters shown of a line."""
-LARGEST = 8 * 2**20
-"""Bytes of a file."""
+MAX_FILE_BYTES = 8 * 2**20
 
 
 class WeaveEditor(Window):
@@ -147,7 +146,7 @@ class WeaveEditor(Window):
     # ---- the file
 
     def read(self) -> list[str]:
-        """The file's lines, as they are now."""
+        """Read the lines of the file."""
         self.crlf, self.newline_at_end = False, True
         try:
             kind = os.stat(self.path).st_mode
@@ -161,8 +160,10 @@ class WeaveEditor(Window):
             raise IsADirectoryError(f"{self.path} is a folder: this edits files")
         if not stat.S_ISREG(kind):
             raise ValueError(f"{self.path} is no ordinary file")
-        if os.path.getsize(self.path) > LARGEST:
-            raise ValueError(f"{self.path} is larger than {LARGEST // 2**20} MiB, too large for this editor")
+        if os.path.getsize(self.path) > MAX_FILE_BYTES:
+            raise ValueError(
+                f"{self.path} is larger than {MAX_FILE_BYTES // 2**20} MiB, too large for this editor"
+            )
         with open(self.path, "rb") as file:
             data = file.read()
         try:
@@ -176,7 +177,7 @@ class WeaveEditor(Window):
         return as_lines(self.own(text))
 
     def write(self, lines: list[str]) -> None:
-        """Replace the file in one step, so that nobody ever sees half of it."""
+        """Replace the file atomically."""
         self.check_open()
         path = os.path.realpath(self.path)
         folder = os.path.dirname(path)
@@ -184,7 +185,7 @@ class WeaveEditor(Window):
             if os.path.exists(what) and not os.access(what, os.W_OK):
                 raise PermissionError(f"{what} may not be written to")
         newline = "\r\n" if self.crlf else "\n"
-        # A last line that is empty exists by its newline only.
+        # An empty last line needs a newline to exist.
         at_end = newline if lines and (self.newline_at_end or lines[-1] == "") else ""
         data = (newline.join(lines) + at_end).encode("utf-8", "backslashreplace")
         descriptor, temporary = tempfile.mkstemp(prefix=".weave-editor-", dir=folder)
@@ -200,12 +201,12 @@ class WeaveEditor(Window):
         self.cursor = max(min(self.cursor, len(lines)), 1)
 
     def own(self, text: str) -> str:
-        """`text` with the newlines that are used in here."""
+        """Return `text` with "\\n" as newline."""
         return text.replace("\r\n", "\n") if self.crlf else text
 
 
 def as_lines(text: str) -> list[str]:
-    """Lines end with a newline, and with nothing else; after the last one it may be missing."""
+    """Split a text at "\\n" only. The last line may lack it."""
     return text.removesuffix("\n").split("\n") if text else []
 
 

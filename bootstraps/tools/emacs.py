@@ -1,4 +1,4 @@
-"""The editor Emacs, as a person would use it in a terminal."""
+"""The editor Emacs in a terminal."""
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from weavegen.box.api import Subagent
 
 QUIET = "(setq native-comp-jit-compilation nil native-comp-deferred-compilation nil)"
-"""No compiler in the background (the two names are Emacs 29's and 28's): it warns in windows of its own."""
+"""Turns off the background compiler of Emacs 29 and 28, which opens windows with warnings."""
 
 
 class WeaveEmacs(Terminal):
@@ -18,7 +18,7 @@ class WeaveEmacs(Terminal):
     Save: "C-x", "C-s". Search: "C-s". Kill to the line's end: "C-k". What is not saved is lost by `close`.
     """
 
-    # On Debian `emacs` leads through /etc, which the box does not have; the others are programs.
+    # On Debian `emacs` is a link through /etc, which the box lacks; the others are programs.
     programs = ("emacs", "emacs-nox", "emacs-gtk", "emacs-lucid", "emacs-pgtk")
     package = "emacs-nox"
 
@@ -26,6 +26,6 @@ class WeaveEmacs(Terminal):
         self.path = self.filepath = None if path is None else file_to_edit(path)
         keys = ("emacs",) if self.path is None else (f"emacs-{self.path}", "emacs")
         title = "WeaveEmacs" if self.path is None else f"WeaveEmacs ({self.path})"
-        # -nw: in the terminal; -Q: no settings of anyone's, no splash screen
+        # -nw: in the terminal; -Q: no configuration files, no splash screen
         options = ["-nw", "-Q", "--eval", QUIET, *([] if self.path is None else [self.path])]
         super().__init__(agent, title, *keys, arguments=options)

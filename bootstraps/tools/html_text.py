@@ -1,4 +1,4 @@
-"""HTML to plain lines, with numbered links."""
+"""Converts HTML to lines of text with numbered links."""
 
 import re
 import urllib.parse
@@ -34,10 +34,10 @@ class Reader(HTMLParser):
         self.lines: list[str] = []
         self.line = ""
         self.links: list[Link] = []
-        self.anchor: str | None = None  # address of the link that we are in
+        self.anchor: str | None = None  # address of the open link
         self.anchor_text = ""
         self.unseen = self.pre = 0
-        self.lists: list[int | None] = []  # of each open list the number of its last item; None without numbers
+        self.lists: list[int | None] = []  # per open list, the number of its last item; None without numbers
 
     def handle_starttag(self, tag: str, attrs: Attributes) -> None:
         values = {name: value or "" for name, value in attrs}
@@ -119,7 +119,7 @@ class Reader(HTMLParser):
 
 
 def to_text(html: str, base: str) -> tuple[list[str], list[Link]]:
-    """The lines of a page, and its links in order; relative addresses are completed from `base`."""
+    """Return the lines of a page and its links in order. Relative addresses are resolved against `base`."""
     reader = Reader(base)
     reader.feed(html)
     reader.close()

@@ -1,4 +1,4 @@
-"""The editor nano, as a person would use it."""
+"""The editor nano in a terminal."""
 
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,6 @@ class WeaveNano(Terminal):
 
     def __init__(self, agent: "Subagent", path: str):
         self.path = self.filepath = file_to_edit(path)
-        # -I: no settings of anyone's
+        # -I: no configuration files
         options = ("-I", "--", self.path)
         super().__init__(agent, f"WeaveNano ({self.path})", f"nano-{self.path}", "nano", arguments=options)

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from weavegen.box.api import Subagent
 
 PLAYGROUND = "/var/games/nethack"
-"""Where NetHack keeps its games. In a box it is empty at first."""
-KEPT = 5
-"""Keys that the view remembers."""
+"""Where NetHack keeps its games. In a new box it is empty."""
+SHOWN_KEYS = 5
+"""Keys that the view lists."""
 KEYS = """\
 Moves: h west, l east, k north, j south, y northwest, u northeast, b southwest, n southeast; capitals run.
 Others: s search or wait, . wait, , pick up, i inventory, o open, c close, C-d kick, F + move fight, < up, > down,
@@ -44,13 +44,15 @@ class WeaveNethack(Terminal):
 
     def render(self, agent: "Subagent | None" = None) -> str:
         """The screen, the last keys with whether they changed it, and a list of keys."""
-        moves = [f"{keys!r}{'' if changed else ' (nothing changed)'}" for keys, changed in self.moves[-KEPT:]]
+        moves = [
+            f"{keys!r}{'' if changed else ' (nothing changed)'}" for keys, changed in self.moves[-SHOWN_KEYS:]
+        ]
         return f"{super().render(agent)}\nLast keys sent: {', '.join(moves) or 'none'}\n{KEYS}"
 
 
 def make_playground() -> None:
-    """Make the files and folders that the game wants to find, where they are missing."""
-    with contextlib.suppress(OSError):  # an installation that may not be written to has them
+    """Make the files and folders that the game needs, if they are missing."""
+    with contextlib.suppress(OSError):  # a read-only installation has them
         for folder in ("save", "dumps"):
             os.makedirs(os.path.join(PLAYGROUND, folder), exist_ok=True)
         for file in ("perm", "record", "logfile", "xlogfile"):

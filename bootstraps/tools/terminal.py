@@ -1,4 +1,4 @@
-"""Programs that need a terminal, in panes of a tmux server of our own."""
+"""Runs programs that need a terminal, in panes of a tmux server of this process."""
 
 import itertools
 import os
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from weavegen.box.api import Subagent
 
 WIDTH, HEIGHT = 80, 24
-START = 5.0
-"""Seconds that a program has to show something."""
-MOST = 2.0
-"""Seconds to wait for a screen that goes on changing."""
-QUIET = 0.06
-"""Seconds without a change after which an answer is taken to be complete."""
-PATIENCE = 0.2
-"""Seconds to wait for a first change."""
+START_SECONDS = 5.0
+"""Time within which a program must show something."""
+MAX_SETTLE_SECONDS = 2.0
+"""Time to wait for a screen that keeps changing."""
+QUIET_SECONDS = 0.06
+"""The screen is complete after this time without a change."""
+FIRST_CHANGE_SECONDS = 0.2
+"""Time to wait for the first change."""
 
 PLACES = ":/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
 NAMED = (
@@ -32,7 +32,7 @@ NAMED = (
     "|PgUp|Space|Tab"
 )
 KEY = re.compile(rf"(?:[CMS]-)*(?:{NAMED})|(?:[CMS]-)+[!-~]|\^[A-Za-z@\[\]\\_]")
-"""What tmux(1) names keys by."""
+"""Names of keys in tmux(1)."""
 DEAD = re.compile(r"^Pane is dead.*$", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -47,24 +47,25 @@ class Screen(list[str]):
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a pane shows at one moment."""
+class ScreenState:
+    """The state of a pane at one moment."""
 
     alive: bool
     """Whether the program is still running."""
     row: int
-    """Of the cursor, from 1."""
+    """Row of the cursor, from 1."""
     column: int
+    """Column of the cursor, from 1."""
     text: str
     pid: int = 0
-    """Of the program."""
+    """Process id of the program."""
 
 
 class Pane:
     """A program on a screen of 80 columns and 24 rows."""
 
     def __init__(self, name: str, command: list[str]):
-        """Start `command` and wait until it shows something. Raises RuntimeError if it ends at once."""
+        """Start `command` and wait until it shows something. Raises RuntimeError if it ends before."""
         self.name, self.session = name, f"weave-{os.getpid()}-{next(numbers)}"
         options = [("status", "off"), ("remain-on-exit", "on"), ("history-limit", "50"), ("escape-time", "0")]
         script: list[str] = ["start-server"]
@@ -72,7 +73,7 @@ class Pane:
             script += [";", "set-option", "-g", option, value]
         size = ("-x", str(WIDTH), "-y", str(HEIGHT))
         tmux(*script, ";", "new-session", "-d", "-s", self.session, *size, "--", *command)
-        look = self.settle(Look(True, 1, 1, ""), most=START, patience=START)
+        look = self.settle(ScreenState(True, 1, 1, ""), max_seconds=START_SECONDS, change=START_SECONDS)
         if not look.alive:
             self.kill()
             raise RuntimeError(f"{name} ended as soon as it was started. {' '.join(look.text.split())}".strip())
@@ -81,19 +82,19 @@ class Pane:
     def target(self) -> str:
         return f"={self.session}:"
 
-    def look(self) -> Look:
-        """What the screen shows now. A pane that is gone shows nothing."""
+    def look(self) -> ScreenState:
+        """Return what the screen shows now. A pane that no longer exists shows nothing."""
         state = ("display-message", "-p", "-t", self.target, "#{pane_dead} #{cursor_y} #{cursor_x} #{pane_pid}")
         first, _, screen = tmux(*state, ";", "capture-pane", "-p", "-t", self.target, check=False).partition("\n")
         dead, row, column, pid = first.split() if first.strip() else ("1", "0", "0", "0")
-        if dead == "1":  # tmux has scrolled up, to say so in the last line
+        if dead == "1":  # tmux has scrolled the screen to add a message
             screen = tmux("capture-pane", "-p", "-S", "-", "-t", self.target, check=False)
         text = "\n".join(line.rstrip() for line in DEAD.sub("", screen).split("\n")).rstrip()
         text = "\n".join(text.split("\n")[-HEIGHT:])
-        return Look(dead == "0", int(row) + 1, int(column) + 1, text, int(pid))
+        return ScreenState(dead == "0", int(row) + 1, int(column) + 1, text, int(pid))
 
     def capture_pane(self, *place: Any, **options: Any) -> Screen:
-        """The lines of the screen, as libtmux gives them; arguments are accepted, and mean nothing."""
+        """Return the lines of the screen, as libtmux does. The arguments are ignored."""
         return Screen(self.look().text.split("\n"))
 
     def send_keys(self, keys: str, enter: bool = True, **options: Any) -> None:
@@ -124,23 +125,25 @@ class Pane:
                 continue
             for start in range(0, len(part), 1000):
                 piece = part[start : start + 1000]
-                if piece.endswith(";"):  # which tmux would take for the end of its command
+                if piece.endswith(";"):  # tmux would end its command there
                     piece = piece[:-1] + "\\;"
                 tmux("send-keys", "-t", self.target, "-l", "--", piece)
 
-    def settle(self, before: Look, most: float = MOST, patience: float = PATIENCE) -> Look:
-        """Wait until the screen has changed and then stayed the same for a moment. Gives what it shows.
+    def settle(
+        self, before: ScreenState, max_seconds: float = MAX_SETTLE_SECONDS, change: float = FIRST_CHANGE_SECONDS
+    ) -> ScreenState:
+        """Wait until the screen has changed and then stayed the same for a moment. Returns its state.
 
-        A program that computes is waited for: on a busy machine it may take long to show anything.
+        While the program computes, the wait goes on: on a busy machine it may take long to show anything.
         """
         began = since = time.monotonic()
         look, changed = before, False
-        while (now := time.monotonic()) - began < most:
+        while (now := time.monotonic()) - began < max_seconds:
             if (new := self.look()) != look:
                 look, since, changed = new, now, True
             elif look.alive and computes(look.pid):
                 since = now
-            elif now - since > (QUIET if changed else patience):
+            elif now - since > (QUIET_SECONDS if changed else change):
                 break
             time.sleep(0.015)
         return look
@@ -153,9 +156,9 @@ class Terminal(Window):
     """A tool whose view is the screen of a program."""
 
     programs: tuple[str, ...]
-    """Names under which it may be installed, the best first."""
+    """Possible names of the program, the best first."""
     package: str
-    """What to install on the host where it is missing."""
+    """The package to install on the host if the program is missing."""
 
     def __init__(self, agent: "Subagent", title: str, *keys: str, arguments: Iterable[str] = ()):
         command = [program(self.programs, self.package), *arguments]
@@ -205,16 +208,16 @@ class Terminal(Window):
 
 
 def program(names: tuple[str, ...], package: str) -> str:
-    """Where a program is. Raises FileNotFoundError that says what to install."""
+    """Return the path of a program. Raises FileNotFoundError, with the package to install."""
     path = os.environ.get("PATH", "") + PLACES
-    found = next((found for name in names if (found := shutil.which(name, path=path))), None)
-    if found is None:
-        raise FileNotFoundError(f"{names[0]} is not installed: install the package {package} on the host")
-    return found
+    for name in names:
+        if file := shutil.which(name, path=path):
+            return file
+    raise FileNotFoundError(f"{names[0]} is not installed: install the package {package} on the host")
 
 
 def computes(pid: int) -> bool:
-    """Whether a process is running, or could if a processor were free, instead of waiting for input."""
+    """Whether a process runs or waits for a processor, and not for input."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in "RD"
@@ -223,13 +226,13 @@ def computes(pid: int) -> bool:
 
 
 def tmux(*arguments: str, check: bool = True) -> str:
-    """Run a tmux command on our own server, which ends with its last session."""
-    # Without configuration files, and a socket of this process's own: /tmp may be shared.
+    """Run a tmux command on this process's server, which ends with its last session."""
+    # Without configuration files, and with a socket of its own, because /tmp may be shared.
     socket = os.path.join(tempfile.gettempdir(), f"weave-tmux-{os.getpid()}-{os.getuid()}")
     command = ["tmux", "-u", "-S", socket, "-f", os.devnull, *arguments]
     environ = {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")}
     done = subprocess.run(
-        command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=START, check=False
+        command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_SECONDS, check=False
     )
     if check and done.returncode != 0:
         raise RuntimeError(f"tmux: {done.stderr.decode(errors='replace').strip()}")
@@ -237,7 +240,7 @@ def tmux(*arguments: str, check: bool = True) -> str:
 
 
 def file_to_edit(path: str) -> str:
-    """The absolute path. Raises OSError if there can be no file of that name."""
+    """Return the absolute path. Raises OSError if no file can have this path."""
     path = os.path.abspath(path)
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path} is a folder: this edits files")

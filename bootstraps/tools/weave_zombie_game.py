@@ -54,9 +54,9 @@ class WeaveZombieGame(Window):
         if command.strip().lower() == "restart":
             self.begin()
             return INTRO
-        told = self.game.command(command)
-        self.log = [*self.log, f"> {command}\n{told}"][-SHOWN:]
-        return told
+        answer = self.game.command(command)
+        self.log = [*self.log, f"> {command}\n{answer}"][-SHOWN:]
+        return answer
 
     def render(self, agent: "Subagent | None" = None) -> str:
         """How things stand, and what the last commands brought."""

@@ -1,4 +1,4 @@
-"""What all tools share: how one is opened, shown and closed."""
+"""The base class of all tools: opens, shows and closes a tool."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class Window:
-    """A tool that is in `agent.tools`, and has a view, from when it is opened until it is closed."""
+    """A tool. While it is open it is in `agent.tools` and has an observation view."""
 
     def __init__(self, agent: "Subagent", title: str, *keys: str):
         """Open under `keys`; one that is open under the first key is closed. Too many views: ValueError."""
@@ -20,7 +20,7 @@ class Window:
 
     def show(self, agent: "Subagent") -> str:
         """The view."""
-        # Opened for the bootstrap's stand-in, it belongs to the main subagent since: follow it there.
+        # A tool that the bootstrap file opened moves to the main subagent afterwards.
         if agent.tools.get(self.keys[0]) is self:
             self.agent = agent
         return self.render(agent)
@@ -39,7 +39,7 @@ class Window:
         for key in mine:
             del tools[key]
         for key in mine:
-            # A key that windows of a kind share means the one that was opened last.
+            # A key that several tools share refers to the one that was opened last.
             others = [tool for tool in tools.values() if isinstance(tool, Window) and key in tool.keys]
             if others:
                 tools[key] = others[-1]

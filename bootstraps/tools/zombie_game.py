@@ -1,4 +1,4 @@
-"""The zombie game: what a player can do."""
+"""The commands of the zombie game."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from .zombie_world import Refused, World
 
 
 class Game(World):
-    """One game. `command` plays it, `state` tells how it stands."""
+    """A game. `command` plays it, `state` returns its state."""
 
     def __init__(self, seed: int):
         super().__init__(seed)
@@ -17,7 +17,7 @@ class Game(World):
         self.commands.update(scavenge=self.do_search, walk=self.do_go, inventory=self.do_status)
 
     def command(self, text: str) -> str:
-        """Do what a line says, and tell what happened."""
+        """Execute a command line. Returns a text that tells what happened."""
         verb, _, rest = " ".join(text.lower().split()).partition(" ")
         self.events = []
         try:

@@ -1,4 +1,4 @@
-"""The town of the zombie game: its places, what lies there, what things are good for."""
+"""The town of the zombie game: its places, the things there, and their uses."""
 
 from dataclasses import dataclass, field
 
@@ -54,12 +54,12 @@ FUSE = ("school", "hardware", "farm")
 """One of these has the fuse."""
 
 WEIGHT = {"axe": 2, "shotgun": 3, "fuel": 4, "key": 0, "knife": 0}
-"""Of things that do not weigh 1."""
+"""Weights of things that do not weigh 1."""
 CAPACITY = 12
 START = {"knife": 1, "food": 2, "scrap": 3}
 
 WEAPONS = {"axe": (0.85, 3), "spear": (0.75, 2), "knife": (0.55, 2)}
-"""The chance of a blow to kill, and blows in an hour; the best first."""
+"""Probability that a blow kills, and blows per hour; the best weapon first."""
 RECIPES = {"bandage": {"cloth": 1}, "spear": {"scrap": 2, "cloth": 1}}
 
 INTRO = """\

@@ -1,4 +1,4 @@
-"""The world of the zombie game: how things stand, and what an hour brings."""
+"""The world of the zombie game: its state, and the changes in an hour."""
 
 import random
 from collections import Counter
@@ -11,11 +11,11 @@ LAST_HOUR = 24 * 2 + 20
 
 
 class Refused(Exception):
-    """What was commanded can't be done. No time has passed."""
+    """A command can't be executed. No time has passed."""
 
 
 class World:
-    """How one game stands, and the rules by which time passes."""
+    """The state of a game, and the rules by which it changes."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -35,7 +35,7 @@ class World:
         self.events: list[str] = []
 
     def state(self) -> dict[str, Any]:
-        """Everything the player may know, as JSON values."""
+        """Return everything that the player may know, as JSON values."""
         return {
             "place": self.place,
             "day": self.clock // 24 + 1,
@@ -72,7 +72,7 @@ class World:
         self.use_up({name: 1})
 
     def use_up(self, amounts: dict[str, int]) -> None:
-        """Take things out of the inventory, or refuse if they are not in it."""
+        """Take things out of the inventory. Raises Refused if they are not in it."""
         for thing, amount in amounts.items():
             if self.inventory[thing] < amount:
                 raise Refused(f"You need {amount} {thing or 'thing'}, and have {self.inventory[thing]}.")
@@ -120,7 +120,7 @@ class World:
         self.hour(noise=0, notice=notice)
 
     def hour(self, noise: int, notice: float) -> None:
-        """An hour goes by: zombies come and strike, you get hungry, help comes nearer."""
+        """Advance the game by an hour."""
         noise = max(noise, 3 if self.rescue_in > 0 and self.place == "tower" else 0)
         self.clock += 1
         self.awake += 1
@@ -142,7 +142,7 @@ class World:
         self.judge()
 
     def wander(self, noise: int) -> None:
-        """Zombies next to a noise come to it, the others drift; some come into the valley."""
+        """Move the zombies: those near a noise come to it, the others move at random. New ones may appear."""
         moves: list[tuple[str, str]] = []
         for name, place in TOWN.items():
             hears = name != self.place and (self.place in place.exits)
@@ -161,7 +161,7 @@ class World:
             self.say("A zombie comes in." if came == 1 else f"{came} zombies come in.")
 
     def judge(self) -> None:
-        """Whether it is over."""
+        """Set the result if the game is over."""
         if self.health <= 0:
             self.result = "dead"
             self.say("You fall, and the valley is silent. You have lost.")

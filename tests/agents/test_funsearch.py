@@ -377,7 +377,7 @@ def test_a_hostile_program_harms_nothing_and_fakes_no_score(box: Environment, ki
     assert box.alive()
     if kind in named(HARMLESS):
         assert (tried["score"], tried["error"]) == (2.0, None)
-        assert len(tried["output"]) <= trial.OUTPUT
+        assert len(tried["output"]) <= trial.MAX_OUTPUT_CHARS
     else:
         assert (tried["success"], tried["score"], tried["scores"]) == (False, None, [])
         assert tried["error"]
@@ -411,7 +411,7 @@ def processes(box: Environment) -> list[str]:
         ("def evaluate(function):\n    return function(1, 2)\n", "evaluator: TypeError: f() takes 1 positional"),
         ("def rate(function):\n    return 1\n", "evaluator: NameError: it defines no function evaluate"),
         ("def evaluate(function:\n", "evaluator: SyntaxError"),
-        ("import os\ndef evaluate(function):\n    os._exit(0)\n", "its evaluator's process ended"),
+        ("import os\ndef evaluate(function):\n    os._exit(0)\n", "the evaluator's process ended"),
         ("def evaluate(function):\n    while True:\n        pass\n", "it took longer than 0.5 seconds"),
     ],
 )

@@ -213,7 +213,7 @@ def test_who_may_not_join_and_who_not_leave(pool: Installation) -> None:
     assert not any(KEY in headers for headers in Other.seen)
     nobody = "http://127.0.0.1:9/v1"
     assert "is in the pool" in refused("add", present["url"])
-    assert "no model server answers there" in refused("add", nobody)
+    assert "no model server answers at this address" in refused("add", nobody)
     assert "hush" not in refused("add", "http://me:hush@127.0.0.1:9/v1")
     assert "was not added" in refused("remove", nobody)
     assert "is one of OPENAI_BASE_URL" in refused("remove", nobody, OPENAI_BASE_URL=nobody)

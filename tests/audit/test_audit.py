@@ -104,7 +104,7 @@ def corpus() -> Iterator[Corpus]:
                 reports.append(audit(conn, Scope(), 30, config))
         services = processes.registered(config)
         ended = [services[name] for name in (*fleet.WORKERS, fleet.BEAT)]
-        processes.stop(config, ended, ask=signal.SIGKILL)
+        processes.stop(config, ended, sig=signal.SIGKILL)
         ids = one_row(db, "select array_agg(id order by id) as all from traces").all
         talk, task, asking = (
             one_row(db, "select min(id) as id from traces where job_id = :job", job=job).id for job in others

@@ -19,7 +19,7 @@ import lark
 
 from tests.fuzz import TIMES
 from tests.fuzz.inputs import LONG, deep, every
-from weavegen.box.wire import FROM_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, Reader, frame, parse
 from weavegen.cli import jobs
 from weavegen.engine.enqueueing import rows
 from weavegen.errors import UsageError
@@ -86,13 +86,13 @@ def options(text: str) -> None:
 def wire(text: str) -> None:
     payload = text.encode(errors="surrogatepass")
     for data in (payload, b"\x00\x00\x00\x01" * (len(payload) // 4), len(payload).to_bytes(4, "big") + payload):
-        reader = Reader(FROM_BOX)
+        reader = Reader(MAX_BYTES_FROM_BOX)
         with suppress(BrokenFrame):
             for start in range(0, len(data), 2**12):
                 for message in reader.feed(data[start : start + 2**12]):
                     parse(message)
     with suppress(BrokenFrame):
-        frame({"text": text}, FROM_BOX)
+        frame({"text": text}, MAX_BYTES_FROM_BOX)
 
 
 READERS: dict[str, Callable[[str], object]] = {

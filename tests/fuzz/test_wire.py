@@ -21,11 +21,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz import TIMES, fuzz
-from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame, parse
 from weavegen.channels.exchange import alone
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import Execute, Executed
-from weavegen.sandbox.client_session import Broken, Conversation, listen, no_blocks, sync, undecided
+from weavegen.sandbox.client_session import (
+    ClientSession,
+    SessionBroken,
+    await_result,
+    block_messages,
+    no_blocks,
+    undecided,
+)
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 HANGS = 20.0
@@ -80,7 +87,7 @@ def test_it_does_not_matter_in_which_pieces_bytes_arrive(data: bytes, size: int)
 @fuzz(200)
 @given(st.dictionaries(st.text(max_size=5), st.recursive(st.none() | whole | strange, st.lists, max_leaves=5)))
 def test_what_is_framed_is_read_again(message: dict[str, Any]) -> None:
-    [payload] = Reader(TO_BOX).feed(frame(message, TO_BOX))
+    [payload] = Reader(MAX_BYTES_TO_BOX).feed(frame(message, MAX_BYTES_TO_BOX))
     assert parse(payload) == message
 
 
@@ -116,18 +123,18 @@ class Box:
             while connection.recv(2**18):
                 pass
 
-    def talk(self, data: bytes, over_and_over: bytes = b"", op: str = "run") -> Executed | None:
+    def session(self, data: bytes, over_and_over: bytes = b"", op: str = "run") -> Executed | None:
         """What a worker makes of it: a result, or None for a refusal."""
         self.data, self.over_and_over = data, over_and_over
         step = Execute(op=op)  # type: ignore[arg-type]
         began = time.monotonic()
         try:
-            with Conversation(self.path, 1.0) as talk:
-                for message in sync(no_blocks, talk.hello()):
-                    talk.send(message)
-                talk.send({"op": {"step_id": 1}})
-                return listen(talk, undecided, alone(), 1, step)
-        except (Broken, TransientError):
+            with ClientSession(self.path, 1.0) as session:
+                for message in block_messages(no_blocks, session.hello()):
+                    session.send(message)
+                session.send({"op": {"step_id": 1}})
+                return await_result(session, undecided, alone(), 1, step)
+        except (SessionBroken, TransientError):
             return None
         finally:
             self.over_and_over = b""
@@ -167,7 +174,7 @@ messages = st.fixed_dictionaries(
 @fuzz(150)
 @given(st.lists(messages | anything, max_size=4), st.binary(max_size=9), st.booleans())
 def test_a_worker_refuses_what_it_may_not_be_told(box: Box, told: list[Any], noise: bytes, greets: bool) -> None:
-    acceptable(box.talk(HELLO * greets + b"".join(map(said, told)) + noise))
+    acceptable(box.session(HELLO * greets + b"".join(map(said, told)) + noise))
 
 
 def result(text: str) -> bytes:
@@ -205,7 +212,7 @@ TOLD = {
 
 @pytest.mark.parametrize("case", TOLD)
 def test_a_worker_survives(box: Box, case: str) -> None:
-    acceptable(box.talk(TOLD[case]))
+    acceptable(box.session(TOLD[case]))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +228,7 @@ def test_a_worker_survives(box: Box, case: str) -> None:
     ids=["questions without prompts", "questions", "messages", "nothing", "empty frames", "one long frame"],
 )
 def test_a_box_that_never_stops_talking_is_cut_off(box: Box, again: bytes) -> None:
-    assert box.talk(HELLO, again) is None
+    assert box.session(HELLO, again) is None
 
 
 # ------------------------------------------------------------------- a box, and a worker that is not ours
@@ -264,8 +271,8 @@ class Process:
         """Whether it greets the next worker, and its main thread still does what it is told."""
         step_id = next(step_ids)
         try:
-            with Conversation(self.path, HANGS) as talk:
-                talk.hello()
+            with ClientSession(self.path, HANGS) as session:
+                session.hello()
                 op = {
                     "step_id": step_id,
                     "op": "list",
@@ -274,9 +281,9 @@ class Process:
                     "source": "",
                     "seconds": 5,
                 }
-                talk.send({"op": op})
-                return talk.receive().result is not None
-        except Broken:
+                session.send({"op": op})
+                return session.receive().result is not None
+        except SessionBroken:
             return False
 
 
@@ -349,5 +356,5 @@ def test_a_box_outlives_noise(process: Process) -> None:
         for _ in range(rng.randint(0, 3)):
             at = rng.randrange(len(data) + 1)
             data[at : at + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
-        assert len(process.hear(bytes(data))) <= FROM_BOX
+        assert len(process.hear(bytes(data))) <= MAX_BYTES_FROM_BOX
     assert process.lives()

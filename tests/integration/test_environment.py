@@ -416,7 +416,7 @@ class TestHostileCallbacks:
         assert [len(str(evaluation.value)) > 70_000 for evaluation in evaluations] == [True] * 2 + [False] * 62
         error = environment.execute(next(step_ids), Execute(op="begin")).error
         assert error is not None
-        assert "too much" in error.message
+        assert "as a whole is too large" in error.message
         assert value(environment, "return 1") == 1
 
     def test_programs_left_running_do_not_hold_anything_up(self, environment: Environment) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from simulation.complete import MAX_MODEL_LEN
 from weavegen.errors import ModelError, TransientError, UsageError
-from weavegen.pool.client import STOPS, ModelClient
+from weavegen.pool.client import MAX_STOPS, ModelClient
 from weavegen.pool.served import check_servers
 
 TRACE = """<s> [INST] #subagent main
@@ -105,7 +105,7 @@ def test_nobody_there() -> None:
 
 def test_stop_strings_beyond_the_servers_four_are_cut_here(client: ModelClient) -> None:
     whole = sample(client, n=1, stop=())[0].text
-    words = [f"never-{number}" for number in range(STOPS)]
+    words = [f"never-{number}" for number in range(MAX_STOPS)]
     [cut] = sample(client, n=1, stop=[*words, whole[10:14]])
     assert cut.text == whole[: whole.index(whole[10:14])]
     assert cut.finish_reason == "stop"

@@ -107,12 +107,12 @@ def test_what_is_final_is_not_tried_again(pool: Pool, sims: list[Process]) -> No
 def test_where_no_server_is_in_use_requests_wait(
     pool: Pool, sims: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "PATIENCE", 1.0)
+    monkeypatch.setattr(pools, "NO_SERVER_TIMEOUT_SECONDS", 1.0)
     for sim in sims:
         sim.kill()
     with pytest.raises(Unserved, match="no server is in use"):
         ask(pool, 1, sims[0].url)
-    monkeypatch.setattr(pools, "PATIENCE", 60.0)
+    monkeypatch.setattr(pools, "NO_SERVER_TIMEOUT_SECONDS", 60.0)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(ask, pool, 1, sims[0].url)
         sims[1].start()

@@ -22,9 +22,10 @@ from sqlalchemy.exc import OperationalError
 
 from tests.support.waiting import until
 from weavegen import config as configuration
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import doctor, fleet, folders, model_server, postgres, processes, redis, schema
+from weavegen.services import doctor, fleet, model_server, postgres, processes, redis, schema
 
 START = """
 import sys

@@ -15,7 +15,7 @@ from weavegen.nano.llama import Llama
 from weavegen.nano.lora import merged
 from weavegen.pool import adapters
 from weavegen.pool.http import Http
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_one_is_loaded_served_beside_its_model_and_forgotten(url: str, folder: P
     own = likelihood(url, None)
     adapters.load(servers, "round-1", adapter)
     adapters.load(servers, "round-1", adapter)  # it is there: nothing happens
-    models = served(url, Http("EMPTY", 10.0))
+    models = list_models(url, Http("EMPTY", 10.0))
     assert [(model.id, model.parent) for model in models] == [(folder.name, None), ("round-1", folder.name)]
     assert likelihood(url, None) == own, "Is the model itself the one that is meant where none is named?"
     assert likelihood(url, "round-1") != own
@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_refused_in_a_line(url: str, folder: Path, adapter:
         with pytest.raises(UsageError, match=why) as caught:
             adapters.load({url: "EMPTY"}, name, place)
         assert "\n" not in str(caught.value)
-    assert len(served(url, Http("EMPTY", 10.0))) == 1
+    assert len(list_models(url, Http("EMPTY", 10.0))) == 1
 
 
 def test_an_adapter_is_no_model_by_itself(adapter: Path) -> None:

@@ -21,7 +21,7 @@ def ids(seed: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def order(seed: int, count: int, **more: object) -> Order:
     how = Sampling(temperature=0.9, top_k=40, penalty=1.1)
-    return dataclasses.replace(Order(prompt=ids(seed, count), n=3, most=20, how=how, seed=seed), **more)  # type: ignore[arg-type]
+    return dataclasses.replace(Order(prompt=ids(seed, count), n=3, max_tokens=20, sampling=how, seed=seed), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_long_prompts_are_read_in_pieces(folder: Path, reference: Reference) -> 
 
 def test_sampled_tokens_have_the_models_own_logprobs(engine: Engine, reference: Reference) -> None:
     """Whatever penalty and temperature; several requests at once, more than there are slots."""
-    asked = [order(seed, 10 + 7 * seed, top=2, ids=(5, 9)) for seed in range(5)]
+    asked = [order(seed, 10 + 7 * seed, top_logprobs=2, logprob_ids=(5, 9)) for seed in range(5)]
     for one, over in [(one, engine.submit(one)) for one in asked]:
         for continuation in over.result(60).continuations:
             assert len(continuation.ids) == 20
@@ -95,25 +95,27 @@ def test_what_the_cache_gives_is_what_was_computed(folder: Path) -> None:
 def test_stops(folder: Path, engine: Engine, texts: Texts) -> None:
     """Greedy, so that the text is known; wherever in it a stop string begins, across tokens too."""
     greedy = Sampling(temperature=0.0)
-    whole = engine.submit(order(1, 30, n=1, most=60, how=greedy)).result(60).continuations[0]
+    whole = engine.submit(order(1, 30, n=1, max_tokens=60, sampling=greedy)).result(60).continuations[0]
     assert whole.finish == "length"
     text = bytes(whole.text)
     assert text == b"".join(map(texts.spell, whole.ids))
     for start in range(0, len(text) - 5, 3):
         stop = text[start : start + 5]
-        asked = order(1, 30, n=1, most=60, how=greedy, stops=(b"never there", stop, text[start + 1 : start + 6]))
+        stops = (b"never there", stop, text[start + 1 : start + 6])
+        asked = order(1, 30, n=1, max_tokens=60, sampling=greedy, stops=stops)
         found = engine.submit(asked).result(60).continuations[0]
         assert (bytes(found.text), found.finish, found.stop) == (text[: text.index(stop)], "stop", stop)
         assert found.ids == whole.ids[: len(found.ids)]
         assert len(b"".join(map(texts.spell, found.ids[:-1]))) < text.index(stop) + 5
     last = whole.ids[20]
-    ended = engine.submit(order(1, 30, n=1, most=60, how=greedy, end=last)).result(60).continuations[0]
+    ending = order(1, 30, n=1, max_tokens=60, sampling=greedy, end_token=last)
+    ended = engine.submit(ending).result(60).continuations[0]
     assert (ended.ids, ended.finish, ended.stop) == (whole.ids[: whole.ids.index(last) + 1], "stop", None)
 
 
 def test_what_is_cancelled_takes_no_more_steps(engine: Engine) -> None:
-    endless = engine.submit(order(1, 20, most=10**9))
-    waits = engine.submit(order(2, 20, n=8, most=3))
+    endless = engine.submit(order(1, 20, max_tokens=10**9))
+    waits = engine.submit(order(2, 20, n=8, max_tokens=3))
     assert endless.cancel()
     waits.result(60)
     assert engine.counters.finished == {"abort": 3, "length": 8}
@@ -167,8 +169,8 @@ def test_the_penalty_makes_what_was_there_less_likely() -> None:
     [
         (lambda folder: (folder / "config.json").unlink(), "No such file"),
         (lambda folder: (folder / "config.json").write_text("{"), "Expecting property name"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "no configuration of a Llama"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "serve it by vLLM"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "not the configuration of a Llama"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "serve it with vLLM"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "llama"}'), "num_attention_heads"),
         (lambda folder: (folder / "model.safetensors").unlink(), "can't be read"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x00" * 99), "can't be read"),

@@ -48,7 +48,7 @@ def test_what_is_no_byte_level_tokenizer_is_refused(tmp_path: Path) -> None:
         Texts(tmp_path)
     words = Tokenizer(models.WordLevel({"zwölf ": 0}, unk_token=None))
     words.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UsageError, match="no byte-level token"):
+    with pytest.raises(UsageError, match="not a byte-level token"):
         Texts(tmp_path)
 
 

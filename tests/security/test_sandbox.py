@@ -19,13 +19,13 @@ from weavegen import config as configuration
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.folders import private
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox import bubblewrap, groups, seccomp
-from weavegen.sandbox.answer import Unacceptable, accept
-from weavegen.sandbox.environment import Environment, epitaph, remove
+from weavegen.sandbox.answer import InvalidAnswer, check_answer
+from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.providers import Limits, provider
-from weavegen.sandbox.watch import State, Watch, watching
-from weavegen.services.folders import private
+from weavegen.sandbox.watch import BoxState, Watch, watching
 
 
 @pytest.fixture(scope="module")
@@ -101,19 +101,19 @@ def test_what_the_kernel_does_not_limit_the_watch_ends(
     body, reason = OVER[kind]
     environment = Environment.start(config, 1, limits=SMALL)
     assert environment.handle.groups == ()
-    assert watch.look() == []
+    assert watch.check_boxes() == []
     if kind == "processes":  # as if the kernel had not held it back
         state_path = environment.socket_path.with_suffix(".json")
-        State(environment.handle, replace(SMALL, processes=8)).write(state_path)
+        BoxState(environment.handle, replace(SMALL, processes=8)).write(state_path)
     source = f"def f(self):\n    {body.replace(chr(10), chr(10) + '    ')}\nself.add_action('f', f)\n"
     assert environment.execute(1, Execute(op="bootstrap", source=source)).error is None
-    assert watch.look() == [environment.socket_path.with_suffix(".json")]
+    assert watch.check_boxes() == [environment.socket_path.with_suffix(".json")]
     environment.handle.wait(5)
-    assert reason in str(epitaph(config, 1))
+    assert reason in str(kill_reason(config, 1))
     with pytest.raises(EnvironmentFailure, match=f"was killed: .*{reason}"):
         environment.execute(2, Execute(op="begin"))
     remove(config, 1)
-    assert epitaph(config, 1) is None
+    assert kill_reason(config, 1) is None
 
 
 def test_shared_pages_count_once(config: Config, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_shared_pages_count_once(config: Config, watch: Watch, monkeypatch: pyte
         "    for _ in range(6):\n        if os.fork() == 0: time.sleep(60)\nself.add_action('f', f)\n"
     )
     assert environment.execute(1, Execute(op="bootstrap", source=source)).error is None
-    assert watch.look() == []
+    assert watch.check_boxes() == []
     environment.stop()
 
 
@@ -235,5 +235,5 @@ def test_the_filter_is_a_program_that_ends(machine: str) -> None:
     ids=str,
 )
 def test_an_answer_that_no_runner_gives(executed: Executed) -> None:
-    with pytest.raises(Unacceptable):
-        accept(executed, Execute(op="run"))
+    with pytest.raises(InvalidAnswer):
+        check_answer(executed, Execute(op="run"))

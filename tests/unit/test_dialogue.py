@@ -11,7 +11,7 @@ from weavegen.box import calls
 from weavegen.kernel.context import opening, spoken, stops
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
-from weavegen.pool.tokens import said
+from weavegen.pool.tokens import locate_message_end
 from weavegen.trace.blocks import BlockType
 
 GOOD = '<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_call>'
@@ -150,15 +150,15 @@ def decode(ids: Any) -> str:
     ],
 )
 def test_sampled_tokens_stay_what_they_were(ids: list[int], text: str, kept: int, rest: str) -> None:
-    assert said(ids, text, "<|im_end|>\n", decode) == (kept, rest)
+    assert locate_message_end(ids, text, "<|im_end|>\n", decode) == (kept, rest)
 
 
 def test_a_decoder_may_drop_the_space_that_a_text_begins_with() -> None:
-    assert said([8], " wo", "<|im_end|>\n", lambda ids: decode(ids).strip()) == (1, "<|im_end|>\n")
+    assert locate_message_end([8], " wo", "<|im_end|>\n", lambda ids: decode(ids).strip()) == (1, "<|im_end|>\n")
 
 
 def test_tokens_that_do_not_fit_the_text_are_not_taken_for_it() -> None:
-    assert said([2, 1], "Hello", "<|im_end|>\n", decode) == (0, "Hello<|im_end|>\n")
+    assert locate_message_end([2, 1], "Hello", "<|im_end|>\n", decode) == (0, "Hello<|im_end|>\n")
 
 
 # --------------------------------------------------------------------------------- what a model calls

@@ -287,8 +287,8 @@ class TestEvaluator:
 class TestFrames:
     @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text()), max_size=5), st.integers(1, 20))
     def test_messages_arrive_in_whatever_pieces(self, messages: list[dict[str, object]], piece: int) -> None:
-        data = b"".join(wire.frame(message, wire.TO_BOX) for message in messages)
-        reader = wire.Reader(wire.TO_BOX)
+        data = b"".join(wire.frame(message, wire.MAX_BYTES_TO_BOX) for message in messages)
+        reader = wire.Reader(wire.MAX_BYTES_TO_BOX)
         pieces = [data[i : i + piece] for i in range(0, len(data), piece)]
         assert [wire.parse(payload) for part in pieces for payload in reader.feed(part)] == messages
 

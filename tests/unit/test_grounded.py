@@ -48,7 +48,7 @@ def test_the_traceback_shows_the_models_own_words() -> None:
 def test_loops_are_bounded() -> None:
     seen, error = run("for i in range(1000):\n    assert i >= 0, 'Is it?'")
     assert error is None
-    assert len(seen) == grounded.MOST
+    assert len(seen) == grounded.MAX_LABELS
 
 
 @pytest.mark.parametrize("source", ["assert (", "return 1", "assert x := 1, 'a?'"])

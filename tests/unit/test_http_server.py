@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from weavegen.services.http_server import Server
+from weavegen.nano.http import Server
 
 
 class Interrupted(uvicorn.Config):

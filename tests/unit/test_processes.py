@@ -15,9 +15,10 @@ import psutil
 import pytest
 
 from weavegen import config as configuration
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders, processes
+from weavegen.services import processes
 
 SLEEP = ["sleep", "600"]
 
@@ -131,7 +132,7 @@ def test_forgetting_an_old_one_keeps_the_new_one_of_that_name(here: Config) -> N
 
 def test_a_spoiled_register_is_one_line(here: Config) -> None:
     processes.register_path(here).write_text('[{"name": ')
-    with pytest.raises(UsageError, match=r"services\.json can't be read"):
+    with pytest.raises(UsageError, match=r"services\.json is invalid"):
         processes.registered(here)
     processes.register_path(here).unlink()
 
@@ -140,7 +141,7 @@ def test_a_lock_keeps_other_processes_out(here: Config) -> None:
     path = here.home / "a.lock"
     code = f"""if True:
         from pathlib import Path
-        from weavegen.services.folders import locked
+        from weavegen.folders import locked
         with locked(Path({str(path)!r})):
             print("in", flush=True)
             input()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from weavegen.pool.routing import MOST_FAILURES, Load, Router, moves
+from weavegen.pool.routing import MAX_FAILURES, Load, Router, moves
 
 NAMES = ("a", "b", "c", "d")
 
@@ -96,11 +96,11 @@ class World:
                     name, rests_until = member.url, member.rests_until
                     server = self.servers[name]
                     if rests_until is None and server.alive:
-                        self.router.told(name, server.load())
+                        self.router.report_load(name, server.load())
                     elif rests_until is None:
-                        self.router.silent(name, "refused", self.now)
+                        self.router.report_failure(name, "refused", self.now)
                     elif self.now >= rests_until:
-                        self.router.probed(name, "ok" if server.alive else "refused", self.now)
+                        self.router.report_probe(name, "ok" if server.alive else "refused", self.now)
             for ticket, name in self.router.grant():
                 trace, n = self._waiting.pop(ticket)
                 work = [self.random.uniform(0.2, 1.8) * self.seconds for _ in range(n)]
@@ -127,11 +127,11 @@ class World:
         flying = []
         for trace, n, name, work in self._flying:
             if not self.servers[name].alive:
-                self.router.done(name, n, "failed", self.now)
+                self.router.report_end(name, n, "failed", self.now)
                 self.failed[trace] += 1
                 heapq.heappush(self._again, (self.now + 0.2, trace))
             elif not work:
-                self.router.done(name, n, "ok", self.now)
+                self.router.report_end(name, n, "ok", self.now)
                 self.done.append((self.now, n))
                 heapq.heappush(self._again, (self.now + 0.1, trace))
             else:
@@ -221,9 +221,9 @@ def test_the_oldest_trace_goes_first() -> None:
     assert router.grant() == [(first, "a")]
     young, old = router.ask(9, "a", 8), router.ask(2, "a", 8)
     assert router.grant() == []
-    router.done("a", 8, "ok", 1.0)
+    router.report_end("a", 8, "ok", 1.0)
     assert router.grant() == [(old, "a")]
-    router.done("a", 8, "ok", 2.0)
+    router.report_end("a", 8, "ok", 2.0)
     assert router.grant() == [(young, "a")]
 
 
@@ -232,7 +232,7 @@ def test_a_request_larger_than_the_limit_goes_alone() -> None:
     router.servers["a"].limit = 8
     small, big = router.ask(1, "a", 4), router.ask(2, "a", 64)
     assert router.grant() == [(small, "a")]
-    router.done("a", 4, "ok", 1.0)
+    router.report_end("a", 4, "ok", 1.0)
     assert router.grant() == [(big, "a")]
 
 
@@ -242,17 +242,17 @@ def test_a_request_that_was_withdrawn_is_not_granted() -> None:
     one, two, three = (router.ask(trace, "a", 8) for trace in (1, 2, 3))
     router.withdraw(two)
     assert router.grant() == [(one, "a")]
-    router.done("a", 8, "ok", 1.0)
+    router.report_end("a", 8, "ok", 1.0)
     assert router.grant() == [(three, "a")]
 
 
 def test_the_breaker_opens_is_tried_and_closes() -> None:
     router = Router(["a", "b"])
     server = router.servers["a"]
-    for _ in range(MOST_FAILURES):
+    for _ in range(MAX_FAILURES):
         router.ask(1, "a", 1)
         assert [url for _, url in router.grant()] == ["a"]
-        router.done("a", 1, "failed", 10.0)
+        router.report_end("a", 1, "failed", 10.0)
     router.ask(1, "a", 1)
     assert [url for _, url in router.grant()] == ["b"]
     rests = []
@@ -261,29 +261,29 @@ def test_the_breaker_opens_is_tried_and_closes() -> None:
         assert server.rests_until is not None
         rests.append(server.rests_until - now)
         now = server.rests_until
-        router.probed("a", "failed", now)
+        router.report_probe("a", "failed", now)
     assert rests == [1, 2, 4, 8, 16, 30, 30, 30]
     router.ask(1, "a", 1)
     assert [url for _, url in router.grant()] == ["b"]
-    router.probed("a", "ok", now)
+    router.report_probe("a", "ok", now)
     tickets = [router.ask(trace, "a", 1) for trace in (1, 2, 3)]
     assert router.grant() == [(ticket, "a") for ticket in tickets]
 
 
 def test_where_nobody_listens_somebody_is_looked_for_every_second() -> None:
     router = Router(["a"])
-    router.silent("a", "refused", 0.0)
+    router.report_failure("a", "refused", 0.0)
     for now in range(1, 60):
         assert router.servers["a"].rests_until == now
-        router.probed("a", "refused", float(now))
+        router.report_probe("a", "refused", float(now))
 
 
 def test_an_old_request_does_not_speak_for_a_server_that_rests() -> None:
     router = Router(["a"])
     router.ask(1, "a", 2)
     router.grant()
-    router.silent("a", "refused", 0.0)
-    router.done("a", 2, "ok", 0.5)
+    router.report_failure("a", "refused", 0.0)
+    router.report_end("a", 2, "ok", 0.5)
     assert (router.servers["a"].in_flight, router.servers["a"].rests_until) == (0, 1.0)
 
 
@@ -293,17 +293,17 @@ def test_requests_that_fail_together_count_once() -> None:
         router.ask(trace, "a", 1)
     assert len(router.grant()) == 20
     for _ in range(20):
-        router.done("a", 1, "failed", 0.0)
+        router.report_end("a", 1, "failed", 0.0)
     assert router.servers["a"].rests == 1
 
 
 def test_where_all_are_down_requests_wait_for_the_first_that_comes_back() -> None:
     router = Router(["a", "b"])
     for name in ("a", "b"):
-        router.silent(name, "refused", 0.0)
+        router.report_failure(name, "refused", 0.0)
     tickets = [router.ask(trace, "a", 4) for trace in (1, 2)]
     assert router.grant() == []
-    router.probed("b", "ok", 1.0)
+    router.report_probe("b", "ok", 1.0)
     assert router.grant() == [(ticket, "b") for ticket in tickets]  # though their home is away
 
 
@@ -330,13 +330,13 @@ def test_a_server_that_comes_back_is_sent_what_it_can_take_though_it_knows_nobod
 
 def test_waiting_requests_go_home_when_their_server_comes_back() -> None:
     router = Router(["a", "b"])
-    router.silent("a", "refused", 0.0)
+    router.report_failure("a", "refused", 0.0)
     router.servers["a"].limit = router.servers["b"].limit = 1
     first, of_b, of_a = router.ask(1, "b", 1), router.ask(2, "b", 1), router.ask(3, "a", 1)
     assert router.grant() == [(first, "b")]
-    router.probed("a", "ok", 1.0)
+    router.report_probe("a", "ok", 1.0)
     assert router.grant() == [(of_a, "a")]
-    router.done("b", 1, "ok", 2.0)
+    router.report_end("b", 1, "ok", 2.0)
     assert router.grant() == [(of_b, "b")]
 
 
@@ -344,9 +344,9 @@ def test_waiting_requests_leave_a_server_that_dies() -> None:
     router = Router(["a", "b"])
     router.servers["a"].limit = 1
     first, second = router.ask(1, "a", 1), router.ask(2, "a", 1)
-    router.told("b", Load(8, 1, 0.5))
+    router.report_load("b", Load(8, 1, 0.5))
     assert router.grant() == [(first, "a")]
-    router.silent("a", "refused", 1.0)
+    router.report_failure("a", "refused", 1.0)
     assert router.grant() == [(second, "b")]
 
 
@@ -355,10 +355,10 @@ def test_waiting_requests_leave_a_server_that_dies() -> None:
 )
 def test_a_server_under_pressure_is_sent_less(load: Load) -> None:
     router = Router(["a"])
-    router.told("a", Load(0, 0, 0.0))
+    router.report_load("a", Load(0, 0, 0.0))
     router.ask(1, "a", 100)
     router.grant()
-    router.told("a", load)
+    router.report_load("a", load)
     assert router.servers["a"].limit == pytest.approx(90)
 
 
@@ -369,10 +369,10 @@ def test_a_server_without_figures_is_sent_more_until_it_is_busy() -> None:
     for _ in range(5):
         router.ask(1, "a", 10)
         router.grant()
-        router.done("a", 10, "ok", 0.0)
+        router.report_end("a", 10, "ok", 0.0)
     assert server.limit == 13  # more only while it is used up
     for _ in range(4):
-        router.done("a", 0, "busy", 1.0)
+        router.report_end("a", 0, "busy", 1.0)
     assert server.limit == 8
 
 
@@ -390,7 +390,7 @@ def test_a_server_that_leaves_is_sent_nothing_more_and_ends_what_it_is_at() -> N
     router = Router(["a", "b"])
     router.servers["a"].limit = 8
     running, waiting = router.ask(1, "a", 8), router.ask(2, "a", 8)
-    router.told("b", Load(8, 1, 0.5))  # it takes nobody else's requests
+    router.report_load("b", Load(8, 1, 0.5))  # it takes nobody else's requests
     assert router.grant() == [(running, "a")]
     router.remove("a")
     assert router.grant() == [(waiting, "b")]
@@ -398,7 +398,7 @@ def test_a_server_that_leaves_is_sent_nothing_more_and_ends_what_it_is_at() -> N
     assert router.home({"a": 0, "b": 9}) == "b"
     late = router.ask(3, "a", 1)  # its trace does not know yet
     assert router.grant() == [(late, "b")]
-    router.done("a", 8, "failed", 1.0)
+    router.report_end("a", 8, "failed", 1.0)
     assert list(router.servers) == ["b"]
 
 
@@ -408,7 +408,7 @@ def test_the_last_server_may_leave_and_what_waits_goes_to_the_next_that_comes() 
     running, waiting, tired = (router.ask(trace, "a", 1) for trace in (1, 2, 3))
     assert router.grant() == [(running, "a")]
     router.remove("a")
-    router.done("a", 1, "ok", 1.0)
+    router.report_end("a", 1, "ok", 1.0)
     router.withdraw(tired)
     assert router.grant() == []
     router.add("b")
@@ -423,7 +423,7 @@ def test_a_server_that_comes_back_before_it_has_ended_keeps_count() -> None:
     router.remove("a")
     router.add("a")
     assert router.servers["a"].in_flight == 4
-    router.done("a", 4, "ok", 1.0)
+    router.report_end("a", 4, "ok", 1.0)
     assert [(server.url, server.in_flight) for server in router.members] == [("a", 0)]
 
 

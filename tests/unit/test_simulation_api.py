@@ -207,7 +207,7 @@ def test_a_client_that_hangs_up_frees_its_places(tmp_path: Path) -> None:
         port = int(json.loads(ready.read_text())["port"])
         body = json.dumps({"prompt": TEXT, "n": 3, "max_tokens": 50}).encode()
         running, waiting = "vllm:num_requests_running", "vllm:num_requests_waiting{"
-        aborted = 'vllm:request_success_total{finished_reason="abort"'
+        aborted = 'vllm:request_success_total{engine="0",finished_reason="abort"'
         with socket.create_connection(("127.0.0.1", port)) as raw:
             head = f"POST /v1/completions HTTP/1.1\r\nHost: sim\r\nContent-Length: {len(body)}\r\n\r\n"
             raw.sendall(head.encode() + body)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.box import trial
+from weavegen.box import confine, trial
 
 plain: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -23,27 +23,27 @@ plain: Any = st.recursive(
 
 def answer(machine: str, architecture: int, number: int) -> int:
     """What a filter answers to a system call: its three kinds of instructions, carried out."""
-    lines = list(struct.iter_unpack("=HBBI", trial.filter_of(machine)))
+    lines = list(struct.iter_unpack("=HBBI", confine.filter_program(machine)))
     value, at = 0, 0
     while True:
         code, if_so, if_not, operand = lines[at]
         at += 1
-        if code == trial.RETURN:
+        if code == confine.RETURN:
             return int(operand)
-        if code == trial.LOAD:
+        if code == confine.LOAD:
             value = {0: number, 4: architecture}[operand]
         else:
-            assert code == trial.EQUAL
+            assert code == confine.EQUAL
             at += if_so if value == operand else if_not
 
 
-@pytest.mark.parametrize("machine", trial.ARCHITECTURES)
+@pytest.mark.parametrize("machine", confine.ARCHITECTURES)
 def test_only_what_computing_takes_is_let_through(machine: str) -> None:
-    which, architecture = trial.ARCHITECTURES[machine]
-    let_through = {number for number in range(600) if answer(machine, architecture, number) == trial.ALLOW}
-    assert let_through == {numbers[which] for numbers in trial.ALLOWED.values()}
-    assert answer(machine, architecture, 0x40000000) == trial.REFUSE
-    assert all(answer(machine, 0x40000003, number) == trial.REFUSE for number in range(600))
+    which, architecture = confine.ARCHITECTURES[machine]
+    let_through = {number for number in range(600) if answer(machine, architecture, number) == confine.ALLOW}
+    assert let_through == {numbers[which] for numbers in confine.ALLOWED.values()}
+    assert answer(machine, architecture, 0x40000000) == confine.REFUSE
+    assert all(answer(machine, 0x40000003, number) == confine.REFUSE for number in range(600))
 
 
 @given(plain)
@@ -53,7 +53,7 @@ def test_plain_data_arrives_as_it_was_sent(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [object(), len, iter([]), range(3), 1j, [{"a": object()}]])
 def test_what_is_no_plain_data_is_refused(value: object) -> None:
-    with pytest.raises(TypeError, match="can't be handed over: use None, bool, int"):
+    with pytest.raises(TypeError, match="can't be passed: use None, bool, int"):
         trial.pack(value)
 
 
@@ -69,13 +69,13 @@ def test_what_nobody_packed_is_refused(value: Any) -> None:
     ("value", "score"), [(3, 3.0), (True, 1.0), ([1, 2], 1.5), ((0.1,) * 10, 0.1), (2**60, float(2**60))]
 )
 def test_a_score_is_the_mean_of_the_instances(value: object, score: float) -> None:
-    assert trial.scored(value)[0] == score
+    assert trial.parse_scores(value)[0] == score
 
 
 @pytest.mark.parametrize("value", [None, "much", [], [1.0] * 101, float("inf"), [1, float("nan")], {}, [[1]]])
 def test_what_is_no_score_is_refused(value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
-        trial.scored(value)
+        trial.parse_scores(value)
 
 
 @pytest.mark.parametrize("count", [0, 17])

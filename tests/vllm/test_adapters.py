@@ -11,7 +11,7 @@ from tests.support.vllm_server import Server, StartServer
 from weavegen.errors import UsageError
 from weavegen.pool import adapters
 from weavegen.pool.http import Http
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 
 CLOSE = 1e-3
 PROMPTS = ("def move(cell):\n", "Once upon a time", "#startblock type: action\n", "import os\n\nclass ")
@@ -32,7 +32,7 @@ def test_one_is_loaded_does_what_it_does_in_nano_and_is_forgotten(url: str, mode
     own = [likelihood(url, None, prompt) for prompt in PROMPTS]
     adapters.load({url: "EMPTY"}, "round-1", adapter)
     adapters.load({url: "EMPTY"}, "round-1", adapter)  # it is there: nothing happens
-    models = served(url, Http("EMPTY", 10.0))
+    models = list_models(url, Http("EMPTY", 10.0))
     assert [(one.id, one.parent) for one in models] == [("tiny", None), ("round-1", "tiny")]
     with serving(model) as nano:
         adapters.load({nano: "EMPTY"}, "round-1", adapter)
@@ -47,7 +47,7 @@ def test_one_is_loaded_does_what_it_does_in_nano_and_is_forgotten(url: str, mode
         assert (again, logprobs) == (tokens, pytest.approx(told, abs=CLOSE)), "Is the model itself as it was?"
     assert adapters.unload({url: "EMPTY"}, "round-1") == 1
     assert adapters.unload({url: "EMPTY"}, "round-1") == 0
-    assert len(served(url, Http("EMPTY", 10.0))) == 1
+    assert len(list_models(url, Http("EMPTY", 10.0))) == 1
 
 
 def test_what_it_can_not_load_is_told_in_a_line(url: str, model: Path, tmp_path: Path) -> None:

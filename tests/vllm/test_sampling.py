@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.vllm_server import Forward, Server
 from weavegen.errors import ModelError
-from weavegen.pool.client import STOPS, Continuation, ModelClient, Prompt, Sampled
+from weavegen.pool.client import MAX_STOPS, Continuation, ModelClient, Prompt, Sampled
 from weavegen.pool.tokens import Tokens, whole_tokens
 
 PROMPT = """<s> [INST] #subagent main
@@ -70,13 +70,13 @@ def test_a_stop_string_is_cut_and_its_tokens_are_told(client: ModelClient, serve
 def test_stop_strings_beyond_those_that_the_server_takes(client: ModelClient) -> None:
     (whole,) = sample(client, n=1).continuations
     stop = whole.text[30:35]
-    (cut,) = sample(client, n=1, stop=[*(f"never-{number}" for number in range(STOPS)), stop]).continuations
+    (cut,) = sample(client, n=1, stop=[*(f"never-{number}" for number in range(MAX_STOPS)), stop]).continuations
     assert (cut.text, cut.finish_reason) == (whole.text[: whole.text.index(stop)], "stop")
 
 
 def test_the_server_takes_no_more_stop_strings_than_that(server: Server) -> None:
     """Else the client need not keep any back."""
-    words = [f"never-{number}" for number in range(STOPS + 1)]
+    words = [f"never-{number}" for number in range(MAX_STOPS + 1)]
     server.post("/v1/completions", prompt=PROMPT, max_tokens=1, stop=words[:-1])
     with pytest.raises(OSError, match="400"):
         server.post("/v1/completions", prompt=PROMPT, max_tokens=1, stop=words)

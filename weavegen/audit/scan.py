@@ -12,7 +12,7 @@ from weavegen.audit.report import MAX_FINDINGS, Finding, Outcome
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import WRITTEN, Settings
 from weavegen.kernel.steps import WAITS
-from weavegen.pool.tokens import LONGEST_TAIL
+from weavegen.pool.tokens import MAX_TAIL_TOKENS
 from weavegen.trace.blocks import IMAGINED, MESSAGE, SUCCESSORS
 
 CHUNK_ROWS = 200
@@ -55,7 +55,7 @@ class Scan:
             "messages": [str(type) for type in MESSAGE],
             "conversing": CONVERSING,
             "waits": list(WAITS),
-            "tail": LONGEST_TAIL,
+            "tail": MAX_TAIL_TOKENS,
             "close": len(Settings().message_close),
         }
         """Parameters of the queries."""

@@ -1,1 +1,1 @@
-"""What runs inside the box: the whole folder is mounted there. Standard library alone."""
+"""The code that runs inside a box. The folder is mounted there, and may import the standard library only."""

@@ -1,7 +1,8 @@
-"""How the process inside the box starts: by the base interpreter without site-packages, as `main(descriptor)`.
+"""Start of the environment process inside the box. The base interpreter, without site-packages, calls `main`.
 
-Beside it lie only the files of this folder that it imports. As process 1 of the box it forks at once: the parent
-buries orphans and dies with its child, and with it everything in the box.
+Only the folder `weavegen/box` is mounted, so nothing outside it can be imported. The first process of the box
+(pid 1) forks at once: the child serves the trace. The parent reaps orphans and exits with the child; then the
+kernel ends every other process in the box.
 """
 
 import os
@@ -13,11 +14,11 @@ from json import loads
 
 from weavegen.box import guard, weave
 from weavegen.box.runner import Runner
-from weavegen.box.server import Line
+from weavegen.box.server import SocketServer
 
 
-def bury_orphans() -> None:
-    """As process 1: fork, and in the parent reap whatever dies, until the child does. Returns in the child."""
+def reap_orphans() -> None:
+    """Fork. Return in the child; in the parent, reap processes until the child ends, then exit with its code."""
     child = os.fork()
     if child == 0:
         return
@@ -32,9 +33,9 @@ def bury_orphans() -> None:
 
 
 def main(descriptor: int) -> None:
-    """Serve the trace that a file, made by `client.Environment.start`, describes."""
+    """Serve the trace described by the open file `descriptor`, which `Environment.start` writes as JSON."""
     if os.getpid() == 1:
-        bury_orphans()
+        reap_orphans()
     with open(descriptor) as file:
         spec = loads(file.read())
     os.chdir(spec["app"])
@@ -45,11 +46,11 @@ def main(descriptor: int) -> None:
     os.set_inheritable(listener.fileno(), False)
     sys.path.insert(0, spec["app"])
     sys.modules["weave"] = weave
-    # Files written for weave-agent may import it although their tools come from here: an empty one will do.
+    # Bootstrap files written for weave-agent import libtmux, but need nothing from it: an empty module is enough.
     sys.modules.setdefault("libtmux", types.ModuleType("libtmux"))
     random.seed(int(spec["seed"]))
     output = guard.OutputCapture()
-    line = Line(listener, output)
-    runner = Runner(spec, line, output)
-    line.start()
+    server = SocketServer(listener, output)
+    runner = Runner(spec, server, output)
+    server.start()
     runner.serve()

@@ -1,6 +1,6 @@
-"""The functions that a model calls by name, in the box: a conversation's hands (agents/react.py).
+"""Functions that a conversing agent calls by name (agents/react.py). They run in the box.
 
-Their signatures and docstrings are what the model reads; agents/dialogue.py makes JSON schemas of them.
+The model reads the signatures and docstrings of FUNCTIONS: agents/dialogue.py turns them into JSON schemas.
 """
 
 import ast
@@ -13,10 +13,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-MOST = 16_000
-"""Characters of what a function gives back; the middle of a longer text is left out."""
+MAX_OUTPUT_CHARS = 16_000
+"""Maximum length of a function's result. The middle of a longer text is cut out."""
 namespace: dict[str, Any] = {}
-"""What `python` runs in: that of the trace's blocks, once the runner has put it here."""
+"""The namespace in which `python` executes code. The runner replaces it by the namespace of the trace's blocks."""
 
 
 def terminal(command: str, timeout: float = 20.0) -> str:
@@ -67,10 +67,10 @@ def python(code: str) -> str:
 def read_file(path: str, first_line: int = 1, lines: int = 400) -> str:
     """Return lines of a text file, from `first_line` (1 is the first) on, `lines` at most."""
     with open(path, encoding="utf-8", errors="replace") as file:
-        found = file.read().splitlines(keepends=True)
+        content = file.read().splitlines(keepends=True)
     start = max(first_line, 1) - 1
-    shown = found[start : start + max(lines, 0)]
-    left = len(found) - start - len(shown)
+    shown = content[start : start + max(lines, 0)]
+    left = len(content) - start - len(shown)
     return "".join(shown) + (f"\n({left} more lines)" if left > 0 else "")
 
 
@@ -88,16 +88,17 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
 
 
 def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a function gave, or why it did not: an answer in either case."""
+    """Call a function and return `{"success": True, "output"}`, or `{"success": False, "error"}` if it raised."""
     try:
         return {"success": True, "output": shorten(FUNCTIONS[name](**arguments))}
-    except Exception as error:  # noqa: BLE001 - a tool's failure is an answer
-        said = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
-        return {"success": False, "error": shorten(said)}
+    except Exception as error:  # noqa: BLE001 - the model reads the failure
+        message = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
+        return {"success": False, "error": shorten(message)}
 
 
 def shorten(text: str) -> str:
-    """A text of bounded length, its beginning and its end kept."""
-    if len(text) <= MOST:
+    """Cut the middle out of a text longer than MAX_OUTPUT_CHARS."""
+    if len(text) <= MAX_OUTPUT_CHARS:
         return text
-    return f"{text[: MOST // 2]}\n... ({len(text) - MOST} characters left out) ...\n{text[-MOST // 2 :]}"
+    half = MAX_OUTPUT_CHARS // 2
+    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"

@@ -1,7 +1,7 @@
-"""Grounded labels: what an assertion asked, and how it really came out, also where it held.
+"""Grounded labels: the questions of assertions, answered by execution, whether the assertions hold or fail.
 
 `assert condition, "question?"` is compiled as `assert __grounded__(condition, lambda: "question?"), "question?"`.
-The places in the source stay as they were, so tracebacks do too.
+Line and column numbers do not change, so tracebacks do not either.
 """
 
 import ast
@@ -11,13 +11,13 @@ from typing import Any
 from weavegen.box.plain import clean
 
 NAME = "__grounded__"
-MOST = 64
-"""Labels kept of one operation."""
-LONGEST = 500
+MAX_LABELS = 64
+"""Labels kept per operation."""
+MAX_QUESTION_CHARS = 500
 
 
 class Grounding(ast.NodeTransformer):
-    """Has every assertion that carries a message report itself."""
+    """Rewrites every assertion with a message so that it reports its outcome."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         self.generic_visit(node)
@@ -29,8 +29,8 @@ class Grounding(ast.NodeTransformer):
 
 
 def compiled(source: str, name: str) -> Any:
-    """The code of a block, its assertions grounded. Raises what `compile` raises."""
-    # Compiled as it is first: some errors show only there, and their text must be about the model's own words.
+    """Compile a block so that its assertions are grounded. Raises what `compile` raises."""
+    # The unchanged source is compiled first, so that error messages quote the model's own text.
     plain = compile(source, name, "exec", dont_inherit=True)
     if "assert" not in source:
         return plain
@@ -38,24 +38,24 @@ def compiled(source: str, name: str) -> Any:
 
 
 class Labels:
-    """The labels of one operation."""
+    """Collects the labels of one operation."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
 
     def ground(self, value: object, message: Callable[[], object]) -> object:
-        """Note how a question came out; gives the condition's value back to the assertion."""
+        """Record the outcome of an assertion. Returns the condition's value, which the assertion then tests."""
         truth = bool(value)
-        if len(self.seen) < MOST:
+        if len(self.seen) < MAX_LABELS:
             try:
                 question = message()
-            except Exception:  # noqa: BLE001 - a message that can't be made shows when its assertion fails
+            except Exception:  # noqa: BLE001 - the assertion itself raises this if it fails
                 return value
             if isinstance(question, str) and question.rstrip().endswith("?"):
-                self.seen.append({"question": clean(question.strip(), LONGEST), "answer": truth})
+                self.seen.append({"question": clean(question.strip(), MAX_QUESTION_CHARS), "answer": truth})
         return value
 
     def take(self) -> list[dict[str, Any]]:
-        """The labels since the last time."""
+        """Return the labels collected since the last call, and forget them."""
         seen, self.seen = self.seen, []
         return seen

@@ -1,4 +1,4 @@
-"""What is put around model-written code while it runs: a time limit, and captures what it prints."""
+"""Runs model-written code under a time limit (`Clock`) and captures its output (`OutputCapture`)."""
 
 import os
 import signal
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-OUTPUT = 8_000
+MAX_OUTPUT_CHARS = 8_000
 """Characters of an operation's output that are kept."""
 
-MORE = "\n... (more was printed)"
+TRUNCATED = "\n... (more was printed)"
 
 
 class TimeLimit(BaseException):
-    """Raised in a callback whose time is up. No Exception, so that a callback can't easily swallow it."""
+    """Raised in a callback whose time is up. Not an Exception, so that `except Exception` does not catch it."""
 
 
 class Clock:
-    """The time limit of the main thread. Outside `limit` nothing is raised."""
+    """Time limit of the main thread, by SIGALRM. Nothing is raised outside `limit`."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None
@@ -28,9 +28,9 @@ class Clock:
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
-        """Raise TimeLimit in the body after `seconds` of wall time, and again each second until it leaves."""
+        """Raise TimeLimit in the body after `seconds` of wall time, and again every second until it ends."""
         outer = (self.seconds, self.deadline)
-        signal.signal(signal.SIGALRM, self.ring)
+        signal.signal(signal.SIGALRM, self.on_alarm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         self.seconds, self.deadline = seconds, time.monotonic() + seconds
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 1.0)
@@ -43,79 +43,79 @@ class Clock:
                 signal.setitimer(signal.ITIMER_REAL, max(self.deadline - time.monotonic(), 0.001), 1.0)
 
     def stop(self) -> None:
-        """Disarm, also where the alarm rang in the very moment in which `limit` was being left."""
+        """Disarm the timer. Needed where the alarm fires while `limit` is cleaning up."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.seconds = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time of the body not count: a callback pays for no answer of the model, and for no subagent."""
+        """Stop the clock in the body: waiting for the model or for a subagent does not count."""
         if self.seconds is None or threading.current_thread() is not threading.main_thread():
             yield
             return
         signal.setitimer(signal.ITIMER_REAL, 0)
         seconds, left = self.seconds, self.deadline - time.monotonic()
-        self.seconds = None  # a subagent's operations have limits of their own in the body
+        self.seconds = None  # a subagent's operations set their own limits in the body
         try:
             yield
         finally:
             self.seconds, self.deadline = seconds, time.monotonic() + left
             signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), 1.0)
 
-    def ring(self, number: int, frame: FrameType | None) -> None:
+    def on_alarm(self, number: int, frame: FrameType | None) -> None:
         if self.seconds is not None:
             raise TimeLimit(f"this took longer than {self.seconds:g} seconds")
 
 
 class OutputCapture:
-    """Everything written to stdout and stderr, by Python or by child processes; more than OUTPUT is dropped."""
+    """Captures stdout and stderr of this process and its children. Text over MAX_OUTPUT_CHARS is dropped."""
 
     def __init__(self) -> None:
-        self.end, self.mouth = os.pipe()
-        os.set_blocking(self.end, False)
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
         self.lock = threading.Lock()
-        self.heard = bytearray()
+        self.captured = bytearray()
         self.dropped = False
         self.attach()
 
     def attach(self) -> None:
-        """Point stdout and stderr here, whatever the last operation did to them."""
+        """Redirect stdout and stderr to the pipe, even if the last operation replaced or closed them."""
         for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(self.mouth, number)
+            os.dup2(self.write_end, number)
             file = open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
             setattr(sys, name, file)
             setattr(sys, f"__{name}__", file)
 
-    def drain(self, most: int = 2**20) -> None:
-        """Take what is there, so that nobody blocks on a full pipe."""
+    def drain(self, max_bytes: int = 2**20) -> None:
+        """Read what is in the pipe, so that no writer blocks on a full one."""
         with self.lock:
-            while most > 0:
+            while max_bytes > 0:
                 try:
-                    data = os.read(self.end, 65_536)
+                    data = os.read(self.read_end, 65_536)
                 except BlockingIOError:
                     return
-                most -= len(data)
-                room = 4 * OUTPUT - len(self.heard)
-                self.heard += data[:room]
+                max_bytes -= len(data)
+                room = 4 * MAX_OUTPUT_CHARS - len(self.captured)
+                self.captured += data[:room]
                 self.dropped |= len(data) > room
 
     def begin(self) -> None:
-        """Forget what was printed before."""
+        """Discard what was captured so far."""
         self.take()
 
     def take(self) -> str:
-        """What was printed since `begin`."""
+        """Return what was captured since `begin`."""
         for file in (sys.stdout, sys.stderr):
             try:
                 file.flush()
             except (AttributeError, ValueError, OSError):
                 continue  # closed or replaced by the callback
-        self.attach()  # at once: a file that is opened next would get the number of a closed stdout
+        self.attach()  # at once: the next file to be opened could take the descriptor of a closed stdout
         self.drain()
         with self.lock:
-            text, dropped = self.heard.decode("utf-8", "backslashreplace"), self.dropped
-            self.heard.clear()
+            text, dropped = self.captured.decode("utf-8", "backslashreplace"), self.dropped
+            self.captured.clear()
             self.dropped = False
-        if dropped or len(text) > OUTPUT:
-            return text[: OUTPUT - len(MORE)] + MORE
+        if dropped or len(text) > MAX_OUTPUT_CHARS:
+            return text[: MAX_OUTPUT_CHARS - len(TRUNCATED)] + TRUNCATED
         return text

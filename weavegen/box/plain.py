@@ -1,4 +1,4 @@
-"""Whatever a callback produced, as plain text and JSON values of bounded size that repeat from run to run."""
+"""Turns results of callbacks into text and JSON values: bounded in size, and equal in every run."""
 
 import linecache
 import math
@@ -7,12 +7,12 @@ import traceback
 from reprlib import Repr
 from typing import Any
 
-TEXT = 20_000
-"""Characters of a view or of a string in a result."""
-MESSAGE = 2_000
-TRACEBACK = 8_000
-NODES = 2_000
-"""Values inside a result; one with more is given as its repr."""
+MAX_TEXT_CHARS = 20_000
+"""Characters of a view, or of a string in a result."""
+MAX_MESSAGE_CHARS = 2_000
+MAX_TRACEBACK_CHARS = 8_000
+MAX_VALUES = 2_000
+"""Values nested in a result. A result with more becomes its repr."""
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,16}(?=[^<>\n]{0,300}>)")
 """The memory address in a default repr, which would differ from run to run."""
@@ -21,8 +21,8 @@ SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 500
 SHORT.maxlist = SHORT.maxtuple = SHORT.maxdict = SHORT.maxset = SHORT.maxfrozenset = 50
 
 
-def clean(text: str, limit: int = TEXT) -> str:
-    """`text` as UTF-8 and Postgres can hold it: lone surrogates and NUL spelled out, too long a middle cut."""
+def clean(text: str, limit: int = MAX_TEXT_CHARS) -> str:
+    """Escape what UTF-8 and Postgres can't store (lone surrogates, NUL), and cut the middle of a long text."""
     if len(text) > limit:
         half = limit // 2
         text = f"{text[:half]}\n... ({len(text) - 2 * half:,} characters left out) ...\n{text[-half:]}"
@@ -31,8 +31,8 @@ def clean(text: str, limit: int = TEXT) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-def show(value: object, limit: int = MESSAGE) -> str:
-    """A bounded repr without memory addresses, whatever `__repr__` does."""
+def show(value: object, limit: int = MAX_MESSAGE_CHARS) -> str:
+    """Return a bounded repr without memory addresses, even if `__repr__` raises."""
     try:
         text = SHORT.repr(value)
     except Exception as error:  # noqa: BLE001 - a repr may raise anything
@@ -41,12 +41,12 @@ def show(value: object, limit: int = MESSAGE) -> str:
 
 
 class _TooMuch(Exception):
-    """The value has too many parts, or contains itself."""
+    """The value has too many parts, or is nested too deeply."""
 
 
 def plain(value: object) -> Any:
-    """`value` as a JSON value; what is none, or has no end, as its repr."""
-    left = NODES
+    """Convert a value to JSON data. Parts that JSON lacks, and values that are too large, become their repr."""
+    left = MAX_VALUES
 
     def walk(value: object, depth: int) -> Any:
         nonlocal left
@@ -58,7 +58,7 @@ def plain(value: object) -> Any:
         if isinstance(value, str):
             return clean(str.__str__(value))
         if isinstance(value, int):
-            number = int.__int__(value)  # without the methods of a class of the callback's, which may lie
+            number = int.__int__(value)  # not a subclass's own method, which may lie
             return number if -(2**63) <= number < 2**63 else show(number)
         if isinstance(value, float):
             real = float.__float__(value)
@@ -71,13 +71,13 @@ def plain(value: object) -> Any:
 
     try:
         result = walk(value, 0)
-        return result if size(result) <= 4 * TEXT else show(value)
+        return result if size(result) <= 4 * MAX_TEXT_CHARS else show(value)
     except (_TooMuch, RecursionError):
         return show(value)
 
 
 def size(value: Any) -> int:
-    """Characters in all strings of a JSON value."""
+    """Count the characters in all strings of a JSON value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, list):
@@ -88,12 +88,12 @@ def size(value: Any) -> int:
 
 
 def remember_source(name: str, source: str) -> None:
-    """Let tracebacks show the lines of a file that exists in the trace only."""
+    """Let tracebacks show the source of a block, which is in no file."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
 
 
 def failure(error: BaseException, stage: str, app: str) -> dict[str, str]:
-    """A `steps.Failure`. Its traceback has only the frames below `app`: the trace's blocks and its own files."""
+    """Describe an error as a `steps.Failure`. The traceback keeps only frames of blocks and of files in `app`."""
     name = "TimeoutError" if type(error).__name__ == "TimeLimit" else type(error).__name__
     try:
         message = str(error)
@@ -101,8 +101,8 @@ def failure(error: BaseException, stage: str, app: str) -> dict[str, str]:
         message = f"<its text raises {type(other).__name__}>"
     return {
         "type": clean(name, 200),
-        "message": clean(message, MESSAGE),
-        "traceback": clean(format_traceback(error, name, app), TRACEBACK),
+        "message": clean(message, MAX_MESSAGE_CHARS),
+        "traceback": clean(format_traceback(error, name, app), MAX_TRACEBACK_CHARS),
         "stage": stage,
     }
 

@@ -1,4 +1,4 @@
-"""What the process inside the box does: it keeps what a trace defines, and runs blocks and callbacks as told."""
+"""The main loop of the environment process: keeps what a trace defines, and executes blocks and callbacks."""
 
 import builtins
 import functools
@@ -15,51 +15,51 @@ from typing import Any
 
 from weavegen.box import api, calls, grounded, guard, trial, weave
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
-from weavegen.box.server import Line
+from weavegen.box.server import SocketServer
 
-VALUES = 160_000
-"""Characters in what all evaluations of an operation give; what comes after is shortened."""
-DELEGATES = 16
-"""Tasks that an action may give to other agents at once."""
-MOST = 64
-"""Evaluations, subagents or titles that are reported of one operation."""
+MAX_VALUES_CHARS = 160_000
+"""Characters in the values of all evaluations of an operation. Later values are shortened."""
+MAX_DELEGATED_TASKS = 16
+"""Tasks that an action may delegate at once."""
+MAX_REPORTED = 64
+"""Maximum number each of evaluations, subagents and titles in the result of an operation."""
 
 
 class Failed(Exception):
-    """Model-written code raised; carries the stage, the cause is the exception."""
+    """Model-written code raised `error` in `stage`."""
 
     def __init__(self, stage: str, error: BaseException):
         super().__init__(stage)
         self.stage, self.error = stage, error
 
 
-class Unwound(BaseException):
-    """Raised in an action that waits for a subagent and is never to go on: its tick was started over."""
+class TickRestarted(BaseException):
+    """Raised in an action that waits for a subagent when its tick is started again. The action never resumes."""
 
 
 class Runner:
-    """The live state of one trace, and the operations on it."""
+    """The live state of a trace, and the operations on it."""
 
-    def __init__(self, spec: dict[str, Any], line: Line, output: guard.OutputCapture):
-        self.spec, self.line, self.output = spec, line, output
+    def __init__(self, spec: dict[str, Any], server: SocketServer, output: guard.OutputCapture):
+        self.spec, self.server, self.output = spec, server, output
         self.clock = guard.Clock()
         self.pid = os.getpid()
         self.step_id = self.ticks = 0
         self.subagent = ""
-        """Whose operation this is, as the worker calls it."""
+        """Name of the subagent whose operation runs."""
         self.waiting: list[str] = []
-        """Subagents whose action waits for another one, the outermost first."""
+        """Subagents whose actions wait for another subagent, the outermost first."""
         self.postponed: list[dict[str, Any]] = []
-        """An operation that can only be done when actions that wait have ended."""
+        """An operation that can run only after the waiting actions have ended (at most one)."""
         self.acts = False
-        """Whether an action is being carried out, which may call a subagent."""
+        """Whether an action is running. Only an action may call a subagent."""
         self.labels = grounded.Labels()
         self.app = str(spec["app"])
         args = spec["args"]
         self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
-        self.tree.blocks = line.blocks
+        self.tree.blocks = server.blocks
         self.mock: api.Subagent | None = self.tree.subagent("bootstrap", None, "Set up", {}, self.tree.time_budget)
-        """What the bootstrap file calls self; it becomes a part of main."""
+        """The subagent that the bootstrap file calls `self`. It is merged into main afterwards."""
         self.current = self.mock
         self.module = types.ModuleType("__main__")
         self.module.__dict__.update(
@@ -74,36 +74,36 @@ class Runner:
             "trial": self.trial,
         }  # fmt: skip
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
-        """Latest results of each subagent's task evaluations, by the subagent's id()."""
+        """Latest results of the task evaluations, by the id() of the subagent."""
         weave.ask, weave.chat, api.work, api.delegate = self.ask, self.chat, self.work, self.delegate
         calls.namespace = self.module.__dict__
 
     # ------------------------------------------------------------------------------------- the loop
 
     def serve(self) -> dict[str, Any]:
-        """Run operations for ever; or, while an action waits for a subagent, until it may go on: with that one."""
+        """Execute operations. Returns only while an action waits: the `resume` operation of that action."""
         depth = len(self.waiting)
         while True:
-            op = self.postponed.pop() if self.postponed else self.line.jobs.get()
+            op = self.postponed.pop() if self.postponed else self.server.jobs.get()
             if depth and op["subagent"] in self.waiting:
                 if op["op"] == "resume" and op["subagent"] == self.waiting[-1]:
                     return op
                 self.postponed.append(op)
-                raise Unwound
+                raise TickRestarted
             self.step_id = int(op["step_id"])
             result = self.execute(op)
-            if not self.postponed:  # else nobody waits for it any more
-                self.line.finish(self.step_id, result)
+            if not self.postponed:  # else the worker has given the step up
+                self.server.finish(self.step_id, result)
 
     def execute(self, op: dict[str, Any]) -> dict[str, Any]:
-        """One operation, as a `steps.Executed`; whatever happens in it becomes its error."""
+        """Execute an operation and return a `steps.Executed`. Every exception becomes its `error`."""
         self.output.begin()
         self.enter(op["subagent"], grounded.Labels(), acts=op["op"] == "bootstrap" or op.get("type") == "action")
         self.result: dict[str, Any] = {}
         result = self.result
         try:
             if self.mock is None and op["subagent"] not in self.tree.agents:
-                raise RuntimeError(f"there is no subagent {op['subagent']!r}: {OTHERWISE}")
+                raise RuntimeError(f"there is no subagent {op['subagent']!r}: {REBUILT_DIFFERENTLY}")
             with self.clock.limit(float(op["seconds"])):
                 self.operations[op["op"]](op, result)
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only a callback's exception
@@ -113,17 +113,17 @@ class Runner:
         return self.report(result)
 
     def enter(self, subagent: str, labels: grounded.Labels, *, acts: bool) -> None:
-        """Make the shared namespace that of an operation of `subagent`."""
+        """Prepare the shared namespace for an operation of `subagent`."""
         self.subagent, self.labels, self.acts = subagent, labels, acts
         mock = self.mock if subagent == "main" else None
-        agents = self.tree.agents if isinstance(self.tree.agents, dict) else {}  # whatever a callback made of it
+        agents = self.tree.agents if isinstance(self.tree.agents, dict) else {}  # a callback may have replaced it
         self.current = mock or agents.get(subagent) or self.current
         sys.modules["__main__"] = self.module
         known = {"agent": self.tree, "self": self.current, "__builtins__": builtins, grounded.NAME: labels.ground}
         self.module.__dict__.update(known)
 
     def report(self, result: dict[str, Any]) -> dict[str, Any]:
-        """The result of an operation with what every operation reports."""
+        """Add to a result what every operation reports."""
         try:
             result["subagents"] = self.subagents()
         except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
@@ -134,28 +134,28 @@ class Runner:
         return result
 
     def work(self, name: str) -> None:
-        """Have a subagent's ticks written while the action that called it waits."""
+        """Let the running action wait while the model writes the ticks of a subagent."""
         if name in (*self.waiting, self.subagent):
             raise ValueError(f"{name!r} is at work already.")
         self.wait({"waits_for": name})
 
     def delegate(self, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Have other agents do tasks in traces of their own; what came of each, as `steps.Delegated`."""
-        if not 0 < len(asked) <= DELEGATES:
-            raise ValueError(f"Ask for at least one task, and for {DELEGATES} at once at most.")
-        found: list[dict[str, Any]] = json.loads(self.wait({"delegates": asked})["source"])
-        return found
+        """Let other agents do tasks in traces of their own. Returns a `steps.Delegated` per task."""
+        if not 0 < len(asked) <= MAX_DELEGATED_TASKS:
+            raise ValueError(f"Ask for at least one task, and for {MAX_DELEGATED_TASKS} at once at most.")
+        returned: list[dict[str, Any]] = json.loads(self.wait({"delegates": asked})["source"])
+        return returned
 
     def wait(self, why: dict[str, Any]) -> dict[str, Any]:
-        """Let the action that is being carried out wait; the operation that ends the wait."""
+        """Report the running action as waiting for `why`. Returns the operation that ends the wait."""
         self.end_forks()
         if not self.acts or threading.current_thread() is not threading.main_thread():
             raise RuntimeError("Only an action that is being carried out can run a subagent, and not in a thread.")
         if self.postponed:
-            raise Unwound
+            raise TickRestarted
         caller, labels, result = self.subagent, self.labels, self.result
         with self.clock.paused():
-            self.line.finish(self.step_id, self.report({**result, **why}))
+            self.server.finish(self.step_id, self.report({**result, **why}))
             self.waiting.append(caller)
             try:
                 op = self.serve()
@@ -169,16 +169,16 @@ class Runner:
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         with self.clock.paused():
-            return self.line.ask(self.step_id, [clean(str(prompt), 2**20) for prompt in prompts])
+            return self.server.ask(self.step_id, [clean(str(prompt), 2**20) for prompt in prompts])
 
     def chat(self, request: dict[str, Any]) -> Any:
         with self.clock.paused():
-            return self.line.chat(self.step_id, plain(request))
+            return self.server.chat(self.step_id, plain(request))
 
     # ------------------------------------------------------------------------------- the operations
 
     def bootstrap(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Execute the bootstrap file, then its action; what it registered becomes the main subagent's."""
+        """Execute the bootstrap file, then its action. What it registered moves to the main subagent."""
         mock = self.mock
         if mock is None:
             raise RuntimeError("the trace has been set up already")
@@ -199,10 +199,10 @@ class Runner:
         self.current = main
 
     def begin(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Start a tick, and show every observation view."""
+        """Start a tick, and call every observation view."""
         self.ticks += 1
         self.current.current_tick = api.Tick(self.ticks)
-        views = list(self.current.observation_views)[:MOST]
+        views = list(self.current.observation_views)[:MAX_REPORTED]
         result["views"] = []
         for number, view in enumerate(views):
             shown: dict[str, Any] = {"title": clean(str(view["title"]), 200)}
@@ -214,12 +214,12 @@ class Runner:
             result["views"].append(shown)
 
     def list_views(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Name the views."""
-        views = list(self.current.observation_views)[:MOST]
+        """List the titles of the observation views."""
+        views = list(self.current.observation_views)[:MAX_REPORTED]
         result["views"] = [{"title": clean(str(view["title"]), 200)} for view in views]
 
     def run(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Execute a block; of an action also the callback that it registered."""
+        """Execute a block, and for an action the callback that it registered."""
         index = len(self.tree.blocks)
         if index and self.tree.blocks[-1]["body"] == op["source"]:
             index -= 1  # the block was recorded before it is executed
@@ -230,15 +230,18 @@ class Runner:
             self.register(name, op["source"], result)
 
     def resume(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """No action waits, else `serve` had taken this one."""
-        raise RuntimeError(f"no action waits for a subagent: {OTHERWISE}")
+        """Fail: no action waits, else `serve` would have returned this operation."""
+        raise RuntimeError(f"no action waits for a subagent: {REBUILT_DIFFERENTLY}")
 
     def evaluate(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Run the task's evaluations, then the tick's."""
-        task, tick = self.current.task.evaluations[:MOST], self.current.current_tick.evaluations[:MOST]
+        task, tick = (
+            self.current.task.evaluations[:MAX_REPORTED],
+            self.current.current_tick.evaluations[:MAX_REPORTED],
+        )
         jobs = [("task", evaluation) for evaluation in task] + [("tick", evaluation) for evaluation in tick]
         result["evaluations"] = []
-        room = VALUES
+        room = MAX_VALUES_CHARS
         for number, (scope, evaluation) in enumerate(jobs):
             done: dict[str, Any] = {"title": clean(str(evaluation["title"]), 200), "scope": scope}
             try:
@@ -251,16 +254,16 @@ class Runner:
         self.latest[id(self.current)] = tuple(done for done in result["evaluations"] if done["scope"] == "task")
 
     def call_function(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Call a function by name; its failure is an answer."""
-        asked = json.loads(op["source"])
-        result["value"] = plain(calls.call(str(asked["name"]), asked["arguments"]))
+        """Call a function of calls.py by name."""
+        request = json.loads(op["source"])
+        result["value"] = plain(calls.call(str(request["name"]), request["arguments"]))
         self.end_forks()
 
     def trial(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Try programs in processes of their own."""
+        """Evaluate programs in processes of their own."""
         result["value"] = plain(trial.evaluate_programs(op["source"], float(op["seconds"])))
 
-    # ------------------------------------------------------------------------------- what they share
+    # ------------------------------------------------------------------------------- helpers
 
     def run_action(self, name: str, source: str, result: dict[str, Any]) -> None:
         self.current.current_tick.action = None
@@ -274,7 +277,7 @@ class Runner:
             raise Failed("callback", error) from None
 
     def register(self, name: str, source: str, result: dict[str, Any]) -> None:
-        """Execute a block's text in the namespace that all blocks share."""
+        """Execute a block's source in the namespace that all blocks share."""
         remember_source(name, source)
         before = set(map(id, self.registrations()))
         try:
@@ -288,7 +291,7 @@ class Runner:
         finally:
             self.end_forks()
             new = [entry for entry in self.registrations() if id(entry) not in before]
-            result["registered"] = [clean(str(entry["title"]), 200) for entry in new[:MOST]]
+            result["registered"] = [clean(str(entry["title"]), 200) for entry in new[:MAX_REPORTED]]
 
     def registrations(self) -> list[dict[str, Any]]:
         tick = self.current.current_tick
@@ -296,7 +299,7 @@ class Runner:
         return [*action, *tick.evaluations, *self.current.observation_views, *self.current.task.evaluations]
 
     def within_share(self, sharers: int, callback: Callable[[Any], Any]) -> Any:
-        """Call back with an equal share of the time left: one that hangs leaves some to the rest."""
+        """Call a callback with an equal share of the time left, so that a hanging one leaves time for the rest."""
         left = self.clock.deadline - time.monotonic()
         if sharers == 1:
             return self.call(callback)
@@ -310,12 +313,12 @@ class Runner:
             self.end_forks()
 
     def end_forks(self) -> None:
-        """Where model-written code forked, its child comes back here too; it must get no further."""
+        """Exit in a child that model-written code forked: only the original process may go on."""
         if os.getpid() != self.pid:
             os._exit(0)
 
     def subagents(self) -> list[dict[str, Any]]:
-        """The problem map."""
+        """Describe every subagent, for the problem map."""
         return [
             {
                 "name": clean(name, 200),
@@ -328,11 +331,11 @@ class Runner:
                 "completed": bool(subagent.completed),
                 "returned": plain(subagent.returned),
             }
-            for name, subagent in list(self.tree.agents.items())[:MOST]
+            for name, subagent in list(self.tree.agents.items())[:MAX_REPORTED]
         ]
 
 
-OTHERWISE = "the process was rebuilt, and its blocks came out otherwise"
+REBUILT_DIFFERENTLY = "the process was rebuilt from its blocks, which had another effect this time"
 EVALUATOR = (
     "simple_evaluate_outputs",
     "simple_bayes_evaluate_outputs",

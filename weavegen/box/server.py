@@ -1,8 +1,8 @@
-"""The box's end of the socket: one background thread that does all input and output.
+"""The socket server in the box. A background thread does all input and output.
 
-The main thread, where everything model-written runs, only ever puts something into a queue. So a callback
-that is cut off by its time limit can't leave half a message behind, and one that never ends can't keep the
-next worker from attaching itself.
+The main thread, which runs all model-written code, only exchanges objects with it through queues. So a callback
+that is interrupted by its time limit can't leave half a message behind, and a callback that never ends can't keep
+the next worker from connecting.
 """
 
 import os
@@ -16,63 +16,63 @@ from collections.abc import Callable
 from typing import Any
 
 from weavegen.box.guard import OutputCapture
-from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame, parse
 
-REMEMBERED = 64
-"""Results that are kept for workers that ask again."""
-SEND_TIMEOUT = 10.0
-FIRST_CALL = 60.0
-"""Seconds for the first worker to call. If none does, the one that started this was killed: nobody knows of it."""
+MAX_RESULTS = 64
+"""Results that are kept for workers that request a step again."""
+SEND_TIMEOUT_SECONDS = 10.0
+FIRST_CONNECTION_SECONDS = 60.0
+"""Without any connection for this time the process exits: the worker that started it was killed meanwhile."""
 
 
-class Line:
-    """Connections to workers, the results they may ask for again, and the one operation that is running."""
+class SocketServer:
+    """Connections to workers, the latest results, and the request of the running operation."""
 
     def __init__(self, listener: socket.socket, output: OutputCapture):
         self.jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         """Operations for the main thread."""
         self.blocks: list[dict[str, Any]] = []
-        """The trace as far as it is known here; the tree's list is this very one."""
+        """The trace's blocks that are known here. `Tree.blocks` is this same list."""
         self._listener, self._output = listener, output
         self._pid = os.getpid()
-        self._born, self._called = time.monotonic(), False
+        self._started, self._connected = time.monotonic(), False
         self._selector = selectors.DefaultSelector()
         self._readers: dict[socket.socket, Reader] = {}
         self._results: OrderedDict[int, bytes] = OrderedDict()
         self._waiting: dict[int, socket.socket | None] = {}
-        """Steps that were taken on and not answered yet, and the newest connection that asked for each."""
-        self._ask: tuple[int, int, dict[str, Any]] | None = None
-        """What the running step waits for the worker to answer: step id, number, message."""
-        self._asked = 0
+        """Accepted steps without a result, and the newest connection that waits for each."""
+        self._request_in_flight: tuple[int, int, dict[str, Any]] | None = None
+        """The request that the running step waits for: step id, number, message."""
+        self._request_count = 0
         self._turns: Counter[int] = Counter()
-        """Exchanges of messages by step, which tell a repetition from a new one."""
+        """Number of channel requests by step. Their turns let the worker recognise repeated ones."""
         self._answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
-        self._calls: deque[Callable[[], None]] = deque()
-        self._bell, self._ring = socket.socketpair()
-        self._ask_lock = threading.Lock()
+        self._pending_calls: deque[Callable[[], None]] = deque()
+        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
+        self._request_lock = threading.Lock()
 
     def start(self) -> None:
         self._listener.setblocking(False)
-        self._bell.setblocking(False)
-        self._ring.setblocking(False)
-        for source in (self._listener, self._bell, self._output.end):
+        self._wakeup_reader.setblocking(False)
+        self._wakeup_writer.setblocking(False)
+        for source in (self._listener, self._wakeup_reader, self._output.read_end):
             self._selector.register(source, selectors.EVENT_READ)
-        threading.Thread(target=self._run, name="line", daemon=True).start()
+        threading.Thread(target=self._serve, name="server", daemon=True).start()
 
     # ------------------------------------------------------------------------ called by the main thread
 
     def finish(self, step_id: int, result: dict[str, Any]) -> None:
-        """Remember the step's result and answer whoever waits for it."""
+        """Keep the step's result and send it to the connection that waits for it."""
         try:
-            data = frame({"step_id": step_id, "result": result}, FROM_BOX)
-        except BrokenFrame as error:  # every part of it is bounded, but there are many parts
-            message = f"all that it brought is too much: {error}"
+            data = frame({"step_id": step_id, "result": result}, MAX_BYTES_FROM_BOX)
+        except BrokenFrame as error:  # each part is bounded, but there may be many
+            message = f"the result as a whole is too large: {error}"
             failure = {"type": "ValueError", "message": message, "traceback": message, "stage": "callback"}
-            data = frame({"step_id": step_id, "result": {"error": failure}}, FROM_BOX)
+            data = frame({"step_id": step_id, "result": {"error": failure}}, MAX_BYTES_FROM_BOX)
         self._call(lambda: self._finish(step_id, data))
 
     def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
-        """Have the worker ask the model."""
+        """Return the model's (yes, no) probabilities after each prompt. The worker asks the model."""
         answers = self._request(step_id, "ask", {"prompts": prompts})
         if "values" not in answers:
             raise RuntimeError(f"the evaluator can't answer: {answers.get('error')}")
@@ -82,7 +82,7 @@ class Line:
         return [(float(yes), float(no)) for yes, no in values]
 
     def chat(self, step_id: int, request: dict[str, Any]) -> Any:
-        """Have the worker put something into a channel, or read it. Raises ValueError if that can't be done."""
+        """Let the worker write to a channel or read it. Raises ValueError if the worker answers with an error."""
         self._turns[step_id] += 1
         answers = self._request(step_id, "chat", {**request, "turn": self._turns[step_id]})
         if "values" not in answers:
@@ -90,59 +90,59 @@ class Line:
         return answers["values"]
 
     def _request(self, step_id: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Ask the worker. Waits for as long as it takes: for the next worker, if this one dies."""
+        """Send a request to the worker and wait for the answer, without a timeout: the next worker may give it."""
         try:
-            frame(body, FROM_BOX - 100)
+            frame(body, MAX_BYTES_FROM_BOX - 100)
         except BrokenFrame as error:
             raise ValueError(f"too much text: {error}") from None
-        with self._ask_lock:
-            self._asked += 1
-            number = self._asked
+        with self._request_lock:
+            self._request_count += 1
+            number = self._request_count
             message = {kind: {"number": number, **body}}
-            self._call(lambda: self._put_ask(step_id, number, message))
+            self._call(lambda: self._send_request(step_id, number, message))
             while True:
                 answered, answers = self._answers.get()
                 if answered == number:
                     return answers
 
     def _call(self, function: Callable[[], None]) -> None:
-        if os.getpid() == self._pid:  # a forked child shares the socket, and may not speak on it
-            self._calls.append(function)
+        if os.getpid() == self._pid:  # a forked child shares the socket, and must not write to it
+            self._pending_calls.append(function)
             try:
-                self._ring.send(b"!")
+                self._wakeup_writer.send(b"!")
             except BlockingIOError:
-                return  # it rings already
+                return  # a wakeup is pending
 
     # ----------------------------------------------------------------------------- the background thread
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         try:
-            while self._called or time.monotonic() < self._born + FIRST_CALL:
-                for key, _ in self._selector.select(None if self._called else FIRST_CALL):
+            while self._connected or time.monotonic() < self._started + FIRST_CONNECTION_SECONDS:
+                for key, _ in self._selector.select(None if self._connected else FIRST_CONNECTION_SECONDS):
                     source = key.fileobj
                     if source is self._listener:
                         self._accept()
-                    elif source is self._bell:
-                        self._bell.recv(4096)
-                        while self._calls:
-                            self._calls.popleft()()
-                    elif source == self._output.end:
+                    elif source is self._wakeup_reader:
+                        self._wakeup_reader.recv(4096)
+                        while self._pending_calls:
+                            self._pending_calls.popleft()()
+                    elif source == self._output.read_end:
                         self._output.drain(65_536)
                     elif isinstance(source, socket.socket) and source in self._readers:
                         self._read(source)
         finally:
-            os._exit(70)  # without this thread nobody can reach the process: let it be found dead
+            os._exit(70)  # nobody can reach the process without this thread
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
             return
-        connection.settimeout(SEND_TIMEOUT)
-        self._called = True
-        self._readers[connection] = Reader(TO_BOX)
+        connection.settimeout(SEND_TIMEOUT_SECONDS)
+        self._connected = True
+        self._readers[connection] = Reader(MAX_BYTES_TO_BOX)
         self._selector.register(connection, selectors.EVENT_READ)
-        self._send(connection, frame({"hello": {"blocks": len(self.blocks)}}, FROM_BOX))
+        self._send(connection, frame({"hello": {"blocks": len(self.blocks)}}, MAX_BYTES_FROM_BOX))
 
     def _read(self, connection: socket.socket) -> None:
         try:
@@ -151,58 +151,60 @@ class Line:
                 self._drop(connection)
                 return
             for payload in self._readers[connection].feed(data):
-                self._take(connection, parse(payload))
+                self._handle(connection, parse(payload))
         except (OSError, BrokenFrame, LookupError, TypeError, ValueError):
-            self._drop(connection)  # it spoke nonsense: the worker sees its line cut, and says so
+            self._drop(connection)  # invalid message: the worker sees that the connection was closed
 
-    def _take(self, connection: socket.socket, message: dict[str, Any]) -> None:
+    def _handle(self, connection: socket.socket, message: dict[str, Any]) -> None:
         if "blocks" in message:
             for index, block_type, body in message["blocks"]:
-                if index == len(self.blocks):  # one that two workers sent is known already
+                if index == len(self.blocks):  # two workers may send the same block
                     self.blocks.append({"type": block_type, "index": index, "body": body})
         elif "op" in message:
-            self._take_op(connection, message["op"])
-        elif "answers" in message and self._ask is not None:
+            self._handle_op(connection, message["op"])
+        elif "answers" in message and self._request_in_flight is not None:
             answers = message["answers"]
-            if answers["number"] == self._ask[1]:
-                self._ask = None
+            if answers["number"] == self._request_in_flight[1]:
+                self._request_in_flight = None
                 self._answers.put((answers["number"], answers))
 
-    def _take_op(self, connection: socket.socket, op: dict[str, Any]) -> None:
+    def _handle_op(self, connection: socket.socket, op: dict[str, Any]) -> None:
         step_id = op["step_id"]
         texts = (op["op"], op["subagent"], op["source"])
         if type(step_id) is not int or not all(isinstance(text, str) for text in texts):
-            raise TypeError("no operation")  # which ends the connection, and not this thread
+            raise TypeError("not an operation")  # `_read` closes the connection
         if step_id in self._results:
             self._send(connection, self._results[step_id])
         elif step_id in self._waiting:
             before = self._waiting[step_id]
             if before is not None and before is not connection:
-                self._send(before, frame({"replaced": True}, FROM_BOX))
+                self._send(before, frame({"replaced": True}, MAX_BYTES_FROM_BOX))
                 self._drop(before)
             self._waiting[step_id] = connection
-            if self._ask is not None and self._ask[0] == step_id:
-                self._send(connection, frame(self._ask[2], FROM_BOX))
+            if self._request_in_flight is not None and self._request_in_flight[0] == step_id:
+                self._send(connection, frame(self._request_in_flight[2], MAX_BYTES_FROM_BOX))
         else:
             self._waiting[step_id] = connection
             self.jobs.put(op)
 
-    def _put_ask(self, step_id: int, number: int, message: dict[str, Any]) -> None:
+    def _send_request(self, step_id: int, number: int, message: dict[str, Any]) -> None:
         if step_id not in self._waiting:
             self._answers.put((number, {"error": "no operation is running"}))
             return
-        self._ask = (step_id, number, message)
+        self._request_in_flight = (step_id, number, message)
         connection = self._waiting[step_id]
         if connection is not None:
-            self._send(connection, frame(message, FROM_BOX))
+            self._send(connection, frame(message, MAX_BYTES_FROM_BOX))
 
     def _finish(self, step_id: int, data: bytes) -> None:
         self._results[step_id] = data
-        while len(self._results) > REMEMBERED:
+        while len(self._results) > MAX_RESULTS:
             self._results.popitem(last=False)
-        if self._ask is not None and self._ask[0] == step_id:  # asked by a thread that outlived its callback
-            self._answers.put((self._ask[1], {"error": "the operation is over"}))
-            self._ask = None
+        if (
+            self._request_in_flight is not None and self._request_in_flight[0] == step_id
+        ):  # requested by a thread that outlived its callback
+            self._answers.put((self._request_in_flight[1], {"error": "the operation is over"}))
+            self._request_in_flight = None
         connection = self._waiting.pop(step_id, None)
         if connection is not None:
             self._send(connection, data)

@@ -1,37 +1,29 @@
-"""Programs on trial: each in a process of its own that can do nothing but compute, evaluated from another one.
+"""Evaluates programs. Each program runs in a process of its own that can only compute; another process scores it.
 
-    in the runner                   this file as a script, once an operation       a process for each program
+    evaluate_programs()   called by the runner; starts one process per operation and sends it the request
+    └─ main()             forks a process for each program before it reads the request, then an evaluator for each
+       ├─ run_program()   the program's function
+       └─ run_evaluator() tests and evaluator; exchanges calls and answers with run_program() through pipes
 
-    evaluate_programs() ─request──► main() ─forks, before it reads the request──► play(): the program's function
-                        ◄─verdicts─        ─forks, one program after another────► judge(): tests and evaluator
-                                                                     play() ◄── calls, answers ──► judge()
+A program may be broken or hostile. To keep it from faking its score, it never shares a process with the evaluator:
+the evaluator calls the program through pipes, with plain data, and writes its verdict for `main` to another pipe,
+which the program's process does not have. Both processes first give up everything but memory, the clock and their
+pipes (`confine`), so they can reach neither each other nor the runner. Printed text is kept only in `output`. A
+program that exits, loops for ever or takes all memory fails its own trial and no other.
 
-A program may be hostile, or just broken. So that it can't fake its score, it never shares a process with what
-scores it: the evaluator calls it through a pipe, with plain data, and its verdict goes to `main` through another
-pipe that the program does not have. Both processes give up everything but memory, the clock and their pipes first
-(`confine`): a filter of system calls lets them open, start, signal and send nothing, so they reach neither each
-other nor the runner. What is printed goes nowhere but into `output`. A program that ends its process, loops for
-ever, or takes all memory loses its own trial, no other one.
-
-Not promised: that a program is honest about what it is called for. It may notice that it is being tested, remember
-earlier calls, or answer by heart what it was told of the instances. That a score means something is up to the
-evaluator. Only plain data can be handed over (see `pack`), and changes that a function makes to its arguments stay
-in its process.
-
-Beside it lies only the standard library: it runs in the box, where weavegen is not installed.
+Not guaranteed: that a program does what it is called for. It may detect that it is tested, remember earlier calls,
+or return memorised answers for known instances. The evaluator decides whether a score means anything. Only plain
+data can be passed (see `pack`), and changes that a function makes to its arguments stay in its process.
 """
 
 import builtins
 import contextlib
-import ctypes
 import importlib
 import io
 import json
 import math
 import os
-import platform
 import random
-import resource
 import select
 import signal
 import struct
@@ -42,131 +34,135 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from weavegen.box.confine import confine
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""The folder that `weavegen` can be imported from."""
 MODULES = (
     "_strptime", "base64", "bisect", "calendar", "cmath", "collections", "copy", "csv", "dataclasses", "datetime",
     "decimal", "difflib", "enum", "fractions", "functools", "hashlib", "heapq", "html", "io", "itertools", "json",
     "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing", "unicodedata",
     "urllib.parse",
 )  # fmt: skip
-"""What a program, a test and an evaluator can import: they can't open files, so these are loaded before."""
-MEMORY = 256 * 2**20
-"""Bytes of address space of each process."""
-MOST = 16
-"""Programs in one operation."""
-MOST_SCORES = 100
-"""Instances that an evaluator may tell apart."""
-OUTPUT = 1_000
-"""Characters of what a program prints that are kept."""
-TEXT = 600
-"""Characters of an error."""
-FRAME = 4 * 2**20
-"""Bytes of one call or answer."""
-STARTING = 2.0
-"""Of an operation's seconds, those that are not the programs'."""
+"""Modules that programs and evaluators can import. `main` loads them: a confined process can't open files."""
+MAX_PROGRAMS = 16
+"""Programs per operation."""
+MAX_SCORES = 100
+"""Instances that an evaluator may score separately."""
+MAX_OUTPUT_CHARS = 1_000
+"""Characters kept of what a program prints."""
+MAX_ERROR_CHARS = 600
+"""Characters kept of an error message."""
+MAX_MESSAGE_BYTES = 4 * 2**20
+"""Bytes of a call or an answer."""
+STARTUP_SECONDS = 2.0
+"""Seconds of an operation that are reserved for starting processes."""
+MAIN = "import sys; sys.path.append(sys.argv[1]); from weavegen.box.trial import main; main(int(sys.argv[2]))"
 
 
 # ------------------------------------------------------------------------------------ called by the runner
 
 
 def evaluate_programs(source: str, seconds: float) -> list[dict[str, Any]]:
-    """Try programs; a verdict each: `{"success", "score", "scores", "error", "output"}`.
+    """Evaluate programs. Returns a verdict for each: `{"success", "score", "scores", "error", "output"}`.
 
     `source` is JSON: `name` of the function, `programs` (sources that define it), `tests` (source that defines
     `test(function)`, or ""), `evaluator` (source that defines `evaluate(function)`, or "": then there are no
-    scores), `seconds` that each may take. None takes more than its share of the operation's `seconds`.
+    scores), `seconds` per program. No program gets more than an equal share of the operation's `seconds`.
     """
     request = json.loads(source)
     programs = request["programs"]
-    if not 0 < len(programs) <= MOST:
-        raise ValueError(f"{len(programs)} programs: give 1 to {MOST}")
-    request["seconds"] = min(float(request["seconds"]), max(seconds - STARTING, 0.1) / len(programs))
+    if not 0 < len(programs) <= MAX_PROGRAMS:
+        raise ValueError(f"{len(programs)} programs: give 1 to {MAX_PROGRAMS}")
+    request["seconds"] = min(float(request["seconds"]), max(seconds - STARTUP_SECONDS, 0.1) / len(programs))
     process = subprocess.Popen(
-        [sys.executable, "-sSPB", __file__, str(len(programs))],
+        [sys.executable, "-sSPB", "-c", MAIN, ROOT, str(len(programs))],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, cwd="/",
         env={"PYTHONHASHSEED": "0", "LANG": "C.UTF-8"},
     )  # fmt: skip
     try:
-        said, _ = process.communicate(json.dumps(request).encode())
-        verdicts: list[dict[str, Any]] = json.loads(said)
-    finally:  # also where the operation's time is up
+        answer, _ = process.communicate(json.dumps(request).encode())
+        verdicts: list[dict[str, Any]] = json.loads(answer)
+    finally:  # also when the operation's time is up
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return verdicts
 
 
-# ---------------------------------------------------------------------------- the script: forks and keeps time
+# ------------------------------------------------------------------ the process that forks and limits the time
 
 
 def main(count: int) -> None:
-    """Read a request, try its programs one after another, write the verdicts."""
+    """Read a request from stdin, evaluate its programs one after another, write the verdicts to stdout."""
     for name in MODULES:
         importlib.import_module(name)
-    # The programs' processes are there before the request is read: they have nothing of test and evaluator.
-    players = [start_player() for _ in range(count)]
+    # The programs' processes are forked before the request is read: the tests and the evaluator are not in them.
+    processes = [start_program_process() for _ in range(count)]
     request = json.loads(sys.stdin.buffer.read())
     verdicts = []
-    for player, source in zip(players, request["programs"], strict=True):
-        verdicts.append(tried(player, request, source))
-        for descriptor in player[1:]:
+    for process, source in zip(processes, request["programs"], strict=True):
+        verdicts.append(evaluate_program(process, request, source))
+        for descriptor in process[1:]:
             os.close(descriptor)
     sys.stdout.write(json.dumps(verdicts))
 
 
-def start_player() -> tuple[int, int, int]:
-    """A process for a program: its pid, where it is asked, where it answers."""
-    asked, asks = os.pipe()
-    answers, answered = os.pipe()
+def start_program_process() -> tuple[int, int, int]:
+    """Fork a process for a program. Returns its pid, the pipe for calls and the pipe for answers."""
+    call_reader, call_writer = os.pipe()
+    answer_reader, answer_writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        alone(lambda: play(asked, answered), asked, answered)
-    os.close(asked)
-    os.close(answered)
-    return pid, asks, answers
+        run_confined(lambda: run_program(call_reader, answer_writer), call_reader, answer_writer)
+    os.close(call_reader)
+    os.close(answer_writer)
+    return pid, call_writer, answer_reader
 
 
-def tried(player: tuple[int, int, int], request: dict[str, Any], source: str) -> dict[str, Any]:
-    """The verdict on one program. Its processes are gone afterwards, whatever they do."""
-    seconds, (played, asks, answers) = float(request["seconds"]), player
-    result, tell = os.pipe()
-    judged = os.fork()
-    if judged == 0:
-        function = Remote(str(request["name"]), asks, answers)
-        alone(lambda: judge(request, source, function, tell), asks, answers, tell)
-    os.close(tell)
+def evaluate_program(process: tuple[int, int, int], request: dict[str, Any], source: str) -> dict[str, Any]:
+    """Evaluate a program. Both of its processes have ended when this returns."""
+    seconds, (program_pid, calls, answers) = float(request["seconds"]), process
+    verdict_reader, verdict_writer = os.pipe()
+    evaluator_pid = os.fork()
+    if evaluator_pid == 0:
+        function = RemoteFunction(str(request["name"]), calls, answers)
+        run_confined(
+            lambda: run_evaluator(request, source, function, verdict_writer), calls, answers, verdict_writer
+        )
+    os.close(verdict_writer)
     try:
-        return verdict(**receive(result, time.monotonic() + seconds))
+        return verdict(**receive(verdict_reader, time.monotonic() + seconds))
     except TimeoutError:
         return verdict(f"it took longer than {seconds:.3g} seconds")
     except (EOFError, TypeError, ValueError, RecursionError):  # the evaluator may be hostile, too
-        return verdict("its evaluator's process ended or talks nonsense: does it take too much memory?")
+        return verdict("the evaluator's process ended or gave an invalid verdict: does it take too much memory?")
     finally:
-        os.close(result)
-        for pid in (played, judged):
+        os.close(verdict_reader)
+        for pid in (program_pid, evaluator_pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
 
 def verdict(error: object, value: object = None, output: object = "") -> dict[str, Any]:
-    """What is said of a program whose evaluator gave `value`. None: no score was asked for, or it has an error."""
-    score, scores = (None, []) if error is not None or value is None else scored(value)
-    error = None if error is None else str(error)[:TEXT]
-    return {
-        "success": error is None, "score": score, "scores": scores, "error": error, "output": str(output)[:OUTPUT],
-    }  # fmt: skip
+    """Make a verdict from an error or from the evaluator's `value`, which is None where there is no evaluator."""
+    score, scores = (None, []) if error is not None or value is None else parse_scores(value)
+    error = None if error is None else str(error)[:MAX_ERROR_CHARS]
+    output = str(output)[:MAX_OUTPUT_CHARS]
+    return {"success": error is None, "score": score, "scores": scores, "error": error, "output": output}
 
 
-def alone(work: Callable[[], None], *kept: int) -> NoReturn:
-    """In a forked process: do the work with these descriptors and nothing else, and end."""
+def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
+    """In a forked process: close all descriptors but `kept`, confine the process, do the work, and exit."""
     try:
-        highest = 3 * MOST + 64
+        highest = 3 * MAX_PROGRAMS + 64
         for first, last in zip((-1, *sorted(kept)), (*sorted(kept), highest), strict=True):
             os.closerange(first + 1, last)
         confine()
         random.seed(0)
         work()
-    except BaseException:  # noqa: BLE001 - whoever waits sees that the pipe is closed
+    except BaseException:  # noqa: BLE001 - the reader of the pipe sees that it was closed
         os._exit(1)
     os._exit(0)
 
@@ -174,11 +170,11 @@ def alone(work: Callable[[], None], *kept: int) -> NoReturn:
 # ------------------------------------------------------------------------------------------ the two processes
 
 
-def play(asked: int, answered: int) -> None:
-    """The program's process: define the function, then answer calls for as long as there are some."""
-    printed = Printed()
+def run_program(calls: int, answers: int) -> None:
+    """In the program's process: define the function, then answer calls until None arrives."""
+    printed = PrintCapture()
     sys.stdout = sys.stderr = printed
-    begin = receive(asked)
+    begin = receive(calls)
     namespace: dict[str, Any] = {"__name__": "program"}
 
     def define() -> None:
@@ -186,35 +182,39 @@ def play(asked: int, answered: int) -> None:
         if not callable(namespace.get(begin["name"])):
             raise NameError(f"the program defines no function {begin['name']}")
 
-    send(answered, outcome(define))
+    send(answers, call_outcome(define))
     while True:
-        call = receive(asked)
+        call = receive(calls)
         if call is None:
-            send(answered, printed.kept)
+            send(answers, printed.kept)
             return
         arguments, named = unpack(call)
-        send(answered, outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
+        send(answers, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
 
 
-def outcome(work: Callable[[], object]) -> dict[str, Any]:
-    """What came of a call, as it is sent back."""
+def call_outcome(work: Callable[[], object]) -> dict[str, Any]:
+    """Describe the result of a call, or the exception that it raised, as JSON."""
     try:
         return {"value": pack(work())}
     except BaseException as error:  # noqa: BLE001 - the program may raise anything
-        return {"raised": type(error).__name__, "message": text_of(error), "line": line_in("<program>", error)}
+        return {
+            "raised": type(error).__name__,
+            "message": error_text(error),
+            "line": line_number("<program>", error),
+        }
 
 
-class Lost(BaseException):
-    """The program's process does not answer any more. No Exception: an evaluator must not take it for a result."""
+class ProgramLost(BaseException):
+    """The program's process no longer answers. Not an Exception, so that an evaluator does not catch it."""
 
 
-class Remote:
-    """The program's function, as a test and an evaluator call it."""
+class RemoteFunction:
+    """The program's function. Tests and evaluators call it like a function of their own process."""
 
-    def __init__(self, name: str, asks: int, answers: int) -> None:
+    def __init__(self, name: str, calls: int, answers: int) -> None:
         self.__name__ = name
         self.lost = False
-        self._asks, self._answers = asks, answers
+        self._calls, self._answers = calls, answers
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         answer = self.ask(pack((args, kwargs)))
@@ -223,110 +223,110 @@ class Remote:
                 return unpack(answer["value"])
             raised, message, line = answer["raised"], str(answer["message"]), answer["line"]
         except (LookupError, TypeError, ValueError, RecursionError):
-            raise self.gone("its process answers nonsense") from None
+            raise self.gone("its process gave an invalid answer") from None
         kind = getattr(builtins, str(raised), None)
         place = f" (line {int(line)} of the program)" if line else ""
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise RuntimeError(f"{raised}{message and ': '}{message}{place}")
         try:
             error = kind(message + place)
-        except TypeError:  # one that is not made of a text
+        except TypeError:  # its constructor takes no text
             error = RuntimeError(f"{raised}: {message}{place}")
         raise error
 
-    def ask(self, question: Any) -> Any:
-        """Send a question and wait for the answer."""
+    def ask(self, call: Any) -> Any:
+        """Send a call and wait for the answer."""
         try:
-            send(self._asks, question)
+            send(self._calls, call)
             return receive(self._answers)
         except (OSError, EOFError):
             raise self.gone("its process ended") from None
         except (ValueError, RecursionError):
-            raise self.gone("its process answers nonsense") from None
+            raise self.gone("its process gave an invalid answer") from None
 
-    def gone(self, why: str) -> Lost:
+    def gone(self, why: str) -> ProgramLost:
         self.lost = True
-        return Lost(why)
+        return ProgramLost(why)
 
 
-def judge(request: dict[str, Any], source: str, function: Remote, tell: int) -> None:
-    """The evaluator's process: have the program defined, test it, evaluate it, tell the verdict."""
-    sys.stdout = sys.stderr = Printed()
+def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction, verdict_writer: int) -> None:
+    """x the program defined, test it, evaluate it, verdict_writer the verdict."""
+    sys.stdout = sys.stderr = PrintCapture()
     stage, score, error = "program", None, None
     try:
         defined = function.ask({"name": request["name"], "source": source})
         if "raised" in defined:
             line = f" (line {defined['line']} of the program)" if defined["line"] else ""
-            raise Lost(f"{defined['raised']}: {defined['message']}{line}")  # for people alone: it may be a lie
+            raise ProgramLost(f"{defined['raised']}: {defined['message']}{line}")  # unverified: it may lie
         for stage, name in (("test", "test"), ("evaluator", "evaluate")):
-            written = str(request["tests" if stage == "test" else "evaluator"])
-            if not written.strip():
+            code = str(request["tests" if stage == "test" else "evaluator"])
+            if not code.strip():
                 continue
             namespace: dict[str, Any] = {"__name__": stage}
-            exec(compile(written, f"<{stage}>", "exec", dont_inherit=True), namespace)
+            exec(compile(code, f"<{stage}>", "exec", dont_inherit=True), namespace)
             if not callable(namespace.get(name)):
                 raise NameError(f"it defines no function {name}")
             value = namespace[name](function)
             if function.lost:
-                raise Lost("its process ended")
+                raise ProgramLost("its process ended")
             if stage == "evaluator":
-                score = scored(value)[1]
-    except Lost as lost:
+                score = parse_scores(value)[1]
+    except ProgramLost as lost:
         error = f"program: {lost}"
-    except BaseException as failed:  # noqa: BLE001 - model-written too
-        at = line_in(f"<{stage}>", failed)
+    except BaseException as failed:  # noqa: BLE001 - the evaluator is model-written, too
+        at = line_number(f"<{stage}>", failed)
         shown = str(request["tests" if stage == "test" else "evaluator"]).splitlines()[at - 1 : at]
         place = f" (line {at} of the {stage}: {shown[0].strip()})" if at and shown else ""
-        error = f"{stage}: {': '.join(filter(None, (type(failed).__name__, text_of(failed))))}{place}"
+        error = f"{stage}: {': '.join(filter(None, (type(failed).__name__, error_text(failed))))}{place}"
     output = ""
     if not function.lost:
-        with contextlib.suppress(Lost):
-            output = str(function.ask(None))[:OUTPUT]
-    send(tell, {"error": error, "value": score, "output": output})
+        with contextlib.suppress(ProgramLost):
+            output = str(function.ask(None))[:MAX_OUTPUT_CHARS]
+    send(verdict_writer, {"error": error, "value": score, "output": output})
 
 
-def scored(value: object) -> tuple[float, list[float]]:
-    """An evaluator's result as a score, and as one for each instance. Raises ValueError, TypeError."""
-    given: Any = value if isinstance(value, list | tuple) else [value]
-    if not 0 < len(given) <= MOST_SCORES:
-        raise ValueError(f"it gives {len(given)} numbers: give one, or a list of 1 to {MOST_SCORES}")
-    numbers = [float(one) for one in given]
+def parse_scores(value: object) -> tuple[float, list[float]]:
+    """Return the mean score, and the score of each instance. Raises ValueError, TypeError."""
+    scores: Any = value if isinstance(value, list | tuple) else [value]
+    if not 0 < len(scores) <= MAX_SCORES:
+        raise ValueError(f"it gives {len(scores)} numbers: give one, or a list of 1 to {MAX_SCORES}")
+    numbers = [float(score) for score in scores]
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"its score is {value!r:.100}: give finite numbers")
     return math.fsum(numbers) / len(numbers), numbers
 
 
-class Printed(io.TextIOBase):
-    """What was printed, as far as it is kept."""
+class PrintCapture(io.TextIOBase):
+    """Keeps the first MAX_OUTPUT_CHARS characters that are printed."""
 
     def __init__(self) -> None:
         self.kept = ""
 
     def write(self, text: str, /) -> int:
-        self.kept += text[: OUTPUT - len(self.kept)]
+        self.kept += text[: MAX_OUTPUT_CHARS - len(self.kept)]
         return len(text)
 
 
-def text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     try:
-        return (error.msg if isinstance(error, SyntaxError) else str(error))[:TEXT]
-    except BaseException:  # noqa: BLE001 - its class may be the program's own
+        return (error.msg if isinstance(error, SyntaxError) else str(error))[:MAX_ERROR_CHARS]
+    except BaseException:  # noqa: BLE001 - a class of the program may raise anything
         return ""
 
 
-def line_in(file: str, error: BaseException) -> int:
-    """The last line of `file` on the way to where an error was raised; 0: it has none."""
+def line_number(file: str, error: BaseException) -> int:
+    """Return the line of `file` nearest to where an error was raised; 0 if the traceback has none."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return error.lineno or 0
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     return lines[-1] if lines else 0
 
 
-# ----------------------------------------------------------------------------------------- what they exchange
+# --------------------------------------------------------------------------- messages between the processes
 
 
 def pack(value: Any) -> Any:
-    """Plain data as JSON that keeps tuples, sets, bytes and all keys. Raises TypeError for anything else."""
+    """Encode plain data as JSON that keeps tuples, sets, bytes and all keys. Raises TypeError for other data."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -334,53 +334,53 @@ def pack(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, list):
-        return [pack(one) for one in value]
+        return [pack(item) for item in value]
     if isinstance(value, tuple):
-        return {"t": [pack(one) for one in value]}
+        return {"t": [pack(item) for item in value]}
     if isinstance(value, set | frozenset):
-        return {"s": [pack(one) for one in value]}
+        return {"s": [pack(item) for item in value]}
     if isinstance(value, dict):
-        return {"d": [[pack(key), pack(one)] for key, one in value.items()]}
+        return {"d": [[pack(key), pack(item)] for key, item in value.items()]}
     if isinstance(value, bytes):
         return {"b": value.hex()}
     usable = "None, bool, int, float, str, bytes, list, tuple, set, dict"
-    raise TypeError(f"{type(value).__name__} can't be handed over: use {usable}")
+    raise TypeError(f"{type(value).__name__} can't be passed: use {usable}")
 
 
 def unpack(value: Any) -> Any:
-    """What `pack` was given. Raises LookupError, TypeError or ValueError where it is of another form."""
+    """Decode what `pack` returned. Raises LookupError, TypeError or ValueError for any other value."""
     if isinstance(value, list):
-        return [unpack(one) for one in value]
+        return [unpack(item) for item in value]
     if not isinstance(value, dict):
         return value
     [(kind, inner)] = value.items()
     match kind:
         case "t":
-            return tuple(unpack(one) for one in inner)
+            return tuple(unpack(item) for item in inner)
         case "s":
-            return {unpack(one) for one in inner}
+            return {unpack(item) for item in inner}
         case "d":
-            return {unpack(key): unpack(one) for key, one in inner}
+            return {unpack(key): unpack(item) for key, item in inner}
         case "b":
             return bytes.fromhex(inner)
-    raise ValueError(f"no kind of data: {kind!r:.20}")
+    raise ValueError(f"unknown kind of data: {kind!r:.20}")
 
 
 def send(pipe: int, value: Any) -> None:
-    """Write a JSON value. Raises OSError where nobody reads any more, ValueError where it is too much."""
+    """Write a length and a JSON value. Raises OSError if the reader is gone, ValueError if it is too long."""
     data = json.dumps(value).encode()
-    if len(data) > FRAME:
-        raise ValueError(f"{len(data):,} bytes are too much to hand over")
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"{len(data):,} bytes are too many to pass")
     data = struct.pack("<I", len(data)) + data
     while data:
         data = data[os.write(pipe, data) :]
 
 
 def receive(pipe: int, deadline: float | None = None) -> Any:
-    """The next JSON value. Raises EOFError, ValueError, and TimeoutError after `deadline` (of time.monotonic)."""
+    """Read a JSON value. Raises EOFError, ValueError, and TimeoutError after `deadline` (of time.monotonic)."""
     [size] = struct.unpack("<I", read(pipe, 4, deadline))
-    if size > FRAME:
-        raise ValueError("too much at once")
+    if size > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message is longer than {MAX_MESSAGE_BYTES:,} bytes")
     return json.loads(read(pipe, size, deadline))
 
 
@@ -394,61 +394,3 @@ def read(pipe: int, count: int, deadline: float | None) -> bytes:
             raise EOFError
         data += more
     return data
-
-
-# ------------------------------------------------------------------------------------------------ confinement
-
-ALLOWED = {
-    "read": (0, 63), "write": (1, 64), "close": (3, 57), "mmap": (9, 222), "mprotect": (10, 226),
-    "munmap": (11, 215), "brk": (12, 214), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135),
-    "rt_sigreturn": (15, 139), "sched_yield": (24, 124), "mremap": (25, 216), "madvise": (28, 233),
-    "nanosleep": (35, 101), "getpid": (39, 172), "exit": (60, 93), "gettimeofday": (96, 169),
-    "getrusage": (98, 165), "sigaltstack": (131, 132), "gettid": (186, 178), "futex": (202, 98),
-    "restart_syscall": (219, 128), "clock_gettime": (228, 113), "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115), "exit_group": (231, 94), "getrandom": (318, 278),
-}  # fmt: skip
-"""System calls that computing takes: numbers on x86-64 and on aarch64 (asm/unistd.h). Others: EPERM."""
-ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Which number, and AUDIT_ARCH_* of linux/audit.h."""
-LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
-ALLOW, REFUSE = 0x7FFF0000, 0x00050001
-PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
-
-
-def confine() -> None:
-    """Give up everything but memory, the clock and what is open. Raises OSError where the kernel does not do it.
-
-    On other systems than Linux on these processors, where only WEAVEGEN_SANDBOX=none runs, the limits alone hold.
-    """
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):
-        resource.setrlimit(limit, (0, 0))
-    if sys.platform != "linux" or platform.machine() not in ARCHITECTURES:
-        return
-    data = filter_of(platform.machine())
-    lines = ctypes.create_string_buffer(data, len(data))
-
-    class Program(ctypes.Structure):
-        """struct sock_fprog."""
-
-        _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
-
-    program = Program(len(data) // 8, ctypes.addressof(lines))
-    control = ctypes.CDLL(None, use_errno=True).prctl
-    for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, FILTER, ctypes.byref(program))):
-        if control(*arguments) != 0:
-            raise OSError(ctypes.get_errno(), "the process can't be confined")
-
-
-def filter_of(machine: str) -> bytes:
-    """The filter's instructions, of eight bytes each (struct sock_filter)."""
-    which, architecture = ARCHITECTURES[machine]
-    numbers = [pair[which] for pair in ALLOWED.values()]
-    lines = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, REFUSE), (LOAD, 0, 0, 0)]
-    lines += [(EQUAL, len(numbers) - at, 0, number) for at, number in enumerate(numbers)]
-    lines += [(RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)]
-    return b"".join(struct.pack("=HBBI", *line) for line in lines)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

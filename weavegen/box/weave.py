@@ -1,4 +1,4 @@
-"""Yes/no questions to the model from inside a callback. In the box this is the module `weave`."""
+"""Functions with which a callback asks the model yes/no questions. In the box this is the module `weave`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 ScorePrompt = Callable[[str], str]
-"""Turns a text into a prompt that ends where the model is to answer yes or no."""
+"""Turns a text into a prompt whose next word is the model's yes or no."""
 
 EXAMPLES = """\
 # A few questions whose right probabilities are known, to calibrate the answers:
@@ -19,29 +19,29 @@ EXAMPLES = """\
 
 
 class Score(float):
-    """A probability. `.item()` is for programs that expect a tensor's element."""
+    """A probability. `.item()` is for programs that expect an element of a tensor."""
 
     def item(self) -> float:
         return float(self)
 
 
 def ask(prompts: list[str]) -> list[tuple[float, float]]:
-    """The model's mass of yes and of no after each prompt. The runner puts its own function here."""
+    """Return the model's probabilities of yes and of no after each prompt. The runner replaces this function."""
     raise RuntimeError("the evaluator can only be asked while a callback runs")
 
 
 def chat(request: dict[str, Any]) -> Any:
-    """Messages to people and from them, for tools. The runner puts its own function here, too."""
+    """Send a message to a channel, or read its messages, for tools. The runner replaces this function."""
     raise RuntimeError("messages can only be exchanged while a callback runs")
 
 
 def make_score_prompt_vllm(template: str, suffix: str, prompt: str, response: str) -> str:
-    """Fill {prompt} and {response} of a template; a response that repeats the prompt is given without it."""
+    """Fill {prompt} and {response} of a template. `response` begins with the prompt, which is left out of it."""
     return template.format(prompt=prompt, response=response[len(prompt) :]) + suffix
 
 
 def make_bayes_score_prompt_vllm(template: str, suffix: str, prompt: str, parent_q: str, response: str) -> str:
-    """Like `make_score_prompt_vllm`, with {parent_q}: the parent question and its assumed answer."""
+    """Do as `make_score_prompt_vllm`, and fill {parent_q} with the parent question and its assumed answer."""
     return template.format(parent_q=parent_q, prompt=prompt, response=response[len(prompt) :]) + suffix
 
 
@@ -50,12 +50,12 @@ def escape(text: str) -> str:
 
 
 def make_simple_score_prompt(question: str) -> ScorePrompt:
-    """A prompt function for one question about a text."""
+    """Make the prompt function of a question about a text."""
     return partial(make_score_prompt_vllm, "{response}\n" + EXAMPLES + f"#q: {escape(question)} ", "", "")
 
 
 def make_simple_bayes_score_prompt(question: str) -> Callable[[str, str], str]:
-    """A prompt function for one question about a text, where the answer to a parent question is given."""
+    """Make the prompt function of a question about a text, given the answer to a parent question."""
     template = "{response}\n" + EXAMPLES + f"#q: {{parent_q}}\n#q: {escape(question)} "
     return partial(make_bayes_score_prompt_vllm, template, "", "")
 
@@ -72,7 +72,7 @@ def sigmoid(value: float) -> float:
 def simple_evaluate_outputs(
     score_prompt_fns: ScorePrompt | Sequence[ScorePrompt], texts: str | Sequence[str]
 ) -> list[Score]:
-    """P(yes) for every text. Of several questions the mean log odds count."""
+    """Return P(yes) for every text. Of several questions, the mean of the log odds is used."""
     functions = [score_prompt_fns] if callable(score_prompt_fns) else list(score_prompt_fns)
     texts = [texts] if isinstance(texts, str) else list(texts)
     answers = ask([function(text) for text in texts for function in functions])
@@ -83,7 +83,10 @@ def simple_evaluate_outputs(
 def simple_bayes_evaluate_outputs(
     parent_q: str, questions: Sequence[str], texts: str | Sequence[str]
 ) -> list[Score]:
-    """P(parent question answered yes) for every text, given how the model answers `questions` either way."""
+    """Return P(parent question answered yes) for every text, by Bayes' rule from the answers to `questions`.
+
+    `questions` are treated as independent given the parent question's answer.
+    """
     texts = [texts] if isinstance(texts, str) else list(texts)
     parent = make_simple_score_prompt(parent_q)
     likelihoods = [make_simple_bayes_score_prompt(question) for question in questions]

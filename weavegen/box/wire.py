@@ -1,57 +1,58 @@
-"""Frames between a worker and the environment: four bytes of length, big-endian, and a JSON text.
+"""Frames between a worker and the environment: the length in four bytes, big-endian, then a JSON object.
 
-A conversation is one operation. The box greets, the worker asks, the box may ask back, the box answers:
+A connection serves one operation. The box sends a greeting, the worker sends an operation, and the box sends the
+result, perhaps after requests of its own:
 
-    box      {"hello": {"blocks": 12}}                     how many of the trace's blocks it knows
-    worker   {"blocks": [[12, "action", "..."], ...]}      the ones it does not, in as many messages as it takes
+    box      {"hello": {"blocks": 12}}                     how many of the trace's blocks the box knows
+    worker   {"blocks": [[12, "action", "..."], ...]}      the missing blocks, in one or more messages
     worker   {"op": {"step_id": 7, "op": "run", ...}}
-    box      {"ask": {"number": 1, "prompts": [...]}}      an evaluator call in a callback: texts to be completed
-    worker   {"answers": {"number": 1, "values": [[0.8, 0.1], ...]}}        mass of yes and of no for each
-    worker   {"answers": {"number": 1, "error": "..."}}                     or why it can't be answered
+    box      {"ask": {"number": 1, "prompts": [...]}}      a callback asks the evaluator these prompts
+    worker   {"answers": {"number": 1, "values": [[0.8, 0.1], ...]}}        P(yes) and P(no) after each prompt
+    worker   {"answers": {"number": 1, "error": "..."}}                     or why the model can't be asked
     box      {"chat": {"number": 2, "turn": 1, "do": "send", "channel": "lobby", "text": "Hello"}}
-                                                           a message tool; turns count from 1 in each step, so
-                                                           that one that is done again is answered as before
-    worker   {"answers": {"number": 2, "values": ...}}     what `channels.Exchange` says; or "error" as above
+                                                           a callback uses a channel; turns count from 1 in each
+                                                           step, so that a repeated step gets the same answers
+    worker   {"answers": {"number": 2, "values": ...}}     the answer to `channels.Exchange`, or "error" as above
     box      {"step_id": 7, "result": {...}}               a `steps.Executed`
-    box      {"replaced": true}                            instead: another worker has asked for the same step
+    box      {"replaced": true}                            instead: another worker connected for the same step
 """
 
 from collections.abc import Iterator
-from json import dumps, loads  # bound here: in the box, a callback may overwrite what it finds in the module
+from json import dumps, loads  # bound here: in the box, a callback may overwrite `json.dumps`
 from typing import Any
 
-TO_BOX = 16 * 2**20
-"""Bytes a worker may send in one message."""
-FROM_BOX = 8 * 2**20
-"""Bytes the box may send in one message."""
+MAX_BYTES_TO_BOX = 16 * 2**20
+"""Bytes that a worker may send in one message."""
+MAX_BYTES_FROM_BOX = 8 * 2**20
+"""Bytes that the box may send in one message."""
 
 
 class BrokenFrame(Exception):
-    """The other side sent a frame that is too long, or no JSON object."""
+    """A frame is too long, or does not hold a JSON object."""
 
 
 def frame(message: dict[str, Any], limit: int) -> bytes:
-    """The bytes of a message. Raises BrokenFrame if they are more than `limit`."""
+    """Encode a message. Raises BrokenFrame if its JSON is longer than `limit` bytes."""
     payload = dumps(message, separators=(",", ":"), allow_nan=False).encode()
     if len(payload) > limit:
-        raise BrokenFrame(f"a message of {len(payload):,} bytes: {limit:,} are allowed")
+        raise BrokenFrame(f"a message has {len(payload):,} bytes, more than the {limit:,} allowed")
     return len(payload).to_bytes(4, "big") + payload
 
 
 class Reader:
-    """Puts messages together from whatever pieces arrive."""
+    """Reassembles messages from the pieces in which they arrive."""
 
     def __init__(self, limit: int):
         self.limit = limit
         self.buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The texts of the messages that `data` completes. Raises BrokenFrame."""
+        """Yield the JSON of each message that `data` completes. Raises BrokenFrame."""
         self.buffer += data
         while len(self.buffer) >= 4:
             length = int.from_bytes(self.buffer[:4], "big")
             if length > self.limit:
-                raise BrokenFrame(f"a message of {length:,} bytes: {self.limit:,} are allowed")
+                raise BrokenFrame(f"a message has {length:,} bytes, more than the {self.limit:,} allowed")
             if len(self.buffer) < 4 + length:
                 return
             payload = bytes(self.buffer[4 : 4 + length])
@@ -60,11 +61,11 @@ class Reader:
 
 
 def parse(payload: bytes) -> dict[str, Any]:
-    """The message in a frame. Raises BrokenFrame."""
+    """Decode a message. Raises BrokenFrame."""
     try:
         message = loads(payload)
     except (ValueError, RecursionError) as error:
-        raise BrokenFrame(f"a message that is no JSON: {error}") from None
+        raise BrokenFrame(f"a message is not JSON: {error}") from None
     if not isinstance(message, dict):
-        raise BrokenFrame("a message that is no JSON object")
+        raise BrokenFrame("a message is not a JSON object")
     return message

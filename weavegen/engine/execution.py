@@ -12,7 +12,7 @@ from weavegen.channels.exchange import Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure
 from weavegen.kernel.steps import Execute, Executed, Failure
-from weavegen.sandbox.environment import Ask, BlockBrief, Chat, Environment, epitaph, remove
+from weavegen.sandbox.environment import Ask, BlockBrief, Chat, Environment, kill_reason, remove
 from weavegen.sandbox.providers import Limits
 from weavegen.store import blocks, environments, messages, steps, traces
 from weavegen.store.session import engine as database
@@ -126,7 +126,7 @@ def open_environment(worker: Worker, claim: Claimed, spec: TraceSpec, ask: Ask) 
             environments.closed(conn, trace_id)
         deaths = environments.deaths(conn, trace_id)
         past = steps.executed(conn, trace_id)
-    cause = epitaph(config, trace_id)
+    cause = kill_reason(config, trace_id)
     if deaths > MAX_DEATHS:
         raise EnvironmentFailure(f"the environment process died {deaths} times" + (f": {cause}" if cause else ""))
     # A process that lives but is not recorded is removed too: its starter was killed, perhaps while it rebuilt it.

@@ -47,7 +47,7 @@ class Pools:
             members = self._known_members()
             if model not in self._pools:
                 self._pools[model] = Pool((), self._config.api_key, model)
-                self._pools[model].become(members.keys)
+                self._pools[model].set_members(members.keys)
             return self._pools[model]
 
     def refresh(self) -> None:
@@ -55,7 +55,7 @@ class Pools:
         with self._lock:
             self._members = self._read()
             for pool in self._pools.values():
-                pool.become(self._members.keys)
+                pool.set_members(self._members.keys)
 
     def call(self, claim: Claimed, model: str | None, sequences: int, call: Callable[[ModelClient], T]) -> T:
         """The result of `call`, with the client of the server that the pool chooses for a step's request.

@@ -13,7 +13,7 @@ from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
 from weavegen.pool.client import ModelClient
-from weavegen.pool.tokens import Text, Tokens, joined, said, whole_tokens
+from weavegen.pool.tokens import Text, Tokens, joined, locate_message_end, whole_tokens
 from weavegen.store import blocks
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -193,7 +193,7 @@ def message(piece: Piece, s: Settings, client: ModelClient, *, begins: bool) -> 
     """A message as the model reads it; of one that it wrote, with the very tokens that it sampled."""
     assert piece.type is not None
     if piece.sampled is not None and client.tokenizes:
-        found = said(piece.sampled, piece.text, s.message_close, client.decode)
+        found = locate_message_end(piece.sampled, piece.text, s.message_close, client.decode)
         if found is not None:
             kept, rest = found
             ids = [client.encode(context.opening(piece.type, s), begins=begins), Tokens.of(piece.sampled[:kept])]

@@ -29,7 +29,7 @@ from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.monitoring import queries
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 from weavegen.services.redis import broker_url
 from weavegen.store import reports, servers
 
@@ -202,7 +202,7 @@ def ask(url: str, key: str) -> Server:
     """Ask a model server for its model and its metrics."""
     http = Http(key, TIMEOUT_SECONDS)
     try:
-        models = served(url, http, TIMEOUT_SECONDS)
+        models = list_models(url, http, TIMEOUT_SECONDS)
         model = models[0].id if models else None
         try:
             return Server(url, True, model, server_metrics.read(url, http, TIMEOUT_SECONDS))

@@ -1,7 +1,7 @@
-"""A server for language models of a few million parameters on a CPU: vLLM's API, NumPy's arithmetic.
+"""A server for language models of a few million parameters on a CPU, with vLLM's API and NumPy's arithmetic.
 
-Real, unlike the simulation (`simulation`): what it samples and how it answers comes from a model's weights. It
-takes any Llama in Hugging Face's format, and beyond some ten million parameters vLLM is the better choice.
+Unlike the simulation (`simulation/`) it computes with a model's weights. It loads any Llama in Hugging Face's
+format; beyond about ten million parameters vLLM is the better choice.
 """
 
 from pathlib import Path
@@ -9,4 +9,4 @@ from pathlib import Path
 SERVER = "weavegen-nano"
 """The Server header of every response."""
 WEIGHTS = Path(__file__).parent / "weavegen-nano"
-"""The model that comes with weavegen; its README.md says what it can do."""
+"""The model that is shipped with weavegen. Its README.md describes it."""

@@ -1,4 +1,4 @@
-"""Keys and values: of a prompt, of the continuations that share it, and of prompts that were read before."""
+"""Keys and values of a prompt, of the continuations that share it, and of earlier prompts (the prefix cache)."""
 
 from collections import OrderedDict
 
@@ -7,11 +7,11 @@ import numpy as np
 from weavegen.nano.llama import Floats, Ids, Llama, Shape
 
 BLOCK = 16
-"""Tokens that the prefix cache keeps together, as vLLM does."""
+"""Tokens per block of the prefix cache; vLLM's default."""
 _CHUNK = 256
-"""Prompt tokens computed at once. A chunk attends to nothing behind it, so less is computed in vain."""
+"""Prompt tokens computed at once. Small chunks waste less work on scores that the causal mask removes."""
 _GROW = 64
-"""Tokens that a continuation has room for at first; then twice as many, and so on."""
+"""Initial capacity of a continuation in tokens. It is doubled when it is full."""
 
 
 class Prompt:
@@ -20,13 +20,13 @@ class Prompt:
     def __init__(self, ids: Ids, shape: Shape) -> None:
         self.ids = ids
         self.known = 0
-        """Of how many tokens, from the first, keys and values are computed."""
+        """Number of tokens, from the first, whose keys and values are computed."""
         self.keys: Floats = np.empty((shape.layers, shape.kv_heads, shape.head, len(ids)), np.float32)
-        """Transposed, as they are multiplied."""
+        """(layers, heads, head, tokens): transposed for the product with the queries."""
         self.values: Floats = np.empty((shape.layers, shape.kv_heads, len(ids), shape.head), np.float32)
 
     def read(self, model: Llama) -> Floats:
-        """Compute what is not known yet. Returns (1, vocabulary): the logits behind the last token."""
+        """Compute the missing keys and values. Returns (1, vocabulary): the logits after the last token."""
         hidden = np.empty((0, 0), np.float32)
         while self.known < len(self.ids):
             end = min(self.known + _CHUNK, len(self.ids))
@@ -40,7 +40,7 @@ class Prompt:
         start, end = self.known, self.known + rows
         self.keys[layer, :, :, start:end] = keys.transpose(1, 2, 0)
         self.values[layer, :, start:end] = values.transpose(1, 0, 2)
-        # (heads, group x rows, head): one product for all queries that share keys.
+        # (heads, group x rows, head): one product for all queries that share keys
         q = queries.transpose(1, 2, 0, 3).reshape(heads, group * rows, head)
         scores = q @ self.keys[layer, :, :, :end]
         later = np.triu(np.full((rows, rows), -np.inf, np.float32), 1)
@@ -53,7 +53,7 @@ class Prompt:
 
 
 class Continuations:
-    """Keys and values of the continuations of one prompt, all of one length, in the order of their rows."""
+    """Keys and values of the continuations of a prompt. All of them have the same length."""
 
     def __init__(self, prompt: Prompt, shape: Shape, count: int) -> None:
         self._prompt, self.length = prompt, 0
@@ -62,22 +62,22 @@ class Continuations:
 
     @property
     def position(self) -> int:
-        """Of the token that each continuation is to be given next."""
+        """Position of the next token of each continuation."""
         return len(self._prompt.ids) + self.length
 
     def keep(self, rows: Ids) -> None:
-        """Go on with these rows alone."""
+        """Keep only these rows."""
         self._keys, self._values = self._keys[:, rows], self._values[:, rows]
 
     def extend(self) -> None:
-        """Make room for a token more."""
+        """Make room for one more token."""
         if self.length == self._keys.shape[-1]:
             self._keys = np.concatenate([self._keys, np.empty_like(self._keys)], axis=-1)
             self._values = np.concatenate([self._values, np.empty_like(self._values)], axis=-2)
         self.length += 1
 
     def attend(self, layer: int, queries: Floats, keys: Floats, values: Floats) -> Floats:
-        """Each row to the prompt and to its own continuation; `keys` and `values` are its last token's."""
+        """Let each row attend to the prompt and to its own continuation. `keys`, `values`: of the last token."""
         rows, heads, group, head = queries.shape
         own, end = self._keys[layer], self.length
         own[..., end - 1] = keys
@@ -85,9 +85,9 @@ class Continuations:
         q = queries.transpose(1, 0, 2, 3).reshape(heads, rows * group, head)
         before = (q @ self._prompt.keys[layer]).reshape(heads, rows, group, -1)
         since = (queries @ own[..., :end]).transpose(1, 0, 2, 3)
-        most = np.maximum(before.max(axis=-1), since.max(axis=-1))[..., None]
-        before = np.exp(before - most)
-        since = np.exp(since - most)
+        peak = np.maximum(before.max(axis=-1), since.max(axis=-1))[..., None]
+        before = np.exp(before - peak)
+        since = np.exp(since - peak)
         total = before.sum(axis=-1) + since.sum(axis=-1)
         seen = (before.reshape(heads, rows * group, -1) @ self._prompt.values[layer]).reshape(
             heads, rows, group, head
@@ -98,35 +98,35 @@ class Continuations:
 
 
 class PrefixCache:
-    """Keys and values of blocks of prompts, known by all tokens up to their ends. The longest unused go first."""
+    """Keys and values of blocks of prompts, by the hash of all tokens up to the block's end. Evicts by LRU."""
 
     def __init__(self, tokens: int) -> None:
-        """`tokens`: how many it holds at most."""
+        """`tokens`: maximum number of tokens."""
         self.size = tokens // BLOCK
         self._blocks: OrderedDict[int, tuple[Floats, Floats]] = OrderedDict()
 
     @property
     def usage(self) -> float:
-        """Share of it that is taken."""
+        """Fraction of the cache in use, 0 to 1."""
         return len(self._blocks) / self.size if self.size else 0.0
 
     def find(self, prompt: Prompt) -> int:
-        """Give a prompt what is known of its beginning: how many tokens. The last one is always computed."""
-        found = []
+        """Copy known blocks into a prompt. Returns the number of tokens; the last token is never among them."""
+        known = []
         for number, key in enumerate(_keys(prompt.ids[:-1])):
             if key not in self._blocks:
                 break
-            found.append(key)
+            known.append(key)
             keys, values = self._blocks[key]
             at = slice(number * BLOCK, (number + 1) * BLOCK)
             prompt.keys[..., at] = keys
             prompt.values[:, :, at] = values
-        self._use(found)
-        prompt.known = len(found) * BLOCK
+        self._use(known)
+        prompt.known = len(known) * BLOCK
         return prompt.known
 
     def keep(self, prompt: Prompt) -> None:
-        """Remember a prompt that was read."""
+        """Add the blocks of a computed prompt."""
         keys = _keys(prompt.ids)
         for number, key in enumerate(keys):
             if key not in self._blocks:
@@ -137,12 +137,12 @@ class PrefixCache:
             self._blocks.popitem(last=False)
 
     def _use(self, keys: list[int]) -> None:
-        for key in reversed(keys):  # the first block last of all: without it those behind it can't be found
+        for key in reversed(keys):  # the first block is used last: the others can't be found without it
             self._blocks.move_to_end(key)
 
 
 def _keys(ids: Ids) -> list[int]:
-    """One for each whole block, which stands for all tokens up to its end."""
+    """Return a key for each whole block: the hash of all tokens up to its end."""
     keys, key = [], 0
     for start in range(0, len(ids) // BLOCK * BLOCK, BLOCK):
         key = hash((key, ids[start : start + BLOCK].tobytes()))

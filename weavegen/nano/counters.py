@@ -1,61 +1,75 @@
-"""What a model server counts, and the answer to `/metrics`: vLLM 0.32's names."""
+"""The counters of a model server, and its `/metrics` page with vLLM 0.32's names."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
 @dataclass
 class Counters:
-    """What vLLM counts, of all sequences since the start; those of a request's `n` count each for itself."""
+    """vLLM's counters since the server's start. The `n` sequences of a request count separately."""
 
     queries: int = 0
-    """Prompt tokens looked for in the prefix cache."""
+    """Prompt tokens looked up in the prefix cache."""
     hits: int = 0
+    """Prompt tokens found there."""
     prompt_tokens: int = 0
     generation_tokens: int = 0
     preemptions: int = 0
     finished: Counter[str] = field(default_factory=Counter)
-    """Sequences by how they ended."""
+    """Ended sequences by reason."""
 
 
-class Figures:
-    """Figures of one model, in the text format of Prometheus."""
+class MetricsPage(Collector):
+    """The metrics of one model, in the text format of Prometheus."""
 
     def __init__(self, model: str) -> None:
-        self._labels = f'engine="0",model_name="{model}"'
-        self._lines: list[str] = []
+        self._labels = {"engine": "0", "model_name": model}
+        self._metrics: list[Metric] = []
 
-    def one(self, name: str, kind: str, about: str, value: float) -> None:
-        """Add a figure."""
-        self._head(name, kind, about)
-        self._lines.append(f"{name}{{{self._labels}}} {float(value)}")
+    def add(self, name: str, kind: str, about: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Add a value of a gauge or counter. Values of one metric that differ in `labels` are added in a row."""
+        base = name.removesuffix("_total")
+        if not self._metrics or self._metrics[-1].name != base:
+            self._metrics.append(Metric(base, about, kind))
+        self._metrics[-1].add_sample(name, {**self._labels, **(labels or {})}, value)
 
-    def of_engine(
-        self, count: Counters, *, running: int, waiting: int, usage: float, cache: Mapping[str, object]
+    def add_engine(
+        self,
+        count: Counters,
+        *,
+        running: int,
+        waiting: int,
+        usage: float,
+        blocks: int,
+        block_size: int,
+        prefix_caching: bool,
     ) -> None:
-        """Add all that vLLM tells and weavegen reads. `usage`: of the KV cache, 0 to 1; `cache`: its settings."""
-        self.one("vllm:num_requests_running", "gauge", "Sequences in the batch.", running)
-        self.one("vllm:num_requests_waiting", "gauge", "Sequences that wait for their turn.", waiting)
-        self.one("vllm:kv_cache_usage_perc", "gauge", "Part of the KV cache in use, 0 to 1.", usage)
-        self.one("vllm:prefix_cache_queries_total", "counter", "Tokens looked for in the cache.", count.queries)
-        self.one("vllm:prefix_cache_hits_total", "counter", "Tokens found there.", count.hits)
-        self.one("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", count.prompt_tokens)
-        self.one("vllm:prompt_tokens_cached_total", "counter", "Those that were in the cache.", count.hits)
-        self.one("vllm:generation_tokens_total", "counter", "Tokens generated.", count.generation_tokens)
-        self.one("vllm:num_preemptions_total", "counter", "Sequences put back in the queue.", count.preemptions)
-        self._head("vllm:request_success_total", "counter", "Sequences by how they ended.")
+        """Add all metrics that weavegen reads. `usage`: of the KV cache, 0 to 1; `blocks`: its size."""
+        self.add("vllm:num_requests_running", "gauge", "Sequences in the batch.", running)
+        self.add("vllm:num_requests_waiting", "gauge", "Sequences that wait for a place in it.", waiting)
+        self.add("vllm:kv_cache_usage_perc", "gauge", "KV cache usage, 0 to 1.", usage)
+        self.add("vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the cache.", count.queries)
+        self.add("vllm:prefix_cache_hits_total", "counter", "Tokens found in the cache.", count.hits)
+        self.add("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", count.prompt_tokens)
+        self.add("vllm:prompt_tokens_cached_total", "counter", "Tokens of prompts from the cache.", count.hits)
+        self.add("vllm:generation_tokens_total", "counter", "Generated tokens.", count.generation_tokens)
+        self.add("vllm:num_preemptions_total", "counter", "Preempted sequences.", count.preemptions)
         for reason in REASONS:
-            labels = f'finished_reason="{reason}",{self._labels}'
-            self._lines.append(f"vllm:request_success_total{{{labels}}} {float(count.finished[reason])}")
-        self._head("vllm:cache_config_info", "gauge", "The cache's settings.")
-        configured = ",".join(f'{name}="{value}"' for name, value in sorted(cache.items()))
-        self._lines.append(f"vllm:cache_config_info{{{configured},{self._labels}}} 1.0")
+            labels = {"finished_reason": reason}
+            self.add("vllm:request_success_total", "counter", "Sequences by end.", count.finished[reason], labels)
+        settings = {"block_size": str(block_size), "enable_prefix_caching": str(prefix_caching)}
+        settings |= {"kv_cache_size_tokens": str(blocks * block_size), "num_gpu_blocks": str(blocks)}
+        self.add("vllm:cache_config_info", "gauge", "Settings of the cache.", 1, settings)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
 
     def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-    def _head(self, name: str, kind: str, about: str) -> None:
-        self._lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+        return generate_latest(self).decode()

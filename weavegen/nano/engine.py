@@ -1,4 +1,4 @@
-"""Continuous batching: every step gives each running continuation a token, whichever request it belongs to."""
+"""Continuous batching: each step samples one token for every running continuation of all requests."""
 
 import heapq
 import itertools
@@ -21,32 +21,32 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is asked: continuations of a prompt."""
+    """A request for continuations of a prompt."""
 
     prompt: Ids
     n: int
-    most: int
-    """Tokens of a continuation."""
-    how: Sampling
+    max_tokens: int
+    """Maximum tokens of a continuation."""
+    sampling: Sampling
     seed: int
     stops: tuple[bytes, ...] = ()
-    end: int | None = None
+    end_token: int | None = None
     """The token that ends a text."""
-    top: int = 0
-    """Of how many of the likeliest tokens logprobs are wanted, beside the sampled one's."""
-    ids: tuple[int, ...] = ()
-    """Of which further tokens."""
+    top_logprobs: int = 0
+    """Number of the likeliest tokens whose logprobs are returned, besides the sampled token's."""
+    logprob_ids: tuple[int, ...] = ()
+    """Further tokens whose logprobs are returned."""
     priority: int = 0
-    """Lower: earlier."""
+    """Requests with lower values go first."""
 
 
 @dataclass
 class Continuation:
-    """What came of it."""
+    """A sampled continuation."""
 
     ids: list[int] = field(default_factory=list)
     tops: list[dict[int, float]] = field(default_factory=list)
-    """For each of `ids`: logprobs by id, its own among them."""
+    """For each of `ids`: logprobs by token id, including its own."""
     text: bytearray = field(default_factory=bytearray)
     """Without the stop string."""
     finish: str = ""
@@ -56,83 +56,82 @@ class Continuation:
 
 
 @dataclass
-class Served:
+class Result:
     """The answer to an order."""
 
     continuations: list[Continuation]
     cached: int
-    """Tokens of the prompt that the prefix cache held."""
+    """Tokens of the prompt that were in the prefix cache."""
 
 
 class _Running:
     """An order whose continuations are being sampled."""
 
-    def __init__(self, order: Order, over: "Future[Served]", model: Llama, cache: PrefixCache) -> None:
-        """Reads the prompt."""
-        self.order, self.over = order, over
+    def __init__(self, order: Order, future: "Future[Result]", model: Llama, cache: PrefixCache) -> None:
+        """Compute the prompt."""
+        self.order, self.future = order, future
         prompt = Prompt(order.prompt, model.shape)
         self.cached = cache.find(prompt)
         self.logits = np.repeat(prompt.read(model), order.n, axis=0)
         cache.keep(prompt)
-        self.written = [Continuation() for _ in range(order.n)]
+        self.continuations = [Continuation() for _ in range(order.n)]
         self.rows = np.arange(order.n)
-        """Which of them go on."""
+        """Indexes of the continuations that are not finished."""
         self.state = Continuations(prompt, model.shape, order.n)
-        self._chances = [np.random.default_rng([order.seed, number]) for number in range(order.n)]
+        self._generators = [np.random.default_rng([order.seed, number]) for number in range(order.n)]
         self._seen = np.zeros((order.n, model.shape.vocabulary), bool)
         self._seen[:, order.prompt] = True
 
     def draw(self, texts: Texts) -> int:
-        """Give each row its next token, by `logits`; those that are over are left out. Returns how many."""
+        """Sample the next token of each row from `logits`, and drop finished rows. Returns the token count."""
         order, rows = self.order, self.rows
-        chance = np.array([self._chances[row].random() for row in rows])
-        tokens = sampling.draw(self.logits, self._seen[rows], order.how, chance)
+        chance = np.array([self._generators[row].random() for row in rows])
+        tokens = sampling.draw(self.logits, self._seen[rows], order.sampling, chance)
         self._seen[rows, tokens] = True
-        told = sampling.logprobs(self.logits)
-        for row, token, logprobs in zip(rows, tokens, told, strict=True):
-            _add(self.written[row], order, int(token), logprobs, texts)
-        going = np.flatnonzero([not self.written[row].finish for row in rows])
-        if len(going) < len(rows):
-            self.rows = rows[going]
-            self.state.keep(going)
+        for row, token, logprobs in zip(rows, tokens, sampling.logprobs(self.logits), strict=True):
+            _append(self.continuations[row], order, int(token), logprobs, texts)
+        unfinished = np.flatnonzero([not self.continuations[row].finish for row in rows])
+        if len(unfinished) < len(rows):
+            self.rows = rows[unfinished]
+            self.state.keep(unfinished)
         return len(tokens)
 
     @property
     def last(self) -> Ids:
-        """The last token of each row that goes on."""
-        return np.array([self.written[row].ids[-1] for row in self.rows], np.int64)
+        """The last token of each unfinished row."""
+        return np.array([self.continuations[row].ids[-1] for row in self.rows], np.int64)
 
 
-def _add(to: Continuation, order: Order, token: int, logprobs: Floats, texts: Texts) -> None:
-    """Put a token behind a continuation, and end it if that is its last."""
-    likeliest = np.argsort(-logprobs, kind="stable")[: order.top] if order.top else ()
+def _append(to: Continuation, order: Order, token: int, logprobs: Floats, texts: Texts) -> None:
+    """Append a token to a continuation, and finish it if it is complete."""
+    likeliest = np.argsort(-logprobs, kind="stable")[: order.top_logprobs] if order.top_logprobs else ()
     to.ids.append(token)
-    to.tops.append({int(number): float(logprobs[number]) for number in (token, *likeliest, *order.ids)})
-    if token == order.end:
+    to.tops.append({int(number): float(logprobs[number]) for number in (token, *likeliest, *order.logprob_ids)})
+    if token == order.end_token:
         to.finish = "stop"
         return
     before = len(to.text)
     to.text += texts.spell(token)
-    found = [(at, stop) for stop in order.stops if (at := to.text.find(stop, max(0, before - len(stop) + 1))) >= 0]
-    if found:
-        at, to.stop = min(found)
+    ends = [(at, stop) for stop in order.stops if (at := to.text.find(stop, max(0, before - len(stop) + 1))) >= 0]
+    if ends:
+        at, to.stop = min(ends)
         del to.text[at:]
         to.finish = "stop"
-    elif len(to.ids) == order.most:
+    elif len(to.ids) == order.max_tokens:
         to.finish = "length"
 
 
 class Engine:
-    """Serves orders in a thread of its own, from `start` to `close`."""
+    """Serves orders in a thread of its own until `close`."""
 
     def __init__(
         self, model: Llama, texts: Texts, *, slots: int, cache_tokens: int, counters: Counters | None = None
     ) -> None:
-        """`slots`: continuations at once; `cache_tokens`: of prompts remembered; `counters`: to count on."""
+        """`slots`: continuations at once. `cache_tokens`: size of the prefix cache. `counters`: shared ones."""
         self.model, self.texts, self.slots = model, texts, slots
         self.cache = PrefixCache(cache_tokens)
         self.counters = counters or Counters()
-        self._waiting: list[tuple[int, int, Order, Future[Served]]] = []  # a heap
+        self._waiting: list[tuple[int, int, Order, Future[Result]]] = []  # a heap
         self._running: list[_Running] = []
         self._arrivals = itertools.count()
         self._changed = threading.Condition()
@@ -142,24 +141,24 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Continuations that wait for their turn."""
+        """Continuations that wait for a place in the batch."""
         return sum(order.n for _, _, order, _ in list(self._waiting))
 
     @property
     def running(self) -> int:
         """Continuations in the batch."""
-        return sum(len(one.rows) for one in list(self._running))
+        return sum(len(job.rows) for job in list(self._running))
 
-    def submit(self, order: Order) -> "Future[Served]":
-        """The answer, later. One that is cancelled takes no more steps."""
-        over: Future[Served] = Future()
+    def submit(self, order: Order) -> "Future[Result]":
+        """Queue an order. If the returned future is cancelled, sampling stops."""
+        future: Future[Result] = Future()
         with self._changed:
-            heapq.heappush(self._waiting, (order.priority, next(self._arrivals), order, over))
+            heapq.heappush(self._waiting, (order.priority, next(self._arrivals), order, future))
             self._changed.notify()
-        return over
+        return future
 
     def close(self) -> None:
-        """End the thread; what is not served by then never is."""
+        """End the thread. Orders that are not finished never get a result."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -180,67 +179,67 @@ class Engine:
                 self._fail(error)
 
     def _admit(self) -> None:
-        """Read the prompts of orders that have a place. One larger than all places runs alone."""
+        """Compute the prompts of orders that fit into the batch. An order larger than the batch runs alone."""
         while self._waiting:
             with self._changed:
                 order = self._waiting[0][2]
                 if self._running and self.running + order.n > self.slots:
                     return
-                over = heapq.heappop(self._waiting)[3]
-            if over.cancelled():
+                future = heapq.heappop(self._waiting)[3]
+            if future.cancelled():
                 self.counters.finished["abort"] += order.n
                 continue
             try:
-                one = _Running(order, over, self.model, self.cache)
+                job = _Running(order, future, self.model, self.cache)
             except Exception as error:
-                over.set_exception(error)
+                future.set_exception(error)
                 raise
             self.counters.queries += len(order.prompt)
-            self.counters.hits += one.cached
+            self.counters.hits += job.cached
             self.counters.prompt_tokens += len(order.prompt)
-            self._running.append(one)
-            self._draw(one)
+            self._running.append(job)
+            self._draw(job)
 
     def _step(self) -> None:
-        """A token more for all that runs."""
-        for one in [one for one in self._running if one.over.cancelled()]:
-            self.counters.finished["abort"] += len(one.rows)
-            self._running.remove(one)
+        """Sample one token for every running continuation."""
+        for job in [job for job in self._running if job.future.cancelled()]:
+            self.counters.finished["abort"] += len(job.rows)
+            self._running.remove(job)
         if not self._running:
             return
         parts, start = [], 0
-        for one in self._running:
-            parts.append((one, slice(start, start + len(one.rows))))
-            start += len(one.rows)
-        tokens = np.concatenate([one.last for one in self._running])
-        positions = np.concatenate([np.full(len(one.rows), one.state.position) for one in self._running])
-        for one in self._running:
-            one.state.extend()
+        for job in self._running:
+            parts.append((job, slice(start, start + len(job.rows))))
+            start += len(job.rows)
+        tokens = np.concatenate([job.last for job in self._running])
+        positions = np.concatenate([np.full(len(job.rows), job.state.position) for job in self._running])
+        for job in self._running:
+            job.state.extend()
 
         def attend(layer: int, queries: Floats, keys: Floats, values: Floats) -> Floats:
-            seen = np.empty_like(queries)
-            for one, rows in parts:
-                seen[rows] = one.state.attend(layer, queries[rows], keys[rows], values[rows])
-            return seen
+            attended = np.empty_like(queries)
+            for job, rows in parts:
+                attended[rows] = job.state.attend(layer, queries[rows], keys[rows], values[rows])
+            return attended
 
         logits = self.model.logits(self.model.forward(tokens, positions, attend))
-        for one, rows in parts:
-            one.logits = logits[rows]
-            self._draw(one)
+        for job, rows in parts:
+            job.logits = logits[rows]
+            self._draw(job)
 
     def _fail(self, error: Exception) -> None:
-        """Whoever was in the batch is told; who waits is served."""
-        for one in self._running:
-            self.counters.finished["error"] += len(one.rows)
-            if one.over.set_running_or_notify_cancel():
-                one.over.set_exception(error)
+        """Fail the orders in the batch. Waiting orders are not affected."""
+        for job in self._running:
+            self.counters.finished["error"] += len(job.rows)
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_exception(error)
         self._running.clear()
 
-    def _draw(self, one: _Running) -> None:
-        self.counters.generation_tokens += one.draw(self.texts)
-        if len(one.rows) == 0:
-            self._running.remove(one)
-            for continuation in one.written:
+    def _draw(self, job: _Running) -> None:
+        self.counters.generation_tokens += job.draw(self.texts)
+        if len(job.rows) == 0:
+            self._running.remove(job)
+            for continuation in job.continuations:
                 self.counters.finished[continuation.finish] += 1
-            if one.over.set_running_or_notify_cancel():
-                one.over.set_result(Served(one.written, one.cached))
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_result(Result(job.continuations, job.cached))

@@ -1,4 +1,4 @@
-"""The HTTP side of a model server: vLLM's routes over an `Api`, and how it is started."""
+"""Serves an `Api` over HTTP with vLLM's routes. nano and the simulation use it."""
 
 import asyncio
 import json
@@ -22,7 +22,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weavegen.errors import UsageError
 from weavegen.nano import protocol
-from weavegen.services.http_server import Server
 
 logger = logging.getLogger(__name__)
 
@@ -34,37 +33,47 @@ _read_detokenize = msgspec.json.Decoder(protocol.DetokenizeRequest).decode
 T = TypeVar("T")
 
 
-class Gone(Exception):
-    """The client hung up: nobody reads the answer."""
+class Server(uvicorn.Server):
+    """A uvicorn server that handles Ctrl-C even before its event loop runs."""
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until SIGINT or SIGTERM, then raise the signal again (by default KeyboardInterrupt)."""
+        # uvicorn captures signals once its loop runs. A Ctrl-C while the loop is made would leave it half made.
+        with self.capture_signals():
+            super().run(sockets)
+
+
+class ClientGone(Exception):
+    """The client has closed the connection."""
 
 
 class Api(ABC):
-    """What is served. One instance per application."""
+    """The model behind the routes. One instance per application."""
 
     def __init__(self, model: str, server: str, length: int) -> None:
-        """`server`: who says so, for people. `length`: tokens of a sequence at most."""
+        """`server`: its name in headers and model lists. `length`: maximum tokens of a sequence."""
         self.model, self.server, self.length = model, server, length
         self._started = int(time.time())
 
     @abstractmethod
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Ids of a text; with `special` behind the token that begins a text."""
+        """Return the token ids of a text; with `special` after the BOS token."""
 
     @abstractmethod
     def decode(self, ids: list[int]) -> str:
-        """The text of ids. Raises IndexError with one that the vocabulary lacks."""
+        """Return the text of token ids. Raises IndexError with an id that the vocabulary lacks."""
 
     @abstractmethod
     def token_text(self, number: int) -> str:
-        """The text of one token."""
+        """Return the text of a token."""
 
     @abstractmethod
-    async def complete(self, asked: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
-        """The answer to a request. Raises BadRequest, and Gone where the client hung up meanwhile."""
+    async def complete(self, body: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
+        """Answer a request. Raises BadRequest, and ClientGone if the client disconnects meanwhile."""
 
     @abstractmethod
-    def figures(self) -> str:
-        """The answer to `/metrics`."""
+    def metrics_text(self) -> str:
+        """Return the body of `/metrics`."""
 
     def routes(self) -> list[Route]:
         return [
@@ -77,22 +86,22 @@ class Api(ABC):
         ]
 
     async def completions(self, request: Request) -> Response:
-        asked = _read_completion(await request.body())
+        body = _read_completion(await request.body())
         try:
-            return answer(await self.complete(asked, request))
-        except Gone:
-            return nobody_reads()
+            return answer(await self.complete(body, request))
+        except ClientGone:
+            return client_closed()
 
     async def tokenize(self, request: Request) -> Response:
-        asked = _read_tokenize(await request.body())
-        ids = self.encode(asked.prompt, special=asked.add_special_tokens)
-        names = [self.token_text(number) for number in ids] if asked.return_token_strs else None
+        body = _read_tokenize(await request.body())
+        ids = self.encode(body.prompt, special=body.add_special_tokens)
+        names = [self.token_text(number) for number in ids] if body.return_token_strs else None
         return answer(protocol.TokenizeResponse(len(ids), self.length, ids, names))
 
     async def detokenize(self, request: Request) -> Response:
-        asked = _read_detokenize(await request.body())
+        body = _read_detokenize(await request.body())
         try:
-            return answer({"prompt": self.decode(asked.tokens)})
+            return answer({"prompt": self.decode(body.tokens)})
         except IndexError as error:
             raise protocol.BadRequest(f"Token id {error} is out of vocabulary", param="tokens") from None
 
@@ -100,7 +109,7 @@ class Api(ABC):
         return answer({"object": "list", "data": self.cards()})
 
     def cards(self) -> list[dict[str, Any]]:
-        """What `/v1/models` says of each model, the server's own first."""
+        """Return the entries of `/v1/models`, the server's own model first."""
         about = {"id": self.model, "object": "model", "created": self._started, "owned_by": self.server}
         return [about | {"root": self.model, "parent": None, "max_model_len": self.length, "permission": []}]
 
@@ -108,32 +117,32 @@ class Api(ABC):
         return Response()
 
     async def metrics(self, request: Request) -> Response:
-        return PlainTextResponse(self.figures())
+        return PlainTextResponse(self.metrics_text())
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """`value` as JSON."""
+    """Make a response with a JSON body."""
     return Response(encode(value), status, media_type="application/json")
 
 
-def nobody_reads() -> Response:
-    """The answer to a client that went away."""
+def client_closed() -> Response:
+    """Make the response to a client that has disconnected."""
     return Response(status_code=499)
 
 
-async def hung_up(request: Request) -> None:
-    """Wait until the client hangs up."""
+async def until_disconnect(request: Request) -> None:
+    """Wait until the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
 
 
 async def unless_gone(work: Coroutine[Any, Any, T], request: Request) -> T:
-    """Wait for `work`. Raises Gone, and cancels it, if the client hangs up first."""
-    job, gone = asyncio.create_task(work), asyncio.create_task(hung_up(request))
+    """Wait for `work`. If the client disconnects first, cancel it and raise ClientGone."""
+    job, gone = asyncio.create_task(work), asyncio.create_task(until_disconnect(request))
     try:
         await asyncio.wait({job, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not job.done():
-            raise Gone
+            raise ClientGone
         return job.result()
     finally:
         job.cancel()
@@ -150,11 +159,11 @@ async def _unreadable(request: Request, error: Exception) -> Response:
 
 
 async def _left(request: Request, error: Exception) -> Response:
-    return nobody_reads()  # the client went away in the middle of its request
+    return client_closed()  # the client disconnected during its request
 
 
 def app(api: Api, ready: Callable[[], None] | None = None) -> Starlette:
-    """The server as an ASGI application; `ready` is called when it takes requests."""
+    """Make the ASGI application. `ready` is called when it accepts requests."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -182,9 +191,10 @@ def serve(
     ready_file: Path | None = None,
     connections: type[HttpToolsProtocol] = HttpToolsProtocol,
 ) -> None:
-    """Serve until interrupted. Port 0 means a free one; `ready_file` gets {"url", "port", "pid"} as JSON.
+    """Serve until interrupted. Port 0 means any free port. Raises UsageError if the port is in use.
 
-    `about` is added to the line that is logged when it serves. Raises UsageError if the port is in use.
+    `ready_file`: gets {"url", "port", "pid"} as JSON when the server is ready. `about`: added to the log line
+    then.
     """
     listener = _listen(host, port)
     port = listener.getsockname()[1]
@@ -215,8 +225,7 @@ def serve(
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol by name: asyncio sets TCP_NODELAY only where it sees it, and without that an answer may
-    # wait 40 ms for the client's delayed acknowledgement.
+    # With IPPROTO_TCP asyncio sets TCP_NODELAY. Without it an answer may wait 40 ms for a delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,7 +1,7 @@
-"""A Llama's arithmetic in NumPy: token ids and the keys and values before them, to logits. float32 throughout.
+"""The forward pass of a Llama in NumPy, from token ids and cached keys and values to logits, in float32.
 
-The architecture is that of `LlamaForCausalLM` in Hugging Face's transformers: root mean square norms before each
-part, rotary positions, grouped queries, a gated feed-forward part; no biases.
+The architecture is `LlamaForCausalLM` of Hugging Face's transformers: RMS norm before each part, rotary positions
+(arXiv:2104.09864), grouped queries (arXiv:2305.13245), a SwiGLU feed-forward part (arXiv:2002.05202); no biases.
 """
 
 import json
@@ -20,38 +20,38 @@ from weavegen.nano.lora import merged
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 Ids: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Attend: TypeAlias = Callable[[int, Floats, Floats, Floats], Floats]
-"""(layer, queries, keys, values) -> what each row attended to.
+"""Attention: (layer, queries, keys, values) -> result.
 
-Queries are (rows, key-value heads, queries per head, head), keys and values (rows, key-value heads, head), the
-result is as the queries. Whoever attends keeps the keys and values that later rows need.
+Shapes: queries and result (rows, key-value heads, queries per head, head); keys and values (rows, key-value heads,
+head). The function stores the keys and values that later rows need.
 """
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes, as config.json names them in its own way."""
+    """The sizes in config.json."""
 
     layers: int
     width: int
     heads: int
     kv_heads: int
     head: int
-    """Of one head: numbers of its queries, keys and values."""
+    """Size of a head's queries, keys and values."""
     vocabulary: int
     length: int
-    """Tokens that the model was made for, prompt and continuation together."""
+    """Maximum tokens of a prompt and its continuation together."""
     theta: float
     """Base of the rotary frequencies."""
     epsilon: float
     tied: bool
-    """Whether the embedding is also the last layer."""
+    """Whether the embedding matrix is also the output layer."""
 
 
 @dataclass(frozen=True)
 class _Layer:
     before: Floats
     qkv: Floats
-    """(width, all heads of queries, keys and values); queries are divided by the root of the head's size."""
+    """(width, all heads of queries, keys and values). The queries' weights are divided by sqrt(head)."""
     out: Floats
     after: Floats
     gate_up: Floats
@@ -59,10 +59,10 @@ class _Layer:
 
 
 class Llama:
-    """The weights. Read only, so any number of threads may use one."""
+    """The weights. They are never changed, so threads may share an instance."""
 
     def __init__(self, folder: Path, adapter: Path | None = None) -> None:
-        """Reads config.json and model.safetensors, and a LoRA adapter. Raises UsageError where these are none."""
+        """Read config.json and model.safetensors, and a LoRA adapter. Raises UsageError if a file is invalid."""
         self.shape = shape = read_shape(folder / "config.json")
         try:
             weights = {
@@ -78,19 +78,19 @@ class Llama:
         except (OSError, SafetensorError) as error:
             raise UsageError(f"{folder}: its weights can't be read: {error}") from None
         except KeyError as error:
-            raise UsageError(f"{folder}: model.safetensors lacks {error}, which a Llama has") from None
+            raise UsageError(f"{folder}: model.safetensors lacks {error}, which a Llama needs") from None
         half = np.arange(0, shape.head, 2, dtype=np.float64) / shape.head
         self._frequencies = shape.theta**-half
 
     @property
     def parameters(self) -> int:
-        """How many numbers the weights are."""
+        """Number of parameters."""
         arrays = [self._embedding, self._norm, *([] if self.shape.tied else [self._last])]
         arrays += [array for layer in self._layers for array in vars(layer).values()]
         return sum(array.size for array in arrays)
 
     def forward(self, ids: Ids, positions: Ids, attend: Attend) -> Floats:
-        """(rows, width): the last hidden state of each of `ids`, which stand at `positions`."""
+        """Return (rows, width): the last hidden state of each of `ids`, which stand at `positions`."""
         shape, rows = self.shape, len(ids)
         cos, sin = self._rotary(positions)
         queries = shape.heads * shape.head
@@ -104,12 +104,12 @@ class Llama:
             seen = attend(number, q.reshape(rows, shape.kv_heads, -1, shape.head), k, v)
             hidden = hidden + seen.reshape(rows, queries) @ layer.out
             gate, up = np.split(self._normed(hidden, layer.after) @ layer.gate_up, 2, axis=1)
-            with np.errstate(over="ignore"):  # exp of a very negative gate: infinite, and the quotient is right, 0
+            with np.errstate(over="ignore"):  # exp may be infinite: the quotient is then 0, which is right
                 hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ layer.down
         return hidden
 
     def logits(self, hidden: Floats) -> Floats:
-        """(rows, vocabulary): of the token behind each row."""
+        """Return (rows, vocabulary): the logits of the token after each row."""
         logits: Floats = self._normed(hidden, self._norm) @ self._last
         return logits
 
@@ -119,13 +119,13 @@ class Llama:
         return normed
 
     def _rotary(self, positions: Ids) -> tuple[Floats, Floats]:
-        """Cosine and sine of each position's angles: (rows, 1, half a head)."""
+        """Return cosine and sine of each position's angles: (rows, 1, head / 2)."""
         angles = positions[:, None, None] * self._frequencies
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
 def _rotated(rows: Floats, cos: Floats, sin: Floats) -> Floats:
-    """Each pair (i, i + half) of a head turned by its position's angle."""
+    """Rotate each pair (i, i + head / 2) of a head by its position's angle."""
     first, second = np.split(rows, 2, axis=-1)
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
@@ -152,7 +152,7 @@ def _float32(name: str, array: Any) -> Floats:
 
 
 def read_shape(file: Path) -> Shape:
-    """The sizes in a config.json. Raises UsageError where it is of another architecture, or can't be read."""
+    """Read the sizes in config.json. Raises UsageError if it is invalid or of another architecture."""
     try:
         config = json.loads(file.read_text())
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
@@ -164,7 +164,7 @@ def read_shape(file: Path) -> Shape:
             "rope_type": rope.get("rope_type", "default") != "default",
         }
         if unfit := [name for name, is_so in strange.items() if is_so]:
-            raise UsageError(f"{file}: {', '.join(unfit)}: this is no plain Llama: serve it by vLLM")
+            raise UsageError(f"{file}: {', '.join(unfit)}: this is not a plain Llama: serve it with vLLM")
         heads = config["num_attention_heads"]
         return Shape(
             layers=config["num_hidden_layers"],
@@ -181,4 +181,4 @@ def read_shape(file: Path) -> Shape:
     except (OSError, ValueError) as error:
         raise UsageError(f"{file}: {error}: give a folder with a model in Hugging Face's format") from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file}: {error}: this is no configuration of a Llama") from None
+        raise UsageError(f"{file}: {error}: this is not the configuration of a Llama") from None

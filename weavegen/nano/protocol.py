@@ -1,5 +1,7 @@
-"""Requests and responses in the shape that vLLM 0.32 gives them, and what it refuses."""
+"""Requests, responses and errors in the form of vLLM 0.32."""
 
+import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,7 +15,7 @@ MAX_IDS = 128
 
 
 class BadRequest(Exception):
-    """The request is refused; vLLM's body for errors is made of this."""
+    """The request is refused. The values form vLLM's error body."""
 
     def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -21,14 +23,14 @@ class BadRequest(Exception):
 
 
 class CompletionRequest(msgspec.Struct):
-    """What is read of `/v1/completions`; other fields are ignored, as vLLM does."""
+    """The body of `/v1/completions`. Other fields are ignored, as by vLLM."""
 
     prompt: str | list[str | int | list[int]] | None = None
     """Text or token ids, one prompt or several."""
     add_special_tokens: bool = True
-    """Whether a token that begins the text is put in front of a prompt that is text."""
+    """Whether the BOS token is put before a prompt that is text."""
     priority: int = 0
-    """Lower: earlier."""
+    """Requests with lower values go first."""
     model: str | None = None
     n: int = 1
     max_tokens: int | None = None
@@ -55,7 +57,7 @@ class TokenizeRequest(msgspec.Struct):
 
 
 class AdapterRequest(msgspec.Struct):
-    """Of `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`."""
+    """The body of `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`."""
 
     lora_name: str
     lora_path: str = ""
@@ -118,17 +120,38 @@ class TokenizeResponse(msgspec.Struct):
     token_strs: list[str] | None = None
 
 
+def completion_response(
+    choices: list[Choice],
+    prompt_tokens: int,
+    completion_tokens: int,
+    *,
+    model: str,
+    server: str,
+    details: TokensDetails | None = None,
+) -> CompletionResponse:
+    """Make the response to a completion request. `server`: its `system_fingerprint`."""
+    total = prompt_tokens + completion_tokens
+    return CompletionResponse(
+        id=f"cmpl-{secrets.token_hex(8)}",
+        created=int(time.time()),
+        choices=choices,
+        usage=Usage(prompt_tokens, total, completion_tokens, details),
+        model=model,
+        system_fingerprint=server,
+    )
+
+
 def error_body(message: str, status: int, param: str | None = None) -> dict[str, Any]:
-    """vLLM's body of an error response."""
+    """Make vLLM's body of an error response."""
     kinds = {400: "BadRequestError", 404: "NotFoundError", 429: "RateLimitError", 500: "InternalServerError"}
     return {"error": {"message": message, "type": kinds.get(status, "Error"), "param": param, "code": status}}
 
 
 def check(request: CompletionRequest, models: Sequence[str], vocabulary: int, *, priorities: bool) -> None:
-    """Refuse what vLLM refuses, in its words. Raises BadRequest.
+    """Check a request as vLLM does, with its messages. Raises BadRequest.
 
-    `models`: those that are served. `vocabulary`: token ids are below it. `priorities`: whether requests are
-    served by priority.
+    `models`: names of the served models. `vocabulary`: number of token ids. `priorities`: whether the server
+    accepts priorities.
     """
     if request.model is not None and request.model not in models:
         message = f"The model `{request.model}` does not exist. Valid aliases: {', '.join(models)}."
@@ -161,7 +184,7 @@ def check(request: CompletionRequest, models: Sequence[str], vocabulary: int, *,
 
 
 def prompts(request: CompletionRequest) -> list[str | list[int]]:
-    """The request's prompts, each a text or token ids. Raises BadRequest."""
+    """Return the request's prompts, each a text or token ids. Raises BadRequest."""
     prompt = request.prompt
     if prompt is None or prompt == "" or prompt == []:
         raise BadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
@@ -173,14 +196,14 @@ def prompts(request: CompletionRequest) -> list[str | list[int]]:
 
 
 def stops(request: CompletionRequest) -> tuple[str, ...]:
-    """The texts that end a continuation."""
+    """Return the request's stop strings."""
     return (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
 
 
-def room(request: CompletionRequest, tokens: int, length: int) -> int:
-    """Tokens that a prompt of `tokens` leaves for its continuation, as far as the request wants them.
+def max_new_tokens(request: CompletionRequest, tokens: int, length: int) -> int:
+    """Return how many tokens to sample: `max_tokens`, limited by what a prompt of `tokens` leaves.
 
-    `length`: of the model's context. Raises BadRequest where nothing is left.
+    `length`: of the model's context. Raises BadRequest if nothing is left.
     """
     left = length - tokens
     if left < 0:
@@ -197,15 +220,16 @@ def room(request: CompletionRequest, tokens: int, length: int) -> int:
     return min(left, 16 if request.max_tokens is None else request.max_tokens)
 
 
-def told(
+def completion_logprobs(
     request: CompletionRequest,
     ids: Sequence[int],
     tops: Sequence[Mapping[int, float]],
     text: Callable[[int], str],
 ) -> Logprobs:
-    """The logprobs of a choice. `tops`: per token, logprobs by id, its own among them; `text`: of a token.
+    """Make the logprobs of a choice. `tops`: for each of `ids`, logprobs by token id, including its own.
 
-    Keys are texts unless the request wants ids: like vLLM, by which tokens of one text become one.
+    `text` returns the text of a token. As in vLLM, the keys are texts unless the request wants ids, so tokens with
+    the same text become one.
     """
     name = placeholder if request.return_tokens_as_token_ids else text
     tokens = [name(token) for token in ids]
@@ -223,5 +247,5 @@ def told(
 
 @lru_cache(maxsize=65536)
 def placeholder(token: int) -> str:
-    """What stands for a token's text where ids are wanted."""
+    """Return the text for a token where the request wants ids."""
     return f"token_id:{token}"

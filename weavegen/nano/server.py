@@ -1,8 +1,7 @@
-"""nano behind vLLM's routes."""
+"""Serves models with nano over vLLM's routes."""
 
 import asyncio
 import secrets
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ from starlette.routing import Route
 from weavegen.errors import UsageError
 from weavegen.nano import SERVER, http, protocol
 from weavegen.nano.attention import BLOCK
-from weavegen.nano.counters import Figures
-from weavegen.nano.engine import Continuation, Engine, Order, Served
+from weavegen.nano.counters import MetricsPage
+from weavegen.nano.engine import Continuation, Engine, Order, Result
 from weavegen.nano.llama import Llama
 from weavegen.nano.lora import CONFIG
 from weavegen.nano.sampling import Sampling
 from weavegen.nano.texts import Texts, cut
 
 LENGTH = 131_072
-"""Tokens of a prompt that are taken; `texts.cut` says what of it the model is shown."""
+"""Maximum tokens of a prompt. Of a prompt longer than the model's window, the model sees a part: `texts.cut`."""
 SLOTS = 256
 CACHE_TOKENS = 65_536
 
@@ -30,12 +29,12 @@ _read_adapter = msgspec.json.Decoder(protocol.AdapterRequest).decode
 
 
 class NanoApi(http.Api):
-    """A model, and adapters or other weights for it that are loaded while it serves."""
+    """A model, with adapters or other weights for it that are loaded at run time."""
 
     def __init__(
         self, folder: Path, *, name: str | None = None, slots: int = SLOTS, cache_tokens: int = CACHE_TOKENS
     ) -> None:
-        """`folder`: of the model, in Hugging Face's format; `name`: the folder's by default. Raises UsageError."""
+        """`folder`: a model in Hugging Face's format. `name`: by default the folder's. Raises UsageError."""
         model, self.texts = Llama(folder), Texts(folder)
         if self.texts.size > model.shape.vocabulary:
             raise UsageError(
@@ -57,45 +56,45 @@ class NanoApi(http.Api):
         ]
 
     async def load(self, request: Request) -> Response:
-        """vLLM's way to add an adapter while it serves. A folder with all weights anew will do, too."""
-        asked = _read_adapter(await request.body())
-        if asked.lora_name in self._engines:
-            message = f"The lora adapter '{asked.lora_name}' has already been loaded."
+        """Load an adapter, as vLLM does, or a folder with complete weights of the same shape."""
+        body = _read_adapter(await request.body())
+        if body.lora_name in self._engines:
+            message = f"The lora adapter '{body.lora_name}' has already been loaded."
             raise protocol.BadRequest(message, param="lora_name")
-        folder = Path(asked.lora_path)
+        folder = Path(body.lora_path)
         try:
-            own = not (folder / CONFIG).exists()
-            model = Llama(folder) if own else Llama(self._folder, folder)
+            complete = not (folder / CONFIG).exists()
+            model = Llama(folder) if complete else Llama(self._folder, folder)
             if model.shape != self.engine.model.shape:
-                raise UsageError(f"{folder}: its shape is not that of {self.model}")
-            if own and Texts(folder).digest != self.texts.digest:
-                raise UsageError(f"{folder}: its tokenizer is not that of {self.model}")
+                raise UsageError(f"{folder}: its shape differs from that of {self.model}")
+            if complete and Texts(folder).digest != self.texts.digest:
+                raise UsageError(f"{folder}: its tokenizer differs from that of {self.model}")
         except UsageError as error:
             raise protocol.BadRequest(str(error), param="lora_path") from None
-        self._roots[asked.lora_name] = str(folder)
-        self._engines[asked.lora_name] = Engine(
+        self._roots[body.lora_name] = str(folder)
+        self._engines[body.lora_name] = Engine(
             model,
             self.texts,
             slots=self._slots,
             cache_tokens=self._cache_tokens,
             counters=self.engine.counters,
         )
-        return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' added successfully.")
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     async def unload(self, request: Request) -> Response:
-        """Forget one that was loaded. What it is at is not answered any more."""
-        asked = _read_adapter(await request.body())
-        if asked.lora_name not in self._roots:
-            message = f"The lora adapter '{asked.lora_name}' cannot be found."
+        """Unload an adapter. Its requests in flight get no answer."""
+        body = _read_adapter(await request.body())
+        if body.lora_name not in self._roots:
+            message = f"The lora adapter '{body.lora_name}' cannot be found."
             raise protocol.BadRequest(message, param="lora_name", status=404)
-        del self._roots[asked.lora_name]
-        self._engines.pop(asked.lora_name).close()
-        return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' removed successfully.")
+        del self._roots[body.lora_name]
+        self._engines.pop(body.lora_name).close()
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
     def cards(self) -> list[dict[str, Any]]:
         [own] = super().cards()
         loaded = ({"id": name, "root": root, "parent": self.model} for name, root in self._roots.items())
-        return [own, *(own | one for one in loaded)]
+        return [own, *(own | adapter for adapter in loaded)]
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         return self.texts.encode(text, special=special)
@@ -106,100 +105,88 @@ class NanoApi(http.Api):
     def token_text(self, number: int) -> str:
         return self.texts.decode([number])
 
-    def figures(self) -> str:
-        figures, engines = Figures(self.model), list(self._engines.values())
+    def metrics_text(self) -> str:
+        page, engines = MetricsPage(self.model), list(self._engines.values())
         size = sum(engine.cache.size for engine in engines)
-        figures.of_engine(
+        page.add_engine(
             self.engine.counters,
             running=sum(engine.running for engine in engines),
             waiting=sum(engine.waiting for engine in engines),
             usage=sum(engine.cache.usage for engine in engines) / len(engines),
-            cache={
-                "block_size": BLOCK,
-                "enable_prefix_caching": size > 0,
-                "kv_cache_size_tokens": size * BLOCK,
-                "num_gpu_blocks": size,
-            },
+            blocks=size,
+            block_size=BLOCK,
+            prefix_caching=size > 0,
         )
-        return figures.text()
+        return page.text()
 
-    async def complete(self, asked: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
-        protocol.check(asked, list(self._engines), self.texts.size, priorities=True)
-        if asked.n > self._slots:
-            raise protocol.BadRequest(f"n must be at most {self._slots}, got {asked.n}.", param="n")
-        engine = self._engines[asked.model or self.model]
-        prompts = [self._ids(prompt, asked) for prompt in protocol.prompts(asked)]
-        seed = secrets.randbits(62) if asked.seed is None else asked.seed
-        orders = [self._order(asked, ids, seed) for ids in prompts]
-        served = await http.unless_gone(_serve(engine, orders), request)
-        return self._response(asked, prompts, orders, served)
+    async def complete(self, body: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
+        protocol.check(body, list(self._engines), self.texts.size, priorities=True)
+        if body.n > self._slots:
+            raise protocol.BadRequest(f"n must be at most {self._slots}, got {body.n}.", param="n")
+        engine = self._engines[body.model or self.model]
+        prompts = [self._ids(prompt, body) for prompt in protocol.prompts(body)]
+        seed = secrets.randbits(62) if body.seed is None else body.seed
+        orders = [self._order(body, ids, seed) for ids in prompts]
+        results = await http.unless_gone(_serve(engine, orders), request)
+        return self._response(body, prompts, orders, results)
 
-    def _ids(self, prompt: str | list[int], asked: protocol.CompletionRequest) -> list[int]:
-        ids = self.texts.encode(prompt, special=asked.add_special_tokens) if isinstance(prompt, str) else prompt
+    def _ids(self, prompt: str | list[int], body: protocol.CompletionRequest) -> list[int]:
+        ids = self.texts.encode(prompt, special=body.add_special_tokens) if isinstance(prompt, str) else prompt
         if not ids:
             raise protocol.BadRequest("The decoder prompt cannot be empty", param="prompt")
         if strange := [number for number in ids if not 0 <= number < self.texts.size]:
             raise protocol.BadRequest(f"Token id {strange[0]} is out of vocabulary", param="prompt")
-        protocol.room(asked, len(ids), self.length)
+        protocol.max_new_tokens(body, len(ids), self.length)
         return ids
 
-    def _order(self, asked: protocol.CompletionRequest, ids: list[int], seed: int) -> Order:
-        """What the engine is asked. A quarter of the window at least is left to what a prompt shows."""
-        most = 16 if asked.max_tokens is None else asked.max_tokens
-        shown = cut(ids, self.window - min(most, self.window // 4), self.texts.border)
-        how = Sampling(
-            temperature=1.0 if asked.temperature is None else asked.temperature,
-            top_k=max(0, asked.top_k or 0),
-            top_p=1.0 if asked.top_p is None else asked.top_p,
-            penalty=1.0 if asked.repetition_penalty is None else asked.repetition_penalty,
+    def _order(self, body: protocol.CompletionRequest, ids: list[int], seed: int) -> Order:
+        """Make the engine's order. At least a quarter of the window remains for the prompt."""
+        max_tokens = 16 if body.max_tokens is None else body.max_tokens
+        shown = cut(ids, self.window - min(max_tokens, self.window // 4), self.texts.border)
+        sampling = Sampling(
+            temperature=1.0 if body.temperature is None else body.temperature,
+            top_k=max(0, body.top_k or 0),
+            top_p=1.0 if body.top_p is None else body.top_p,
+            penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
         )
-        wanted = tuple(asked.logprob_token_ids or ())
+        wanted = tuple(body.logprob_token_ids or ())
         return Order(
             prompt=shown,
-            n=asked.n,
-            most=min(most, self.window - len(shown)),
-            how=how,
+            n=body.n,
+            max_tokens=min(max_tokens, self.window - len(shown)),
+            sampling=sampling,
             seed=seed,
-            stops=tuple(stop.encode() for stop in protocol.stops(asked) if stop),
-            end=self.texts.end,
-            top=0 if wanted or asked.logprobs is None else asked.logprobs,
-            ids=wanted,
-            priority=asked.priority,
+            stops=tuple(stop.encode() for stop in protocol.stops(body) if stop),
+            end_token=self.texts.end,
+            top_logprobs=0 if wanted or body.logprobs is None else body.logprobs,
+            logprob_ids=wanted,
+            priority=body.priority,
         )
 
     def _response(
         self,
-        asked: protocol.CompletionRequest,
+        body: protocol.CompletionRequest,
         prompts: list[list[int]],
         orders: list[Order],
-        served: list[Served],
+        results: list[Result],
     ) -> protocol.CompletionResponse:
-        choices = [
-            self._choice(asked, len(one.continuations) * number + at, ids, continuation)
-            for number, (ids, one) in enumerate(zip(prompts, served, strict=True))
-            for at, continuation in enumerate(one.continuations)
-        ]
-        read = sum(len(order.prompt) for order in orders)
-        written = sum(len(continuation.ids) for one in served for continuation in one.continuations)
-        return protocol.CompletionResponse(
-            id=f"cmpl-{secrets.token_hex(8)}",
-            created=int(time.time()),
-            choices=choices,
-            usage=protocol.Usage(
-                prompt_tokens=read,
-                total_tokens=read + written,
-                completion_tokens=written,
-                prompt_tokens_details=protocol.TokensDetails(served[-1].cached),
-            ),
-            model=asked.model or self.model,
-            system_fingerprint=SERVER,
+        served = zip(prompts, results, strict=True)
+        pairs = [(ids, continuation) for ids, result in served for continuation in result.continuations]
+        choices = [self._choice(body, index, *pair) for index, pair in enumerate(pairs)]
+        return protocol.completion_response(
+            choices,
+            sum(len(order.prompt) for order in orders),
+            sum(len(continuation.ids) for _, continuation in pairs),
+            model=body.model or self.model,
+            server=SERVER,
+            details=protocol.TokensDetails(results[-1].cached),
         )
 
     def _choice(
-        self, asked: protocol.CompletionRequest, index: int, ids: list[int], continuation: Continuation
+        self, body: protocol.CompletionRequest, index: int, ids: list[int], continuation: Continuation
     ) -> protocol.Choice:
         text = bytes(continuation.text)
-        if asked.include_stop_str_in_output and continuation.stop is not None:
+        if body.include_stop_str_in_output and continuation.stop is not None:
             text += continuation.stop
         choice = protocol.Choice(
             index=index,
@@ -208,12 +195,14 @@ class NanoApi(http.Api):
             finish_reason=continuation.finish,
             stop_reason=None if continuation.stop is None else continuation.stop.decode(),
         )
-        if asked.logprobs is not None:
-            choice.logprobs = protocol.told(asked, continuation.ids, continuation.tops, self.token_text)
-        if asked.return_token_ids:
+        if body.logprobs is not None:
+            choice.logprobs = protocol.completion_logprobs(
+                body, continuation.ids, continuation.tops, self.token_text
+            )
+        if body.return_token_ids:
             choice.token_ids, choice.prompt_token_ids = continuation.ids, ids
         return choice
 
 
-async def _serve(engine: Engine, orders: list[Order]) -> list[Served]:
+async def _serve(engine: Engine, orders: list[Order]) -> list[Result]:
     return await asyncio.gather(*(asyncio.wrap_future(engine.submit(order)) for order in orders))

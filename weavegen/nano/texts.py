@@ -1,4 +1,4 @@
-"""Text and tokens, by the tokenizer.json beside a model, and what of a long prompt the model is shown."""
+"""Converts text to tokens and back with a model's tokenizer.json, and cuts prompts that are too long."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from weavegen.errors import UsageError
 from weavegen.nano.llama import Ids
 
 BORDER = "#startblock type: "
-"""A token of this text begins a block, if the tokenizer has one: long prompts are cut there."""
+"""The token with this text begins a block. Long prompts are cut there if the tokenizer has it."""
 
 END = "</s>"
 """The token that ends a text, if the tokenizer has one."""
 
 
 class Texts:
-    """A byte-level tokenizer: tokens are bytes, so that any sequence of them has a text."""
+    """A byte-level tokenizer: each token stands for bytes, so that every sequence of tokens has a text."""
 
     def __init__(self, folder: Path) -> None:
-        """Reads tokenizer.json. Raises UsageError where that can't be, or where it is not byte-level."""
+        """Read tokenizer.json. Raises UsageError if it is invalid or not byte-level."""
         file = folder / "tokenizer.json"
         try:
             self._tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # noqa: BLE001 (what the library raises has no type of its own)
+        except Exception as error:  # noqa: BLE001 (the library raises plain Exception)
             raise UsageError(f"{file}: {error}: give a folder with a model and its tokenizer") from None
         self.digest = hashlib.sha256(file.read_bytes()).hexdigest()
         """Equal for equal tokenizers."""
@@ -41,59 +41,55 @@ class Texts:
                 try:
                     self._bytes.append(bytes(spelled[character] for character in token))
                 except KeyError:
-                    raise UsageError(
-                        f"{file}: {token!r} is no byte-level token: serve this model by vLLM"
-                    ) from None
+                    message = f"{file}: {token!r} is not a byte-level token: serve this model with vLLM"
+                    raise UsageError(message) from None
         self.border: int | None = self._tokenizer.token_to_id(BORDER)
         self.end: int | None = self._tokenizer.token_to_id(END)
 
     @property
     def size(self) -> int:
-        """Ids are below this."""
+        """Number of token ids."""
         return len(self._bytes)
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Ids of a text; with `special` as the tokenizer marks a whole text, mostly with a token before it."""
+        """Return the ids of a text; with `special` with the special tokens of a whole text, mostly BOS."""
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def spell(self, token: int) -> bytes:
-        """What a token adds to a text: nothing, if it is a special one."""
+        """Return the bytes that a token adds to a text: none for a special token."""
         return b"" if token in self._special else self._bytes[token]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special ones as they are written, with replacement characters for what is no UTF-8.
-
-        Raises IndexError with a wrong id.
-        """
+        """Return the text of ids, including special tokens, with U+FFFD for invalid UTF-8. Raises IndexError."""
         if strange := [token for token in ids if not 0 <= token < self.size]:
             raise IndexError(strange[0])
         return b"".join(self._bytes[token] for token in ids).decode("utf-8", "replace")
 
 
 def cut(ids: Sequence[int], room: int, border: int | None) -> Ids:
-    """What the model is shown of a prompt: all of it, or its first token and as much of its end as fits `room`.
+    """Return what the model sees of a prompt, at most `room` tokens: all of it, or its first token and its end.
 
-    A prompt that is too long loses its beginning up to a border, so that its last blocks are whole; and more of
-    it than it must, so that the next prompts, which extend it, are cut at the same place: the cache knows them.
+    A long prompt is cut at a `border` token, so that its remaining blocks are whole. More is cut than needed, so
+    that the next prompts, which extend this one, are cut at the same place and found in the prefix cache.
     """
     whole = np.asarray(ids, np.int64)
     spare = len(whole) - room
     if spare <= 0:
         return whole
     step = max(1, room // 2)
-    least = 1 + -(-spare // step) * step  # a multiple, so it moves seldom; the 1: the first token stays
+    least = 1 + -(-spare // step) * step  # a multiple of `step` changes rarely; 1: the first token
     borders = np.flatnonzero(whole == border) if border is not None else np.empty(0, np.int64)
     after = borders[borders >= least]
     if len(after) == 0 or len(whole) - after[0] < room // 4:
-        after = borders[borders > spare]  # whatever fits
+        after = borders[borders > spare]  # any border that fits
     start = after[0] if len(after) else min(least, len(whole) - 1)
     return np.concatenate([whole[:1], whole[start:]])
 
 
 def _bytes_by_character() -> dict[str, int]:
-    """The byte of each character in a byte-level vocabulary: its own if it is printable.
+    """Return the byte for each character of a byte-level vocabulary (GPT-2's table, which all tokenizers share).
 
-    For the others stand characters beyond 255. The table is GPT-2's, which all byte-level tokenizers share.
+    A printable byte is its own character. Characters above 255 stand for the other bytes.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]

@@ -1,42 +1,41 @@
-"""Adapters that a pool's servers load while they serve: vLLM's `--enable-lora`, and nano."""
+"""Loads and unloads LoRA adapters on the running servers of a pool (vLLM with `--enable-lora`, or nano)."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 
-SECONDS = 300.0
-"""That a server may take to read one."""
+TIMEOUT_SECONDS = 300.0
+"""Time that a server may take to read an adapter."""
 HINT = "vLLM does it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
 
 
 def load(servers: Mapping[str, str], name: str, folder: Path) -> None:
-    """Have all servers serve an adapter as the model `name`. Those that do already are left as they are.
+    """Let every server serve an adapter as the model `name`, unless it does already.
 
-    `servers`: API keys by base URL. Each server reads the folder by itself. Raises UsageError where one can't; the
-    others have it then.
+    `servers`: API keys by base URL. Each server reads the folder itself. Raises UsageError at the first server that
+    fails; the servers before it keep the adapter.
     """
-    body = {"lora_name": name, "lora_path": str(folder.absolute())}
-    for url, key in servers.items():
-        http = Http(key, SECONDS)
-        try:
-            if name not in [model.id for model in served(url, http)]:
-                http.send(f"{url}/load_lora_adapter", body)
-        except (ModelError, TransientError) as error:
-            raise UsageError(f"{name} can't be loaded: {error} ({HINT})") from None
+    _change(servers, name, "load", {"lora_path": str(folder.absolute())})
 
 
 def unload(servers: Mapping[str, str], name: str) -> int:
-    """Have all servers forget an adapter. Returns how many had it. Raises UsageError where one can't."""
-    had = 0
+    """Remove an adapter from every server. Returns how many had it. Raises UsageError if a server fails."""
+    return _change(servers, name, "unload", {})
+
+
+def _change(servers: Mapping[str, str], name: str, verb: str, options: Mapping[str, str]) -> int:
+    count = 0
     for url, key in servers.items():
-        http = Http(key, SECONDS)
+        http = Http(key, TIMEOUT_SECONDS)
         try:
-            if name in [model.id for model in served(url, http) if model.parent is not None]:
-                http.send(f"{url}/unload_lora_adapter", {"lora_name": name})
-                had += 1
+            models = list_models(url, http)
+            adapters = [model.id for model in models if verb == "load" or model.parent is not None]
+            if (name in adapters) == (verb == "unload"):
+                http.send(f"{url}/{verb}_lora_adapter", {"lora_name": name, **options})
+                count += 1
         except (ModelError, TransientError) as error:
-            raise UsageError(f"{name} can't be unloaded: {error} ({HINT})") from None
-    return had
+            raise UsageError(f"{name} can't be {verb}ed: {error} ({HINT})") from None
+    return count

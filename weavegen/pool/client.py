@@ -1,7 +1,7 @@
-"""The model client: what weavegen asks of one vLLM server.
+"""The client of one vLLM server: samples continuations, asks yes/no questions, converts text to tokens and back.
 
-Synchronous and safe to share between threads. Nothing is retried here: what may succeed later is raised as
-TransientError, and the pool decides when and where.
+Synchronous and safe to share between threads. It retries nothing: an error after which another attempt may succeed
+is a TransientError, and the pool decides when and where to try again.
 """
 
 import logging
@@ -17,26 +17,26 @@ from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.steps import YesNo
 from weavegen.pool import metering, yes_no
 from weavegen.pool.http import Http
-from weavegen.pool.served import Served, pick, served
+from weavegen.pool.served import ServedModel, list_models, pick_model
 from weavegen.pool.tokens import Text, Tokens
 
 logger = logging.getLogger(__name__)
 
-TOP = 20
-"""Likeliest tokens asked for where exact mass can't be had: vLLM's default limit."""
-STOPS = 4
-"""Stop strings that vLLM 0.32 takes; more are refused."""
-REMEMBERED = 4096
-"""Short texts whose tokens are remembered."""
-CHARACTERS = 3.0
-"""Of a token, of a server that can't tokenise and has not counted any prompt yet."""
+TOP_TOKENS = 20
+"""Number of likeliest tokens requested where exact probabilities are unavailable: vLLM's default limit."""
+MAX_STOPS = 4
+"""Stop strings that vLLM 0.32 accepts."""
+MAX_CACHED_TEXTS = 4096
+"""Number of short texts whose tokens are cached."""
+DEFAULT_CHARS_PER_TOKEN = 3.0
+"""Estimated characters per token, for a server that can't tokenise and has not counted any prompt yet."""
 _IMPOSSIBLE = -9999.0
-"""What vLLM writes for a logprob of minus infinity."""
+"""vLLM's value for a logprob of minus infinity."""
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>")
-"""A prompt that begins with one of these brings its own: the server must not put another in front."""
+"""If a prompt begins with one of these, the server must not add another."""
 
 Prompt = str | Tokens
-"""What the model reads: as text, or as token ids where the server can tokenise."""
+"""A prompt as text, or as token ids where the server can tokenise."""
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,21 +44,21 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     finish_reason: str
-    """`stop` or `length`, as the server says."""
+    """`stop` or `length`."""
     token_ids: list[int] | None
-    """Tokens sampled, those of a stop string (and after one that was cut here) included; None if not told."""
+    """Sampled tokens, with those of the stop string and after it; None if the server does not report them."""
     logprobs: list[float] | None
-    """The model's own logprob of each of `token_ids`."""
+    """The model's logprob of each of `token_ids`."""
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request for continuations brought."""
+    """The result of a request for continuations."""
 
     continuations: list[Continuation]
     prompt_tokens: int | None
-    """As the server counted them; None if it did not say."""
+    """As counted by the server; None if it does not report them."""
     cached_tokens: int | None
-    """Of these, the ones that its prefix cache held; None if it did not say (`--enable-prompt-tokens-details`)."""
+    """Prompt tokens from the prefix cache; None if not reported (vLLM: `--enable-prompt-tokens-details`)."""
 
 
 class _Logprobs(msgspec.Struct):
@@ -68,13 +68,13 @@ class _Logprobs(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of a completion's, as the server sends it."""
+    """A choice of a completion, as the server sends it."""
 
     index: int
     text: str = ""
     reasoning: str | None = None
     reasoning_content: str | None = None
-    """Where servers that split off what a model thinks may have put all of the text."""
+    """Servers that separate a model's reasoning may put the whole text into one of these two."""
     finish_reason: str | None = None
     logprobs: _Logprobs | None = None
 
@@ -104,40 +104,40 @@ class _Detokenized(msgspec.Struct):
 
 
 class ModelClient:
-    """One server, one model."""
+    """The client of one model on one server."""
 
     def __init__(self, base_url: str, api_key: str, model: str | None, *, timeout: float = 600.0) -> None:
-        """`base_url` ends in `/v1`; `model` None means the only one that the server lists.
+        """`base_url` ends in `/v1`. `model` None: the only model of the server. Sends nothing yet.
 
-        `timeout`: seconds to wait for an answer. Nothing is sent before the first call.
+        `timeout`: seconds to wait for an answer.
         """
         self.base_url = base_url.rstrip("/")
         self._root = self.base_url.removesuffix("/v1")
         self._wanted = model
         self._http = Http(api_key, timeout)
         self._lock, self._finding = threading.Lock(), threading.Lock()
-        self._served: Served | None = None
+        self._served: ServedModel | None = None
         self._sides: dict[int, bool] | None = None
         self._tokenizes = self._prioritises = True
-        """Until the server refuses to."""
+        """True until the server refuses it."""
         self._tokens: OrderedDict[str, Tokens] = OrderedDict()
         self._words: dict[int, str] = {}
-        self._characters = CHARACTERS
-        """Of a token: the fewest that a prompt had on average, by the server's own count."""
+        self._chars_per_token = DEFAULT_CHARS_PER_TOKEN
+        """Characters per token: the lowest mean of a prompt so far, by the server's count."""
 
     @property
     def model(self) -> str:
-        """The model's name. Raises UsageError if the server lacks the one asked for, or has several."""
-        return self._about().id
+        """The model's name. Raises UsageError if the server lacks it, or has several models and none was named."""
+        return self._served_model().id
 
     @property
     def length(self) -> int | None:
-        """Tokens that a prompt and its continuation may have together; None if the server does not say."""
-        return self._about().max_model_len
+        """Maximum tokens of a prompt and its continuation together; None if the server does not say."""
+        return self._served_model().max_model_len
 
     @property
     def tokenizes(self) -> bool:
-        """Whether the server turns text into token ids, and takes these as prompts: vLLM does."""
+        """Whether the server converts text to token ids and accepts these as prompts, as vLLM does."""
         if self._tokenizes and not self._tokens:
             try:
                 self.encode("#")
@@ -147,36 +147,36 @@ class ModelClient:
         return self._tokenizes
 
     def encode(self, text: str, *, begins: bool = False) -> Tokens:
-        """The tokens of a text by itself. Raises ModelError if the server can't tell.
+        """Return the tokens of a text. Raises ModelError if the server can't tokenise.
 
-        `begins`: a prompt begins with it, so the model's BOS goes in front, unless the text brings one.
+        `begins`: the text begins a prompt, so the model's BOS token is added, unless the text begins with one.
         """
         special = begins and not text.startswith(_BOS)
         if not special and (known := self._tokens.get(text)) is not None:
             return known
         body = {"model": self.model, "prompt": text, "add_special_tokens": special}
-        found = Tokens.of(self._http.post(f"{self._root}/tokenize", body, _Tokenized).tokens)
+        tokens = Tokens.of(self._http.post(f"{self._root}/tokenize", body, _Tokenized).tokens)
         if not special and len(text) < 20_000:
             with self._lock:
-                self._tokens[text] = found
-                if len(self._tokens) > REMEMBERED:
+                self._tokens[text] = tokens
+                if len(self._tokens) > MAX_CACHED_TEXTS:
                     self._tokens.popitem(last=False)
-        return found
+        return tokens
 
     def piece(self, text: str, *, begins: bool = False) -> Text | Tokens:
-        """A text as this server takes it: its tokens, or the text and about how many there are."""
+        """Convert a text to a piece of a prompt: its tokens, or the text with an estimated count."""
         if self.tokenizes:
             return self.encode(text, begins=begins)
-        return Text(text, math.ceil(len(text) / self._characters))
+        return Text(text, math.ceil(len(text) / self._chars_per_token))
 
     def word(self, token: int) -> str:
-        """The text of a token by itself."""
+        """Return the text of one token."""
         if token not in self._words:
             self._words[token] = self.decode([token])
         return self._words[token]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some tokens together."""
+        """Return the text of a sequence of tokens."""
         if not tokens:
             return ""
         body = {"model": self.model, "tokens": list(tokens)}
@@ -195,10 +195,10 @@ class ModelClient:
         stop: Sequence[str],
         priority: int = 0,
     ) -> Sampled:
-        """`n` continuations of `prompt`, each ended at the first of the `stop` strings.
+        """Sample `n` continuations of `prompt`, each ended at the first of the `stop` strings.
 
-        The server is told of the first four, which is all that vLLM takes; at the others the text is cut here.
-        `priority`: of the requests that wait in the server, those with the lowest go first.
+        The server gets the first MAX_STOPS stop strings; the client cuts the text at the others. `priority`:
+        waiting requests with the lowest value go first.
         """
         answer = self._complete(
             [prompt],
@@ -206,39 +206,39 @@ class ModelClient:
             priority,
             max_tokens=max_tokens,
             temperature=temperature,
-            top_p=1.0,  # else the model's own generation_config decides
+            top_p=1.0,  # else the model's generation_config applies
             top_k=top_k,
             repetition_penalty=repetition_penalty,
             seed=seed,
-            stop=list(stop[:STOPS]),
-            # Token ids by this way: `return_token_ids` would repeat the prompt's ids in each of n choices.
+            stop=list(stop[:MAX_STOPS]),
+            # `return_token_ids` would repeat the prompt's ids in each of the n choices.
             logprobs=0,
             return_tokens_as_token_ids=True,
         )
         usage = answer.usage or _Usage()
         if isinstance(prompt, str) and usage.prompt_tokens:
-            self._characters = min(self._characters, len(prompt) / usage.prompt_tokens)
+            self._chars_per_token = min(self._chars_per_token, len(prompt) / usage.prompt_tokens)
         return Sampled(
-            continuations=[continuation(choice, stop[STOPS:]) for choice in answer.choices],
+            continuations=[continuation(choice, stop[MAX_STOPS:]) for choice in answer.choices],
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
         )
 
     def yes_no(self, prompts: Sequence[Prompt], *, priority: int = 0) -> list[YesNo]:
-        """Mass of yes and of no as the next token of each prompt, as the model itself gives it."""
+        """Return the probability mass of yes and of no as the next token of each prompt, before temperature."""
         if not prompts:
             return []
         if sides := self._find_sides():
             exact = self._exact(prompts, sides, priority)
             if exact is not None:
                 return exact
-            logger.warning("%s does not take logprob_token_ids: using the top %d", self.base_url, TOP)
+            logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, TOP_TOKENS)
             self._sides = {}
-        answer = self._complete(prompts, 1, priority, max_tokens=1, temperature=0.0, logprobs=TOP)
+        answer = self._complete(prompts, 1, priority, max_tokens=1, temperature=0.0, logprobs=TOP_TOKENS)
         return [yes_no.from_top(_top(choice)) for choice in answer.choices]
 
     def probe(self, seconds: float) -> None:
-        """Have one token sampled within some seconds. Raises what any request does if the server is not well."""
+        """Sample one token within `seconds`. Raises the errors of a request."""
         body = {"model": self.model, "prompt": "#", "max_tokens": 1, "temperature": 0.0}
         self._http.post(f"{self.base_url}/completions", body, _Completion, seconds)
 
@@ -246,16 +246,16 @@ class ModelClient:
         """Close the connections."""
         self._http.close()
 
-    def _about(self) -> Served:
+    def _served_model(self) -> ServedModel:
         if self._served is None:
-            self._served = pick(self._wanted, served(self.base_url, self._http), self.base_url)
+            self._served = pick_model(self._wanted, list_models(self.base_url, self._http), self.base_url)
         return self._served
 
     # ------------------------------------------------------------------------------------------ yes/no
 
     def _find_sides(self) -> dict[int, bool]:
-        """Ids of the single tokens that mean yes or no, found once; none: use the top logprobs."""
-        with self._finding:  # a hundred short requests: one thread makes them, the others wait
+        """Find the single tokens that mean yes or no, once. Empty: use the top logprobs."""
+        with self._finding:  # a hundred short requests: one thread makes them while the others wait
             if self._sides is None:
                 sides: dict[int, bool] = {}
                 if self.tokenizes:
@@ -267,36 +267,27 @@ class ModelClient:
             return self._sides
 
     def _exact(self, prompts: Sequence[Prompt], sides: Mapping[int, bool], priority: int) -> list[YesNo] | None:
-        """By `logprob_token_ids`; None if the server ignores or rejects it.
+        """Ask with `logprob_token_ids`. Returns None if the server ignores or rejects it.
 
-        Temperature 0 makes the sampled token, which is listed too, the likeliest one: the same every time.
-        The logprobs are the model's own all the same: vLLM takes them before the temperature.
+        The sampled token is listed, too: at temperature 0 it is always the likeliest one. The temperature does not
+        change the logprobs, which vLLM takes before it.
         """
+        options = {"max_tokens": 1, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0}
+        ids = {"logprobs": 1, "logprob_token_ids": list(sides), "return_tokens_as_token_ids": True}
         try:
-            answer = self._complete(
-                prompts,
-                1,
-                priority,
-                max_tokens=1,
-                temperature=0.0,
-                logprobs=1,
-                logprob_token_ids=list(sides),
-                return_tokens_as_token_ids=True,
-                top_k=0,
-                repetition_penalty=1.0,
-            )
+            answer = self._complete(prompts, 1, priority, **options, **ids)
         except ModelError as error:
             if "logprob_token_ids" in str(error):
                 return None
             raise
         exact = [yes_no.from_ids(_top(choice), sides, choice.text) for choice in answer.choices]
-        found = [answer for answer in exact if answer is not None]
-        return found if len(found) == len(exact) else None
+        complete = [answer for answer in exact if answer is not None]
+        return complete if len(complete) == len(exact) else None
 
     # -------------------------------------------------------------------------------------------- HTTP
 
     def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, **options: Any) -> _Completion:
-        """`n` choices of every prompt, in order."""
+        """Request `n` choices for every prompt, and return them in order."""
         body = {
             "model": self.model,
             "prompt": _as_json(prompts),
@@ -310,16 +301,15 @@ class ModelClient:
             except ModelError as error:
                 if "priority" not in str(error).lower():
                     raise
-                logger.warning(
-                    "%s: no `--scheduling-policy priority`, so old traces don't go first", self.base_url
-                )
+                logger.warning("%s lacks `--scheduling-policy priority`: old traces don't go first", self.base_url)
                 self._prioritises = False
                 answer = self._post(body)
         else:
             answer = self._post(body)
         usage = answer.usage or _Usage()
-        told = usage.prompt_tokens_details
-        cached = told.cached_tokens if told is not None and len(prompts) == 1 else None  # vLLM: of the last prompt
+        details = usage.prompt_tokens_details
+        # Of several prompts vLLM reports the cached tokens of the last one.
+        cached = details.cached_tokens if details is not None and len(prompts) == 1 else None
         metering.count(len(prompts), n, usage.prompt_tokens, cached, usage.completion_tokens)
         if sorted(choice.index for choice in answer.choices) != list(range(len(prompts) * n)):
             count = len(answer.choices)
@@ -332,30 +322,30 @@ class ModelClient:
 
 
 def _as_json(prompts: Sequence[Prompt]) -> Any:
-    """Prompts as the API takes them: one by itself, or a list; token ids as they are encoded already."""
+    """Convert prompts to the API's form: a single prompt, or a list. Token ids are JSON already."""
     encoded = [prompt if isinstance(prompt, str) else msgspec.Raw(b"[%b]" % prompt.json) for prompt in prompts]
     return encoded[0] if len(encoded) == 1 else encoded
 
 
 def continuation(choice: Choice, stop: Sequence[str]) -> Continuation:
-    """What a choice says, cut at the first of the `stop` strings."""
+    """Convert a choice to a continuation, cut at the first of the `stop` strings."""
     text = choice.text or choice.reasoning or choice.reasoning_content or ""
     end = min((at for word in stop if (at := text.find(word)) >= 0), default=None)
-    told = choice.logprobs
+    listed = choice.logprobs
     ids = logprobs = None
-    if told is not None and all(token.startswith("token_id:") for token in told.tokens):
-        ids = [int(token[len("token_id:") :]) for token in told.tokens]
-        logprobs = [_IMPOSSIBLE if value is None else value for value in told.token_logprobs]
+    if listed is not None and all(token.startswith("token_id:") for token in listed.tokens):
+        ids = [int(token[len("token_id:") :]) for token in listed.tokens]
+        logprobs = [_IMPOSSIBLE if value is None else value for value in listed.token_logprobs]
     finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
     return Continuation(text=without_nul(text[:end]), finish_reason=finish, token_ids=ids, logprobs=logprobs)
 
 
 def without_nul(text: str) -> str:
-    """A text of tokens as Postgres takes it: U+FFFD for NUL, as decoders put it for bytes that are no text."""
+    """Replace NUL, which Postgres can't store, by U+FFFD, which decoders use for invalid bytes."""
     return text.replace("\x00", "\ufffd")
 
 
 def _top(choice: Choice) -> dict[str, float]:
-    """Listed tokens of the only position."""
+    """Return the logprobs listed for the only sampled token, by text."""
     positions = choice.logprobs.top_logprobs if choice.logprobs else None
     return (positions[0] if positions else None) or {}

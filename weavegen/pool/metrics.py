@@ -1,4 +1,4 @@
-"""A server's own figures, from its `/metrics`."""
+"""Reads the metrics of a model server from its `/metrics`."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from weavegen.pool.routing import Load
 
 @dataclass(frozen=True)
 class Metrics:
-    """The part of vLLM's metrics that the pool uses. Counters are since the server was started."""
+    """The metrics of vLLM that the pool uses. Counters start with the server."""
 
     running: int
     """Sequences in the batch."""
     waiting: int
-    """Sequences that wait for a place in it."""
+    """Sequences that wait for a place in the batch."""
     cache: float
-    """Use of the KV cache, 0 to 1."""
+    """KV cache usage, 0 to 1."""
     queries: int
     """Prompt tokens looked up in the prefix cache."""
     hits: int
@@ -45,15 +45,15 @@ NAMES = {
 
 
 def read(base_url: str, http: Http, seconds: float = 5.0) -> Metrics:
-    """What a server tells about itself. Raises TransientError; ModelError if it has no such metrics."""
+    """Read a server's metrics. Raises TransientError, and ModelError if the server does not have them."""
     url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
     return parse(http.get(url, seconds).decode(errors="replace"), url)
 
 
 def parse(text: str, url: str = "/metrics") -> Metrics:
-    """Metrics from Prometheus' text format. Several engines behind one address are added up.
+    """Parse metrics in the text format of Prometheus. Values of several engines at one address are summed.
 
-    Only the few lines that matter are looked at: a vLLM has a thousand, and they are read every second.
+    Own code because it is called every second and vLLM has a thousand lines: prometheus_client parses all of them.
     """
     found: dict[str, list[float]] = {}
     for line in text.splitlines():
@@ -61,6 +61,6 @@ def parse(text: str, url: str = "/metrics") -> Metrics:
         if name is not None:
             found.setdefault(name, []).append(float(line.rpartition(" ")[2]))
     if missing := [name for name in NAMES.values() if name not in found]:
-        raise ModelError(f"{url} has no {', '.join(missing)} of vLLM's")
+        raise ModelError(f"{url} lacks vLLM's metrics {', '.join(missing)}")
     cache = found.pop("cache")
     return Metrics(cache=sum(cache) / len(cache), **{name: int(sum(values)) for name, values in found.items()})

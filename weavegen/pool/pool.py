@@ -1,4 +1,4 @@
-"""The pool of servers, for the threads of one process: routing.py's decisions, carried out."""
+"""The pool of model servers, for the threads of one process. It carries out the decisions of routing.py."""
 
 import logging
 import random
@@ -17,48 +17,43 @@ from weavegen.pool.routing import Outcome, Router
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LOOK = 1.0
-"""Seconds between two looks at a server's figures."""
-ATTEMPTS = 4
-"""Of a request, before its step is given back to the journal."""
-BACKOFF = 0.25
-"""Seconds before the second attempt, doubled with each; half to one and a half times that, by chance."""
-PROBE = 10.0
-"""Seconds in which a server that has rested must give one token."""
-PATIENCE = 60.0
-"""Seconds that a request waits while no server is in use, before its step is given back."""
+METRICS_INTERVAL_SECONDS = 1.0
+MAX_ATTEMPTS = 4
+"""Attempts of a request, before its step is released to be tried later."""
+BACKOFF_SECONDS = 0.25
+"""Pause before the second attempt, doubled with each further one, times a random factor from 0.5 to 1.5."""
+PROBE_TIMEOUT_SECONDS = 10.0
+"""Time within which a server that rested must sample one token."""
+NO_SERVER_TIMEOUT_SECONDS = 60.0
+"""Time that a request waits while no server is in use, before its step is released."""
 
 
 class Pool:
-    """Servers that serve one model; they may come and go.
-
-    `with_server` finds a server and a moment for a call, tries it again where that may help, and returns what the
-    call returned.
-    """
+    """Servers that serve the same model. They may join and leave at any time. Safe to share between threads."""
 
     def __init__(self, urls: Iterable[str], api_key: str, model: str | None, *, timeout: float = 600.0) -> None:
         self._model, self._timeout = model, timeout
         self._keys: dict[str, str] = {}
         self._clients: dict[str, ModelClient] = {}
-        """Of the members. Whoever was granted a request has hold of its client, also when that server leaves."""
+        """Clients of the members. A granted request keeps its client even if the server leaves."""
         self._router = Router(())
         self._lock = threading.Lock()
         self._granted: dict[int, tuple[str, ModelClient]] = {}
         self._events: dict[int, threading.Event] = {}
         self._closed = threading.Event()
-        self.become(dict.fromkeys(urls, api_key))
+        self.set_members(dict.fromkeys(urls, api_key))
 
     @property
     def urls(self) -> list[str]:
-        """Of its members."""
+        """Base URLs of the members."""
         with self._lock:
             return list(self._clients)
 
-    def become(self, keys: Mapping[str, str]) -> None:
-        """Have these members from now on: API keys by URL. Those that stay notice nothing.
+    def set_members(self, keys: Mapping[str, str]) -> None:
+        """Replace the members. `keys`: API keys by base URL. Servers that stay are not affected.
 
-        A server that leaves is sent no more; what is in flight there ends. Each server that comes gets a thread
-        that looks at its figures.
+        A server that leaves gets no more requests; in-flight requests end. Each new server gets a thread that
+        reads its metrics.
         """
         with self._lock:
             for url in self._keys.keys() - keys.keys():
@@ -70,60 +65,59 @@ class Pool:
                 self._keys[url] = key
                 client = self._clients[url] = ModelClient(url, key, self._model, timeout=self._timeout)
                 self._router.add(url)
-                look = threading.Thread(
-                    target=self._look, args=(url, client, key), name=f"look {url}", daemon=True
-                )
-                look.start()
+                watcher = (url, client, key)
+                threading.Thread(target=self._watch, args=watcher, name=f"metrics {url}", daemon=True).start()
             self._grant()
 
     def home(self, homes: Mapping[str, int]) -> str:
-        """The server for a trace that begins; `homes`: how many running traces each has. Raises Unserved."""
+        """Choose the home of a new trace. `homes`: number of running traces by server. Raises Unserved."""
         with self._lock:
             self._require_members()
             return self._router.home(homes)
 
     def with_server(self, trace: int, home: str, sequences: int, call: Callable[[ModelClient], T]) -> T:
-        """`call` with the client of a server that has room for so many sequences; `home` may have left the pool.
+        """Wait for a server with room for `sequences`, call `call` with its client, and return the result.
 
-        Raises what is final at once, TransientError after a few attempts, Unserved where no server is in use.
+        The server is `home`, unless that is unusable or has left the pool. A TransientError is tried again
+        MAX_ATTEMPTS times; other errors are raised at once. Raises Unserved if no server is in use.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             url, client = self._admitted(trace, home, sequences)
             outcome: Outcome = "failed"
             try:
-                found = call(client)
+                result = call(client)
                 outcome = "ok"
-                return found
+                return result
             except TransientError as error:
                 outcome = _outcome(error)
-                if attempt == ATTEMPTS:
+                if attempt == MAX_ATTEMPTS:
                     if isinstance(error, Refused):
                         raise Unserved(str(error)) from None
                     raise
                 log.info("trace %d, attempt %d: %s", trace, attempt, error)
             except Exception:
-                outcome = "ok"  # an answer all the same: the server is well
+                outcome = "ok"  # the server answered, if with an error
                 raise
             finally:
                 with self._lock:
-                    self._router.done(url, sequences, outcome, time.monotonic())
+                    self._router.report_end(url, sequences, outcome, time.monotonic())
                     self._grant()
-            time.sleep(BACKOFF * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5))
+            time.sleep(BACKOFF_SECONDS * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5))
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        """Close the connections; the threads end by themselves."""
+        """Close the connections and let the threads end."""
         self._closed.set()
         for client in self._clients.values():
             client.close()
 
     def _require_members(self) -> None:
-        """Raises Unserved where there is no member. The caller holds the lock."""
+        """Raise Unserved if there is no member. The caller holds the lock."""
         if not self._clients:
             raise Unserved("the pool has no model server: add one with `weavegen pool add URL`")
 
     def _admitted(self, trace: int, home: str, sequences: int) -> tuple[str, ModelClient]:
-        """Wait for a server. Returns its URL and client: the request counts as in flight there."""
+        """Wait until a request is granted. Returns the server's URL and client; the request is in flight there."""
         event = threading.Event()
         with self._lock:
             self._require_members()
@@ -131,7 +125,7 @@ class Pool:
             self._events[ticket] = event
             self._grant()
         try:
-            while not event.wait(PATIENCE):
+            while not event.wait(NO_SERVER_TIMEOUT_SECONDS):
                 with self._lock:
                     in_use = any(server.usable for server in self._router.members)
                     if ticket not in self._granted and not in_use:
@@ -144,49 +138,46 @@ class Pool:
                 del self._events[ticket]
 
     def _grant(self) -> None:
-        """Let go whoever may. The caller holds the lock."""
+        """Wake the requests that may be sent now. The caller holds the lock."""
         for ticket, url in self._router.grant():
             self._granted[ticket] = url, self._clients[url]
             self._events[ticket].set()
 
-    def _look(self, url: str, client: ModelClient, key: str) -> None:
-        """Keep reading a server's figures, or probing it where it failed, and let requests go when that allows.
-
-        Until it leaves the pool.
-        """
-        tells, http = True, Http(key, 5.0)
-        while not self._closed.wait(LOOK * random.uniform(0.8, 1.2)):
+    def _watch(self, url: str, client: ModelClient, key: str) -> None:
+        """Read a server's metrics, or probe it if it failed, and grant requests, until it leaves the pool."""
+        has_metrics, http = True, Http(key, 5.0)
+        while not self._closed.wait(METRICS_INTERVAL_SECONDS * random.uniform(0.8, 1.2)):
             with self._lock:
                 if self._clients.get(url) is not client:
                     break
                 rests_until = self._router.servers[url].rests_until
-            tell: Callable[[], None] | None = None
+            report: Callable[[], None] | None = None
             if rests_until is not None:
                 if time.monotonic() < rests_until:
                     continue
-                tell = partial(self._router.probed, url, self._probe(client), time.monotonic())
+                report = partial(self._router.report_probe, url, self._probe(client), time.monotonic())
             else:
                 try:
-                    if tells:
-                        tell = partial(self._router.told, url, metrics.read(url, http).load)
+                    if has_metrics:
+                        report = partial(self._router.report_load, url, metrics.read(url, http).load)
                 except ModelError as error:
-                    log.warning("%s: it is sent more and more until it calls itself busy", error)
-                    tells = False
+                    log.warning("%s: without metrics, its load grows until it is busy", error)
+                    has_metrics = False
                 except TransientError as error:
-                    tell = partial(self._router.silent, url, _outcome(error), time.monotonic())
+                    report = partial(self._router.report_failure, url, _outcome(error), time.monotonic())
             with self._lock:
                 if self._clients.get(url) is not client:
                     break
-                if tell is not None:
-                    tell()
+                if report is not None:
+                    report()
                 self._grant()
         http.close()
 
     @staticmethod
     def _probe(client: ModelClient) -> Outcome:
-        """One token from a server that has rested."""
+        """Let a server that rested sample one token."""
         try:
-            client.probe(PROBE)
+            client.probe(PROBE_TIMEOUT_SECONDS)
         except TransientError as error:
             return _outcome(error)
         except (ModelError, UsageError) as error:

@@ -1,15 +1,20 @@
-"""Which request goes to which server, and when: the pool's decisions. Pure: no I/O, no clock, no threads.
+"""Decides which request goes to which server, and when. Pure: no I/O, no clock, no threads.
 
-Every trace has a home, the server whose prefix cache holds what the trace has read so far. Its requests wait
-for room there, the oldest trace first. A server takes new ones as long as what we have in flight there is below
-its limit, and the limit follows the server's own figures: it grows while nothing waits in the server and falls
-while too much does, so that a little always waits and no slot is idle. A server with room to spare and nobody
-waiting for it takes over the oldest request of one that is full (it spills); the trace comes back with its next
-request. A server that fails rests for a while, longer each time, and is probed before a trace's request goes there
-again. Each of its traces meanwhile has a stand-in, always the same one, and comes back as well. A server that
-leaves the pool is sent nothing more; what waits for it goes to stand-ins, and what is in flight there ends.
+Home. Every trace has a home, the server whose prefix cache holds the trace's prompt. Its requests queue there,
+those of the oldest trace first.
 
-Load is counted in sequences: a request for n continuations, or with n prompts, is n sequences to vLLM.
+Limit. A server gets requests while our sequences in flight there are below its limit. The limit follows the
+server's metrics: it grows while no sequence waits in the server and falls while too many wait, so that a few
+always wait and no slot is idle.
+
+Spilling. A server with spare slots and an empty queue takes the oldest request from the queue of a server that is
+full. The trace's next request goes to its home again.
+
+Failures. A server that fails rests, longer each time, and is probed before it gets requests again. Meanwhile each
+of its traces has a stand-in, always the same server, and returns to its home afterwards. A server that leaves the
+pool gets no more requests: queued ones move to stand-ins, and in-flight ones end there.
+
+Load is counted in sequences: for vLLM, a request for n continuations or with n prompts is n sequences.
 """
 
 import hashlib
@@ -19,77 +24,78 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-FIRST_LIMIT = 256.0
-"""Sequences in flight at a server that has said nothing yet: what vLLM runs at once unless told otherwise."""
-LEAST_LIMIT = 8.0
-GROWTH, FALL = 1.25, 0.9
-"""Factors on the limit after a look at the figures. It grows faster: an idle GPU costs more than a queue."""
-QUEUE = 0.25
-"""Waiting sequences, as a part of the running ones, above which the limit falls."""
-FULL_CACHE = 0.97
-"""Use of the KV cache above which the limit falls: vLLM will preempt sequences and compute them again."""
-MOST_FAILURES = 3
-"""Failed requests in a row after which a server is left alone; a refused connection is enough at once."""
-FIRST_REST, MOST_REST = 1.0, 30.0
-"""Seconds before a failing server is probed: doubled each time it fails again. Where nobody listens it is always
-the first, as to ask costs nothing."""
+INITIAL_LIMIT = 256.0
+"""Initial limit on sequences in flight at a server: vLLM's default for sequences in a batch."""
+MIN_LIMIT = 8.0
+GROWTH, DECREASE = 1.25, 0.9
+"""Factors on the limit when metrics are read. It grows faster: an idle GPU costs more than a queue."""
+MAX_WAITING_SHARE = 0.25
+"""The limit falls if more sequences wait than this fraction of the running ones."""
+MAX_CACHE_USAGE = 0.97
+"""The limit falls at this KV cache usage (0 to 1): vLLM would preempt sequences and compute them again."""
+MAX_FAILURES = 3
+"""Consecutive failures after which a server rests. One refused connection is enough."""
+FIRST_REST_SECONDS, MAX_REST_SECONDS = 1.0, 30.0
+"""Seconds before a failing server is probed, doubled with each failed probe. After a refused connection always the
+first value: such a probe costs nothing."""
 
 Outcome = Literal["ok", "busy", "failed", "refused"]
-"""How a request ended: answered (a refusal for good is an answer too); told to come later; lost on the way; no
-connection at all."""
+"""How a request ended. ok: answered, perhaps with an error; busy: the server is overloaded; failed: the server
+failed or the connection was lost; refused: no connection."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """A server's own figures at one moment."""
+    """A server's metrics at one moment."""
 
     running: int
     """Sequences."""
     waiting: int
+    """Sequences."""
     cache: float
-    """Use of the KV cache, 0 to 1."""
+    """KV cache usage, 0 to 1."""
     preemptions: int = 0
-    """Since the server was started."""
+    """Since the server's start."""
 
 
 @dataclass
 class Server:
-    """What the pool knows of one server."""
+    """The pool's knowledge of a server."""
 
     url: str
-    limit: float = FIRST_LIMIT
+    limit: float = INITIAL_LIMIT
     in_flight: int = 0
-    """Our own sequences there."""
+    """Our sequences there."""
     load: Load | None = None
-    """What it told last; None: nothing so far, or it never does."""
+    """Latest metrics; None: none so far, or the server has none."""
     capacity: float = 0.0
-    """Sequences that it was seen to run at once. A queue alone is no reason to send it less: it may be computing
-    the prompts of traces that are new to it."""
+    """Most sequences that the server ran at once. Waiting sequences do not reduce the limit below it: the server
+    may be computing the prompts of traces that are new to it."""
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     rests: int = 0
-    """In a row."""
+    """Consecutive rests."""
     rests_until: float | None = None
-    """When it is to be probed; None: it is in use."""
-    eased: float = float("-inf")
-    """When its limit fell last because it called itself busy."""
+    """When to probe it; None: it is in use."""
+    last_reduction: float = float("-inf")
+    """When its limit was last reduced because the server was busy."""
     leaving: bool = False
-    """It is no member of the pool any more, and is forgotten when nothing is in flight there."""
+    """It has left the pool. It is forgotten when nothing is in flight or queued there."""
     queue: list[tuple[int, int]] = field(default_factory=list)
-    """Heap of (trace, ticket): requests that wait for room here."""
+    """Heap of (trace, ticket): requests that wait here."""
 
     @property
     def usable(self) -> bool:
-        """Whether it may be sent anything at all."""
+        """Whether it may get requests at all."""
         return self.rests_until is None and not self.leaving
 
     def has_room(self, sequences: int) -> bool:
-        """Whether it may be sent that much more. Alone, any request fits."""
+        """Whether that many more sequences fit. Any request fits if nothing else is in flight."""
         return self.usable and (self.in_flight == 0 or self.in_flight + sequences <= self.limit)
 
     @property
-    def hungry(self) -> bool:
-        """Whether it has slots to spare, by its own figures; by ours, if it tells none."""
+    def has_spare_slots(self) -> bool:
+        """Whether it has spare slots, by its metrics; without metrics, by our sequences in flight."""
         if not self.usable:
             return False
         return self.in_flight < self.limit / 2 if self.load is None else self.load.waiting == 0
@@ -101,11 +107,11 @@ class _Request:
     home: str
     sequences: int
     at: str
-    """The server in whose queue it is."""
+    """The server whose queue it is in."""
 
 
 class Router:
-    """The decisions of one process. Times are seconds of any clock that never runs backwards."""
+    """The decisions of one process. Times are seconds of a monotonic clock."""
 
     def __init__(self, urls: Iterable[str]) -> None:
         self.servers = {url: Server(url) for url in urls}
@@ -114,28 +120,27 @@ class Router:
 
     @property
     def members(self) -> list[Server]:
-        """The servers of the pool, in the order in which they came."""
+        """The servers of the pool, in the order in which they joined."""
         return [server for server in self.servers.values() if not server.leaving]
 
     def add(self, url: str) -> None:
-        """A server joins the pool. What waits for want of any goes there."""
+        """Add a server to the pool, and choose queues again for waiting requests."""
         self.servers.setdefault(url, Server(url)).leaving = False
         for server in list(self.servers.values()):
             self._requeue(server)
             self._forget(server)
 
     def remove(self, url: str) -> None:
-        """A server leaves the pool. Where it was the last one, what waits stays in its queue."""
+        """Remove a server from the pool. If it was the last one, waiting requests stay in its queue."""
         server = self.servers[url]
         server.leaving = True
         self._requeue(server)
         self._forget(server)
 
     def home(self, homes: Mapping[str, int]) -> str:
-        """The server for a trace that begins: of those in use the one that is home to the fewest.
+        """Choose the home of a new trace: the usable server that is home to the fewest, then the least loaded one.
 
-        `homes`: how many running traces each has. Between equals, the one with less to do. The pool must have a
-        member.
+        `homes`: number of running traces by server. The pool must have a member.
         """
         usable = [server for server in self.members if server.usable]
 
@@ -145,9 +150,9 @@ class Router:
         return min(usable or self.members, key=load).url
 
     def ask(self, trace: int, home: str, sequences: int) -> int:
-        """A request wants to go out. Returns its ticket, which `grant` will name.
+        """Queue a request. Returns its ticket, which `grant` will return.
 
-        The trace with the lowest number goes first. The pool must have a member; `home` need not be one any more.
+        The trace with the lowest number goes first. The pool must have a member; `home` may have left it.
         """
         ticket = next(self._tickets)
         self._requests[ticket] = _Request(trace, home, sequences, at=home)
@@ -155,7 +160,7 @@ class Router:
         return ticket
 
     def withdraw(self, ticket: int) -> None:
-        """A request that was not granted yet waits no longer."""
+        """Take a request that was not granted out of its queue."""
         request = self._requests.pop(ticket)
         server = self.servers[request.at]
         server.queue.remove((request.trace, ticket))
@@ -163,44 +168,44 @@ class Router:
         self._forget(server)
 
     def grant(self) -> list[tuple[int, str]]:
-        """(ticket, URL) of every request that may go now: it counts as in flight from here on."""
+        """Return (ticket, URL) of every request that may be sent now. It counts as in flight from now on."""
         granted = []
         for server in self.servers.values():
             while self._fits(server, server):
                 granted.append((self._take(server, server), server.url))
         for server in self.servers.values():
-            while not server.queue and server.hungry and (full := self._spilling(server)) is not None:
+            while not server.queue and server.has_spare_slots and (full := self._spilling(server)) is not None:
                 granted.append((self._take(server, full), server.url))
         return granted
 
-    def done(self, url: str, sequences: int, outcome: Outcome, now: float) -> None:
-        """A granted request came to its end."""
+    def report_end(self, url: str, sequences: int, outcome: Outcome, now: float) -> None:
+        """Report the end of a granted request."""
         server = self.servers[url]
-        wanted = server.in_flight >= 0.8 * server.limit
+        saturated = server.in_flight >= 0.8 * server.limit
         server.in_flight -= sequences
         self._forget(server)
         if not server.usable:
-            return  # it was sent before; whether the server is well again, the probe tells
+            return  # the request was sent before the rest; only a probe ends the rest
         if outcome == "ok":
             server.failures = 0
-            if server.load is None and wanted:  # it tells nothing: more and more, until it calls itself busy
+            if server.load is None and saturated:  # without metrics, the limit grows until the server is busy
                 server.limit += 1
         elif outcome == "busy":
-            if now - server.eased >= 1:  # what was sent together is refused together, and counts once
-                server.eased = now
-                server.limit = max(LEAST_LIMIT, server.limit / 2)
+            if now - server.last_reduction >= 1:  # requests sent together are refused together
+                server.last_reduction = now
+                server.limit = max(MIN_LIMIT, server.limit / 2)
         else:
-            self.silent(url, outcome, now)
+            self.report_failure(url, outcome, now)
 
-    def silent(self, url: str, outcome: Outcome, now: float) -> None:
-        """A server in use did not answer as it should: a request, or a look at its figures."""
+    def report_failure(self, url: str, outcome: Outcome, now: float) -> None:
+        """Report that a request to a server failed, or reading its metrics."""
         server = self.servers[url]
         server.failures += 1
-        if server.rests_until is None and (outcome == "refused" or server.failures >= MOST_FAILURES):
+        if server.rests_until is None and (outcome == "refused" or server.failures >= MAX_FAILURES):
             self._rest(server, outcome, now)
 
-    def probed(self, url: str, outcome: Outcome, now: float) -> None:
-        """A server that has rested was tried."""
+    def report_probe(self, url: str, outcome: Outcome, now: float) -> None:
+        """Report the probe of a server that rested."""
         server = self.servers[url]
         if outcome == "ok":
             server.failures = server.rests = 0
@@ -210,27 +215,27 @@ class Router:
         else:
             self._rest(server, outcome, now)
 
-    def told(self, url: str, load: Load) -> None:
-        """A server's own figures, read just now."""
+    def report_load(self, url: str, load: Load) -> None:
+        """Report a server's metrics, and adapt its limit."""
         server = self.servers[url]
         before, server.load = server.load, load
         preempted = before is not None and load.preemptions > before.preemptions
         server.capacity = max(server.capacity, load.running)
-        fallen = max(LEAST_LIMIT, FALL * min(server.limit, server.in_flight))
-        if load.cache >= FULL_CACHE or preempted:
-            server.limit = server.capacity = fallen
-        elif load.waiting > max(LEAST_LIMIT, QUEUE * load.running):
-            server.limit = max(server.capacity, fallen)
+        reduced = max(MIN_LIMIT, DECREASE * min(server.limit, server.in_flight))
+        if load.cache >= MAX_CACHE_USAGE or preempted:
+            server.limit = server.capacity = reduced
+        elif load.waiting > max(MIN_LIMIT, MAX_WAITING_SHARE * load.running):
+            server.limit = max(server.capacity, reduced)
         elif load.waiting == 0 and server.in_flight >= 0.8 * server.limit:
             server.limit *= GROWTH
 
     def _forget(self, server: Server) -> None:
-        """Once it has left and nothing of it is left, nothing needs to be known of it."""
+        """Drop a server that has left, once nothing is in flight or queued there."""
         if server.leaving and not server.in_flight and not server.queue:
             self.servers.pop(server.url, None)
 
     def _fits(self, server: Server, queued_at: Server) -> bool:
-        """Whether the first in one server's queue may go to `server`."""
+        """Whether the first request in the queue of `queued_at` may go to `server`."""
         queue = queued_at.queue
         return bool(queue) and server.has_room(self._requests[queue[0][1]].sequences)
 
@@ -240,20 +245,21 @@ class Router:
         return ticket
 
     def _spilling(self, server: Server) -> Server | None:
-        """From whose queue `server` may take a request: of the full ones that with the oldest trace in it."""
-        others = (other for other in self.servers.values() if not other.hungry and self._fits(server, other))
-        return min(others, key=lambda other: other.queue[0], default=None)
+        """Return the full server from whose queue `server` may take a request: the one with the oldest trace."""
+        busy = (other for other in self.servers.values() if not other.has_spare_slots)
+        full = (other for other in busy if self._fits(server, other))
+        return min(full, key=lambda other: other.queue[0], default=None)
 
     def _rest(self, server: Server, outcome: Outcome, now: float) -> None:
         if outcome == "refused":
             server.rests = 0
-        server.rests_until = now + min(MOST_REST, FIRST_REST * 2.0**server.rests)
+        server.rests_until = now + min(MAX_REST_SECONDS, FIRST_REST_SECONDS * 2.0**server.rests)
         server.rests += 1
         server.failures = 0
         self._requeue(server)
 
     def _requeue(self, server: Server) -> None:
-        """A server came into use or went out of it: see again where those that wait here are to wait."""
+        """Choose queues again for the requests that wait here, after a server became usable or unusable."""
         queue, server.queue = server.queue, []
         for _, ticket in queue:
             self._enqueue(ticket)
@@ -264,7 +270,7 @@ class Router:
         heapq.heappush(self.servers[request.at].queue, (request.trace, ticket))
 
     def _stand_in(self, request: _Request) -> str:
-        """Its home, or what its trace uses while that one rests or is gone (by highest random weight)."""
+        """Return the request's home or, while that is unusable, the trace's stand-in (by rendezvous hashing)."""
         home = self.servers.get(request.home)
         if home is not None and home.usable:
             return request.home
@@ -277,19 +283,19 @@ class Router:
             return max(usable, key=weight)
         if home is not None and not home.leaving:
             return request.home
-        return next((server.url for server in self.members), request.at)  # without any it stays where it is
+        return next((server.url for server in self.members), request.at)  # without members it stays where it is
 
 
 def moves(homes: Mapping[str, int], newcomer: str) -> dict[str, int]:
-    """How many traces each server gives to one that joins, so that none has two more than the newcomer.
+    """Return how many traces each server gives to one that joins, so that none has two more than the newcomer.
 
-    `homes`: how many running traces each server of the pool has. The fullest give first.
+    `homes`: number of running traces by server. The server with the most gives first.
     """
     left = {url: count for url, count in homes.items() if url != newcomer}
-    given = dict.fromkeys(left, 0)
+    moved = dict.fromkeys(left, 0)
     gained = homes.get(newcomer, 0)
     while left and left[fullest := max(left, key=left.__getitem__)] > gained + 1:
         left[fullest] -= 1
-        given[fullest] += 1
+        moved[fullest] += 1
         gained += 1
-    return {url: count for url, count in given.items() if count}
+    return {url: count for url, count in moved.items() if count}

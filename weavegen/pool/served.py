@@ -1,4 +1,4 @@
-"""Which models a server has."""
+"""Asks servers for their models, and checks that the servers of a pool serve the same one."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -9,22 +9,22 @@ from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
 
 
-class Served(msgspec.Struct, frozen=True):
-    """A model as its server describes it."""
+class ServedModel(msgspec.Struct, frozen=True):
+    """A model as listed by its server."""
 
     id: str
     max_model_len: int | None = None
-    """Tokens of a prompt and its continuation together; None if the server does not say."""
+    """Maximum tokens of a prompt and its continuation together; None if the server does not say."""
     parent: str | None = None
-    """Of an adapter: the model that it changes."""
+    """For an adapter: the model that it adapts."""
 
 
 class _Models(msgspec.Struct):
-    data: list[Served]
+    data: list[ServedModel]
 
 
 def address(text: str) -> str:
-    """A base URL as it is stored. Raises UsageError, which repeats nothing that may be a secret."""
+    """Normalise a base URL. Raises UsageError, whose message repeats nothing that may be a secret."""
     try:
         parts = urlsplit(text.strip())
         host, port, secret = parts.hostname, parts.port, bool(parts.username or parts.password)
@@ -32,86 +32,86 @@ def address(text: str) -> str:
         raise UsageError("the address can't be read: give http://host:port/v1") from None
     if secret or "@" in text or parts.query or parts.fragment:
         raise UsageError(
-            "the address holds more than an address: give http://host:port/v1, keys by WEAVEGEN_POOL_KEY"
+            "the address has more parts than allowed: give http://host:port/v1, keys by WEAVEGEN_POOL_KEY"
         )
     path = parts.path.rstrip("/")
     if parts.scheme not in ("http", "https") or not host or not path.endswith("/v1") or not text.isprintable():
-        raise UsageError("that is no address of a model server: give http://host:port/v1")
-    place = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{place}{'' if port is None else f':{port}'}{path}"
+        raise UsageError("this is not the address of a model server: give http://host:port/v1")
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{path}"
 
 
-def served(url: str, http: Http, seconds: float = 10.0) -> list[Served]:
-    """The models at a base URL that ends in `/v1`. Raises TransientError, ModelError."""
+def list_models(url: str, http: Http, seconds: float = 10.0) -> list[ServedModel]:
+    """List the models at a base URL that ends in `/v1`. Raises TransientError, ModelError."""
     if urlsplit(url).scheme not in ("http", "https"):
-        raise ModelError(f"{url} is no http address")
+        raise ModelError(f"{url} is not an http address")
     answer = http.get(f"{url.rstrip('/')}/models", seconds)
     try:
         return msgspec.json.decode(answer, type=_Models).data
     except msgspec.MsgspecError as error:
-        raise TransientError(f"{url} answered what can't be read: {error}") from None
+        raise TransientError(f"{url} sent an invalid answer: {error}") from None
 
 
-def pick(wanted: str | None, has: Sequence[Served], url: str) -> Served:
-    """The model to use: the one that is wanted, or the only one that is no adapter. Raises UsageError."""
-    names = ", ".join(model.id for model in has) or "none"
-    if wanted is None:
-        own = [model for model in has if model.parent is None]
-        if len(own) != 1:
-            raise UsageError(f"{url} has {len(own)} models: name one of them ({names})")
-        return own[0]
-    found = next((model for model in has if model.id == wanted), None)
-    if found is None:
-        raise UsageError(f"{url} has no model {wanted!r}: it has {names}")
-    return found
+def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> ServedModel:
+    """Return the model with this name, or if None the only model that is not an adapter. Raises UsageError."""
+    names = ", ".join(model.id for model in models) or "none"
+    if name is None:
+        base = [model for model in models if model.parent is None]
+        if len(base) != 1:
+            raise UsageError(f"{url} has {len(base)} models: name one of them ({names})")
+        return base[0]
+    for model in models:
+        if model.id == name:
+            return model
+    raise UsageError(f"{url} has no model {name!r}: it has {names}")
 
 
 def check_servers(urls: Sequence[str], api_key: str | Mapping[str, str], model: str | None) -> str:
-    """The name of the model that would be used. Raises UsageError, for people, if no server can be used.
+    """Return the name of the model that the servers serve. Raises UsageError if no server can be used.
 
-    Some of several may be away; those that answer must serve one and the same model. `api_key`: of all, or by URL.
+    Some servers may be unreachable. The others must serve the same model. `api_key`: of all servers, or by URL.
     """
     found, away = dict[str, str](), []
     for url in urls:
         http = Http(api_key if isinstance(api_key, str) else api_key[url], 10.0)
         try:
-            found[url] = pick(model, served(url, http), url).id
+            found[url] = pick_model(model, list_models(url, http), url).id
         except (TransientError, ModelError) as error:
             away.append(f"{url} ({error})")
     if not found:
         raise UsageError(
-            f"no model server to use at {', '.join(away)}: start one (`vllm serve MODEL`, or `weavegen sim` "
+            f"no usable model server at {', '.join(away)}: start one (`vllm serve MODEL`, or `weavegen sim` "
             "for a simulation) or set OPENAI_BASE_URL to where one is"
         )
     if len(set(found.values())) > 1:
         serve = ", ".join(f"{name} at {url}" for url, name in found.items())
-        raise UsageError(f"the servers of a pool must serve one model, and these serve several: {serve}")
+        raise UsageError(f"the servers of a pool must serve the same model, and these do not: {serve}")
     return next(iter(found.values()))
 
 
 def check_newcomer(url: str, key: str, members: Mapping[str, str], known: Sequence[str]) -> str:
-    """The name of the model of a server that is to join a pool. Raises UsageError if it does not fit in.
+    """Return the model of a server that is to join a pool. Raises UsageError if the pool serves another model.
 
-    `members`: API keys by URL. `known`: models that the pool is known to serve, for where none of these answers.
+    `members`: API keys by URL. `known`: models of the pool, used if no member answers.
     """
     try:
         own = first_model(url, key)
     except (TransientError, ModelError) as error:
-        raise UsageError(f"no model server answers there: {error}; start it, then add it") from None
+        raise UsageError(f"no model server answers at this address: {error}; start it, then add it") from None
     present = []
-    for member, its_key in members.items():
+    for member, member_key in members.items():
         try:
-            present.append(first_model(member, its_key))
+            present.append(first_model(member, member_key))
         except (TransientError, ModelError):
-            continue  # it is away
+            continue  # it is unreachable
     if strange := [name for name in present or known if name != own]:
         raise UsageError(f"{url} serves {own}, and the pool serves {strange[0]}: a pool serves one model")
     return own
 
 
 def first_model(url: str, key: str) -> str:
-    """What a server serves; adapters come after the model. Raises TransientError, ModelError."""
-    models = served(url, Http(key, 10.0))
+    """Return the model of a server; it is listed before its adapters. Raises TransientError, ModelError."""
+    models = list_models(url, Http(key, 10.0))
     if not models:
         raise ModelError(f"{url} has no model")
     return models[0].id

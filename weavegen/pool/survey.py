@@ -1,4 +1,4 @@
-"""How the servers of a pool are doing, for people."""
+"""Measures the state and the rates of a pool's servers, for display."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,52 +9,53 @@ from weavegen.errors import ModelError, TransientError
 from weavegen.pool import metrics
 from weavegen.pool.http import Http
 from weavegen.pool.metrics import Metrics
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 
 
 @dataclass(frozen=True)
 class ServerRow:
-    """One server. What it does not tell is None."""
+    """A server. A value that it does not report is None."""
 
     url: str
     state: str
-    """`up`; `full`: sequences wait in it; `away`."""
+    """`up`; `full`: sequences wait in the server; `away`: it does not answer."""
     why: str | None = None
-    """It is away."""
+    """Why it is away."""
     model: str | None = None
     running: int | None = None
     """Sequences."""
     waiting: int | None = None
+    """Sequences."""
     cache: float | None = None
-    """Use of the KV cache, 0 to 1."""
+    """KV cache usage, 0 to 1."""
     prefix_hits: float | None = None
-    """Part of the prompt tokens that the prefix cache held: meanwhile, or since its start if nothing came."""
+    """Fraction of the prompt tokens found in the prefix cache during the survey, else since the server's start."""
     prompt_rate: float | None = None
-    """Prompt tokens a second, cached ones included."""
+    """Prompt tokens per second, cached ones included."""
     generated_rate: float | None = None
-    """Generated tokens a second."""
+    """Generated tokens per second."""
 
 
 def survey(urls: Sequence[str], api_key: str | Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
-    """Look at all servers for some seconds, side by side. `api_key`: of all, or by URL."""
+    """Measure all servers at the same time, for some seconds. `api_key`: of all servers, or by URL."""
 
-    def look(url: str) -> ServerRow:
-        return _look(url, Http(api_key if isinstance(api_key, str) else api_key[url], 10.0), seconds)
+    def measure(url: str) -> ServerRow:
+        return _measure(url, Http(api_key if isinstance(api_key, str) else api_key[url], 10.0), seconds)
 
     with ThreadPoolExecutor(max(1, len(urls))) as threads:
-        return list(threads.map(look, urls))
+        return list(threads.map(measure, urls))
 
 
-def _look(url: str, http: Http, seconds: float) -> ServerRow:
+def _measure(url: str, http: Http, seconds: float) -> ServerRow:
     try:
-        models = served(url, http, 5.0)
+        models = list_models(url, http, 5.0)
         model = models[0].id if models else None
         try:
             before, began = metrics.read(url, http), time.monotonic()
         except ModelError:
             return ServerRow(url, "up", model=model)
         time.sleep(seconds)
-        http.close()  # A server closes what is idle, often after five seconds: it could do so under this request.
+        http.close()  # a server may close an idle connection just when it is used again
         now, passed = metrics.read(url, http), time.monotonic() - began
     except (TransientError, ModelError) as error:
         return ServerRow(url, "away", why=str(error))

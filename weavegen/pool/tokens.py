@@ -1,4 +1,4 @@
-"""Token ids on their way to a server and back. Pure: no I/O."""
+"""Token ids in prompts and in sampled continuations. Pure: no I/O."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token ids as JSON without the brackets: prompts are put together of pieces that are encoded already.
+    """Token ids as JSON without the brackets, so that encoded pieces can be joined to a prompt.
 
-    As Python ints the contexts of a few hundred traces would fill gigabytes, and be encoded again and again.
+    As Python ints, the contexts of a few hundred traces would fill gigabytes, and be encoded for each request.
     """
 
     count: int
@@ -25,24 +25,24 @@ class Tokens:
         return msgspec.json.decode(b"[%b]" % self.json, type=list[int])
 
     def first(self, count: int) -> "Tokens":
-        """The first so many of them."""
+        """Return the first `count` tokens."""
         return self if count >= self.count else Tokens.of(self.ids[: max(0, count)])
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of a prompt for a server that takes text alone, and about how many tokens it is."""
+    """A piece of a prompt for a server that accepts text only, with its estimated number of tokens."""
 
     text: str
     count: int
 
     def first(self, count: int) -> "Text":
-        """About the first so many tokens of it."""
+        """Return about the first `count` tokens."""
         return self if count >= self.count else Text(self.text[: len(self.text) * count // self.count], count)
 
 
 def joined(pieces: Sequence[Text | Tokens]) -> str | Tokens:
-    """Pieces as one prompt: all of them are of one kind."""
+    """Join pieces to a prompt. All of them must be Tokens, or all Text."""
     tokens = [piece for piece in pieces if isinstance(piece, Tokens)]
     if len(tokens) == len(pieces):
         filled = [piece for piece in tokens if piece.count]
@@ -50,16 +50,16 @@ def joined(pieces: Sequence[Text | Tokens]) -> str | Tokens:
     return "".join(piece.text for piece in pieces if isinstance(piece, Text))
 
 
-def said(
+def locate_message_end(
     ids: Sequence[int], text: str, close: str, decode: Callable[[Sequence[int]], str]
 ) -> tuple[int, str] | None:
-    """How many of the sampled `ids` lie in a message's `text` and `close`, and what of these is left over.
+    """Return how many of the sampled `ids` lie in `text + close` of a message, and the rest of that text.
 
-    `ids` are the tokens of `text` and of what ended it: a token of its own, or a stop string and a little more.
-    None: the ids don't fit the text, so that it has to be tokenised anew.
+    `ids` are the tokens of `text` and of what ended it: a special token, or a stop string and perhaps more text.
+    None: the ids do not match the text, so it must be tokenised again.
     """
     whole = text + close
-    for kept in range(len(ids), max(-1, len(ids) - 1 - LONGEST_TAIL), -1):
+    for kept in range(len(ids), max(-1, len(ids) - 1 - MAX_TAIL_TOKENS), -1):
         decoded = decode(ids[:kept])
         if not whole.startswith(decoded) and whole.startswith(" " + decoded):  # decoders drop a leading space
             decoded = " " + decoded
@@ -68,21 +68,21 @@ def said(
     return None
 
 
-LONGEST_TAIL = 64
-"""Tokens looked at from the end: those of a stop string, and of line ends before it."""
+MAX_TAIL_TOKENS = 64
+"""Tokens examined from the end: those of a stop string, and of line ends before it."""
 
 
 def whole_tokens(
     ids: Sequence[int], text: str, stop: Sequence[str] | None, word: Callable[[int], str]
 ) -> tuple[int, str] | None:
-    """How many of the sampled `ids` lie in `text`, less the line ends that close it, and what text is left over.
+    """Return how many of the sampled `ids` lie in `text` without its final line ends, and the rest of that text.
 
-    `ids` are the tokens of `text`, then those of the stop string that ended it, which is one of `stop` and not in
-    `text`; None: nothing ended it. A token that reaches across the border is not counted: its part of the text is
-    left over. `word` gives the text of one token. None: the ids don't fit the text.
+    `ids` are the tokens of `text` and of the stop string after it, which is one of `stop`; `stop` None: there is
+    no stop string. A token that is partly beyond the text is not counted, and its part of the text belongs to the
+    rest. `word` returns the text of a token. None: the ids do not match the text.
     """
     tail = ""
-    for kept in range(len(ids) - 1, max(-1, len(ids) - 1 - LONGEST_TAIL), -1):
+    for kept in range(len(ids) - 1, max(-1, len(ids) - 1 - MAX_TAIL_TOKENS), -1):
         first = word(ids[kept])
         tail = first + tail
         ends = [len(tail)] if stop is None else [at for end in stop if (at := tail.find(end)) >= 0]

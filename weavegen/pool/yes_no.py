@@ -1,8 +1,7 @@
-"""Probability mass of yes and no, from the logprobs of one token. Pure: no I/O.
+"""Computes the probability mass of yes and no from the logprobs of one token. Pure: no I/O.
 
-A token counts as yes if, lower-cased and stripped of leading characters that are no letters, it begins with
-"yes", and as no if it then begins with "no". That is taken literally: " Yesterday" is a yes, and "not", "now"
-and "None" are a no.
+A token counts as yes if it begins with "yes", and as no if it begins with "no", after lower-casing and without
+leading characters that are not letters. So " Yesterday" counts as yes, and "not", "now" and "None" count as no.
 """
 
 import math
@@ -19,7 +18,7 @@ _LONGER = ("Not", "not", "None", "none", "Now", "now", "Nope", "nope", "Nothing"
 
 
 def side(token: str) -> bool | None:
-    """True for a token that means yes, False for no, None for neither."""
+    """Classify a token: True for yes, False for no, None for neither."""
     word = token.lower()
     while word and not word[0].isalpha():
         word = word[1:]
@@ -29,16 +28,16 @@ def side(token: str) -> bool | None:
 
 
 def variants() -> list[str]:
-    """Spellings worth asking a tokenizer about, likeliest first, yes and no in turn. At most `MAX_IDS`."""
+    """List spellings of yes and no that may be single tokens, likeliest first. At most `MAX_IDS`."""
     plain = [lead + word for lead in _LEADS for pair in zip(*_WORDS.values(), strict=True) for word in pair]
     return (plain + [lead + word for lead in ("", " ") for word in _LONGER])[:MAX_IDS]
 
 
 def mass(seen: Iterable[tuple[bool | None, float]]) -> YesNo:
-    """Mass of each side from (side, logprob) of distinct tokens.
+    """Sum the mass of yes and of no from (side, logprob) of distinct tokens.
 
-    A side without any token gets the mass that no token listed accounts for. With neither, nothing is known:
-    0 and 0, the undefined score.
+    A side without tokens gets the mass that the listed tokens leave. If both sides lack tokens, both masses are 0:
+    the score is undefined.
     """
     listed: dict[bool | None, list[float]] = {True: [], False: [], None: []}
     for answer, logprob in seen:
@@ -49,19 +48,19 @@ def mass(seen: Iterable[tuple[bool | None, float]]) -> YesNo:
         no = rest
     elif listed[False] and not listed[True]:
         yes = rest
-    total = max(1.0, yes + no)  # rounding may bring the sum a hair above 1
+    total = max(1.0, yes + no)  # the sum may slightly exceed 1 by rounding
     return YesNo(yes=yes / total, no=no / total)
 
 
 def from_top(top: Mapping[str, float]) -> YesNo:
-    """Mass from the likeliest tokens of a position, text to logprob."""
+    """Compute the mass from the likeliest tokens of a position. `top`: logprobs by text."""
     return mass((side(token), logprob) for token, logprob in top.items())
 
 
 def from_ids(top: Mapping[str, float], sides: Mapping[int, bool], sampled: str) -> YesNo | None:
-    """Mass from keys of the form `token_id:N`; `sampled` is the text of a token that is not in `sides`.
+    """Compute the mass from logprobs by `token_id:N`. `sampled`: text of the sampled token, if not in `sides`.
 
-    None if one of the ids is missing, so that the server did not understand `logprob_token_ids`.
+    Returns None if an id of `sides` is missing: then the server did not use `logprob_token_ids`.
     """
     seen: list[tuple[bool | None, float]] = []
     left = set(sides)

@@ -1,1 +1,1 @@
-"""What starts, limits, watches and stops boxes, and talks to the process inside."""
+"""Starts, limits, watches and stops boxes, and communicates with the process inside."""

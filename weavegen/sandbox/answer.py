@@ -1,6 +1,6 @@
-"""What a worker accepts from a box. A runner that was tampered with may lie about its own step, no more.
+"""Checks what a worker accepts from a box. A runner that was tampered with can lie about its own step only.
 
-The runner (runner.py, plain.py) keeps well within these bounds. Whatever is outside them was not said by it.
+The genuine runner (box/runner.py, box/plain.py) keeps well within these bounds.
 """
 
 import math
@@ -10,122 +10,127 @@ import msgspec
 
 from weavegen.kernel.steps import Execute, Executed
 
-NAME = 2_000
-"""Characters of a title, a name or a directory."""
-TEXT = 150_000
+MAX_NAME_CHARS = 2_000
+"""Characters of a title, a name or a folder."""
+MAX_TEXT_CHARS = 150_000
 """Characters of any other text."""
-NODES = 2_500
-"""Values inside one that a callback returned."""
-DEPTH = 16
+MAX_VALUES = 2_500
+"""Values nested in a value that a callback returned."""
+MAX_DEPTH = 16
 DELEGATES = ("research",)
-"""Agents that an action may ask for."""
-MOST = 64
+"""Agents that an action may delegate to."""
+MAX_ITEMS = 64
 """Views, titles, assertions, subagents; evaluations of each kind."""
-INTEGER = 2**63
-FINITE = 1e9
-"""Minutes of a time budget at most."""
+MAX_INTEGER = 2**63
+MAX_TIME_BUDGET = 1e9
+"""Minutes."""
 
 
-class Unacceptable(Exception):
-    """The text says what of the answer is."""
+class InvalidAnswer(Exception):
+    """The answer of a box is out of bounds. The message says in what."""
 
 
-def accept(executed: Executed, step: Execute) -> Executed:
-    """The answer itself, if it is one that `step` can have. Raises Unacceptable."""
-    limits = {"registered": MOST, "views": MOST, "assertions": MOST, "subagents": MOST, "evaluations": 2 * MOST}
-    for name, most in limits.items():
-        if len(getattr(executed, name)) > most:
-            raise Unacceptable(f"more than {most} {name}")
-    plain_text(executed.output, TEXT)
+def check_answer(executed: Executed, step: Execute) -> Executed:
+    """Return the answer if it is a possible result of `step`. Raises InvalidAnswer."""
+    limits = dict.fromkeys(("registered", "views", "assertions", "subagents"), MAX_ITEMS)
+    for name, limit in {**limits, "evaluations": 2 * MAX_ITEMS}.items():
+        if len(getattr(executed, name)) > limit:
+            raise InvalidAnswer(f"more than {limit} {name}")
+    check_text(executed.output, MAX_TEXT_CHARS)
     for name in (*executed.registered, executed.working_directory):
-        plain_text(name, NAME)
+        check_text(name, MAX_NAME_CHARS)
     values = [executed.value]
     failures = [executed.error]
     for view in executed.views:
-        plain_text(view.title, NAME)
-        plain_text(view.text, TEXT)
+        check_text(view.title, MAX_NAME_CHARS)
+        check_text(view.text, MAX_TEXT_CHARS)
         failures.append(view.error)
     for assertion in executed.assertions:
-        plain_text(assertion.question, TEXT)
+        check_text(assertion.question, MAX_TEXT_CHARS)
     evaluations = list(executed.evaluations)
     for subagent in executed.subagents:
-        for text, most in ((subagent.name, NAME), (subagent.parent, NAME), (subagent.description, TEXT)):
-            plain_text(text or "", most)
-        if not 0 <= subagent.time_budget <= FINITE:
-            raise Unacceptable("a time budget that is none")
+        check_text(subagent.name, MAX_NAME_CHARS)
+        check_text(subagent.parent or "", MAX_NAME_CHARS)
+        check_text(subagent.description, MAX_TEXT_CHARS)
+        if not 0 <= subagent.time_budget <= MAX_TIME_BUDGET:
+            raise InvalidAnswer("an invalid time budget")
         if not 0 < subagent.block_size <= 10_000:
-            raise Unacceptable("a block size that is none")
-        if len(subagent.evaluations) > MOST:
-            raise Unacceptable(f"more than {MOST} evaluations of a subagent")
+            raise InvalidAnswer("an invalid block size")
+        if len(subagent.evaluations) > MAX_ITEMS:
+            raise InvalidAnswer(f"more than {MAX_ITEMS} evaluations of a subagent")
         evaluations += subagent.evaluations
         values += [subagent.schema, subagent.returned]
-    for evaluated in evaluations:
-        plain_text(evaluated.title, NAME)
-        values.append(evaluated.value)
-        failures.append(evaluated.error)
+    for evaluation in evaluations:
+        check_text(evaluation.title, MAX_NAME_CHARS)
+        values.append(evaluation.value)
+        failures.append(evaluation.error)
     for failure in failures:
         if failure is not None:
-            plain_text(failure.type, NAME)
-            plain_text(failure.message, TEXT)
-            plain_text(failure.traceback, TEXT)
+            check_text(failure.type, MAX_NAME_CHARS)
+            check_text(failure.message, MAX_TEXT_CHARS)
+            check_text(failure.traceback, MAX_TEXT_CHARS)
     for value in values:
-        plain_value(value)
-    if len({subagent.name for subagent in executed.subagents}) < len(executed.subagents):
-        raise Unacceptable("two subagents of one name")
-    if executed.delegates:
-        if step.op not in ("bootstrap", "run", "resume") or executed.waits_for is not None:
-            raise Unacceptable("a step that can't wait for other agents does")
-        if len(executed.delegates) > MOST or any(one.agent not in DELEGATES for one in executed.delegates):
-            raise Unacceptable("it asks for an agent that it may not ask for")
-        for asked in executed.delegates:
-            plain_text(asked.label, NAME)
-            plain_value(asked.task)
-    waits_for = executed.waits_for
-    if waits_for is not None:
-        if step.op not in ("bootstrap", "run", "resume") or waits_for == step.subagent:
-            raise Unacceptable("a step that can't wait for a subagent does")
-        if waits_for not in {subagent.name for subagent in executed.subagents}:
-            raise Unacceptable("it waits for a subagent that there is not")
+        check_value(value)
+    check_waiting(executed, step)
     return executed
 
 
-def plain_text(text: str, most: int) -> None:
-    """Raise Unacceptable unless it is a text that Postgres can hold, of at most so many characters."""
-    if len(text) > most:
-        raise Unacceptable(f"a text of {len(text):,} characters: {most:,} are allowed")
+def check_waiting(executed: Executed, step: Execute) -> None:
+    """Check the names of subagents, and what the action waits for. Raises InvalidAnswer."""
+    names = {subagent.name for subagent in executed.subagents}
+    if len(names) < len(executed.subagents):
+        raise InvalidAnswer("two subagents with the same name")
+    may_wait = step.op in ("bootstrap", "run", "resume")
+    if executed.delegates:
+        if not may_wait or executed.waits_for is not None:
+            raise InvalidAnswer("this step can't wait for other agents")
+        if len(executed.delegates) > MAX_ITEMS or any(task.agent not in DELEGATES for task in executed.delegates):
+            raise InvalidAnswer("too many tasks are delegated, or to an agent that is not allowed")
+        for task in executed.delegates:
+            check_text(task.label, MAX_NAME_CHARS)
+            check_value(task.task)
+    if executed.waits_for is not None:
+        if not may_wait or executed.waits_for == step.subagent:
+            raise InvalidAnswer("this step can't wait for a subagent")
+        if executed.waits_for not in names:
+            raise InvalidAnswer("the action waits for a subagent that does not exist")
+
+
+def check_text(text: str, limit: int) -> None:
+    """Raise InvalidAnswer unless Postgres can store the text and it has at most `limit` characters."""
+    if len(text) > limit:
+        raise InvalidAnswer(f"a text has {len(text):,} characters, more than the {limit:,} allowed")
     if "\x00" in text:
-        raise Unacceptable("a text with NUL")
+        raise InvalidAnswer("a text contains NUL")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unacceptable("a text that is no Unicode") from None
+        raise InvalidAnswer("a text is not valid Unicode") from None
 
 
-def plain_value(value: Any) -> None:
-    """Raise Unacceptable unless it is a JSON value of bounded size and depth."""
-    left = NODES
-    waiting: list[tuple[Any, int]] = [(value, 0)]
-    for one, depth in waiting:
+def check_value(value: Any) -> None:
+    """Raise InvalidAnswer unless it is a JSON value of bounded size and depth."""
+    left = MAX_VALUES
+    queue: list[tuple[Any, int]] = [(value, 0)]
+    for part, depth in queue:
         left -= 1
-        if left < 0 or depth > DEPTH:
-            raise Unacceptable("a value with too many parts, or too deep")
-        if isinstance(one, str):
-            plain_text(one, TEXT)
-        elif isinstance(one, int):
-            if not -INTEGER <= one < INTEGER:
-                raise Unacceptable("a number of more than 64 bits")
-        elif isinstance(one, float):
-            if not math.isfinite(one):
-                raise Unacceptable("a number that is none")
-        elif isinstance(one, dict | list):
-            if len(one) > left:
-                raise Unacceptable("a value with too many parts")
-            if isinstance(one, dict):
-                for key in one:
-                    plain_text(key, NAME)
-                waiting += [(part, depth + 1) for part in one.values()]
-            else:
-                waiting += [(part, depth + 1) for part in one]
+        if left < 0 or depth > MAX_DEPTH:
+            raise InvalidAnswer("a value has too many parts, or is nested too deeply")
+        if isinstance(part, str):
+            check_text(part, MAX_TEXT_CHARS)
+        elif isinstance(part, int):
+            if not -MAX_INTEGER <= part < MAX_INTEGER:
+                raise InvalidAnswer("a number has more than 64 bits")
+        elif isinstance(part, float):
+            if not math.isfinite(part):
+                raise InvalidAnswer("a number is not finite")
+        elif isinstance(part, dict | list):
+            if len(part) > left:
+                raise InvalidAnswer("a value has too many parts")
+            if isinstance(part, dict):
+                for key in part:
+                    check_text(key, MAX_NAME_CHARS)
+            queue += [(item, depth + 1) for item in (part.values() if isinstance(part, dict) else part)]
     size = len(msgspec.json.encode(value))
-    if size > 8 * TEXT:
-        raise Unacceptable(f"a value of {size:,} bytes")
+    if size > 8 * MAX_TEXT_CHARS:
+        raise InvalidAnswer(f"a value has {size:,} bytes")

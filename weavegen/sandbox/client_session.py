@@ -1,4 +1,4 @@
-"""A worker's end of the socket: what may be said, for how long, and what is made of it."""
+"""The worker's side of the socket protocol (box/wire.py), with limits on the number, size and time of messages."""
 
 import contextlib
 import os
@@ -11,31 +11,31 @@ from typing import Annotated, Any
 
 import msgspec
 
-from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.steps import Execute, Executed
-from weavegen.sandbox.answer import Unacceptable, accept, plain_text
+from weavegen.sandbox.answer import InvalidAnswer, check_answer, check_text
 
-SYNC = 2**20
-"""Bytes of blocks that go into one message."""
-PROMPTS = 4_096
-"""Prompts that one operation may have answered."""
-PARTS = 1_000_000
-"""Commas and brackets in one message: a few bytes each, but 60 and more as Python's objects."""
-QUESTIONS = 4_096
-"""Messages with prompts that one operation may send; one may be without any."""
-PROMPT_TEXT = 64 * 2**20
-"""Characters of all prompts of one operation together. A worker holds those of one message, which is 8 MiB."""
-EXCHANGES = 1_000
-"""Times that one operation may write into channels or read them."""
-PATIENCE = 1_800.0
-"""Seconds that one operation may wait for people, all its waits together: it holds a worker for so long."""
+MAX_BLOCK_CHARS_PER_MESSAGE = 2**20
+"""Characters of blocks per message."""
+MAX_PROMPTS = 4_096
+"""Prompts that an operation may ask the model."""
+MAX_PARTS = 1_000_000
+"""Commas and brackets in a message: each may become a Python object of 60 bytes or more."""
+MAX_PROMPT_MESSAGES = 4_096
+"""Messages with prompts that an operation may send. A message may hold no prompt."""
+MAX_PROMPT_CHARS = 64 * 2**20
+"""Characters of all prompts of an operation. The worker keeps those of one message (8 MiB) at a time."""
+MAX_CHANNEL_REQUESTS = 1_000
+"""Requests to channels per operation."""
+MAX_WAIT_SECONDS = 1_800.0
+"""Total time that an operation may wait for people. It occupies a thread of a worker meanwhile."""
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class BlockBrief(msgspec.Struct, frozen=True):
-    """A recorded block, as far as the environment needs to know it."""
+    """The part of a recorded block that the environment needs."""
 
     index: int
     type: str
@@ -43,9 +43,9 @@ class BlockBrief(msgspec.Struct, frozen=True):
 
 
 Blocks = Callable[[int], list[BlockBrief]]
-"""The trace's blocks from this index on."""
+"""Returns the trace's blocks from an index on."""
 Ask = Callable[[list[str]], list[tuple[float, float]]]
-"""The model's mass of yes and of no after each of these prompts."""
+"""Returns the model's probabilities of yes and of no after each prompt."""
 
 
 def no_blocks(since: int) -> list[BlockBrief]:
@@ -53,7 +53,7 @@ def no_blocks(since: int) -> list[BlockBrief]:
 
 
 def undecided(prompts: list[str]) -> list[tuple[float, float]]:
-    """A model that never knows."""
+    """Answer as a model for which yes and no are equally likely."""
     return [(0.5, 0.5)] * len(prompts)
 
 
@@ -61,40 +61,40 @@ class Hello(msgspec.Struct, frozen=True):
     blocks: Whole
 
 
-class Question(msgspec.Struct, frozen=True):
+class AskRequest(msgspec.Struct, frozen=True):
     number: Whole
     prompts: list[str]
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What the box may say; one of these."""
+    """A message of the box. One of the fields is set."""
 
     hello: Hello | None = None
-    ask: Question | None = None
+    ask: AskRequest | None = None
     chat: Exchange | None = None
     result: Executed | None = None
     step_id: int | None = None
-    """Whose result it is."""
+    """The step of `result`."""
     replaced: bool = False
 
 
-class Broken(Exception):
-    """The conversation can't go on: cut, out of time, or nonsense."""
+class SessionBroken(Exception):
+    """The session can't continue: the connection was closed (`cut`), time is up, or a message is invalid."""
 
     def __init__(self, text: str, *, cut: bool = False):
         super().__init__(text)
         self.cut = cut
 
 
-class Conversation:
-    """A connection to an environment, and the time that is left for it. Raises Broken, and nothing else."""
+class ClientSession:
+    """A connection to an environment, with a time limit. Its methods raise SessionBroken and nothing else."""
 
     decoder = msgspec.json.Decoder(Message)
 
     def __init__(self, path: Path, seconds: float):
         self.deadline = time.monotonic() + seconds
         self.seconds = seconds
-        self.reader = Reader(FROM_BOX)
+        self.reader = Reader(MAX_BYTES_FROM_BOX)
         self.payloads: deque[bytes] = deque()
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.settimeout(seconds)
@@ -102,9 +102,9 @@ class Conversation:
             self.connection.connect(os.fspath(path))
         except OSError as error:
             self.connection.close()
-            raise Broken(f"it can't be reached: {error}", cut=True) from error
+            raise SessionBroken(f"it can't be reached: {error}", cut=True) from error
 
-    def __enter__(self) -> "Conversation":
+    def __enter__(self) -> "ClientSession":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -112,7 +112,7 @@ class Conversation:
 
     def send(self, message: dict[str, Any]) -> None:
         with self.in_time():
-            self.connection.sendall(frame(message, TO_BOX))
+            self.connection.sendall(frame(message, MAX_BYTES_TO_BOX))
 
     def receive(self) -> Message:
         with self.in_time():
@@ -120,25 +120,25 @@ class Conversation:
                 self.check_time()
                 data = self.connection.recv(2**18)
                 if not data:
-                    raise Broken("it closed the connection", cut=True)
+                    raise SessionBroken("it closed the connection", cut=True)
                 self.payloads.extend(self.reader.feed(data))
             payload = self.payloads.popleft()
-            if sum(payload.count(sign) for sign in b",[{") > PARTS:
-                raise BrokenFrame(f"a message of more than {PARTS:,} parts")
+            if sum(payload.count(sign) for sign in b",[{") > MAX_PARTS:
+                raise BrokenFrame(f"a message has more than {MAX_PARTS:,} parts")
             return self.decoder.decode(payload)
 
     def check_time(self) -> None:
-        """Raise TimeoutError if time is up, also where the box never lets the socket wait."""
+        """Raise TimeoutError if time is up, even if the box sends so fast that the socket never waits."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self.connection.settimeout(left)
 
     def hello(self) -> int:
-        """How many blocks it knows."""
+        """Read the greeting. Returns how many blocks the box knows."""
         hello = self.receive().hello
         if hello is None:
-            raise Broken("it did not greet")
+            raise SessionBroken("it sent no greeting")
         return hello.blocks
 
     @contextlib.contextmanager
@@ -147,17 +147,17 @@ class Conversation:
             self.check_time()
             yield
         except TimeoutError as error:
-            raise Broken(f"no answer within {self.seconds:g} seconds") from error
+            raise SessionBroken(f"no answer within {self.seconds:g} seconds") from error
         except OSError as error:
-            raise Broken(str(error), cut=True) from error
-        except (BrokenFrame, Unacceptable, msgspec.MsgspecError) as error:
-            raise Broken(f"it sent what it may not: {error}") from error
-        except (UnicodeError, RecursionError, OverflowError) as error:  # which msgspec lets through
-            raise Broken(f"it sent what it may not: {type(error).__name__}") from None
+            raise SessionBroken(str(error), cut=True) from error
+        except (BrokenFrame, InvalidAnswer, msgspec.MsgspecError) as error:
+            raise SessionBroken(f"it sent an invalid message: {error}") from error
+        except (UnicodeError, RecursionError, OverflowError) as error:  # msgspec does not convert these
+            raise SessionBroken(f"it sent an invalid message: {type(error).__name__}") from None
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time of the body not count."""
+        """Extend the deadline by the time that the body takes."""
         began = time.monotonic()
         try:
             yield
@@ -165,61 +165,86 @@ class Conversation:
             self.deadline += time.monotonic() - began
 
 
-def sync(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
-    """Messages that tell the box of the blocks it does not know."""
-    part: list[tuple[int, str, str]] = []
+def block_messages(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
+    """Yield messages with the blocks that the box does not know yet."""
+    batch: list[tuple[int, str, str]] = []
     size = 0
     for block in blocks(known):
-        part.append((block.index, str(block.type), block.body))
+        batch.append((block.index, str(block.type), block.body))
         size += len(block.body)
-        if size > SYNC:
-            yield {"blocks": part}
-            part, size = [], 0
-    if part:
-        yield {"blocks": part}
+        if size > MAX_BLOCK_CHARS_PER_MESSAGE:
+            yield {"blocks": batch}
+            batch, size = [], 0
+    if batch:
+        yield {"blocks": batch}
 
 
-def listen(talk: Conversation, ask: Ask, chat: Chat, step_id: int, step: Execute) -> Executed:
-    """Answer the box's questions until it has a result for the step."""
-    prompts = questions = characters = exchanges = 0
-    waits = 0.0
+class Usage:
+    """Counts the requests of an operation, and raises SessionBroken above a limit."""
+
+    def __init__(self) -> None:
+        self.channel_requests = self.prompt_messages = self.prompts = self.prompt_chars = 0
+        self.waited = 0.0
+
+    def count_channel_request(self, wait: float) -> None:
+        self.channel_requests += 1
+        self.waited += wait
+        if self.channel_requests > MAX_CHANNEL_REQUESTS or self.waited > MAX_WAIT_SECONDS:
+            raise SessionBroken(
+                f"it made more than {MAX_CHANNEL_REQUESTS:,} requests to channels in one operation, "
+                f"or waited for more than {MAX_WAIT_SECONDS:,.0f} seconds"
+            )
+
+    def count_prompts(self, prompts: list[str]) -> None:
+        self.prompt_messages += 1
+        self.prompts += len(prompts)
+        self.prompt_chars += sum(map(len, prompts))
+        too_many = self.prompt_messages > MAX_PROMPT_MESSAGES or self.prompts > MAX_PROMPTS
+        if too_many or self.prompt_chars > MAX_PROMPT_CHARS:
+            raise SessionBroken(
+                f"it asked the model more than {MAX_PROMPTS:,} prompts per operation, or too much text"
+            )
+
+
+def await_result(session: ClientSession, ask: Ask, chat: Chat, step_id: int, step: Execute) -> Executed:
+    """Answer the box's requests until it sends the result of the step. Raises SessionBroken, TransientError."""
+    usage = Usage()
     while True:
-        message = talk.receive()
+        message = session.receive()
         if message.result is not None:
-            with talk.in_time():
+            with session.in_time():
                 if message.step_id != step_id:
-                    raise Unacceptable(f"the result of step {message.step_id} instead of that of {step_id}")
-                return accept(message.result, step)
+                    raise InvalidAnswer(f"the result of step {message.step_id} instead of step {step_id}")
+                return check_answer(message.result, step)
         if message.replaced:
-            raise TransientError("another worker waits for this step now")
+            raise TransientError("another worker has taken this step over")
         if message.chat is not None:
-            exchanges += 1
-            waits += message.chat.wait
-            if exchanges > EXCHANGES or waits > PATIENCE:
-                raise Broken(
-                    f"it exchanged messages more than {EXCHANGES:,} times in one operation, "
-                    f"or waited for more than {PATIENCE:,.0f} seconds"
-                )
-            with talk.in_time():
-                plain_text(message.chat.text, len(message.chat.text))
-                plain_text(message.chat.channel, len(message.chat.channel))
-            with talk.paused():
-                answers = chat(message.chat)
-            talk.send({"answers": {"number": message.chat.number, **answers}})
-            continue
-        if message.ask is None:
-            raise Broken("it said nothing that makes sense")
-        questions += 1
-        prompts += len(message.ask.prompts)
-        characters += sum(map(len, message.ask.prompts))
-        if max(questions / QUESTIONS, prompts / PROMPTS, characters / PROMPT_TEXT) > 1:
-            raise Broken(f"it asked the model more than {PROMPTS:,} times in one operation, or of too much text")
-        with talk.in_time():
-            for prompt in message.ask.prompts:
-                plain_text(prompt, len(prompt))
-        with talk.paused():
-            try:
-                answers = {"values": ask(message.ask.prompts)}
-            except ModelError as error:
-                answers = {"error": str(error)}
-        talk.send({"answers": {"number": message.ask.number, **answers}})
+            usage.count_channel_request(message.chat.wait)
+            answer_channel_request(session, chat, message.chat)
+        elif message.ask is not None:
+            usage.count_prompts(message.ask.prompts)
+            answer_prompts(session, ask, message.ask)
+        else:
+            raise SessionBroken("it sent an empty message")
+
+
+def answer_channel_request(session: ClientSession, chat: Chat, request: Exchange) -> None:
+    with session.in_time():
+        check_text(request.text, len(request.text))
+        check_text(request.channel, len(request.channel))
+    with session.paused():
+        answers = chat(request)
+    session.send({"answers": {"number": request.number, **answers}})
+
+
+def answer_prompts(session: ClientSession, ask: Ask, request: AskRequest) -> None:
+    with session.in_time():
+        for prompt in request.prompts:
+            check_text(prompt, len(prompt))
+    answers: dict[str, Any]
+    with session.paused():
+        try:
+            answers = {"values": ask(request.prompts)}
+        except ModelError as error:
+            answers = {"error": str(error)}
+    session.send({"answers": {"number": request.number, **answers}})

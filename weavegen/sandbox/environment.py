@@ -1,10 +1,10 @@
-"""What a worker uses: start a trace's environment, find it again, have it execute steps, stop it.
+"""The environment of a trace, for a worker: start it, find it again, execute steps in it, stop it.
 
     environment = Environment.find(config, trace_id) or Environment.start(config, trace_id, seed=7)
     executed = environment.execute(step_id, step, blocks_since, ask)
 
-Everything that comes out of the box is untrusted: it is bounded in size and time, and checked against
-`steps.Executed`. Whatever is wrong with it is an EnvironmentFailure, and the environment is killed.
+Everything that comes out of the box is untrusted: its size and time are limited, and it is checked against
+`steps.Executed`. If a check fails, the environment is killed, and EnvironmentFailure is raised.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import weavegen
 from weavegen.channels.exchange import Chat, alone
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure
+from weavegen.folders import private
 from weavegen.kernel.steps import Execute, Executed, Op
 from weavegen.sandbox import groups
 from weavegen.sandbox.children import tail
@@ -30,16 +30,15 @@ from weavegen.sandbox.client_session import (
     Ask,
     BlockBrief,
     Blocks,
-    Broken,
-    Conversation,
-    listen,
+    ClientSession,
+    SessionBroken,
+    await_result,
+    block_messages,
     no_blocks,
-    sync,
     undecided,
 )
 from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider
-from weavegen.sandbox.watch import State, note_memory, watching
-from weavegen.services.folders import private
+from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 
 __all__ = [
     "Ask",
@@ -49,19 +48,19 @@ __all__ = [
     "Environment",
     "Limits",
     "dry_run",
-    "epitaph",
+    "kill_reason",
     "no_blocks",
     "remove",
     "running",
 ]
 
-PROJECT = Path(weavegen.__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The live process of one trace, on this host. Its state is in the process; this is how to reach it."""
+    """A reference to the live process of a trace on this host. All state is in that process."""
 
     trace_id: int
     handle: Handle
@@ -88,10 +87,10 @@ class Environment:
         network: str = "none",
         limits: Limits | None = None,
     ) -> "Environment":
-        """Start the trace's environment, with an empty /app; one that still runs is killed.
+        """Start the trace's environment with an empty /app, and kill the old one if it still runs.
 
-        `network` "host" lets it use the host's. It outlives this process. Raises EnvironmentFailure if it does
-        not answer in time.
+        `budget`: minutes. `network`: "none", or "host" for the host's network. The environment outlives this
+        process. Raises EnvironmentFailure if it does not answer in time.
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
@@ -106,7 +105,7 @@ class Environment:
             for leftover in (path, path.with_suffix(".why")):
                 leftover.unlink(missing_ok=True)
             args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
-            # The parameters are read from a file that has no name: a command line could be read in the box.
+            # The parameters are in a file without a name: in the box, any process could read a command line.
             with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryFile("w+") as file:
                 listener.bind(os.fspath(path))
                 path.chmod(0o600)
@@ -118,14 +117,14 @@ class Environment:
                     uid=uid,
                     command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
-                    folders=shown(),
+                    folders=importable_folders(),
                     descriptors=(listener.fileno(), file.fileno()),
                     log=log_path(config, trace_id),
                     limits=limits,
                     network=network,
                 )
                 handle = sandbox.start(box)
-            State(handle, limits).write(path.with_suffix(".json"))
+            BoxState(handle, limits).write(path.with_suffix(".json"))
         self = cls(trace_id, handle, path, workspace, sandbox, limits)
         try:
             self.ping(limits.start)
@@ -137,9 +136,9 @@ class Environment:
 
     @classmethod
     def find(cls, config: Config, trace_id: int, limits: Limits | None = None) -> "Environment | None":
-        """The trace's environment, if it lives on this host."""
+        """Return the trace's environment if it lives on this host."""
         path = socket_path(config, trace_id)
-        state = State.read(path.with_suffix(".json"))
+        state = BoxState.read(path.with_suffix(".json"))
         if state is None or not state.handle.alive():
             return None
         workspace = config.workspaces / str(trace_id)
@@ -154,12 +153,12 @@ class Environment:
         limits: Limits | None = None,
         chat: Chat | None = None,
     ) -> Executed:
-        """Run a step, or get the result of one that was run under this id before.
+        """Execute a step. If this id was executed before, return that result.
 
-        Blocks for `limits.seconds` and the grace at most, plus the time that `ask` and `chat` take. Raises
-        EnvironmentFailure if the process died, hung or talked nonsense (it is dead then), and TransientError
-        if another worker has taken this step over. What `blocks`, `ask` and `chat` raise passes through; the step
-        stays answerable under its id.
+        Takes at most `limits.seconds + limits.grace`, plus the time of `ask` and `chat`. Raises
+        EnvironmentFailure, after killing the process, if it died, hung or sent an invalid message; TransientError
+        if another worker has taken the step over. Errors of `blocks`, `ask` and `chat` pass through; the step can
+        then be requested again under its id.
         """
         limits = limits or self.limits
         op = {
@@ -171,48 +170,48 @@ class Environment:
             "seconds": limits.seconds,
         }
         try:
-            with Conversation(self.socket_path, limits.seconds + limits.grace) as talk:
-                for message in sync(blocks, talk.hello()):
-                    talk.send(message)
-                talk.send({"op": op})
-                return listen(talk, ask, chat or alone(), step_id, step)
-        except Broken as error:
-            raise self.dead(error) from error
+            with ClientSession(self.socket_path, limits.seconds + limits.grace) as session:
+                for message in block_messages(blocks, session.hello()):
+                    session.send(message)
+                session.send({"op": op})
+                return await_result(session, ask, chat or alone(), step_id, step)
+        except SessionBroken as error:
+            raise self.failure(error) from error
 
     def ping(self, seconds: float = 5.0) -> None:
-        """Raise EnvironmentFailure unless it answers in time."""
+        """Raise EnvironmentFailure unless the environment answers in time."""
         try:
-            with Conversation(self.socket_path, seconds) as talk:
-                talk.hello()
-        except Broken as error:
-            raise self.dead(error) from error
+            with ClientSession(self.socket_path, seconds) as session:
+                session.hello()
+        except SessionBroken as error:
+            raise self.failure(error) from error
 
     def alive(self) -> bool:
         return self.handle.alive()
 
     def stop(self, *, keep_workspace: bool = True) -> None:
-        """End every process of the environment and remove its socket; the workspace too, unless it is kept."""
+        """Kill every process of the environment and remove its socket, and its workspace unless it is kept."""
         self.sandbox.kill(self.handle)
         with locked(self.workspace):
             path = self.socket_path.with_suffix(".json")
-            state = State.read(path)
-            if state is not None and state.handle == self.handle:  # and not that of one that was started since
+            state = BoxState.read(path)
+            if state is not None and state.handle == self.handle:  # else a newer environment has been started
                 self.socket_path.unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
         if not keep_workspace:
             shutil.rmtree(self.workspace, ignore_errors=True)
 
-    def dead(self, error: "Broken") -> EnvironmentFailure:
-        """Make sure that it is, and say why."""
+    def failure(self, error: SessionBroken) -> EnvironmentFailure:
+        """Kill the environment after `error`. Returns the exception with the reason."""
         alive = self.handle.alive()
-        what = "died" if error.cut or not alive else "was killed"
-        why = self.socket_path.with_suffix(".why")
-        if what == "died":
-            note_memory(why, self.handle, self.limits)
+        end = "died" if error.cut or not alive else "was killed"
+        reason = self.socket_path.with_suffix(".why")
+        if end == "died":
+            record_memory_kill(reason, self.handle, self.limits)
         self.stop()
-        if why.exists():
-            return EnvironmentFailure(f"the environment process was killed: {why.read_text()}")
-        return EnvironmentFailure(f"the environment process {what}: {error}")
+        if reason.exists():
+            return EnvironmentFailure(f"the environment process was killed: {reason.read_text()}")
+        return EnvironmentFailure(f"the environment process {end}: {error}")
 
 
 def dry_run(
@@ -223,10 +222,10 @@ def dry_run(
     ops: Sequence[Op] = ("bootstrap",),
     network: str = "none",
 ) -> list[Executed]:
-    """What `ops` do, one after another, in a throw-away environment with a model that never knows.
+    """Execute `ops` one after another in a temporary environment. The evaluator always answers 50%.
 
-    Stops after the first that fails as a whole, so the last one says whether all went well; and where an action
-    waits for a subagent, whose ticks nobody would write.
+    Stops after an operation that fails, so that the last result tells whether all succeeded, and when an action
+    waits for a subagent, because nothing would write its ticks.
     """
     done: list[Executed] = []
     chat = alone()
@@ -249,18 +248,18 @@ def socket_path(config: Config, trace_id: int) -> Path:
 
 
 def running(config: Config) -> list[Environment]:
-    """All environments that live on this host."""
+    """Return all environments that live on this host."""
     numbers = [path.stem.removeprefix("env-") for path in private(config.runtime).glob("env-*.json")]
-    found = [Environment.find(config, int(number)) for number in numbers if number.isdecimal()]
-    return [environment for environment in found if environment is not None]
+    environments = [Environment.find(config, int(number)) for number in numbers if number.isdecimal()]
+    return [environment for environment in environments if environment is not None]
 
 
 def remove(config: Config, trace_id: int) -> None:
-    """Stop a trace's environment, if it still lives, and delete everything that it has on this host."""
-    if found := Environment.find(config, trace_id):
-        found.stop()
+    """Stop a trace's environment, if it still lives, and delete all its files on this host."""
+    if environment := Environment.find(config, trace_id):
+        environment.stop()
     path = socket_path(config, trace_id)
-    if state := State.read(path.with_suffix(".json")):
+    if state := BoxState.read(path.with_suffix(".json")):
         groups.remove(state.handle.groups)
     for leftover in (path, path.with_suffix(".json"), path.with_suffix(".why"), log_path(config, trace_id)):
         leftover.unlink(missing_ok=True)
@@ -271,27 +270,27 @@ def log_path(config: Config, trace_id: int) -> Path:
     return config.logs / f"environment-{trace_id}.log"
 
 
-def shown() -> dict[str, Path]:
-    """What can be imported in the box besides the standard library."""
+def importable_folders() -> dict[str, Path]:
+    """Return the folders that can be imported in the box besides the standard library, by name."""
     folders = {"bootstraps": PROJECT / "bootstraps", "tools": PROJECT / "bootstraps" / "tools"}
     return {name: folder for name, folder in folders.items() if folder.is_dir()}
 
 
-def epitaph(config: Config, trace_id: int) -> str | None:
-    """Why the trace's last environment was killed, where a limit was the reason."""
+def kill_reason(config: Config, trace_id: int) -> str | None:
+    """Return why the trace's last environment was killed, if it exceeded a limit."""
     path = socket_path(config, trace_id)
-    why = path.with_suffix(".why")
-    if state := State.read(path.with_suffix(".json")):
-        note_memory(why, state.handle, state.limits)
-    return why.read_text() if why.exists() else None
+    reason = path.with_suffix(".why")
+    if state := BoxState.read(path.with_suffix(".json")):
+        record_memory_kill(reason, state.handle, state.limits)
+    return reason.read_text() if reason.exists() else None
 
 
 @contextlib.contextmanager
 def locked(workspace: Path) -> Iterator[None]:
-    """One start or stop of a trace's environment at a time, across all processes of the host."""
+    """Let one process of the host at a time start or stop the trace's environment."""
     try:
         descriptor = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # it was removed: there is nothing left to quarrel about
+    except FileNotFoundError:  # it was removed: nothing to protect
         yield
         return
     try:

@@ -1,9 +1,9 @@
-"""Control groups: the kernel's own account of a box as a whole, where this process may make some.
+"""Control groups (cgroups(7)). Where this process may make groups, the kernel limits each box as a whole.
 
-Version 1 has a tree for each controller, version 2 one for all. A box gets a group of its own below the group that
-the worker is in, so that what holds for the worker holds for its boxes. In version 2 a group with processes can't
-hand controllers on: there it is one above, if systemd has delegated that to us. Where none can be had, the watch
-(watch.py) is what limits a box.
+Version 1 has a tree per controller, version 2 one tree for all. The group of a box is a child of the worker's
+group, so limits of the worker include its boxes. In version 2, a group that contains processes can't give
+controllers to its children: there the box's group is the child of a group above, if systemd has delegated one to
+this user. Without any group, the watch (watch.py) enforces the limits.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ CONTROLLERS = {
     "cpu": "cpu.cfs_quota_us",
     "cpuacct": "cpuacct.usage",
 }
-"""Of version 1: what is wanted, and a file that shows that it is there."""
-OLD = 120.0
-"""Seconds after which an empty group is nobody's: no start takes so long."""
-PERIOD = 100_000
-"""Microseconds over which processor time is shared out; the kernel's default."""
+"""Controllers of version 1 that are used, and a file that exists where the controller works."""
+STALE_SECONDS = 120.0
+"""Age after which an empty group is unused: no start takes that long."""
+PERIOD_MICROSECONDS = 100_000
+"""Period over which the kernel limits processor time; its default."""
 
 
 def create(name: str, limits: Limits) -> tuple[str, ...]:
-    """Groups with these limits, as paths; none if none can be had. Put a process in with `join`."""
+    """Make groups with these limits. Returns their paths; none where this process may not make groups."""
     made = []
     for parent in parents():
         group = Path(parent, name)
@@ -37,29 +37,29 @@ def create(name: str, limits: Limits) -> tuple[str, ...]:
             group.mkdir(exist_ok=True)
             made.append(str(group))
             for file, text in values(limits).items():
-                with contextlib.suppress(OSError):  # a controller may be missing, or have no account of swap
+                with contextlib.suppress(OSError):  # a controller may be missing, or not count swap
                     (group / file).write_text(text)
     return tuple(made)
 
 
 def values(limits: Limits) -> dict[str, str]:
-    """What to write into which file; a group has only those of its version and controllers."""
-    cores = int(limits.cores * PERIOD)
+    """Return the text for each control file. A group has only the files of its version and controllers."""
+    cores = int(limits.cores * PERIOD_MICROSECONDS)
     return {
-        "memory.swappiness": "0",  # where swap has no account of its own
+        "memory.swappiness": "0",  # for kernels that do not limit swap
         "memory.limit_in_bytes": str(limits.memory),
         "memory.memsw.limit_in_bytes": str(limits.memory),
         "cpu.cfs_quota_us": str(cores),
         "memory.max": str(limits.memory),
         "memory.swap.max": "0",
         "memory.oom.group": "1",
-        "cpu.max": f"{cores} {PERIOD}",
-        "pids.max": str(limits.processes + 8),  # process 1, and what a start needs for a moment
+        "cpu.max": f"{cores} {PERIOD_MICROSECONDS}",
+        "pids.max": str(limits.processes + 8),  # process 1, and short-lived processes of the start
     }
 
 
 def join(groups: tuple[str, ...], pid: int) -> tuple[str, ...]:
-    """Put a process in; its children will be there, too. Gives the groups that have taken it."""
+    """Move a process into the groups; its future children follow. Returns the groups that accepted it."""
     joined = []
     for group in groups:
         with contextlib.suppress(OSError):
@@ -69,7 +69,7 @@ def join(groups: tuple[str, ...], pid: int) -> tuple[str, ...]:
 
 
 def remove(groups: tuple[str, ...], wait: float = 0.5) -> None:
-    """Remove groups whose processes have ended; the kernel may need a moment to see that they have."""
+    """Remove groups whose processes have ended. Retries for `wait` seconds while the kernel calls them busy."""
     deadline = time.monotonic() + wait
     for group in groups:
         while True:
@@ -85,7 +85,7 @@ def remove(groups: tuple[str, ...], wait: float = 0.5) -> None:
 
 
 def killed_for_memory(groups: tuple[str, ...]) -> bool:
-    """Whether the kernel has killed something in these groups because they were full."""
+    """Whether the kernel has killed a process in these groups for exceeding the memory limit."""
     for group in groups:
         for file in ("memory.oom_control", "memory.events"):
             with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def killed_for_memory(groups: tuple[str, ...]) -> bool:
 
 
 def cpu_seconds(groups: tuple[str, ...]) -> float | None:
-    """Processor time that was used in these groups so far; None if nobody counts it."""
+    """Return the processor time used in these groups so far; None if no controller counts it."""
     for group in groups:
         with contextlib.suppress(OSError):
             return int(Path(group, "cpuacct.usage").read_text()) / 1e9
@@ -108,10 +108,10 @@ def cpu_seconds(groups: tuple[str, ...]) -> float | None:
 
 
 def limits_memory(groups: tuple[str, ...], limits: Limits) -> bool:
-    """Whether the kernel holds the processes in these groups to their limit."""
+    """Whether the kernel enforces the memory limit on these groups."""
     for group in groups:
         for file in ("memory.max", "memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            with contextlib.suppress(OSError, ValueError):  # missing, or "max"
                 if int(Path(group, file).read_text()) <= limits.memory:
                     return True
     return False
@@ -119,34 +119,34 @@ def limits_memory(groups: tuple[str, ...], limits: Limits) -> bool:
 
 @cache
 def parents() -> tuple[Path, ...]:
-    """The groups in which this process can make groups that limit something; one for each controller."""
+    """Return the groups in which this process can make groups that work: one per controller."""
     mounts = mounted()
-    found: dict[Path, None] = {}  # an ordered set: cpu and cpuacct may be one tree
+    usable_parents: dict[Path, None] = {}  # an ordered set: cpu and cpuacct may be one tree
     with contextlib.suppress(OSError):
         for row in Path("/proc/self/cgroup").read_text().splitlines():
             _, names, own = row.split(":", 2)
             if names == "":
-                candidates = ours(mounts[""], own) if "" in mounts else []
+                candidates = delegated_groups(mounts[""], own) if "" in mounts else []
                 for parent in candidates:
                     with contextlib.suppress(OSError):
                         (parent / "cgroup.subtree_control").write_text("+memory +pids +cpu")
                 useful = next((path for path in candidates if usable(path, "memory.max")), None)
                 if useful is not None:
-                    found[useful] = None
+                    usable_parents[useful] = None
                 continue
             for name in names.split(","):
                 parent = mounts.get(name, Path()) / own.lstrip("/")
                 if name in CONTROLLERS and name in mounts and usable(parent, CONTROLLERS[name]):
-                    found[parent] = None
-    for parent in found:
+                    usable_parents[parent] = None
+    for parent in usable_parents:
         sweep(parent)
-    return tuple(found)
+    return tuple(usable_parents)
 
 
-def ours(root: Path, own: str) -> list[Path]:
-    """Of version 2: the worker's own group, and those above it up to the last that systemd leaves to its user.
+def delegated_groups(root: Path, own: str) -> list[Path]:
+    """Version 2: return the worker's group and the groups above it, up to the last that systemd delegated.
 
-    systemd marks such groups by extended attributes; all others are its own to write to.
+    systemd marks delegated groups with extended attributes. Other groups must not be written to.
     """
     path = root / own.lstrip("/")
     above = [path, *(parent for parent in path.parents if parent.is_relative_to(root))]
@@ -163,16 +163,16 @@ def delegated(group: Path) -> bool:
 
 
 def sweep(parent: Path) -> None:
-    """Remove what was left behind where everything was killed at once: groups that are old and empty."""
+    """Remove old empty groups, which are left when worker and boxes were killed together."""
     with contextlib.suppress(OSError):
         for group in parent.glob("weavegen-*"):
-            with contextlib.suppress(OSError):  # it is in use, or was removed meanwhile
-                if group.stat().st_mtime < time.time() - OLD:
+            with contextlib.suppress(OSError):  # in use, or already removed
+                if group.stat().st_mtime < time.time() - STALE_SECONDS:
                     group.rmdir()
 
 
 def usable(parent: Path, file: str) -> bool:
-    """Whether a group can be made in `parent` and has this file."""
+    """Whether a new group in `parent` has this control file. Makes one to find out."""
     trial = parent / f"weavegen-trial-{threading.get_native_id()}"
     try:
         trial.mkdir(exist_ok=True)
@@ -186,14 +186,14 @@ def usable(parent: Path, file: str) -> bool:
 
 
 def mounted() -> dict[str, Path]:
-    """Where the trees are: by controller of version 1, and version 2 as ""."""
-    found: dict[str, Path] = {}
+    """Return the mount points of the trees: by controller for version 1, and under "" for version 2."""
+    mounts: dict[str, Path] = {}
     with contextlib.suppress(OSError):
         for row in Path("/proc/self/mounts").read_text().splitlines():
             _, place, kind, options, *_ = row.split()
             if kind == "cgroup2":
-                found.setdefault("", Path(place))
+                mounts.setdefault("", Path(place))
             elif kind == "cgroup":
                 for name in options.split(","):
-                    found.setdefault(name, Path(place))
-    return found
+                    mounts.setdefault(name, Path(place))
+    return mounts

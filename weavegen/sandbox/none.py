@@ -1,16 +1,15 @@
-"""No isolation at all: environment processes run as the user who started the worker, on the open machine.
+"""The provider without isolation: environment processes run on the host as the user who started the worker.
 
-For platforms without bubblewrap, and only when it is asked for by name. Traces share the host's network, so
-two of them can't serve the same port; a trace can read and delete whatever the user can.
+It is for platforms without bubblewrap, and used only when it is named. All traces share the host's network, so two
+of them can't serve the same port. A trace can read and delete every file that the user can.
 """
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from weavegen.sandbox.children import adopt
+from weavegen.sandbox.children import adopt, spawn
 from weavegen.sandbox.providers import Box, Handle, Layout
 
 
@@ -25,7 +24,7 @@ class NoSandbox:
         return os.getuid()
 
     def require(self) -> None:
-        """It takes what there is."""
+        """Nothing is required."""
 
     def start(self, box: Box) -> Handle:
         for name, folder in box.folders.items():
@@ -33,29 +32,15 @@ class NoSandbox:
             if not link.is_symlink():
                 link.symlink_to(folder)
         limits, command = box.limits, list(box.command)
-        if shutil.which("prlimit"):  # no --nproc: it would count all processes of the user
-            numbers = (
-                f"--as={limits.address_space}",
-                f"--fsize={limits.file_size}",
-                f"--nofile={limits.files}",
-                "--core=0",
-            )
-            command = ["prlimit", *numbers, "--", *command]
-        with box.log.open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=box.descriptors,
-                start_new_session=True,
-                cwd=box.workspace,
-                env={"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ},
-            )
+        if shutil.which("prlimit"):  # without --nproc, which would count all processes of the user
+            numbers = (f"--as={limits.address_space}", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
+            command = ["prlimit", *numbers, "--core=0", "--", *command]
+        environ = {"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ}
+        process = spawn(command, box, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
         adopt(process.pid, process)
         return Handle.of(process.pid)
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:
-        """The process, its descendants and its process group; one that left both gets away."""
+        """Kill the process, its descendants and its process group. A process that left both escapes."""
         handle.kill(family=True)
         handle.wait(wait)

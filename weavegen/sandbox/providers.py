@@ -1,4 +1,4 @@
-"""Where environment processes run: the contract of the providers, and their choice by name."""
+"""The contract of the providers of boxes, the limits of a box, and the choice of a provider by name."""
 
 import contextlib
 import os
@@ -17,39 +17,39 @@ from weavegen.sandbox.children import collect, release
 
 @dataclass(frozen=True)
 class Limits:
-    """What one environment may use: the box as a whole, unless it says otherwise."""
+    """Limits of an environment: of its box as a whole, unless stated otherwise."""
 
     seconds: float = 30.0
-    """Wall time of one operation; a callback that takes longer gets an exception."""
+    """Wall time of an operation. A callback that takes longer gets an exception."""
     grace: float = 5.0
-    """After `seconds` and this the whole environment is killed: it no longer reacts to its own clock."""
+    """If an operation takes this many seconds longer than `seconds`, the environment is killed."""
     start: float = 20.0
     """Seconds within which a new environment must answer."""
     memory: int = 2**30
-    """Bytes of memory: of all its processes together, and of its files, which lie in memory. Beyond: killed."""
+    """Bytes of memory of all processes, and of all files, which are kept in memory. Above it the box is killed."""
     address_space: int = 4 * 2**30
-    """Bytes of address space, of each process; what asks for more gets an error."""
+    """Bytes of address space per process. A request for more fails."""
     processes: int = 128
-    """Processes and threads together; what asks for more gets an error."""
+    """Processes and threads together. A request for more fails."""
     cpu: float = 900.0
-    """Seconds of processor time that it may use at once; they come back at `cpu_share`. Beyond: killed."""
+    """Seconds of processor time that may be used at once; refilled at `cpu_share`. Above it the box is killed."""
     cpu_share: float = 0.5
-    """Processor seconds a second that it may use for ever."""
+    """Processor seconds per second that may be used for ever."""
     cores: float = 2.0
-    """Processors at a time, where the kernel can be told so (control groups)."""
+    """Processors at a time, where control groups are available."""
     file_size: int = 256 * 2**20
     """Bytes of one file."""
     files: int = 512
-    """Open files, of each process."""
+    """Open files per process."""
     disk: int = 256 * 2**20
-    """Bytes in /app, /tmp, /dev/shm and NetHack's folder, each; a full one is an error. All are memory, too."""
+    """Bytes each in /app, /tmp, /dev/shm and NetHack's folder, which are in memory. Writing more fails."""
     inodes: int = 100_000
-    """Files and folders there, together. Beyond: killed."""
+    """Files and folders there, together. Above it the box is killed."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a process in the box finds things."""
+    """Paths as a process in the box sees them."""
 
     app: str
     """The workspace."""
@@ -61,28 +61,31 @@ class Layout:
 
 @dataclass(frozen=True)
 class Box:
-    """What a provider is to start."""
+    """Describes a box for the provider that starts it."""
 
     workspace: Path
-    """A folder of the host that exists. `none` works in it; a real box has its /app in memory instead."""
+    """An existing folder of the host. `none` uses it; bubblewrap has /app in memory instead."""
     uid: int
-    """A user id of its own for this box, for providers that run as root."""
+    """The user id of this box alone, for providers that run as root."""
     command: tuple[str, ...]
     environ: dict[str, str]
-    """All of the environment variables that it gets, besides PATH, HOME and LANG."""
+    """All environment variables besides PATH, HOME and LANG."""
     folders: dict[str, Path]
-    """Folders to show, read-only, in the workspace under these names."""
+    """Folders to mount read-only in the workspace, by the name there."""
     descriptors: tuple[int, ...]
     """Open files that the command inherits under the same numbers."""
     log: Path
-    """Where complaints go that come before the command speaks for itself."""
+    """File for errors that occur before the command answers on its socket."""
     limits: Limits
     network: str = "none"
-    """`none`: loopback of its own; `host`: what the host can reach, its own loopback included."""
+    """`none`: a loopback of its own; `host`: the network of the host, with the host's loopback."""
 
 
-def began(pid: int) -> float | None:
-    """When a living process began, on a clock that nobody sets; None if it does not live."""
+def start_time(pid: int) -> float | None:
+    """Return when a living process started; None if it does not live.
+
+    On Linux in clock ticks since boot: psutil's time would change whenever the system's clock is corrected.
+    """
     if sys.platform != "linux":
         try:
             process = psutil.Process(pid)
@@ -90,37 +93,37 @@ def began(pid: int) -> float | None:
         except psutil.NoSuchProcess:
             return None
     try:
-        # proc(5): the name, in parentheses, may hold anything; the state is field 3, the ticks since boot 22
+        # proc_pid_stat(5): the name in parentheses may contain spaces; the state is field 3, the start time 22
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return None if fields[0] in b"ZX" else float(fields[19])
-    except (OSError, IndexError):  # it ended while it was looked at
+    except (OSError, IndexError):  # the process ended meanwhile
         return None
 
 
 @dataclass(frozen=True)
 class Handle:
-    """A running box. It can be made again, by another process, from what it says."""
+    """A running box. Another process can make an equal handle from the same values."""
 
     pid: int
     """The process whose death ends everything in the box."""
     created: float
-    """When that process began, so that another one with the same number is not taken for it."""
+    """Its `start_time`, which tells it from a later process with the same pid."""
     groups: tuple[str, ...] = ()
-    """The control groups that were made for it (see groups.py)."""
+    """The box's control groups (see groups.py)."""
 
     @classmethod
     def of(cls, pid: int) -> "Handle":
-        """Raises EnvironmentFailure if there is no such process."""
-        created = began(pid)
+        """Make the handle of a process. Raises EnvironmentFailure if it has ended."""
+        created = start_time(pid)
         if created is None:
             raise EnvironmentFailure("the environment process died at once")
         return cls(pid, created)
 
     def alive(self) -> bool:
-        return began(self.pid) == self.created
+        return start_time(self.pid) == self.created
 
     def kill(self, *, family: bool = False) -> None:
-        """Kill the process, if it lives; with its descendants and its process group, if these are asked for."""
+        """Kill the process if it lives; with `family` also its descendants and its process group."""
         if not self.alive():
             return
         try:
@@ -136,7 +139,7 @@ class Handle:
                 member.kill()
 
     def wait(self, seconds: float) -> None:
-        """Until it has ended. Raises EnvironmentFailure if it has not by then."""
+        """Wait until the process has ended. Raises EnvironmentFailure after `seconds`."""
         deadline = time.monotonic() + seconds
         while self.alive():
             if time.monotonic() > deadline:
@@ -147,12 +150,12 @@ class Handle:
 
 
 class Sandbox(Protocol):
-    """One way of running a command away from everything else. `attacks` tell whether it keeps its word."""
+    """A provider of boxes. The attacks in tests/security/attacks check that its boxes hold."""
 
     name: str
 
     def layout(self, workspace: Path) -> Layout:
-        """Where the command of a box with this workspace will find things."""
+        """Return the paths as the command of a box with this workspace sees them."""
         ...
 
     def start(self, box: Box) -> Handle:
@@ -160,20 +163,20 @@ class Sandbox(Protocol):
         ...
 
     def require(self) -> None:
-        """Raise UsageError, in a line that says what to do, where this host can't run such boxes. Cheap."""
+        """Raise UsageError, with advice, if this host can't run such boxes. Cheap after the first call."""
         ...
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:
-        """End everything in the box, and wait until it has ended. Raises EnvironmentFailure if it does not."""
+        """End every process in the box. Raises EnvironmentFailure if they have not ended after `wait` seconds."""
         ...
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
-        """The user id for a trace's box."""
+        """Return the user id for a trace's box."""
         ...
 
 
 def provider(name: str) -> Sandbox:
-    """The sandbox that a setting names. Raises UsageError."""
+    """Return the provider with this name (WEAVEGEN_SANDBOX). Raises UsageError."""
     from weavegen.sandbox.bubblewrap import Bubblewrap
     from weavegen.sandbox.none import NoSandbox
 

@@ -1,7 +1,10 @@
-"""The watch: what the kernel does not limit for a box as a whole, the host looks after, once a second.
+"""The watch: checks the limits of each box that the kernel does not enforce, once a second.
 
-A box over its limits is killed, and the reason written down beside its socket, where `client.Environment.dead`
-finds it. One process of a host watches the boxes of an installation: the execute worker (tasks/execute.py).
+A box that exceeds a limit is killed, and the reason is written to a file beside its socket, which
+`Environment.failure` reads. One process per host watches the boxes of an installation: the execute worker.
+
+Processes are read from /proc directly: psutil reads three files per process instead of one, and the watch must
+stay fast with thousands of boxes.
 """
 
 import contextlib
@@ -20,91 +23,90 @@ from weavegen.sandbox.bubblewrap import WRITABLE
 from weavegen.sandbox.providers import Handle, Limits
 
 log = logging.getLogger(__name__)
-EVERY = 1.0
-"""Seconds between two looks; more where a look takes long."""
-LEISURE = 10
-"""A look may take this part of the time: with thousands of boxes they become rarer."""
-SELDOM = 10.0
-"""But never rarer than once in so many seconds."""
-TICK = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+INTERVAL_SECONDS = 1.0
+"""Pause between two checks. It is longer if a check takes long."""
+PAUSE_FACTOR = 10
+"""The pause is at least this many times the processor time of the last check."""
+MAX_INTERVAL_SECONDS = 10.0
+"""Maximum pause."""
+CLOCK_TICK = os.sysconf("SC_CLK_TCK")
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
-class State:
-    """What is kept of a box that was started, for whoever has to do with it later."""
+class BoxState:
+    """The handle and limits of a box, stored in a file, so that other processes can find the box."""
 
     handle: Handle
     limits: Limits
 
     @classmethod
-    def read(cls, path: Path) -> "State | None":
-        """None if there is nothing that can be read."""
+    def read(cls, path: Path) -> "BoxState | None":
+        """Read a state. Returns None if the file is missing or invalid."""
         try:
-            kept = json.loads(path.read_text())
-            handle = Handle(int(kept["pid"]), float(kept["created"]), tuple(map(str, kept["groups"])))
-            return cls(handle, Limits(**kept["limits"]))
+            data = json.loads(path.read_text())
+            handle = Handle(int(data["pid"]), float(data["created"]), tuple(map(str, data["groups"])))
+            return cls(handle, Limits(**data["limits"]))
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def write(self, path: Path) -> None:
-        """Whole or not at all."""
+        """Write the state atomically."""
         new = path.with_suffix(".new")
-        handle = self.handle
-        kept = {"pid": handle.pid, "created": handle.created, "groups": handle.groups}
-        new.write_text(json.dumps({**kept, "limits": asdict(self.limits)}))
+        new.write_text(json.dumps({**asdict(self.handle), "limits": asdict(self.limits)}))
         new.rename(path)
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of the host, as proc(5) shows it."""
+    """A process of the host, from proc_pid_stat(5)."""
 
     pid: int
     parent: int
     cpu: float
-    """Seconds."""
+    """Processor time in seconds."""
     age: float
-    """Seconds since it began."""
+    """Seconds since it started."""
     threads: int
     memory: int
-    """Bytes in memory, those that it shares included."""
+    """Bytes in memory, shared ones included."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """What a box has used of its processor time."""
+    """The processor time of a box."""
 
     at: float
+    """Time of the last check (time.monotonic)."""
     cpu: dict[int, float]
-    """Seconds by process, at the last look."""
+    """Seconds by process, at the last check."""
     counted: float | None
-    """Seconds, as its control group counts them."""
+    """Seconds counted by the control group; None without one."""
     debt: float = 0.0
-    """Seconds used and not yet given back."""
+    """Seconds used beyond `cpu_share` so far."""
 
 
 class Watch:
-    """Looks at all boxes whose states lie in a folder."""
+    """Checks all boxes whose states are in a folder."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.accounts: dict[Path, tuple[Handle, Account]] = {}
 
-    def look(self) -> list[Path]:
-        """Kill what is over its limits, and say whose states these are; put away the groups of what has ended."""
-        states = [(path, state) for path in self.folder.glob("env-*.json") if (state := State.read(path))]
+    def check_boxes(self) -> list[Path]:
+        """Kill boxes that exceed a limit, clean up after boxes that ended. Returns the states of killed boxes."""
+        states = [(path, state) for path in self.folder.glob("env-*.json") if (state := BoxState.read(path))]
         living = [(path, state) for path, state in states if state.handle.alive()]
         for path, state in states:
             if not state.handle.alive():
-                note_death(path, state)
+                record_end(path, state)
         self.accounts = {path: self.accounts[path] for path, _ in living if path in self.accounts}
         killed = []
-        processes = table() if living else {}
+        processes = process_table() if living else {}
         children = by_parent(processes)
         for path, state in living:
             members = [processes[pid] for pid in descent(state.handle.pid, children) if pid in processes]
-            reason = self.over(path, state, members)
+            reason = self.exceeded_limit(path, state, members)
             if reason is not None and state.handle.alive():
                 log.warning("%s is killed: %s", path.stem, reason)
                 path.with_suffix(".why").write_text(reason)
@@ -112,14 +114,14 @@ class Watch:
                 killed.append(path)
         return killed
 
-    def over(self, path: Path, state: State, members: list[Process]) -> str | None:
-        """Which limit a box is over, in words."""
+    def exceeded_limit(self, path: Path, state: BoxState, members: list[Process]) -> str | None:
+        """Describe the limit that a box exceeds; None if it exceeds none."""
         limits, handle = state.limits, state.handle
-        known = self.accounts.get(path)
-        account = spent(known[1] if known and known[0] == handle else None, handle, members, limits)
+        last = self.accounts.get(path)
+        account = update_account(last[1] if last and last[0] == handle else None, handle, members, limits)
         self.accounts[path] = handle, account
         if account.debt > limits.cpu:
-            return f"it used {limits.cpu:g} seconds of processor time, and {limits.cpu_share:g} a second besides"
+            return f"it used {limits.cpu:g} seconds of processor time beyond {limits.cpu_share:g} per second"
         threads = sum(member.threads for member in members)
         if threads > limits.processes + 8:
             return f"it has {threads} processes and threads, {limits.processes} are allowed"
@@ -129,34 +131,34 @@ class Watch:
         if groups.limits_memory(handle.groups, limits):
             return None
         memory = used + sum(member.memory for member in members)
-        if memory > limits.memory:  # pages that several processes share were counted several times: look closer
+        if memory > limits.memory:  # shared pages were counted several times: count exactly
             memory = used + sum(own_memory(member) for member in members)
         if memory > limits.memory:
-            return too_much_memory(limits)
+            return memory_reason(limits)
         return None
 
 
-def too_much_memory(limits: Limits) -> str:
+def memory_reason(limits: Limits) -> str:
     return f"it used more than {limits.memory / 2**20:,.0f} MiB of memory, files included"
 
 
-def note_memory(why: Path, handle: Handle, limits: Limits) -> None:
-    """Of a box that has ended: write down that the kernel did it for want of memory, where no reason is known."""
+def record_memory_kill(why: Path, handle: Handle, limits: Limits) -> None:
+    """Write to `why` that the kernel killed the box for exceeding its memory, unless a reason is recorded."""
     if not why.exists() and groups.killed_for_memory(handle.groups):
-        why.write_text(too_much_memory(limits))
+        why.write_text(memory_reason(limits))
 
 
-def note_death(path: Path, state: State) -> None:
-    """Of a box that has ended: write down why, if that is known; remove its groups."""
-    note_memory(path.with_suffix(".why"), state.handle, state.limits)
+def record_end(path: Path, state: BoxState) -> None:
+    """After a box has ended, record why, if the kernel killed it, and remove its control groups."""
+    record_memory_kill(path.with_suffix(".why"), state.handle, state.limits)
     groups.remove(state.handle.groups, wait=0.0)
 
 
-def spent(before: Account | None, handle: Handle, members: list[Process], limits: Limits) -> Account:
-    """The account after this look.
+def update_account(before: Account | None, handle: Handle, members: list[Process], limits: Limits) -> Account:
+    """Update the account of a box.
 
-    What processes used that began and ended between two looks is known to control groups only. Without one, those
-    that are seen stand for them: each counts as if it had run for the whole time as it has since it began.
+    Only control groups count processes that started and ended between two checks. Without groups, each process
+    that is new since the last check counts as if it had used the processor since then at its average rate.
     """
     now, counted = time.monotonic(), groups.cpu_seconds(handle.groups)
     cpu = {member.pid: member.cpu for member in members}
@@ -166,32 +168,32 @@ def spent(before: Account | None, handle: Handle, members: list[Process], limits
     if counted is not None and before.counted is not None:
         used = counted - before.counted
     else:
-        old = [one for one in members if one.pid in before.cpu]
-        new = [one for one in members if one.pid not in before.cpu]
-        used = sum(max(one.cpu - before.cpu[one.pid], 0.0) for one in old)
-        used += sum(one.cpu / one.age * max(between, one.age) for one in new)
+        old = [member for member in members if member.pid in before.cpu]
+        new = [member for member in members if member.pid not in before.cpu]
+        used = sum(max(member.cpu - before.cpu[member.pid], 0.0) for member in old)
+        used += sum(member.cpu / member.age * max(between, member.age) for member in new)
     debt = max(before.debt + used - limits.cpu_share * between, 0.0)
     return replace(before, at=now, cpu=cpu, counted=counted, debt=debt)
 
 
-def table() -> dict[int, Process]:
-    """All processes of the host, by pid."""
-    found, now = {}, time.clock_gettime(time.CLOCK_BOOTTIME)
+def process_table() -> dict[int, Process]:
+    """Return all processes of the host, by pid."""
+    processes, now = {}, time.clock_gettime(time.CLOCK_BOOTTIME)
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
             try:
                 with open(f"/proc/{entry.name}/stat", "rb") as file:
                     fields = file.read().rpartition(b")")[2].split()
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             if len(fields) < 22:
-                continue  # in this very moment
-            # fields 4, 14, 15, 20, 22 and 24 of proc(5); the split begins with field 3
-            cpu = (int(fields[11]) + int(fields[12])) / TICK
+                continue  # the process is ending
+            # fields 4, 14, 15, 20, 22 and 24 of proc_pid_stat(5); the split begins with field 3
+            cpu = (int(fields[11]) + int(fields[12])) / CLOCK_TICK
             pid = int(entry.name)
-            age = max(now - int(fields[19]) / TICK, 1 / TICK)
-            found[pid] = Process(pid, int(fields[1]), cpu, age, int(fields[17]), int(fields[21]) * PAGE)
-    return found
+            age = max(now - int(fields[19]) / CLOCK_TICK, 1 / CLOCK_TICK)
+            processes[pid] = Process(pid, int(fields[1]), cpu, age, int(fields[17]), int(fields[21]) * PAGE_SIZE)
+    return processes
 
 
 def by_parent(processes: dict[int, Process]) -> dict[int, list[int]]:
@@ -202,22 +204,22 @@ def by_parent(processes: dict[int, Process]) -> dict[int, list[int]]:
 
 
 def descent(pid: int, children: dict[int, list[int]]) -> list[int]:
-    """A process and all its descendants; what a box's process 1 starts can't leave its family."""
-    found = [pid]
-    for member in found:
-        found += children.get(member, [])
-    return found
+    """Return a process and all its descendants. A process in a box can't leave this tree."""
+    pids = [pid]
+    for member in pids:
+        pids += children.get(member, [])
+    return pids
 
 
 def family(pid: int, processes: dict[int, Process]) -> list[int]:
-    """Those of `processes` that are a process or its descendants."""
+    """Return a process and its descendants, as far as they are in `processes`."""
     return [member for member in descent(pid, by_parent(processes)) if member in processes]
 
 
 def own_memory(process: Process) -> int:
-    """Bytes, each page divided by the number of processes that share it; without programs and libraries.
+    """Return bytes of memory, each page divided by the number of processes that share it, without program files.
 
-    A file of the box that is mapped counts here, and in `files` once more.
+    A mapped file of the box counts here and again in `files`.
     """
     own = 0
     try:
@@ -231,49 +233,49 @@ def own_memory(process: Process) -> int:
 
 
 def files(handle: Handle) -> tuple[int, int]:
-    """Bytes and number of the files in a box; none while it is being made, and its root is still the host's."""
+    """Return bytes and number of the files in a box; zeros while its root is still the host's."""
     used = inodes = 0
     with contextlib.suppress(OSError):
         if os.path.samestat(os.stat(f"/proc/{handle.pid}/root"), os.stat("/")):
             return 0, 0
     for folder in WRITABLE:
         with contextlib.suppress(OSError):
-            found = os.statvfs(f"/proc/{handle.pid}/root{folder}")
-            if found.f_files:
-                used += (found.f_blocks - found.f_bfree) * found.f_frsize
-                inodes += found.f_files - found.f_ffree
+            status = os.statvfs(f"/proc/{handle.pid}/root{folder}")
+            if status.f_files:
+                used += (status.f_blocks - status.f_bfree) * status.f_frsize
+                inodes += status.f_files - status.f_ffree
     return used, inodes
 
 
 @contextlib.contextmanager
 def watching(folder: Path) -> Iterator[Watch]:
-    """Look once a second, in a thread, for as long as the body runs; unless another process does it already."""
-    watch, over = Watch(folder), threading.Event()
-    thread = threading.Thread(target=keep_watch, args=(watch, over), name="watch", daemon=True)
+    """Check the boxes once a second in a thread while the body runs, unless another process does so."""
+    watch, stop = Watch(folder), threading.Event()
+    thread = threading.Thread(target=keep_watch, args=(watch, stop), name="watch", daemon=True)
     thread.start()
     try:
         yield watch
     finally:
-        over.set()
+        stop.set()
         thread.join()
         for path in folder.glob("env-*.json"):
-            if (state := State.read(path)) and not state.handle.alive():
-                note_death(path, state)
+            if (state := BoxState.read(path)) and not state.handle.alive():
+                record_end(path, state)
 
 
-def keep_watch(watch: Watch, over: threading.Event, every: float = EVERY) -> None:
-    """Look until it is over."""
-    # Nobody else may hold it: `open` would let other users read it.
+def keep_watch(watch: Watch, stop: threading.Event, every: float = INTERVAL_SECONDS) -> None:
+    """Check the boxes until `stop` is set."""
+    # `open` would let other users read the file, and so lock it.
     with open(os.open(watch.folder / "watch.lock", os.O_CREAT | os.O_WRONLY, 0o600), "w") as lock:
         pause = every
-        while not over.wait(pause):
+        while not stop.wait(pause):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            began = time.thread_time()  # not wall time: a box that keeps the host busy must not gain by it
+            began = time.thread_time()  # not wall time, which a box can prolong by keeping the host busy
             try:
-                watch.look()
-            except Exception:  # whatever it is: a watch that ends is none
-                log.exception("the boxes could not be looked at")
-            pause = min(max(every, LEISURE * (time.thread_time() - began)), SELDOM)
+                watch.check_boxes()
+            except Exception:  # the watch must go on after any error
+                log.exception("the check of the boxes failed")
+            pause = min(max(every, PAUSE_FACTOR * (time.thread_time() - began)), MAX_INTERVAL_SECONDS)

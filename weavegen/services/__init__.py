@@ -1,1 +1,1 @@
-"""What weavegen runs on, started on this machine: PostgreSQL, Redis, a small model, workers."""
+"""The embedded services of one machine: PostgreSQL, Redis, a small model, Celery workers."""

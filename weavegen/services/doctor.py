@@ -1,11 +1,11 @@
-"""`weavegen doctor`: looks at every part, and says what to do about what is missing."""
+"""`weavegen doctor`: checks each part of an installation, and gives advice where something is missing."""
 
 import contextlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,196 +17,207 @@ from sqlalchemy.pool import NullPool
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
-from weavegen.pool.served import served
+from weavegen.pool.served import list_models
 from weavegen.sandbox import groups
 from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, postgres, processes, redis, schema
 from weavegen.store import servers
 
-ENOUGH_DISK = 5 * 2**30
-"""Bytes; traces are megabytes each, and every candidate is kept."""
-ANSWER_TIMEOUT = 5.0
+MIN_FREE_BYTES = 5 * 2**30
+"""A trace takes megabytes, because every candidate is kept."""
+ANSWER_TIMEOUT_SECONDS = 5.0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     ok: bool
     detail: str
     advice: str = ""
-    """What to do about it, where it is not well."""
+    """How to fix it, if not ok."""
+
+
+class Problem(Exception):
+    """A check failed."""
+
+    def __init__(self, detail: str, advice: str) -> None:
+        super().__init__(detail)
+        self.detail, self.advice = detail, advice
 
 
 def examine(config: Config) -> list[Finding]:
-    """All checks, in the order in which they are to be put right. Starts nothing."""
-    checks: list[Callable[[Config], Finding]] = [
-        _python,
-        _home,
-        _disk,
-        _bubblewrap,
-        _tmux,
-        _binaries,
-        _database,
-        _schema,
-        _broker,
-        _model,
-        _workers,
-    ]
-    return [check(config) for check in checks]
+    """Run all checks. They start nothing. Problems should be fixed in the order of the findings."""
+    findings = []
+    for name, check in CHECKS.items():
+        try:
+            findings.append(Finding(name=name, ok=True, detail=check(config)))
+        except Problem as problem:
+            findings.append(Finding(name=name, ok=False, detail=problem.detail, advice=problem.advice))
+    return findings
 
 
-def _python(config: Config) -> Finding:
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Finding(
-        name="python", ok=sys.version_info >= (3, 11), detail=version, advice="install Python 3.11 or newer"
-    )
-
-
-def _home(config: Config) -> Finding:
-    folder = next(folder for folder in (config.home, *config.home.parents) if folder.exists())
-    return Finding(
-        name="home",
-        ok=folder.is_dir() and os.access(folder, os.W_OK | os.X_OK),
-        detail=str(config.home),
-        advice="set WEAVEGEN_HOME to a folder that you can write to",
-    )
-
-
-def _disk(config: Config) -> Finding:
-    folder = next(folder for folder in (config.home, *config.home.parents) if folder.exists())
-    free = shutil.disk_usage(folder).free
-    return Finding(
-        name="disk",
-        ok=free >= ENOUGH_DISK,
-        detail=f"{free / 2**30:.1f} GiB free",
-        advice="make room, or set WEAVEGEN_HOME to a bigger disk",
-    )
-
-
-def _bubblewrap(config: Config) -> Finding:
-    if config.sandbox == "none":
-        return Finding(
-            name="bubblewrap", ok=True, detail="not used: WEAVEGEN_SANDBOX=none, traces are not isolated"
-        )
+@contextlib.contextmanager
+def _problem(detail: str, advice: str | None = None) -> Iterator[None]:
+    """Turn a UsageError of the body into a Problem. The default advice is the error's text."""
     try:
-        provider(config.sandbox).require()
+        yield
     except UsageError as error:
-        return Finding(name="bubblewrap", ok=False, detail="no boxes", advice=str(error))
-    made = "limited by control groups" if groups.parents() else "no control groups: limited by the watch alone"
-    return Finding(name="bubblewrap", ok=True, detail=f"{shutil.which('bwrap')}, {made}")
+        raise Problem(detail, advice or str(error)) from None
 
 
-def _tmux(config: Config) -> Finding:
+def _python(config: Config) -> str:
+    version = ".".join(map(str, sys.version_info[:3]))
+    supported = sys.version_info >= (3, 11)
+    if not supported:
+        raise Problem(version, "install Python 3.11 or newer")
+    return version
+
+
+def _home(config: Config) -> str:
+    folder = _existing_folder(config.home)
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise Problem(str(config.home), "set WEAVEGEN_HOME to a folder that you can write to")
+    return str(config.home)
+
+
+def _disk(config: Config) -> str:
+    free = shutil.disk_usage(_existing_folder(config.home)).free
+    detail = f"{free / 2**30:.1f} GiB free"
+    if free < MIN_FREE_BYTES:
+        raise Problem(detail, "free some space, or set WEAVEGEN_HOME to a larger disk")
+    return detail
+
+
+def _existing_folder(folder: Path) -> Path:
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _bubblewrap(config: Config) -> str:
+    if config.sandbox == "none":
+        return "not used: WEAVEGEN_SANDBOX=none, traces are not isolated"
+    with _problem("no boxes"):
+        provider(config.sandbox).require()
+    limited = "limited by control groups" if groups.parents() else "no control groups: limited by the watch alone"
+    return f"{shutil.which('bwrap')}, {limited}"
+
+
+def _tmux(config: Config) -> str:
     program = shutil.which("tmux")
-    problem = _fails([program, "-V"]) if program else "not found"
-    return Finding(
-        name="tmux", ok=problem is None, detail=problem or str(program), advice="install the package tmux"
-    )
+    if reason := _failure([program, "-V"]) if program else "not found":
+        raise Problem(reason, "install the package tmux")
+    return str(program)
 
 
-def _fails(command: list[str]) -> str | None:
-    """Why a command does not work, in one line; None if it does."""
+def _failure(command: list[str]) -> str | None:
+    """Run a command. Returns why it failed, in one line; None if it succeeded."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 else " ".join(done.stderr.split()) or f"exit code {done.returncode}"
 
 
-def _binaries(config: Config) -> Finding:
-    needed: list[Callable[[], Path]] = []
-    if config.database_url is None:
-        needed.append(lambda: postgres.binaries() / "postgres")
-    if config.broker_url is None:
-        needed.append(redis.binary)
-    try:
-        programs = [find() for find in needed]
-    except UsageError as error:
-        return Finding(name="embedded services", ok=False, detail="missing", advice=str(error))
-    problem = next((problem for program in programs if (problem := _fails([str(program), "--version"]))), None)
-    return Finding(
-        name="embedded services",
-        ok=problem is None,
-        detail=problem or ", ".join(program.name for program in programs) or "not used",
-        advice="install weavegen again, or set DATABASE_URL and CELERY_BROKER_URL to servers of your own",
-    )
+def _binaries(config: Config) -> str:
+    programs = []
+    with _problem("missing"):
+        if config.database_url is None:
+            programs.append(postgres.binaries() / "postgres")
+        if config.broker_url is None:
+            programs.append(redis.binary())
+    for program in programs:
+        if reason := _failure([str(program), "--version"]):
+            advice = "install weavegen again, or set DATABASE_URL and CELERY_BROKER_URL to servers of your own"
+            raise Problem(reason, advice)
+    return ", ".join(program.name for program in programs) or "not used"
 
 
-def _database(config: Config) -> Finding:
-    try:
+def _database(config: Config) -> str:
+    with _problem("does not answer"):
         postgres.check(config)
-    except UsageError as error:
-        return Finding(name="database", ok=False, detail="does not answer", advice=str(error))
-    return Finding(name="database", ok=True, detail="embedded" if config.database_url is None else "DATABASE_URL")
+    return "embedded" if config.database_url is None else "DATABASE_URL"
 
 
-def _schema(config: Config) -> Finding:
-    try:
+def _schema(config: Config) -> str:
+    with _problem("unknown", "start the database first"):
         postgres.check(config)
-        found, newest = schema.current(postgres.database_url(config)), schema.newest()
-    except UsageError:
-        return Finding(name="schema", ok=False, detail="unknown", advice="bring the database up first")
-    return Finding(
-        name="schema",
-        ok=found == newest,
-        detail=f"at {found or 'nothing'}, this version needs {newest or 'nothing'}",
-        advice="bring it up to date with `weavegen up`",
-    )
+        current, newest = schema.current(postgres.database_url(config)), schema.newest()
+    detail = f"at {current or 'nothing'}, this version needs {newest or 'nothing'}"
+    if current != newest:
+        raise Problem(detail, "migrate it with `weavegen up`")
+    return detail
 
 
-def _broker(config: Config) -> Finding:
-    try:
+def _broker(config: Config) -> str:
+    with _problem("does not answer"):
         redis.check(config)
-    except UsageError as error:
-        return Finding(name="broker", ok=False, detail="does not answer", advice=str(error))
-    return Finding(name="broker", ok=True, detail="embedded" if config.broker_url is None else "CELERY_BROKER_URL")
+    return "embedded" if config.broker_url is None else "CELERY_BROKER_URL"
 
 
-def _model(config: Config) -> Finding:
-    keys: Mapping[str, str] = {}
+def _model(config: Config) -> str:
+    keys = _server_keys(config)
+    if not keys:
+        advice = "set OPENAI_BASE_URL, start a small model with `weavegen up`, or add one: `weavegen pool add`"
+        raise Problem("none", advice)
+    models: set[str] = set()
+    for url, key in keys.items():
+        try:
+            listed = list_models(url, Http(key, ANSWER_TIMEOUT_SECONDS), ANSWER_TIMEOUT_SECONDS)
+            models |= {model.id for model in listed[:1]}  # the model is listed before its adapters
+        except (TransientError, ModelError):
+            advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
+            raise Problem(f"{_address(url)} does not answer", advice) from None
+    simulated = " (simulated)" if model_server.simulated(config) else ""
+    detail = f"{', '.join(sorted(models))}{simulated} on {', '.join(map(_address, keys))}"
+    if len(models) != 1:
+        raise Problem(detail, "all servers must serve the same model")
+    return detail
+
+
+def _server_keys(config: Config) -> Mapping[str, str]:
+    """Return API keys by base URL: of the pool's servers or, without a database, of the configured ones."""
     try:
         url = postgres.database_url(config)
         with create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 5}).connect() as conn:
-            keys = servers.members(conn, config).keys
-    except (DBAPIError, UsageError):  # the lent ones can't be told: look at those of the configuration
+            return servers.members(conn, config).keys
+    except (DBAPIError, UsageError):
         with contextlib.suppress(UsageError):
-            keys = dict.fromkeys(model_server.urls(config), config.api_key)
-    if not keys:
-        advice = "set OPENAI_BASE_URL, start a small one with `weavegen up`, or add one: `weavegen pool add`"
-        return Finding(name="model", ok=False, detail="none", advice=advice)
-    seen: set[str] = set()
-    for url, key in keys.items():
-        try:
-            models = served(url, Http(key, ANSWER_TIMEOUT), ANSWER_TIMEOUT)
-            seen |= {model.id for model in models[:1]}  # adapters come after the model
-        except (TransientError, ModelError):
-            advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
-            return Finding(name="model", ok=False, detail=f"{_place(url)} does not answer", advice=advice)
-    simulated = " (simulated)" if model_server.simulated(config) else ""
-    detail = f"{', '.join(sorted(seen))}{simulated} on {', '.join(map(_place, keys))}"
-    return Finding(
-        name="model", ok=len(seen) == 1, detail=detail, advice="all servers must serve one and the same model"
-    )
+            return dict.fromkeys(model_server.urls(config), config.api_key)
+        return {}
 
 
-def _place(url: str) -> str:
-    """Host and port alone: the rest of an address may hold a password."""
+def _address(url: str) -> str:
+    """Return host and port. The rest of a URL may contain a password."""
     try:
         parts = urlsplit(url)
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     except ValueError:
-        return "an address that can't be read"
+        return "an invalid address"
 
 
-def _workers(config: Config) -> Finding:
-    advice = f"start them with `weavegen up`; their logs are in {config.logs}"
-    try:
+def _workers(config: Config) -> str:
+    with _problem("unknown", "start the broker first"):
         redis.check(config)
         nodes = fleet.answering(config)
-    except UsageError:
-        return Finding(name="workers", ok=False, detail="unknown", advice="bring the broker up first")
-    wanted = {fleet.node(config, name) for name in fleet.WORKERS if processes.find(config, name)}
-    silent = sorted(wanted - nodes)
+    expected = {fleet.node(config, name) for name in fleet.WORKERS if processes.find(config, name)}
+    silent = sorted(expected - nodes)
     detail = f"{', '.join(sorted(nodes)) or 'none'} answer" + (f"; silent: {', '.join(silent)}" if silent else "")
-    return Finding(name="workers", ok=bool(nodes) and not silent, detail=detail, advice=advice)
+    if silent or not nodes:
+        raise Problem(detail, f"start them with `weavegen up`; their logs are in {config.logs}")
+    return detail
+
+
+CHECKS: dict[str, Callable[[Config], str]] = {
+    "python": _python,
+    "home": _home,
+    "disk": _disk,
+    "bubblewrap": _bubblewrap,
+    "tmux": _tmux,
+    "embedded services": _binaries,
+    "database": _database,
+    "schema": _schema,
+    "broker": _broker,
+    "model": _model,
+    "workers": _workers,
+}
+"""Checks in the order in which problems should be fixed. Each returns a detail or raises Problem."""

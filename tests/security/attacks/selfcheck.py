@@ -25,7 +25,7 @@ from weavegen.errors import EnvironmentFailure, ModelError, TransientError, Usag
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.environment import BlockBrief, Environment, log_path, remove
 from weavegen.sandbox.providers import provider
-from weavegen.sandbox.watch import family, table
+from weavegen.sandbox.watch import family, process_table
 
 SLACK = 15.0
 """Seconds that an attack may take beyond its limits before this counts as a hang; a busy machine is slow."""
@@ -91,11 +91,11 @@ def run(attack: Attack, place: Arena) -> Finding:
         environment = Environment.start(place.config, trace, limits=attack.limits)
         try:
             scene = fight(attack, Scene(place, environment, place.told()))
-            members = family(environment.pid, table())
+            members = family(environment.pid, process_table())
             judge(attack, scene)
         finally:
             environment.stop()
-        left = [pid for pid in members if pid in table() and pid != os.getpid() and not ended(pid)]
+        left = [pid for pid in members if pid in process_table() and pid != os.getpid() and not ended(pid)]
         if left:
             raise Escaped(f"processes {left} outlive the trace")
         remove(place.config, trace)

@@ -1,4 +1,4 @@
-"""The folders of an installation, who may enter them, and locks between processes."""
+"""Makes the folders of an installation with the right permissions, and locks files between processes."""
 
 import contextlib
 import fcntl
@@ -14,12 +14,12 @@ from weavegen.errors import UsageError
 
 log = logging.getLogger(__name__)
 
-LOCK_TIMEOUT = 180.0
-"""Seconds to wait for another command that starts or stops the same services."""
+LOCK_TIMEOUT_SECONDS = 180.0
+"""Time to wait for another command that starts or stops the same services."""
 
 
 def private(folder: Path) -> Path:
-    """`folder`, made if need be, ours and closed to other users. Raises UsageError where it is not ours."""
+    """Make `folder` if it is missing, and close it to other users. Raises UsageError if it is another user's."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -27,12 +27,12 @@ def private(folder: Path) -> Path:
         raise UsageError(
             f"{folder} can't be made ({error.strerror}): set WEAVEGEN_HOME to a folder you can write to"
         ) from None
-    # The runtime folder may lie in /tmp under a name that anyone can work out and make first.
+    # The runtime folder may be in /tmp, where another user could have made it first.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise UsageError(
             f"{folder} belongs to another user: remove it, or set WEAVEGEN_HOME to a folder of your own"
         )
-    # PostgreSQL does not run as root; the user that it runs as must get through to its data, but see nothing.
+    # PostgreSQL does not run as root: its user must be able to pass through this folder, but not to list it.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     if stat.S_IMODE(status.st_mode) != mode:
         folder.chmod(mode)
@@ -40,31 +40,26 @@ def private(folder: Path) -> Path:
 
 
 def prepare(config: Config) -> None:
-    """Makes the folders that services live in."""
+    """Make the folders of the services."""
     private(config.home)
     private(config.runtime)
     private(config.workspaces)
     config.logs.mkdir(mode=0o700, exist_ok=True)
-    config.logs.chmod(0o700)  # made by someone else, with other rights
+    config.logs.chmod(0o700)  # in case it existed with other permissions
 
 
 def let_through(path: Path) -> None:
-    """Lets every user walk through the folders above `path`, without seeing what else is in them."""
+    """Let every user pass through the folders above `path`, without permission to list them."""
     for folder in path.resolve().parents:
         mode = stat.S_IMODE(folder.stat().st_mode)
         if not mode & stat.S_IXOTH:
-            log.warning(
-                "%s: now open for passing through (mode %o), PostgreSQL's user must reach %s",
-                folder,
-                mode | 1,
-                path,
-            )
+            log.warning("%s: mode is now %o, so that PostgreSQL's user can reach %s", folder, mode | 1, path)
             folder.chmod(mode | stat.S_IXOTH)
 
 
 @contextlib.contextmanager
-def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
-    """Holds `path` as a lock against every other process and thread. Not to be nested on one path."""
+def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+    """Hold a lock on the file `path` against other processes and threads. Not reentrant. Raises UsageError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + timeout
@@ -76,7 +71,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise UsageError(
-                        f"another weavegen command holds {path}: wait for it to end, or end it"
+                        f"another weavegen command holds {path}: wait until it ends, or end it"
                     ) from None
             if not waiting:
                 log.info("waiting for another weavegen command (%s)", path.name)
