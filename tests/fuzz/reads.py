@@ -28,7 +28,7 @@ from weavegen.linting.lint import lint
 from weavegen.linting.partial import viable_prefix
 from weavegen.linting.truncate import LONGEST
 from weavegen.trace.blocks import BlockType
-from weavegen.trace.query import MOST, restricted, words
+from weavegen.trace.query import MAX_QUERY_CHARS, restricted, words
 from weavegen.trace.query import parse as parse_query
 from weavegen.trace.render import normalise_body, one_line, parse_trace
 
@@ -56,7 +56,7 @@ def trace(text: str) -> None:
 
 def query(text: str) -> None:
     parse_query.__wrapped__(text)
-    parse_query.__wrapped__(text[: MOST // 2])
+    parse_query.__wrapped__(text[: MAX_QUERY_CHARS // 2])
     restricted(text, BlockType.ACTION)
     words(text)
 

@@ -24,7 +24,7 @@ from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import END
 from weavegen.kernel import context
 from weavegen.kernel.steps import Hit
-from weavegen.search import corpus_search
+from weavegen.search import corpus_index
 from weavegen.search.scope import Scope
 from weavegen.store import blocks as block_rows
 from weavegen.trace.blocks import BlockType
@@ -186,7 +186,7 @@ def hindsight(conn: sa.Connection, row: Any, situation: str, rarity: Counter[str
 def run(conn: sa.Connection, query: str) -> Sequence[Hit]:
     """The best TOP that a query finds in the whole corpus."""
     parsed = parse(query)
-    return [] if parsed is None else corpus_search.search(conn, parsed, Scope(), least_score=0.0, most=TOP)
+    return [] if parsed is None else corpus_index.search(conn, parsed, Scope(), least_score=0.0, top_k=TOP)
 
 
 def telling(word: str) -> bool:

@@ -10,33 +10,34 @@ import lark
 from weavegen.trace.blocks import BlockType
 
 _WORD = re.compile(r"[^\W_]+")
-MOST = 4_000
-"""Characters of a query: more is none. A sampled one has some hundreds."""
-LONGEST = 200
-"""Characters that words are told apart by: what a database's index holds is bounded."""
+MAX_QUERY_CHARS = 4_000
+"""Longer queries are rejected. A sampled query has some hundreds."""
+MAX_WORD_CHARS = 200
+"""Words are cut to this length, because a database index has a maximum entry size."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed query; its words are lower-cased, names in snake_case fall into their parts."""
+    """A parsed query. Words are in lower case; a name in snake_case is several words."""
 
     plain: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
-    """At least one of them must be in a hit, and they count twice: all of them would find nothing, since the
+    """At least one of these must be in a hit, and they count twice. To require all of them would find nothing: the
     model is asked for a dozen words and marks most of them."""
     unwanted: tuple[str, ...] = ()
-    """None of them may be in a hit."""
+    """None of these may be in a hit."""
     type: BlockType | None = None
+    """Hits have this type. None: any."""
 
     @property
     def words(self) -> list[str]:
-        """What the score is computed for."""
+        """The words that are scored."""
         return [*self.plain, *self.wanted, *self.wanted]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, as the index has them."""
-    return [word.lower()[:LONGEST] for word in _WORD.findall(text)]
+    """The words of a text in the form that the index has."""
+    return [word.lower()[:MAX_WORD_CHARS] for word in _WORD.findall(text)]
 
 
 @cache
@@ -46,30 +47,30 @@ def _parser() -> lark.Lark:
 
 @lru_cache(maxsize=4096)  # every replay of a tick parses its queries again
 def parse(text: str) -> Query | None:
-    """The query that `text` is, or None where it is none, or looks for nothing."""
-    if len(text) > MOST:
+    """Parse a query. Returns None if `text` is no query, or has no word that can be found."""
+    if len(text) > MAX_QUERY_CHARS:
         return None
     try:
         tree = _parser().parse(text)
     except lark.exceptions.UnexpectedInput:
         return None
-    found: dict[str, list[str]] = {"plain": [], "wanted": [], "unwanted": []}
+    terms: dict[str, list[str]] = {"plain": [], "wanted": [], "unwanted": []}
     type = None
     for term in tree.children:
         assert isinstance(term, lark.Tree)
-        last = str(term.children[-1])
-        if term.data in found:
-            found[term.data] += words(last)
+        value = str(term.children[-1])
+        if term.data in terms:
+            terms[term.data] += words(value)
         else:
-            name = last.removeprefix("type:").strip().strip("'\"")
+            name = value.removeprefix("type:").strip().strip("'\"")
             if name not in set(BlockType):
                 return None
             type = BlockType(name)
-    if not found["plain"] and not found["wanted"]:
+    if not terms["plain"] and not terms["wanted"]:
         return None
-    return Query(type=type, **{name: tuple(parts) for name, parts in found.items()})
+    return Query(type=type, **{name: tuple(parts) for name, parts in terms.items()})
 
 
 def restricted(text: str, type: BlockType) -> str:
-    """The query, looking for blocks of one type only, whatever type it names itself."""
+    """The query restricted to blocks of one type. A type that it names itself is removed."""
     return f"type:'{type}' " + re.sub(r"type:\s*\S+\s*", "", text)

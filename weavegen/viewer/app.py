@@ -152,9 +152,9 @@ class Viewer:
             return self.page("about.html", trace=trace, history=traces.history(conn, trace_id))
 
     def search(self, request: Request) -> Response:
-        from weavegen.search.documents import RECALLABLE
-        from weavegen.search.lookup import lookup
+        from weavegen.search.documents import RETRIEVABLE
         from weavegen.search.scope import Scope
+        from weavegen.search.user_search import search_texts
 
         asked = {name: request.query_params.get(name, "").strip() for name in ("q", "type", "job", "trace")}
         found, problem, simulated = [], None, set[int]()
@@ -164,11 +164,11 @@ class Viewer:
                 job_id = whole(asked["job"]) if asked["job"] and trace_id is None else None
                 scope = Scope(trace_id=trace_id, job_id=job_id, examples=trace_id is None and job_id is None)
                 with self.reader.connect() as conn:
-                    found = lookup(conn, asked["q"], scope, type=asked["type"] or None, most=HITS)
+                    found = search_texts(conn, asked["q"], scope, type=asked["type"] or None, top_k=HITS)
                     simulated = jobs.simulated(conn, {one.job for one in found if one.job is not None})
             except UsageError as error:
                 problem = str(error)
-        types = list(map(str, RECALLABLE))
+        types = list(map(str, RETRIEVABLE))
         return self.page(
             "search.html", asked=asked, found=found, simulated=simulated, problem=problem, types=types, most=HITS
         )
