@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import TIMES, fuzz
 from weavegen.box.wire import FROM_BOX, TO_BOX, BrokenFrame, Reader, frame, parse
-from weavegen.channels.exchange import alone
+from weavegen.channels.exchange import private_channels
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.client_session import Broken, Conversation, listen, no_blocks, sync, undecided
@@ -126,7 +126,7 @@ class Box:
                 for message in sync(no_blocks, talk.hello()):
                     talk.send(message)
                 talk.send({"op": {"step_id": 1}})
-                return listen(talk, undecided, alone(), 1, step)
+                return listen(talk, undecided, private_channels(), 1, step)
         except (Broken, TransientError):
             return None
         finally:

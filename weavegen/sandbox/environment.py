@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import weavegen
-from weavegen.channels.exchange import Chat, alone
+from weavegen.channels.exchange import Chat, private_channels
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure
 from weavegen.kernel.steps import Execute, Executed, Op
@@ -175,7 +175,7 @@ class Environment:
                 for message in sync(blocks, talk.hello()):
                     talk.send(message)
                 talk.send({"op": op})
-                return listen(talk, ask, chat or alone(), step_id, step)
+                return listen(talk, ask, chat or private_channels(), step_id, step)
         except Broken as error:
             raise self.dead(error) from error
 
@@ -229,7 +229,7 @@ def dry_run(
     waits for a subagent, whose ticks nobody would write.
     """
     done: list[Executed] = []
-    chat = alone()
+    chat = private_channels()
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
         config = replace(config, home=Path(home))
         with watching(private(config.runtime)):
