@@ -6,7 +6,7 @@ the examples are read as text.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from weavegen.kernel.steps import Hit
 from weavegen.search import bm25, documents, index
 from weavegen.search.cache import cache_of
-from weavegen.search.documents import COLUMNS, Document, psycopg_connection, type_number
+from weavegen.search.documents import COLUMNS, Document, psycopg_connection
 from weavegen.search.index import Segment, hits_of, segment_of
 from weavegen.search.postings import MAX_COUNT, unpack
 from weavegen.search.queries import SQL, sql
@@ -48,12 +48,15 @@ class Corpus:
 
     def segments(self, scope: Scope) -> list[Segment]:
         """The segments that have texts in a scope: the examples, then the blocks, the oldest first."""
-        segments = [self._from_texts(self._examples(), example=True)] if scope.examples else []
+        segments = []
+        if scope.examples:
+            ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
+            segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
             rows = self._conn.execute(sql("corpus_parts"), {"max_queued": MAX_QUEUED}).all()
             stored = [Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued]
             self.read_columns(stored, ["lengths", *sorted(scope.columns)])
-            queue = self._from_texts(self._queue([row.id for row in rows if row.queued]))
+            queue = self._from_texts(self._texts("blocks", [row.id for row in rows if row.queued]))
             for segment in (*stored, queue):
                 segment.in_scope = scope.in_scope(segment.columns)
             stored = [segment for segment in stored if len(segment.lengths)]
@@ -94,28 +97,15 @@ class Corpus:
         self._counts.append((segment, texts))
         return segment
 
-    def _queue(self, ids: Sequence[int]) -> list[Document]:
-        """The blocks that are in no segment yet."""
+    def _texts(self, table: Literal["blocks", "examples"], ids: Sequence[int]) -> list[Document]:
+        """The texts of a table with these ids, as far as they exist."""
 
-        def read(missing: list[tuple[str, int]]) -> Iterable[tuple[tuple[str, int], Document, int]]:
-            for document in documents.read(self._conn, [id for _, id in missing]):
-                yield ("queued", document.id), document, 100 * len(document.counts)
+        def read(missing: list[tuple[Any, int]]) -> Iterable[tuple[tuple[Any, int], Document, int]]:
+            for document in documents.read(self._conn, [id for _, id in missing], table):
+                yield (table, document.id), document, 100 * len(document.counts)
 
-        found = self._cache.fetch([("queued", id) for id in ids], read)
-        return [found["queued", id] for id in ids if ("queued", id) in found]
-
-    def _examples(self) -> list[Document]:
-        def read(missing: list[tuple[str, int]]) -> Iterable[tuple[tuple[str, int], Document, int]]:
-            query = sa.text("select id, type, body from examples where id = any(:ids)")
-            for row in self._conn.execute(query, {"ids": [id for _, id in missing]}):
-                counts = bm25.word_counts(row.body)
-                type = type_number(row.type)
-                document = Document(row.id, 0, 0, 0, counts.total(), type, np.nan, 0.0, counts)
-                yield ("example", row.id), document, 100 * len(counts)
-
-        ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
-        found = self._cache.fetch([("example", id) for id in ids], read)
-        return [found["example", id] for id in ids if ("example", id) in found]
+        found = self._cache.fetch([(table, id) for id in ids], read)
+        return [found[table, id] for id in ids if (table, id) in found]
 
     def read_columns(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
         """Give stored segments these columns."""

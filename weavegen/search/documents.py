@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import psycopg
@@ -24,10 +24,10 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "traces": np.dtype("<i8"),
     "jobs": np.dtype("<i8"),
     "indexes": np.dtype("<i4"),
-    "lengths": np.dtype("<u4"),
-    "types": np.dtype("u1"),
     "goods": np.dtype("<f8"),
     "recorded": np.dtype("<f8"),
+    "types": np.dtype("u1"),
+    "lengths": np.dtype("<u4"),
 }
 """The array columns of `corpus_segments` with their element types."""
 Columns = dict[str, NDArray[Any]]
@@ -42,14 +42,14 @@ class Document(NamedTuple):
     job: int
     place: int
     """Index in the trace."""
-    length: int
-    """In words."""
-    type: int
-    """See `type_number`."""
     good: float
     """Raw score. NaN if the block has none, is not legal Python, or failed."""
     recorded: float
     """Seconds since the epoch."""
+    type: int
+    """See `type_number`."""
+    length: int
+    """In words."""
     counts: Counter[str]
     """How often each word occurs."""
 
@@ -62,13 +62,14 @@ def type_number(type: str) -> int:
     return OTHER_TYPES + list(BlockType).index(block_type)
 
 
-def read(conn: sa.Connection, ids: Sequence[int]) -> list[Document]:
-    """The blocks with these ids, in the order of their ids. Blocks that do not exist any more are left out."""
+def read(
+    conn: sa.Connection, ids: Sequence[int], table: Literal["blocks", "examples"] = "blocks"
+) -> list[Document]:
+    """The texts with these ids, in the order of their ids. Those that do not exist any more are left out."""
     documents = []
-    for row in conn.execute(sql("blocks"), {"ids": list(ids)}):
-        counts, type = word_counts(row.body), type_number(row.type)
-        place = (row.id, row.trace_id, row.job_id, row.place)
-        documents.append(Document(*place, counts.total(), type, row.good, row.recorded, counts))
+    for *values, type, body in conn.execute(sql(table), {"ids": list(ids)}):
+        counts = word_counts(body)
+        documents.append(Document._make((*values, type_number(type), counts.total(), counts)))
     return documents
 
 

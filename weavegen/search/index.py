@@ -10,6 +10,7 @@ from rank-bm25.
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ class Segment:
     allowed: Marks | None = None
     """The texts that pass the scope's filters. Filters do not change the statistics. None: all."""
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.uint32]:
         """Lengths in words of the texts in scope."""
         lengths: NDArray[np.uint32] = self.columns["lengths"]

@@ -18,10 +18,17 @@ from unnest(%s::bigint[], %s::text[]) w(segment, word) join corpus_postings p us
 select word, segment, documents, data from corpus_postings where segment = any(%s) order by word, segment
 
 -- name: blocks
-select b.id, b.trace_id, t.job_id, b.index as place, b.type, b.body,
+-- The fields of documents.Document.
+select b.id, b.trace_id, t.job_id, b.index,
   coalesce(case when b.compiles and b.ran is not false then b.score end, 'NaN') as good,
-  extract(epoch from b.created_at)::double precision as recorded
+  extract(epoch from b.created_at)::double precision as recorded, b.type, b.body
 from blocks b join traces t on t.id = b.trace_id where b.id = any(:ids) order by b.id
+
+-- name: examples
+-- The same fields; an example belongs to no trace.
+select id, 0 as trace_id, 0 as job_id, 0 as index, 'NaN'::double precision as good, 0.0::double precision as recorded,
+  type, body
+from examples where id = any(:ids) order by id
 
 -- name: texts
 -- The fields of user_search.FoundText, without the score.

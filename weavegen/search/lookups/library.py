@@ -22,7 +22,7 @@ MAX_TEXT_CHARS = 1_200
 def read_request(conn: sa.Connection, trace_id: int, call: ReadRequest) -> str:
     """The current text of a request. Raises UsageError."""
     row = requests.load(conn, call.number)
-    return _json({name: getattr(row, name) for name in ("objective", "requirements", "constraints", "revision")})
+    return _json(_fields(row, "objective", "requirements", "constraints", "revision"))
 
 
 def past_requests(conn: sa.Connection, trace_id: int, call: PastRequests) -> str:
@@ -32,13 +32,8 @@ def past_requests(conn: sa.Connection, trace_id: int, call: PastRequests) -> str
     best = [past[position] for position, _ in rank_texts(call.query, texts, min(call.limit, MAX_RESULTS))]
     return _json(
         [
-            {
-                "number": row.number,
-                "objective": _short(row.objective),
-                "status": row.status,
-                "outcome": _short(row.result or row.reason),
-                "tools": row.tools,
-            }
+            _fields(row, "number", "status", "tools")
+            | {"objective": _short(row.objective), "outcome": _short(row.result or row.reason)}
             for row in best
         ]
     )
@@ -69,14 +64,12 @@ def read_tool(conn: sa.Connection, trace_id: int, call: ReadTool) -> str:
 
 
 def _tool(row: ToolRow) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "description": _short(row.description),
-        "signature": row.signature,
-        "version": row.version,
-        "uses": row.uses,
-        "successes": row.successes,
-    }
+    fields = _fields(row, "name", "signature", "version", "uses", "successes")
+    return fields | {"description": _short(row.description)}
+
+
+def _fields(row: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
 
 
 def _short(text: str) -> str:
