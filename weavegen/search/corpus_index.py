@@ -5,7 +5,9 @@ rows never change, so a process caches them; indexing.py makes them. Blocks that
 the examples are read as text.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
@@ -43,8 +45,8 @@ class Corpus:
     def __init__(self, conn: sa.Connection, query: Query) -> None:
         self._conn, self._cache = conn, cache_of(conn.engine)
         self._query, self._words = query, sorted({*query.words, *query.unwanted})
-        self._counts: list[tuple[Segment, list[Document]]] = []
-        """The segments that were made of texts, with these."""
+        self._counts: list[Counter[str]] = []
+        """Of all texts that were read as text."""
 
     def segments(self, scope: Scope) -> list[Segment]:
         """The segments that have texts in a scope: the examples, then the blocks, the oldest first."""
@@ -54,19 +56,27 @@ class Corpus:
             segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
             rows = self._conn.execute(sql("corpus_parts"), {"max_queued": MAX_QUEUED}).all()
-            stored = [Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued]
-            self.read_columns(stored, ["lengths", *sorted(scope.columns)])
-            queue = self._from_texts(self._texts("blocks", [row.id for row in rows if row.queued]))
-            for segment in (*stored, queue):
-                segment.in_scope = scope.in_scope(segment.columns)
-            stored = [segment for segment in stored if len(segment.lengths)]
-            self._read_postings(stored)
-            if self._query.type is not None:
-                self.read_columns(stored, ["types"])
-            for segment in (*stored, queue):
+            stored = self._stored(
+                [Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued], scope
+            )
+            queue = self._texts("blocks", [row.id for row in rows if row.queued])
+            in_scope = scope.in_scope(documents.columns(queue))
+            blocks = [*stored, self._from_texts(queue if in_scope is None else list(compress(queue, in_scope)))]
+            for segment in blocks:
                 segment.allowed = scope.allowed(segment.columns)
-            segments += [*stored, queue]
-        return [segment for segment in segments if len(segment.lengths)]
+            segments += blocks
+        return segments
+
+    def _stored(self, segments: Sequence[Segment], scope: Scope) -> list[Segment]:
+        """Those of the stored segments that have texts in a scope, with what the query needs of them."""
+        self.read_columns(segments, ["lengths", *sorted(scope.columns)])
+        for segment in segments:
+            segment.in_scope = scope.in_scope(segment.columns)
+        segments = [segment for segment in segments if len(segment.lengths)]
+        self._read_postings(segments)
+        if self._query.type is not None:
+            self.read_columns(segments, ["types"])
+        return segments
 
     def idf_weights(self, segments: Sequence[Segment]) -> index.Weights:
         """Computes the idf weights of words in these segments; see Scope for the average idf."""
@@ -74,13 +84,7 @@ class Corpus:
         def average(size: int) -> float:
             if any(segment.id is not None for segment in segments):
                 return self._average_idf(size)
-            counts = [
-                document.counts
-                for segment, texts in self._counts
-                for position, document in enumerate(texts)
-                if segment.in_scope is None or segment.in_scope[position]
-            ]
-            return bm25.average_idf(bm25.df_histogram(counts), size)
+            return bm25.average_idf(bm25.df_histogram(self._counts), size)
 
         return lambda frequencies, size: bm25.idf_weights(frequencies, size, lambda: average(size))
 
@@ -92,10 +96,9 @@ class Corpus:
 
     def _from_texts(self, texts: list[Document], *, example: bool = False) -> Segment:
         counts = [document.counts for document in texts]
+        self._counts += counts
         columns = documents.columns(texts)
-        segment = segment_of(counts, self._words, columns, example=example, max_count=MAX_COUNT)
-        self._counts.append((segment, texts))
-        return segment
+        return segment_of(counts, self._words, columns, example=example, max_count=MAX_COUNT)
 
     def _texts(self, table: Literal["blocks", "examples"], ids: Sequence[int]) -> list[Document]:
         """The texts of a table with these ids, as far as they exist."""
