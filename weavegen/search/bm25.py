@@ -33,6 +33,16 @@ def df_histogram(counts: Iterable[Mapping[str, int]]) -> DfHistogram:
     return Counter(Counter(word for text in counts for word in text).values())
 
 
+def add_frequencies(histogram: DfHistogram, old: Mapping[str, int], new: Mapping[str, int]) -> DfHistogram:
+    """Add texts with the document frequencies `new` to a histogram whose words have the frequencies `old`."""
+    for word, df in new.items():
+        before = old.get(word, 0)
+        if before:
+            histogram[before] -= 1
+        histogram[before + df] += 1
+    return histogram
+
+
 def average_idf(histogram: DfHistogram, size: int) -> float:
     """Mean idf of all words of `size` texts; 0 if there are no words."""
     # The result of fsum does not depend on the order of its terms, so it does not depend on how much is indexed.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import sqlalchemy as sa
 
 from weavegen.search import documents
-from weavegen.search.bm25 import average_idf
+from weavegen.search.bm25 import add_frequencies, average_idf
 from weavegen.search.documents import COLUMNS, RETRIEVABLE, psycopg_connection
 from weavegen.search.postings import PostingLists, merge_postings, pack_histogram, unpack, unpack_histogram
 from weavegen.search.queries import SQL, sql
@@ -119,14 +119,11 @@ def write_postings(conn: sa.Connection, segment: int, rows: Iterable[PostingRow]
 def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int]) -> None:
     """Add `size` new texts, whose words have these document frequencies, to the statistics of all words."""
     before = conn.execute(sa.text("select documents, spread from corpus_statistics")).one()
-    histogram = unpack_histogram(before.spread)
     words = sorted(frequencies)
     values = {"words": words, "documents": [frequencies[word] for word in words]}
-    for row in conn.execute(sql("count_words"), values):
-        histogram[row.documents] += 1
-        if old := row.documents - frequencies[row.word]:
-            histogram[old] -= 1
-    histogram = +histogram
+    rows = conn.execute(sql("count_words"), values)
+    old = {row.word: row.documents - frequencies[row.word] for row in rows}
+    histogram = add_frequencies(unpack_histogram(before.spread), old, frequencies)
     size += before.documents
     spread, average = pack_histogram(histogram), average_idf(histogram, size)
     conn.execute(sql("set_statistics"), {"documents": size, "spread": spread, "average_idf": average})

@@ -122,17 +122,7 @@ def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None 
 def average_idf(counts: Sequence[Counter[str]], past: Sealed, size: int) -> float:
     """The mean idf of all words of some texts and of the sealed segments."""
     new = Counter(word for text in counts for word in text)
-    return bm25.average_idf(add_frequencies(past.histogram(), past.frequencies(new), new), size)
-
-
-def add_frequencies(histogram: DfHistogram, old: Mapping[str, int], new: Mapping[str, int]) -> DfHistogram:
-    """Add texts with the document frequencies `new` to a histogram whose words have the frequencies `old`."""
-    for word, df in new.items():
-        before = old.get(word, 0)
-        if before:
-            histogram[before] -= 1
-        histogram[before + df] += 1
-    return histogram
+    return bm25.average_idf(bm25.add_frequencies(past.histogram(), past.frequencies(new), new), size)
 
 
 def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
@@ -170,7 +160,7 @@ def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, r
         "number": past.segments,
         "end": end,
         "documents": np.array(documents, DOCUMENT).tobytes(),
-        "spread": pack_histogram(add_frequencies(past.histogram(), old, new)),
+        "spread": pack_histogram(bm25.add_frequencies(past.histogram(), old, new)),
     }
     conn.execute(sa.insert(SEGMENTS).values(segment))
     pairs = np.stack([lists.positions + past.segments * SEGMENT_BLOCKS, lists.counts], axis=1)
