@@ -29,8 +29,8 @@ from bench import generator
 from bench.bars import Figure, table
 from bench.installation import home
 from weavegen import config, folders
-from weavegen.search import corpus_search, indexing
-from weavegen.search.documents import driver_of
+from weavegen.search import corpus_index, indexing
+from weavegen.search.documents import psycopg_connection
 from weavegen.search.scope import Scope
 from weavegen.services import postgres, schema
 from weavegen.store import jobs
@@ -163,7 +163,7 @@ def insert(console: Console, db: sa.Engine, stream: Iterator[Text]) -> Figure:
     indexing_seconds = waited = 0.0
     left = INSERTED - SINGLE
     while left:
-        size = min(indexing.SIZES[0], left)
+        size = min(indexing.SEGMENT_BLOCKS[0], left)
         with db.begin() as conn:
             conn.execute(INSERT, [row(text) for text in islice(stream, size)])
         left -= size
@@ -192,7 +192,7 @@ def drain(db: sa.Engine) -> None:
 def load(db: sa.Engine, stream: Iterator[Text]) -> None:
     """Write and index many blocks."""
     while batch := list(islice(stream, 50_000)):
-        with db.begin() as conn, driver_of(conn).cursor() as cursor, cursor.copy(COPY) as into:
+        with db.begin() as conn, psycopg_connection(conn).cursor() as cursor, cursor.copy(COPY) as into:
             lines = io.StringIO()
             for text in batch:
                 one = row(text)
@@ -235,7 +235,7 @@ Engine = Callable[[Query], list[int]]
 
 def ours(conn: sa.Connection) -> Engine:
     def search(query: Query) -> list[int]:
-        hits = corpus_search.search(conn, query, Scope(), least_score=LEAST, most=MOST)
+        hits = corpus_index.search(conn, query, Scope(), least_score=LEAST, top_k=MOST)
         return [hit.id - 1 for hit in hits]
 
     return search

@@ -20,10 +20,10 @@ from weavegen.cli.app import app
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Retrieve
-from weavegen.search import corpus_search, indexing
-from weavegen.search.lookup import lookup
-from weavegen.search.postings import unpack_spread
+from weavegen.search import corpus_index, indexing
+from weavegen.search.postings import unpack_histogram
 from weavegen.search.scope import Memory, Scope
+from weavegen.search.user_search import search_texts
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
@@ -42,7 +42,7 @@ INSERT = sa.text(
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of 8, 64 and 512 blocks, so that a thousand blocks go through all levels."""
-    monkeypatch.setattr(indexing, "SIZES", (8, 64, 512))
+    monkeypatch.setattr(indexing, "SEGMENT_BLOCKS", (8, 64, 512))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def found(
     parsed = parse(query)
     assert parsed is not None
     with db.connect() as conn:
-        hits = corpus_search.search(conn, parsed, scope or Scope(), least_score=least, most=most)
+        hits = corpus_index.search(conn, parsed, scope or Scope(), least_score=least, top_k=most)
     return {-hit.id if hit.example else hit.id: hit.score for hit in hits}
 
 
@@ -381,7 +381,7 @@ def check_statistics(db: sa.Engine) -> None:
         rows = conn.execute(sa.text("select word, documents from corpus_words")).all()
         assert {row.word: row.documents for row in rows} == counts
         row = conn.execute(sa.text("select documents, spread, average_rarity from corpus_statistics")).one()
-    assert unpack_spread(row.spread) == Counter(counts.values())
+    assert unpack_histogram(row.spread) == Counter(counts.values())
 
 
 def test_the_index_made_anew_is_the_same(db: sa.Engine) -> None:
@@ -412,7 +412,7 @@ def test_merged_segments_are_deleted_after_a_while(db: sa.Engine, monkeypatch: p
     without = "select count(*) from corpus_postings where segment not in (select id from corpus_segments)"
     with db.connect() as conn:
         assert conn.execute(sa.text(left)).scalar_one() > 0
-    monkeypatch.setattr(indexing, "KEPT", 0.0)
+    monkeypatch.setattr(indexing, "RETIRED_SECONDS", 0.0)
     work(db)
     with db.connect() as conn:
         assert conn.execute(sa.text(left)).scalar_one() == 0
@@ -493,20 +493,20 @@ def test_people_find_blocks_with_where_they_stand(db: sa.Engine) -> None:
     write(db, 0, 30)
     wanted = one(db, "zeppelin over the bridge", trace=3, index=77)
     with db.connect() as conn:
-        [hit] = lookup(conn, "zeppelin", Scope())
+        [hit] = search_texts(conn, "zeppelin", Scope())
         assert (hit.block, hit.trace, hit.index, hit.job, hit.type) == (wanted, 3, 77, 2, "action")
-        assert lookup(conn, "zeppelin", Scope(), type="error") == []
-        assert lookup(conn, "zeppelin", Scope(job_id=1)) == []
+        assert search_texts(conn, "zeppelin", Scope(), type="error") == []
+        assert search_texts(conn, "zeppelin", Scope(job_id=1)) == []
         for scope, complaint in ((Scope(trace_id=99), "no trace 99"), (Scope(job_id=99), "no job 99")):
             with pytest.raises(UsageError, match=complaint):
-                lookup(conn, "zeppelin", scope)
+                search_texts(conn, "zeppelin", scope)
         for query, type, complaint in (
-            ("-x", None, "no query"),
+            ("-x", None, "can't be parsed"),
             ("x", "poem", "poem"),
             ("x", "outcome", "not indexed"),
         ):
             with pytest.raises(UsageError, match=complaint):
-                lookup(conn, query, Scope(), type=type)
+                search_texts(conn, query, Scope(), type=type)
 
 
 def test_the_commands(db: sa.Engine, database: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import TIMES, fuzz
 from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame, parse
-from weavegen.channels.exchange import alone
+from weavegen.channels.exchange import private_channels
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.client_session import (
@@ -133,7 +133,7 @@ class Box:
                 for message in block_messages(no_blocks, session.hello()):
                     session.send(message)
                 session.send({"op": {"step_id": 1}})
-                return await_result(session, undecided, alone(), 1, step)
+                return await_result(session, undecided, private_channels(), 1, step)
         except (SessionBroken, TransientError):
             return None
         finally:

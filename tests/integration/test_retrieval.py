@@ -184,7 +184,7 @@ def test_what_is_indexed_scores_as_rank_bm25_scores_it(long: sa.Connection, quer
     unindexed = of_long(long, query, before)
     for cutoff in range(100, 1000, 60):
         trace_index.seal(long, 2, cutoff)
-    assert long.execute(sa.text("select count(*) from segments")).scalar_one() == 720 // trace_index.SEGMENT
+    assert long.execute(sa.text("select count(*) from segments")).scalar_one() == 720 // trace_index.SEGMENT_BLOCKS
     found, expected = of_long(long, query, before), exhaustive(long, query, before)
     assert found == pytest.approx(unindexed)
     plain = "+" not in query
@@ -203,7 +203,7 @@ def test_what_a_query_could_see_is_indexed_when_it_is_kept(long: sa.Connection) 
     step = Retrieve(query="wordaa", before=600, top_k_hits=25, least_score=1.0, limit=3)
     retrieval.save(long, 2, message.step_id, step, [])
     past = trace_index.sealed(long, 2, 600)
-    assert past.segments == 401 // trace_index.SEGMENT
+    assert past.segments == 401 // trace_index.SEGMENT_BLOCKS
     assert past.end <= 600
     seen = "select count(*) from blocks where trace_id = 2 and index < :end and type <> 'observation'"
     assert long.execute(sa.text(seen), {"end": past.end}).scalar_one() == len(past.documents)
@@ -228,7 +228,7 @@ def test_the_index_forgets_the_blocks_of_a_tick_that_starts_over(long: sa.Connec
     trace_index.seal(long, 2, 1000)
     blocks.drop_from(long, 2, 500)
     held = long.execute(sa.text('select count(*), max("end") from segments')).one()
-    assert 0 < held.count < 720 // trace_index.SEGMENT
+    assert 0 < held.count < 720 // trace_index.SEGMENT_BLOCKS
     assert held.max <= 500
     assert long.execute(sa.text("select max(segment) + 1 from postings")).scalar_one() == held.count
     query = "always wordaa wordbb"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from weavegen import config as configuration
-from weavegen.channels.exchange import Exchange, alone
+from weavegen.channels.exchange import Exchange, private_channels
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.environment import Environment, Limits
@@ -246,7 +246,7 @@ class TestDiscord:
         return Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
 
     def test_what_goes_over_the_socket(self, environment: Environment, act: Act) -> None:
-        hall, wishes = alone(), list[Exchange]()
+        hall, wishes = private_channels(), list[Exchange]()
 
         def chat(wish: Exchange) -> dict[str, Any]:
             wishes.append(wish)
@@ -288,7 +288,7 @@ class TestDiscord:
     def test_time_that_people_take_does_not_count(self, environment: Environment, act: Act) -> None:
         def slow(wish: Exchange) -> dict[str, Any]:
             time.sleep(0.3)
-            return alone()(wish)
+            return private_channels()(wish)
 
         step = self.step(self.OPEN + "return chat.get_messages(wait=1)")
         limits = Limits(seconds=0.2, grace=0.2)

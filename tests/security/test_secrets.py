@@ -8,7 +8,7 @@ import pytest
 
 from tests.security.planted import SECRETS, Echo, Planted
 from weavegen import config as configuration
-from weavegen.channels.discord import Discord, Refused
+from weavegen.channels.discord import Discord, DiscordRefusal
 from weavegen.errors import UsageError
 
 PRY = """
@@ -181,7 +181,7 @@ def test_a_discord_that_repeats_what_it_was_sent(echo: type[Echo]) -> None:
     echo.mode = "401"
     try:
         client = Discord(f"http://127.0.0.1:{echo.port}", SECRETS["discord"])
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(DiscordRefusal) as caught:
             client.post("1", "x", nonce="n")
     finally:
         echo.mode = "serve"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
 from weavegen.search import bm25
-from weavegen.search.cache import EACH, Cache
-from weavegen.search.postings import MOST_TEXTS, Posting, is_dense, joined, pack, unpack
+from weavegen.search.cache import ENTRY_BYTES, Cache
+from weavegen.search.postings import MAX_SEGMENT_TEXTS, Posting, is_dense, merge_postings, pack, unpack
 from weavegen.trace.query import words
 
 held = st.dictionaries(st.integers(0, 299), st.integers(1, 255), min_size=1)
@@ -34,12 +34,12 @@ def test_a_posting_comes_out_as_it_went_in(found: dict[int, int], size: int) -> 
     posting = packed(found, size)
     assert (posting.positions is None) == is_dense(len(found), size)
     assert as_dict(posting, size) == found
-    assert posting.holding() == len(found)
+    assert posting.frequency() == len(found)
     marks = np.zeros(size, bool)
     posting.mark(marks)
     assert set(np.flatnonzero(marks).tolist()) == set(found)
     even = np.arange(size) % 2 == 0
-    assert posting.holding(even) == sum(position % 2 == 0 for position in found)
+    assert posting.frequency(even) == sum(position % 2 == 0 for position in found)
 
 
 @pytest.mark.parametrize("holding", [1, 2, 3, 4, 8, 9])
@@ -49,8 +49,8 @@ def test_postings_at_the_border_of_both_forms(holding: int) -> None:
 
 
 def test_the_last_text_of_the_largest_segment_has_a_position() -> None:
-    found = {0: 1, MOST_TEXTS - 1: 255}
-    assert as_dict(packed(found, MOST_TEXTS), MOST_TEXTS) == found
+    found = {0: 1, MAX_SEGMENT_TEXTS - 1: 255}
+    assert as_dict(packed(found, MAX_SEGMENT_TEXTS), MAX_SEGMENT_TEXTS) == found
 
 
 @given(held, held, held)
@@ -63,7 +63,7 @@ def test_postings_of_segments_become_one(
         for offset, found in ((0, first), (300, second), (900, third))
         for at, times in found.items()
     }
-    holding, data = joined(parts, 1200)
+    holding, data = merge_postings(parts, 1200)
     assert holding == len(expected)
     assert as_dict(unpack(data, holding, 1200), 1200) == expected
 
@@ -82,29 +82,32 @@ def texts(n: int, seed: int) -> list[str]:
 )
 @pytest.mark.parametrize("n", [3, 40, 500])
 def test_some_texts_score_as_rank_bm25_scores_them_among_all(query: str, n: int) -> None:
-    counts = [bm25.counted(text) for text in texts(n, seed=n)]
+    counts = [bm25.word_counts(text) for text in texts(n, seed=n)]
     lengths = [found.total() for found in counts]
     theirs = BM25Okapi([words(text) or [""] for text in texts(n, seed=n)])
     asked = words(query)
-    holding = Counter({word: sum(word in found for found in counts) for word in asked})
-    spread = bm25.spread_of(counts)
-    worth = bm25.worth(asked, holding, n, lambda: bm25.average_rarity(spread, n))
+    frequencies = {word: sum(word in text for text in counts) for word in asked}
+    histogram = bm25.df_histogram(counts)
+    weights = bm25.idf_weights(frequencies, n, lambda: bm25.average_idf(histogram, n))
     some = list(range(0, n, 3))
-    ours = bm25.scored(asked, [counts[at] for at in some], [lengths[at] for at in some], sum(lengths) / n, worth)
+    scorer = bm25.Okapi([counts[at] for at in some], [lengths[at] for at in some], sum(lengths) / n, weights)
+    ours = scorer.get_scores(asked)
     expected = [float(theirs.get_scores(asked)[at]) for at in some]
-    if any(2 * holding[word] > n for word in asked):  # worth the mean of all words', which they add up otherwise
+    if any(
+        2 * frequencies[word] > n for word in asked
+    ):  # worth the mean of all words', which they add up otherwise
         assert ours.tolist() == pytest.approx(expected, rel=1e-12)
     else:
         assert ours.tolist() == expected
 
 
 def test_nothing_to_score() -> None:
-    assert bm25.scored(["word"], [], [], 1.0, {"word": 1.0}).tolist() == []
-    assert bm25.average_rarity(Counter(), 10) == 0.0
+    assert bm25.Okapi([], [], 1.0, {"word": 1.0}).get_scores(["word"]).tolist() == []
+    assert bm25.average_idf(Counter(), 10) == 0.0
 
 
 def test_a_cache_drops_what_was_used_least_recently() -> None:
-    cache = Cache(room=3 * (EACH + 10))
+    cache = Cache(max_bytes=3 * (ENTRY_BYTES + 10))
     for key in "abc":
         cache.put(key, key.upper(), 10)
     assert cache.get("ax") == {"a": "A"}

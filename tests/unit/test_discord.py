@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.discord import TOKEN, DiscordSimulation
-from weavegen.channels.discord import Discord, Refused, Slower
+from weavegen.channels.discord import Discord, DiscordRefusal, RateLimited
 from weavegen.errors import TransientError
 
 CHANNEL = "123456789012345678"
@@ -56,17 +56,17 @@ def test_what_discord_refuses(simulation: DiscordSimulation, discord: Discord) -
         (403, {"message": "Missing Access"}),
         (502, {}),
     ]
-    with pytest.raises(Slower) as caught:
+    with pytest.raises(RateLimited) as caught:
         discord.list(CHANNEL, 0)
     assert (caught.value.seconds, caught.value.everywhere) == (1.25, False)
-    with pytest.raises(Slower) as caught:
+    with pytest.raises(RateLimited) as caught:
         discord.list(CHANNEL, 0)
     assert caught.value.everywhere
-    with pytest.raises(Refused, match=r"403.*Missing Access"):
+    with pytest.raises(DiscordRefusal, match=r"403.*Missing Access"):
         discord.list(CHANNEL, 0)
     with pytest.raises(TransientError, match="502"):
         discord.list(CHANNEL, 0)
-    with pytest.raises(Refused, match="401") as refused:
+    with pytest.raises(DiscordRefusal, match="401") as refused:
         Discord(simulation.url, "wrong").list(CHANNEL, 0)
     assert "wrong" not in str(refused.value)
 

@@ -8,8 +8,8 @@ import pytest
 from weavegen.engine import document_folder
 from weavegen.engine.document_folder import read_folder
 from weavegen.errors import UsageError
-from weavegen.search.lookups.documents import dialect, normal
-from weavegen.search.lookups.passages import FULL, LONGEST, Passages, cut
+from weavegen.search.lookups.documents import normal, postgres_pattern
+from weavegen.search.passages import MAX_PASSAGE_CHARS, MIN_PASSAGE_CHARS, Passages, split
 from weavegen.store.documents import lines
 
 
@@ -105,22 +105,22 @@ def test_paths() -> None:
 
 
 def test_patterns_in_the_dialect_of_the_database() -> None:
-    assert dialect(r"\bword\b \\b \d\. [a-z]\B") == r"\yword\y \\b \d\. [a-z]\Y"
+    assert postgres_pattern(r"\bword\b \\b \d\. [a-z]\B") == r"\yword\y \\b \d\. [a-z]\Y"
 
 
 def test_passages_are_whole_paragraphs_and_cover_all_lines() -> None:
     paragraph = "word " * 40 + "\n"
     text = "\n".join(paragraph for _ in range(30)) + "line " * 50 + "\n" * 3 + "z\n" * 3_000
-    found = list(cut("a", text))
+    found = list(split("a", text))
     covered = [number for passage, _ in found for number in range(passage.first_line, passage.last_line + 1)]
     assert covered == [number for number, line in enumerate(lines(text), 1) if number in set(covered)]
     assert all(line.strip() for number, line in enumerate(lines(text), 1) if number not in set(covered)) is True
     for passage, body in found:
         assert body == "\n".join(lines(text)[passage.first_line - 1 : passage.last_line])
-        assert len(body) <= LONGEST + 300
-    assert all(len(body) >= FULL for _, body in found[:-1])
-    assert list(cut("a", "")) == []
-    assert list(cut("a", "\n\n \n")) == []
+        assert len(body) <= MAX_PASSAGE_CHARS + 300
+    assert all(len(body) >= MIN_PASSAGE_CHARS for _, body in found[:-1])
+    assert list(split("a", "")) == []
+    assert list(split("a", "\n\n \n")) == []
 
 
 class TestSearch:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weavegen.kernel.steps import Retrieve
-from weavegen.search.trace_index import allowed, rank
+from weavegen.search.trace_index import rank
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import Query, parse, restricted, words
 
@@ -53,9 +53,9 @@ def test_a_young_trace_looks_for_its_own_type_only() -> None:
 def test_unwanted_words_exclude_and_one_wanted_word_is_needed() -> None:
     query = parse("+lantern +bridge -dragon word")
     assert query is not None
-    assert allowed(query, "action", {"lantern"})
-    assert not allowed(query, "action", {"word"})
-    assert not allowed(query, "action", {"lantern", "dragon"})
+    rows = [Row(number, f"filler {number} text", False) for number in range(20)]
+    rows += [Row(30, "lantern", False), Row(31, "word", False), Row(32, "lantern dragon", False)]
+    assert [hit.id for hit in rank(rows, query, STEP)] == [30]
 
 
 def test_hits_are_ranked_cut_and_bounded() -> None:

@@ -33,7 +33,7 @@ from weavegen.kernel.steps import (
     ToolSaved,
     YesNo,
 )
-from weavegen.search.ranking import ranked
+from weavegen.search.index import rank_texts
 from weavegen.trace.blocks import BlockType
 
 STAGES = ("queries", "summary", "plan", "choice", "neighbours", "signature", "execute")
@@ -529,11 +529,11 @@ def test_a_tool_is_described_without_being_run() -> None:
 
 
 def test_the_only_text_is_found_and_one_without_the_words_is_not() -> None:
-    assert [position for position, _ in ranked("count words", ["Count the words of a text."], 5)] == [0]
-    assert ranked("weather", ["Count the words of a text."], 5) == []
-    assert ranked("", ["a"], 5) == ranked("a", [], 5) == ranked("a", ["", "!"], 5) == []
+    assert [position for position, _ in rank_texts("count words", ["Count the words of a text."], 5)] == [0]
+    assert rank_texts("weather", ["Count the words of a text."], 5) == []
+    assert rank_texts("", ["a"], 5) == rank_texts("a", [], 5) == rank_texts("a", ["", "!"], 5) == []
     texts = ["rows of a table", "count_words of a text", "words"]
-    found = ranked("count words", texts, 2)
+    found = rank_texts("count words", texts, 2)
     assert [position for position, _ in found] == [1, 2]
     assert found[0][1] > found[1][1] > 0
 

@@ -1,4 +1,4 @@
-"""What message tools want of channels, and how they are answered. Values only; store/messages.py keeps them."""
+"""The requests of message tools to channels, as values. store/messages.py carries them out."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -6,47 +6,53 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 NO_NUL = r"^[^\x00]*$"
-"""What Postgres can hold, as text and as a number."""
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Postgres can't store a NUL in a text."""
+WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message tool wants of a channel."""
+    """A request of a message tool to a channel."""
 
-    number: Whole
-    turn: Whole
-    """Which exchange of its step this is, from 1. One that is done again is answered as it was the first time."""
+    number: WholeNumber
+    turn: WholeNumber
+    """Which exchange of its step this is, from 1. A repeated exchange gets the answer of the first time."""
     do: Literal["open", "close", "send", "reply", "react", "read"]
-    """send and reply are answered by the new message's id, read by a list as of `store.messages.read`."""
+    """send and reply return the new message's id; read returns a list as `store.messages.read` does."""
     channel: Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=NO_NUL)]
     text: Annotated[str, msgspec.Meta(max_length=2_000, pattern=NO_NUL)] = ""
     """The message, or the emoji."""
-    about: Whole = 0
-    """Id of the message that is answered or reacted to."""
-    after: Whole = 0
-    """Only messages after this one are read."""
+    about: WholeNumber = 0
+    """Id of the message that a reply or a reaction is for."""
+    after: WholeNumber = 0
+    """read: only messages after this id."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-    """The newest so many are read."""
+    """read: at most so many messages, the newest ones."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
-    """Seconds to wait until somebody else has written one of them."""
+    """read: how many seconds to wait for a message of somebody else."""
 
 
 Chat = Callable[[Exchange], dict[str, Any]]
-"""Does an exchange: gives {"values": answer} or {"error": why not}."""
+"""Carries out an exchange. Returns {"values": answer} or {"error": reason}."""
 
 
-def alone() -> Chat:
-    """Channels that nobody else is in."""
+def private_channels() -> Chat:
+    """Channels in memory that nobody else reads or writes."""
     channels: dict[str, list[dict[str, Any]]] = {}
 
-    def chat(wish: Exchange) -> dict[str, Any]:
-        said = channels.setdefault(wish.channel, [])
-        if wish.do == "read":
-            return {"values": said[wish.after :][-wish.limit :]}
-        if wish.do not in ("send", "reply"):
+    def chat(exchange: Exchange) -> dict[str, Any]:
+        messages = channels.setdefault(exchange.channel, [])
+        if exchange.do == "read":
+            return {"values": messages[exchange.after :][-exchange.limit :]}
+        if exchange.do not in ("send", "reply"):
             return {"values": None}
-        mine = {"id": len(said) + 1, "author": "agent", "own": True, "content": wish.text, "timestamp": ""}
-        said.append({**mine, "reply_to": wish.about or None, "reactions": []})
-        return {"values": len(said)}
+        message = {
+            "id": len(messages) + 1,
+            "author": "agent",
+            "own": True,
+            "content": exchange.text,
+            "timestamp": "",
+        }
+        messages.append({**message, "reply_to": exchange.about or None, "reactions": []})
+        return {"values": len(messages)}
 
     return chat

@@ -65,9 +65,9 @@ def settings_names(incomplete: str) -> list[str]:
 
 
 def block_types(incomplete: str) -> list[str]:
-    from weavegen.search.documents import RECALLABLE
+    from weavegen.search.documents import RETRIEVABLE
 
-    return [str(type) for type in RECALLABLE if type.startswith(incomplete)]
+    return [str(type) for type in RETRIEVABLE if type.startswith(incomplete)]
 
 
 def export_formats(incomplete: str) -> list[str]:

@@ -190,8 +190,8 @@ def search(
 
     Example: weavegen search "+lantern bridge -dragon" --type action -n 5
     """
-    from weavegen.search.lookup import lookup
     from weavegen.search.scope import Scope
+    from weavegen.search.user_search import search_texts
 
     if sum((trace is not None, job is not None, examples)) > 1:
         raise UsageError("give one of --trace, --job and --examples, or none: then everything is searched")
@@ -203,7 +203,7 @@ def search(
         until=None if before is None else moment(before),
     )
     with reading() as conn:
-        hits = lookup(conn, query, scope, type=type, least_score=min_score, most=n)
+        hits = search_texts(conn, query, scope, type=type, least_score=min_score, top_k=n)
     note = "(nothing found)" if not hits else f"({len(hits)} found; where is trace:index)"
     return Result(hits, [table(hits), note])
 

@@ -5,7 +5,7 @@ One worker at a time holds a channel.
 
 import logging
 
-from weavegen.channels.discord import PAGE, Discord, Refused, Slower
+from weavegen.channels.discord import MAX_LISTED_MESSAGES, Discord, DiscordRefusal, RateLimited
 from weavegen.config import Config
 from weavegen.errors import TransientError
 from weavegen.store import messages, traces
@@ -44,16 +44,16 @@ def exchange(client: Discord, channel: Bridged) -> float:
     try:
         post(client, channel)
         seconds = fetch(client, channel)
-    except Slower as slower:
-        seconds = slower.seconds
-        if slower.everywhere:
+    except RateLimited as limit:
+        seconds = limit.seconds
+        if limit.everywhere:
             pause = seconds
             with single().connect() as conn:
                 messages.rest_all(conn, seconds)
     except TransientError as error:
         log.warning("channel %s: %s", channel.name, error)
         seconds = ERROR_SECONDS
-    except Refused as error:
+    except DiscordRefusal as error:
         failure = str(error)
         with single().connect() as conn:
             traces.event(conn, channel.trace_id, "channel given up", f"{channel.name}: {failure}")
@@ -73,7 +73,7 @@ def post(client: Discord, channel: Bridged) -> None:
                     known = client.post(channel.name, message.text, nonce=nonce, about=message.about)
                 elif message.about is not None:
                     client.react(channel.name, message.about, message.text)
-            except Refused as error:
+            except DiscordRefusal as error:
                 if message.kind == "message" and error.status != BAD_REQUEST:
                     raise
                 # An unknown emoji, or a text that Discord refuses: only this message is left out.
@@ -91,4 +91,4 @@ def fetch(client: Discord, channel: Bridged) -> float:
         name = message.author.global_name or message.author.username
         with database().begin() as conn:
             messages.received(conn, channel.id, message.id, name, text, about)
-    return 0.0 if len(listed) == PAGE else POLL_SECONDS
+    return 0.0 if len(listed) == MAX_LISTED_MESSAGES else POLL_SECONDS

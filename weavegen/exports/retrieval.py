@@ -26,7 +26,7 @@ from weavegen.exports.read_prompts import END
 from weavegen.exports.text import blocks
 from weavegen.kernel import context
 from weavegen.kernel.steps import Hit
-from weavegen.search import corpus_search
+from weavegen.search import corpus_index
 from weavegen.search.scope import Scope
 from weavegen.store import blocks as block_rows
 from weavegen.trace.blocks import BlockType
@@ -163,7 +163,7 @@ def word_frequencies(conn: sa.Connection, trace: int) -> Counter[str]:
 def search(conn: sa.Connection, text: str) -> Sequence[Hit]:
     """The best MAX_HITS hits of a query in the whole corpus."""
     parsed = parse(text)
-    return [] if parsed is None else corpus_search.search(conn, parsed, Scope(), least_score=0.0, most=MAX_HITS)
+    return [] if parsed is None else corpus_index.search(conn, parsed, Scope(), least_score=0.0, top_k=MAX_HITS)
 
 
 def is_informative(word: str) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weavegen.channels.exchange import Chat, alone
+from weavegen.channels.exchange import Chat, private_channels
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure
 from weavegen.folders import private
@@ -174,7 +174,7 @@ class Environment:
                 for message in block_messages(blocks, session.hello()):
                     session.send(message)
                 session.send({"op": op})
-                return await_result(session, ask, chat or alone(), step_id, step)
+                return await_result(session, ask, chat or private_channels(), step_id, step)
         except SessionBroken as error:
             raise self.failure(error) from error
 
@@ -228,7 +228,7 @@ def dry_run(
     waits for a subagent, because nothing would write its ticks.
     """
     done: list[Executed] = []
-    chat = alone()
+    chat = private_channels()
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
         config = replace(config, home=Path(home))
         with watching(private(config.runtime)):

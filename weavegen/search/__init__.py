@@ -1,5 +1,5 @@
-"""BM25, with rank-bm25 as the scorer: over what a trace has left behind, over a job, over the whole corpus."""
+"""BM25 search with rank-bm25 as the scorer: over one trace, a job, the whole corpus, or documents."""
 
-from weavegen.search.search import save, search
+from weavegen.search.retrieval import save, search
 
 __all__ = ["save", "search"]

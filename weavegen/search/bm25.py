@@ -1,98 +1,98 @@
-"""BM25 as rank-bm25 has it: its scorer, over texts that it need not hold all, and what an index picks by."""
+"""The BM25 formula: inverse document frequencies, length normalisation, and exact scores by rank-bm25."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
 from weavegen.trace.query import words
 
 K1, B, EPSILON = 1.5, 0.75, 0.25
-"""How soon a word that is repeated counts no more, how much a text's length counts, and what part of the average a
-word is worth that most texts have: rank-bm25's own defaults."""
-PICKED = 100
-"""Texts at least that an index picks, for rank-bm25 to score."""
+"""rank-bm25's defaults: saturation of repeated words, weight of the text's length, and the part of the average idf
+that a word gets if more than half of the texts hold it."""
 
-Spread = Counter[int]
-"""How many words stand in so many texts: texts -> words."""
+DfHistogram = Counter[int]
+"""How many words have a document frequency: document frequency -> words."""
 
 
-def counted(text: str) -> Counter[str]:
-    """How often each word stands in a text. One without words has the empty one, so that no length is 0."""
+def word_counts(text: str) -> Counter[str]:
+    """How often each word occurs in a text. A text without words counts as one empty word: no length is 0."""
     return Counter(words(text) or [""])
 
 
-def rarity(holding: int, size: int) -> float:
-    """Inverse document frequency of a word that stands in `holding` of `size` texts; below 0 if in most."""
-    return math.log(size - holding + 0.5) - math.log(holding + 0.5)
+def idf(df: int, size: int) -> float:
+    """Inverse document frequency of a word that `df` of `size` texts hold. Negative if more than half hold it."""
+    return math.log(size - df + 0.5) - math.log(df + 0.5)
 
 
-def average_rarity(spread: Spread, size: int) -> float:
-    """Over all words of `size` texts; 0 if they have none."""
-    # fsum does not depend on the order of its terms, so scores do not depend on how much is indexed.
-    rarities = math.fsum(words * rarity(holding, size) for holding, words in spread.items())
-    return rarities / spread.total() if spread.total() else 0.0
+def df_histogram(counts: Iterable[Mapping[str, int]]) -> DfHistogram:
+    """The histogram of some texts, each given as its word counts."""
+    return Counter(Counter(word for text in counts for word in text).values())
 
 
-def spread_of(counts: Iterable[Mapping[str, int]]) -> Spread:
-    """Of texts, given as their words' counts."""
-    return Counter(Counter(word for found in counts for word in found).values())
+def add_frequencies(histogram: DfHistogram, old: Mapping[str, int], new: Mapping[str, int]) -> DfHistogram:
+    """Add texts with the document frequencies `new` to a histogram whose words have the frequencies `old`."""
+    for word, df in new.items():
+        before = old.get(word, 0)
+        if before:
+            histogram[before] -= 1
+        histogram[before + df] += 1
+    return histogram
 
 
-def worth(
-    words: Iterable[str], holding: Mapping[str, int], size: int, average: Callable[[], float]
-) -> dict[str, float]:
-    """What each word adds to a score. `average`: the mean rarity of all words, asked for only if it is needed.
+def average_idf(histogram: DfHistogram, size: int) -> float:
+    """Mean idf of all words of `size` texts; 0 if there are no words."""
+    # The result of fsum does not depend on the order of its terms, so it does not depend on how much is indexed.
+    total = math.fsum(words * idf(df, size) for df, words in histogram.items())
+    return total / histogram.total() if histogram.total() else 0.0
 
-    As in rank-bm25 a word that more than half of the texts have is worth a part of that.
+
+def idf_weights(frequencies: Mapping[str, int], size: int, average: Callable[[], float]) -> dict[str, float]:
+    """The weight of each word, from its document frequency among `size` texts, as BM25Okapi computes it.
+
+    A negative idf is replaced by EPSILON times the average idf of all words. `average` is called only then.
     """
-    found = {word: rarity(holding[word], size) for word in words}
-    if found and min(found.values()) < 0:
+    weights = {word: idf(df, size) for word, df in frequencies.items()}
+    if weights and min(weights.values()) < 0:
         floor = EPSILON * average()
-        found = {word: value if value >= 0 else floor for word, value in found.items()}
-    return found
+        weights = {word: weight if weight >= 0 else floor for word, weight in weights.items()}
+    return weights
 
 
-def damping(lengths: NDArray[Any], average_length: float) -> NDArray[Any]:
-    """What is added to a word's count below the line, for each text; of the type of `lengths`, floats."""
+def positive_idf_weights(frequencies: Mapping[str, int], size: int) -> dict[str, float]:
+    """The weight of each word as Lucene computes it: ln(1 + (N - df + 0.5) / (df + 0.5)), which is never negative.
+
+    For short lists: in a folder of three passages, a word that two of them hold still counts.
+    """
+    return {word: math.log1p((size - df + 0.5) / (df + 0.5)) for word, df in frequencies.items()}
+
+
+def length_norm(lengths: NDArray[Any], average_length: float) -> NDArray[Any]:
+    """K1 * (1 - B + B * length / average), the summand in BM25's denominator. Has the float type of `lengths`."""
     kind = lengths.dtype.type
-    below: NDArray[Any] = lengths * kind(K1 * B / average_length) + kind(K1 * (1 - B))
-    return below
+    norm: NDArray[Any] = lengths * kind(K1 * B / average_length) + kind(K1 * (1 - B))
+    return norm
 
 
 class Okapi(BM25Okapi):  # type: ignore[misc]
-    """rank-bm25's scorer for some texts, with the statistics of all: it would count them in a list of all texts.
+    """rank-bm25's scorer for some texts of a larger collection, with the statistics of the whole collection.
 
-    `counts`: of each text, how often a word stands in it, for the words of the query at least; `lengths` in words.
-    `get_scores(words)` gives float64 scores in the order of the texts.
+    BM25Okapi itself would compute the statistics from a list of all texts. `counts`: for each text, how often at
+    least the query's words occur in it. `lengths`: in words. `get_scores(words)` gives float64 scores in the order
+    of the texts.
     """
 
     def __init__(
         self,
         counts: Sequence[Mapping[str, int]],
-        lengths: Sequence[int] | NDArray[Any],
+        lengths: Sequence[int],
         average_length: float,
-        worth: Mapping[str, float],
+        weights: Mapping[str, float],
     ) -> None:
         self.k1, self.b, self.epsilon = K1, B, EPSILON
         self.corpus_size = len(counts)
         self.doc_freqs, self.doc_len = counts, lengths
-        self.avgdl, self.idf = average_length, worth
-
-
-def scored(
-    query: Sequence[str],
-    counts: Sequence[Mapping[str, int]],
-    lengths: Sequence[int] | NDArray[Any],
-    average_length: float,
-    worth: Mapping[str, float],
-) -> NDArray[np.float64]:
-    """Scores that rank-bm25 gives some texts; see Okapi."""
-    if not counts:
-        return np.zeros(0)
-    scores: NDArray[np.float64] = Okapi(counts, lengths, average_length, worth).get_scores(query)
-    return scores
+        self.avgdl, self.idf = average_length, weights

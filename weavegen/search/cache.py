@@ -1,47 +1,58 @@
-"""What a process keeps of the index: nothing in it ever changes."""
+"""A process's cache of immutable rows of the index."""
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-ROOM = 192 << 20
-"""Bytes of one database's index that a process keeps. 1,000,000 blocks have about 40 MB besides their words."""
-EACH = 100
-"""Bytes that are counted for an entry besides its value."""
+MAX_BYTES = 192 << 20
+"""Size of the cache of one database. Without the words, the index of 1,000,000 blocks takes about 40 MB."""
+ENTRY_BYTES = 100
+"""Bytes that an entry is counted with in addition to its value."""
+K = TypeVar("K", bound=Hashable)
 
 
 class Cache:
-    """Values by key, those used least recently dropped. Threads share it."""
+    """A thread-safe mapping that drops the least recently used entries."""
 
-    def __init__(self, room: int = ROOM) -> None:
-        self._room = room
-        self._used = 0
-        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        """Those that there are."""
-        found = {}
+    def get(self, keys: Iterable[K]) -> dict[K, Any]:
+        """The entries under those of the keys that are cached."""
+        values = {}
         with self._lock:
             for key in keys:
-                if key in self._kept:
-                    self._kept.move_to_end(key)
-                    found[key] = self._kept[key][0]
-        return found
+                if key in self._entries:
+                    self._entries.move_to_end(key)
+                    values[key] = self._entries[key][0]
+        return values
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep a value of `size` bytes."""
+        """Store a value of `size` bytes."""
         with self._lock:
-            if key in self._kept:
-                self._used -= self._kept.pop(key)[1]
-            self._kept[key] = (value, size + EACH)
-            self._used += size + EACH
-            while self._used > self._room:
-                self._used -= self._kept.popitem(last=False)[1][1]
+            if key in self._entries:
+                self._bytes -= self._entries.pop(key)[1]
+            self._entries[key] = (value, size + ENTRY_BYTES)
+            self._bytes += size + ENTRY_BYTES
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._entries.popitem(last=False)[1][1]
+
+    def fetch(self, keys: Iterable[K], read: Callable[[list[K]], Iterable[tuple[K, Any, int]]]) -> dict[K, Any]:
+        """The values by key. `read` gives (key, value, bytes) for those of the missing keys that exist."""
+        keys = list(keys)
+        values = self.get(keys)
+        if missing := [key for key in keys if key not in values]:
+            for key, value, size in read(missing):
+                values[key] = value
+                self.put(key, value, size)
+        return values
 
 
 _caches: WeakKeyDictionary[sa.Engine, Cache] = WeakKeyDictionary()
@@ -49,6 +60,6 @@ _lock = threading.Lock()
 
 
 def cache_of(engine: sa.Engine) -> Cache:
-    """The cache of a database: keys are ids of rows, which another one has, too."""
+    """The cache of a database. Keys contain row ids, which differ between databases."""
     with _lock:
         return _caches.setdefault(engine, Cache())

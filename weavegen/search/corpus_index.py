@@ -1,149 +1,145 @@
-"""The reading of the corpus index: all traces' blocks, and the examples.
+"""Search in the corpus index: the blocks of all traces, and the examples.
 
-The index is a row of `corpus_segments` for some thousand blocks, and for each word in them a row of
-`corpus_postings`; neither ever changes (indexing.py makes them), so a process keeps what it has read lately. What
-waits in `corpus_queue` to be sealed is read as text, and so are the examples.
+A segment of the index is a row of `corpus_segments` and, for each word in it, a row of `corpus_postings`. These
+rows never change, so a process caches them; indexing.py makes them. Blocks that still wait in `corpus_queue` and
+the examples are read as text.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from itertools import compress
+from typing import Any, Literal
 
 import numpy as np
 import sqlalchemy as sa
 
-from weavegen.search import bm25, documents
-from weavegen.search.cache import Cache, cache_of
-from weavegen.search.documents import COLUMNS, Columns, Document, driver_of
-from weavegen.search.postings import MOST_TIMES, Posting, unpack
+from weavegen.kernel.steps import Hit
+from weavegen.search import bm25, documents, index
+from weavegen.search.cache import cache_of
+from weavegen.search.documents import COLUMNS, Document, psycopg_connection
+from weavegen.search.index import Segment, hits_of, segment_of
+from weavegen.search.postings import MAX_COUNT, unpack
+from weavegen.search.queries import SQL, sql
+from weavegen.search.scope import Scope
+from weavegen.trace.query import Query
 
-MOST_QUEUED = 2048
-"""Texts of the queue that a query reads, the newest: more wait only while the indexer is behind or down."""
-
-
-class Part(Protocol):
-    """Some of the texts."""
-
-    size: int
-    example: bool
-    columns: Columns
-
-    def posting(self, word: str) -> Posting | None:
-        """Where a word stands in it; None: nowhere."""
+MAX_QUEUED = 2048
+"""A query reads only the newest texts of the queue. More wait only if the indexer is behind or stopped."""
 
 
-class Texts:
-    """Texts that were read: those of the queue, or the examples."""
-
-    def __init__(self, read: Sequence[Document], *, example: bool) -> None:
-        self.size, self.example = len(read), example
-        self.columns = documents.columns(read)
-        self.counts = [document.counts for document in read]
-        self._postings: dict[str, Posting | None] = {}
-
-    def posting(self, word: str) -> Posting | None:
-        if word not in self._postings:
-            times = np.array([counts.get(word, 0) for counts in self.counts])
-            found = Posting(None, np.minimum(times, MOST_TIMES).astype(np.uint8)) if times.any() else None
-            self._postings[word] = found
-        return self._postings[word]
-
-
-class Segment:
-    """A segment of the index, as far as it has been read."""
-
-    def __init__(self, id: int, size: int) -> None:
-        self.id, self.size, self.example = id, size, False
-        self.columns: Columns = {}
-        self.postings: dict[str, Posting | None] = {}
-
-    def posting(self, word: str) -> Posting | None:
-        return self.postings[word]
-
-
-OPEN = sa.text(
-    """
-    select false as queued, level, id, documents from corpus_segments where retired_at is null
-    union all
-    select true, 0, block_id, 1 from (select block_id from corpus_queue order by block_id desc limit :most) q
-    order by queued, level desc, id -- the oldest first: what is merged is older than what is not
-    """
-)
-POSTINGS = """
-select p.segment, p.word, p.documents, p.data
-from unnest(%s::bigint[], %s::text[]) w(segment, word) join corpus_postings p using (segment, word)
-"""
+def search(conn: sa.Connection, query: Query, scope: Scope, *, least_score: float, top_k: int) -> list[Hit]:
+    """The best `top_k` hits in a scope, best first, none below `least_score`. A hit holds one of the words."""
+    corpus = Corpus(conn, query)
+    segments = corpus.segments(scope)
+    matches = index.search(segments, query, corpus.idf_weights(segments), least_score=least_score, top_k=top_k)
+    corpus.read_columns([match.segment for match in matches if match.segment.id is not None], ["ids"])
+    hits = hits_of(matches)
+    blocks = {"ids": [hit.id for hit in hits if not hit.example]}
+    existing = set(conn.execute(sa.text("select id from blocks where id = any(:ids)"), blocks).scalars())
+    return [hit for hit in hits if hit.example or hit.id in existing][:top_k]
 
 
 class Corpus:
-    """The index as one statement saw it, and the reading of it."""
+    """Reads, for one query, the index as one statement saw it."""
 
-    def __init__(self, conn: sa.Connection) -> None:
-        self._conn = conn
-        self._cache: Cache = cache_of(conn.engine)
-        rows = conn.execute(OPEN, {"most": MOST_QUEUED}).all()
-        self.segments = [Segment(row.id, row.documents) for row in rows if not row.queued]
-        self._queued = [row.id for row in rows if row.queued]
+    def __init__(self, conn: sa.Connection, query: Query) -> None:
+        self._conn, self._cache = conn, cache_of(conn.engine)
+        self._query, self._words = query, sorted({*query.words, *query.unwanted})
+        self._counts: list[Counter[str]] = []
+        """Of all texts that were read as text."""
 
-    def queue(self) -> Texts:
-        """The blocks that are in no segment yet."""
-        known = self._cache.get(("queued", id) for id in self._queued)
-        if unknown := [id for id in self._queued if ("queued", id) not in known]:
-            for document in documents.read(self._conn, unknown):
-                self._keep(known, ("queued", document.id), document)
-        return Texts([known["queued", id] for id in self._queued if ("queued", id) in known], example=False)
+    def segments(self, scope: Scope) -> list[Segment]:
+        """The segments that have texts in a scope: the examples, then the blocks, the oldest first."""
+        segments = []
+        if scope.examples:
+            ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
+            segments.append(self._from_texts(self._texts("examples", ids), example=True))
+        if scope.blocks:
+            rows = self._conn.execute(sql("corpus_parts"), {"max_queued": MAX_QUEUED}).all()
+            stored = self._stored(
+                [Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued], scope
+            )
+            queue = self._texts("blocks", [row.id for row in rows if row.queued])
+            in_scope = scope.in_scope(documents.columns(queue))
+            blocks = [*stored, self._from_texts(queue if in_scope is None else list(compress(queue, in_scope)))]
+            for segment in blocks:
+                segment.allowed = scope.allowed(segment.columns)
+            segments += blocks
+        return segments
 
-    def examples(self) -> Texts:
-        """The examples."""
-        ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
-        known = self._cache.get(("example", id) for id in ids)
-        if unknown := [id for id in ids if ("example", id) not in known]:
-            query = sa.text("select id, type, body from examples where id = any(:ids)")
-            for row in self._conn.execute(query, {"ids": unknown}):
-                type = documents.number(row.type)
-                example = Document(row.id, 0, 0, 0, type, np.nan, 0.0, bm25.counted(row.body))
-                self._keep(known, ("example", row.id), example)
-        return Texts([known["example", id] for id in ids if ("example", id) in known], example=True)
+    def _stored(self, segments: Sequence[Segment], scope: Scope) -> list[Segment]:
+        """Those of the stored segments that have texts in a scope, with what the query needs of them."""
+        self.read_columns(segments, ["lengths", *sorted(scope.columns)])
+        for segment in segments:
+            segment.in_scope = scope.in_scope(segment.columns)
+        segments = [segment for segment in segments if len(segment.lengths)]
+        self._read_postings(segments)
+        if self._query.type is not None:
+            self.read_columns(segments, ["types"])
+        return segments
 
-    def _keep(self, known: dict[Any, Any], key: tuple[str, int], document: Document) -> None:
-        known[key] = document
-        self._cache.put(key, document, 100 * len(document.counts))
+    def idf_weights(self, segments: Sequence[Segment]) -> index.Weights:
+        """Computes the idf weights of words in these segments; see Scope for the average idf."""
 
-    def read_columns(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
-        """Have these columns in these segments."""
-        wanted = [(one, name) for one in segments for name in names if name not in one.columns]
-        known = self._cache.get((one.id, name) for one, name in wanted)
-        missing = {one.id: one for one, name in wanted if (one.id, name) not in known}
-        if missing:
-            unknown = sorted({name for one, name in wanted if (one.id, name) not in known})
-            query = f"select id, {', '.join(unknown)} from corpus_segments where id = any(%s)"
-            with driver_of(self._conn).cursor(binary=True) as cursor:
-                for id, *columns in cursor.execute(query, (list(missing),)):
-                    for name, data in zip(unknown, columns, strict=True):
-                        known[id, name] = np.frombuffer(data, COLUMNS[name])
-                        self._cache.put((id, name), known[id, name], len(data))
-        for one, name in wanted:
-            one.columns[name] = known[one.id, name]
+        def average(size: int) -> float:
+            if any(segment.id is not None for segment in segments):
+                return self._average_idf(size)
+            return bm25.average_idf(bm25.df_histogram(self._counts), size)
 
-    def read_postings(self, segments: Iterable[Segment], words: Iterable[str]) -> None:
-        """Have the postings of these words in these segments."""
-        wanted = [(one, word) for one in segments for word in words if word not in one.postings]
-        known = self._cache.get(("in", one.id, word) for one, word in wanted)
-        missing = {(one.id, word): one for one, word in wanted if ("in", one.id, word) not in known}
-        if missing:
-            found: dict[tuple[int, str], tuple[Posting | None, int]] = dict.fromkeys(missing, (None, 0))
-            with driver_of(self._conn).cursor(binary=True) as cursor:
-                ids, listed = zip(*missing, strict=True)
-                for id, word, holding, data in cursor.execute(POSTINGS, (list(ids), list(listed))):
-                    found[id, word] = unpack(data, holding, missing[id, word].size), len(data)
-            for (id, word), (posting, size) in found.items():
-                known["in", id, word] = posting
-                self._cache.put(("in", id, word), posting, size)
-        for one, word in wanted:
-            one.postings[word] = known["in", one.id, word]
+        return lambda frequencies, size: bm25.idf_weights(frequencies, size, lambda: average(size))
 
-    def average_rarity(self, size: int) -> float:
-        """The mean rarity of all words among `size` texts; see Scope."""
+    def _average_idf(self, size: int) -> float:
         row = self._conn.execute(sa.text("select documents, average_rarity from corpus_statistics")).one()
         if not row.documents:
             return 0.0
         return max(0.0, float(row.average_rarity) + float(np.log(size / row.documents)))
+
+    def _from_texts(self, texts: list[Document], *, example: bool = False) -> Segment:
+        counts = [document.counts for document in texts]
+        self._counts += counts
+        columns = documents.columns(texts)
+        return segment_of(counts, self._words, columns, example=example, max_count=MAX_COUNT)
+
+    def _texts(self, table: Literal["blocks", "examples"], ids: Sequence[int]) -> list[Document]:
+        """The texts of a table with these ids, as far as they exist."""
+
+        def read(missing: list[tuple[Any, int]]) -> Iterable[tuple[tuple[Any, int], Document, int]]:
+            for document in documents.read(self._conn, [id for _, id in missing], table):
+                yield (table, document.id), document, 100 * len(document.counts)
+
+        found = self._cache.fetch([(table, id) for id in ids], read)
+        return [found[table, id] for id in ids if (table, id) in found]
+
+    def read_columns(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
+        """Give stored segments these columns."""
+
+        def read(missing: list[tuple[int | None, str]]) -> Iterable[tuple[tuple[int | None, str], Any, int]]:
+            columns = sorted({name for _, name in missing})
+            query = f"select id, {', '.join(columns)} from corpus_segments where id = any(%s)"
+            with psycopg_connection(self._conn).cursor(binary=True) as cursor:
+                for id, *values in cursor.execute(query, (list({id for id, _ in missing}),)):
+                    for name, data in zip(columns, values, strict=True):
+                        yield (id, name), np.frombuffer(data, COLUMNS[name]), len(data)
+
+        wanted = [(segment, name) for segment in segments for name in names if name not in segment.columns]
+        found = self._cache.fetch({(segment.id, name): None for segment, name in wanted}, read)
+        for segment, name in wanted:
+            segment.columns[name] = found[segment.id, name]
+
+    def _read_postings(self, segments: Sequence[Segment]) -> None:
+        """Give stored segments the postings of the query's words."""
+        sizes = {segment.id: segment.size for segment in segments}
+
+        def read(missing: list[tuple[str, int | None, str]]) -> Iterable[tuple[Any, Any, int]]:
+            absent = dict.fromkeys(missing)
+            ids, words = [id for _, id, _ in missing], [word for _, _, word in missing]
+            with psycopg_connection(self._conn).cursor(binary=True) as cursor:
+                for id, word, frequency, data in cursor.execute(SQL["corpus_postings"], (ids, words)):
+                    del absent["in", id, word]
+                    yield ("in", id, word), unpack(data, frequency, sizes[id]), len(data)
+            yield from ((key, None, 0) for key in absent)
+
+        found = self._cache.fetch([("in", id, word) for id in sizes for word in self._words], read)
+        for segment in segments:
+            postings = ((word, found["in", segment.id, word]) for word in self._words)
+            segment.postings = {word: posting for word, posting in postings if posting is not None}

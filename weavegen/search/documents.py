@@ -1,107 +1,88 @@
-"""What the corpus index knows of a block besides its words, and how blocks are read to be indexed."""
+"""The blocks that retrieval finds, and their columns in the corpus index."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import psycopg
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from weavegen.search.bm25 import counted
+from weavegen.search.bm25 import word_counts
+from weavegen.search.queries import sql
 from weavegen.trace.blocks import BlockType
 
-RECALLABLE = (BlockType.ORIENTATION, BlockType.ACTION, BlockType.EVALUATION, BlockType.DEBUG, BlockType.ERROR)
-"""Blocks worth recalling: what the model wrote, and what went wrong. An index holds their places in this order."""
-OTHERS = 100
-"""From here on types have numbers that no index holds: those of examples."""
+RETRIEVABLE = (BlockType.ORIENTATION, BlockType.ACTION, BlockType.EVALUATION, BlockType.DEBUG, BlockType.ERROR)
+"""Types of blocks that are indexed: what the model wrote, and errors. The column `types` holds positions in this
+tuple."""
+OTHER_TYPES = 100
+"""Numbers of all other types begin here. Examples may have these types."""
 
 COLUMNS: dict[str, np.dtype[Any]] = {
     "ids": np.dtype("<i8"),
     "traces": np.dtype("<i8"),
     "jobs": np.dtype("<i8"),
     "indexes": np.dtype("<i4"),
-    "lengths": np.dtype("<u4"),
-    "types": np.dtype("u1"),
     "goods": np.dtype("<f8"),
     "recorded": np.dtype("<f8"),
+    "types": np.dtype("u1"),
+    "lengths": np.dtype("<u4"),
 }
-"""The columns of `corpus_segments` that are arrays, and of what."""
+"""The array columns of `corpus_segments` with their element types."""
 Columns = dict[str, NDArray[Any]]
-"""Arrays by these names, with a place for each text."""
+"""Arrays by these names, with an element for each text."""
 
 
-@dataclass(frozen=True)
-class Document:
-    """A text that can be found."""
+class Document(NamedTuple):
+    """A text of the corpus index: its values in the order of COLUMNS, and its words."""
 
     id: int
     trace: int
     job: int
-    index: int
-    type: int
-    """See `number`."""
+    place: int
+    """Index in the trace."""
     good: float
-    """Raw score; NaN where the block has none, is not legal Python, or failed."""
+    """Raw score. NaN if the block has none, is not legal Python, or failed."""
     recorded: float
     """Seconds since the epoch."""
+    type: int
+    """See `type_number`."""
+    length: int
+    """In words."""
     counts: Counter[str]
-    """How often each word stands in it."""
+    """How often each word occurs."""
 
 
-def number(type: str) -> int:
-    """Of a block type, as the column `types` has it."""
-    known = BlockType(type)
-    return RECALLABLE.index(known) if known in RECALLABLE else OTHERS + list(BlockType).index(known)
+def type_number(type: str) -> int:
+    """The number of a block type in the column `types`."""
+    block_type = BlockType(type)
+    if block_type in RETRIEVABLE:
+        return RETRIEVABLE.index(block_type)
+    return OTHER_TYPES + list(BlockType).index(block_type)
 
 
-READ = sa.text(
-    """
-    select b.id, b.trace_id, t.job_id, b.index as place, b.type, b.body,
-      case when b.compiles and b.ran is not false then b.score end as good,
-      extract(epoch from b.created_at)::double precision as recorded
-    from blocks b join traces t on t.id = b.trace_id where b.id = any(:ids) order by b.id
-    """
-)
-
-
-def read(conn: sa.Connection, ids: Sequence[int]) -> list[Document]:
-    """These blocks, by id; those that were dropped are left out."""
-    return [
-        Document(
-            row.id,
-            row.trace_id,
-            row.job_id,
-            row.place,
-            number(row.type),
-            math.nan if row.good is None else row.good,
-            row.recorded,
-            counted(row.body),
-        )
-        for row in conn.execute(READ, {"ids": list(ids)})
-    ]
+def read(
+    conn: sa.Connection, ids: Sequence[int], table: Literal["blocks", "examples"] = "blocks"
+) -> list[Document]:
+    """The texts with these ids, in the order of their ids. Those that do not exist any more are left out."""
+    documents = []
+    for *values, type, body in conn.execute(sql(table), {"ids": list(ids)}):
+        counts = word_counts(body)
+        documents.append(Document._make((*values, type_number(type), counts.total(), counts)))
+    return documents
 
 
 def columns(documents: Sequence[Document]) -> Columns:
-    """All columns of some texts."""
-    values: dict[str, list[Any]] = {
-        "ids": [one.id for one in documents],
-        "traces": [one.trace for one in documents],
-        "jobs": [one.job for one in documents],
-        "indexes": [one.index for one in documents],
-        "lengths": [one.counts.total() for one in documents],
-        "types": [one.type for one in documents],
-        "goods": [one.good for one in documents],
-        "recorded": [one.recorded for one in documents],
+    """All columns of some documents."""
+    return {
+        name: np.array([document[field] for document in documents], dtype)
+        for field, (name, dtype) in enumerate(COLUMNS.items())
     }
-    return {name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()}
 
 
-def driver_of(conn: sa.Connection) -> psycopg.Connection[Any]:
-    """The connection below SQLAlchemy's, for what goes in binary."""
-    driver = conn.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    return driver
+def psycopg_connection(conn: sa.Connection) -> psycopg.Connection[Any]:
+    """The connection below SQLAlchemy's, for binary transfer."""
+    connection = conn.connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)
+    return connection

@@ -11,22 +11,23 @@ from weavegen.trace.blocks import BlockType
 
 _WORD = re.compile(r"[^\W_]+")
 MAX_QUERY_CHARS = 4_000
-"""Longer queries are rejected. A query of the model has some hundreds."""
+"""Longer queries are rejected. A sampled query has some hundreds."""
 MAX_WORD_CHARS = 200
-"""Words are cut to this length, because a database's index entries are bounded."""
+"""Words are cut to this length, because a database index has a maximum entry size."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed query. Words are lower-cased; names in snake_case are split into their parts."""
+    """A parsed query. Words are in lower case; a name in snake_case is several words."""
 
     plain: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
-    """A hit has at least one of them, and they count twice. Requiring all would find nothing, because the model is
-    asked for a dozen words and marks most of them."""
+    """At least one of these must be in a hit, and they count twice. To require all of them would find nothing: the
+    model is asked for a dozen words and marks most of them."""
     unwanted: tuple[str, ...] = ()
-    """A hit has none of them."""
+    """None of these may be in a hit."""
     type: BlockType | None = None
+    """Hits have this type. None: any."""
 
     @property
     def words(self) -> list[str]:
@@ -35,7 +36,7 @@ class Query:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, as the index stores them."""
+    """The words of a text in the form that the index has."""
     return [word.lower()[:MAX_WORD_CHARS] for word in _WORD.findall(text)]
 
 
@@ -46,7 +47,7 @@ def _parser() -> lark.Lark:
 
 @lru_cache(maxsize=4096)  # every replay of a tick parses its queries again
 def parse(text: str) -> Query | None:
-    """The query in `text`; None if it does not parse or names no word to look for."""
+    """Parse a query. Returns None if `text` is no query, or has no word that can be found."""
     if len(text) > MAX_QUERY_CHARS:
         return None
     try:
@@ -57,11 +58,11 @@ def parse(text: str) -> Query | None:
     type = None
     for term in tree.children:
         assert isinstance(term, lark.Tree)
-        last = str(term.children[-1])
+        value = str(term.children[-1])
         if term.data in terms:
-            terms[term.data] += words(last)
+            terms[term.data] += words(value)
         else:
-            name = last.removeprefix("type:").strip().strip("'\"")
+            name = value.removeprefix("type:").strip().strip("'\"")
             if name not in set(BlockType):
                 return None
             type = BlockType(name)
@@ -71,5 +72,5 @@ def parse(text: str) -> Query | None:
 
 
 def restricted(text: str, type: BlockType) -> str:
-    """The query restricted to blocks of one type, whatever type it names itself."""
+    """The query restricted to blocks of one type. A type that it names itself is removed."""
     return f"type:'{type}' " + re.sub(r"type:\s*\S+\s*", "", text)

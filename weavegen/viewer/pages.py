@@ -115,9 +115,9 @@ class Pages:
             return page("about.html", trace=trace, history=traces.history(conn, trace["id"]))
 
     def search(self, request: Request) -> Response:
-        from weavegen.search.documents import RECALLABLE
-        from weavegen.search.lookup import lookup
+        from weavegen.search.documents import RETRIEVABLE
         from weavegen.search.scope import Scope
+        from weavegen.search.user_search import search_texts
 
         asked = {name: request.query_params.get(name, "").strip() for name in ("q", "type", "job", "trace")}
         hits, wrong, simulated = [], None, set[int]()
@@ -127,11 +127,11 @@ class Pages:
                 job_id = query_number(request, "job") if trace_id is None else None
                 scope = Scope(trace_id=trace_id, job_id=job_id, examples=trace_id is None and job_id is None)
                 with self.reader.connect() as conn:
-                    hits = lookup(conn, asked["q"], scope, type=asked["type"] or None, most=MAX_HITS)
+                    hits = search_texts(conn, asked["q"], scope, type=asked["type"] or None, top_k=MAX_HITS)
                     simulated = jobs.simulated(conn, {hit.job for hit in hits if hit.job is not None})
             except UsageError as error:
                 wrong = str(error)
-        types = list(map(str, RECALLABLE))
+        types = list(map(str, RETRIEVABLE))
         return page(
             "search.html", asked=asked, hits=hits, simulated=simulated, problem=wrong, types=types, most=MAX_HITS
         )

@@ -1,74 +1,68 @@
-"""Tools that only read, for agents: the corpus, the database, the documents of a job.
+"""Read-only tools for agents: the corpus, the database, a job's documents, the tool library.
 
-An agent asks with a `LookUp` step, a worker answers. That nothing can be changed does not rest on what a model is
-told: there are no other functions, each runs in a read-only transaction that is cut off after some seconds, SQL
-runs as the reader's role (store/reports.py), and documents are rows, not files.
+An agent yields a `LookUp` step; a worker runs the tool. kernel/lookups.py declares the tools. They can't change
+anything, whatever the model writes: there are no other functions, each runs in a read-only transaction with a time
+limit, SQL runs as the reader's role (store/reports.py), and documents are rows and not files.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 import psycopg
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
+from weavegen.kernel import lookups as declared
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import LookUpResult
-from weavegen.search.lookups import library
-from weavegen.search.lookups.corpus import read_blocks, search_corpus
-from weavegen.search.lookups.database import SECONDS, sql
-from weavegen.search.lookups.documents import grep_documents, list_documents, read_document, search_documents
+from weavegen.search.lookups import corpus, database, documents, library
+from weavegen.search.lookups.database import TIMEOUT_SECONDS
 
-RESEARCH: dict[str, Callable[..., str]] = {
-    function.__name__: function
-    for function in (
-        search_corpus, read_blocks, sql, list_documents, search_documents, grep_documents, read_document
-    )
-}  # fmt: skip
-"""What a researcher may use: agents/lookups.py tells its model of these."""
-TOOLS = RESEARCH | library.TOOLS
-"""All that a `LookUp` step may name."""
-MOST = 200_000
-"""Characters of an answer. An agent's program shortens it further to what its model is to read."""
+IMPLEMENTATIONS: dict[type[declared.Arguments], Callable[[sa.Connection, int, Any], str]] = {
+    declared.ListDocuments: documents.list_documents,
+    declared.SearchDocuments: documents.search_documents,
+    declared.GrepDocuments: documents.grep_documents,
+    declared.ReadDocument: documents.read_document,
+    declared.SearchCorpus: corpus.search_corpus,
+    declared.ReadBlocks: corpus.read_blocks,
+    declared.Sql: database.sql,
+    declared.ReadRequest: library.read_request,
+    declared.PastRequests: library.past_requests,
+    declared.Preferences: library.preferences,
+    declared.FindTools: library.find_tools,
+    declared.ReadTool: library.read_tool,
+}
+"""Each function takes a connection, the id of the trace that asks, and the arguments."""
+MAX_ANSWER_CHARS = 200_000
+"""Longer answers are cut off. An agent's program shortens them further for its model."""
+QUERY_FAULTS = (
+    psycopg.errors.QueryCanceled, psycopg.DataError, psycopg.ProgrammingError, psycopg.errors.ProgramLimitExceeded
+)  # fmt: skip
+"""Errors that the arguments cause: a timeout, an invalid pattern, a number that is too large."""
 
 
 def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any]) -> LookUpResult:
-    """What a tool says to a trace. Wrong names and arguments, and failures, are answers.
+    """Run a tool for a trace. A wrong name, wrong arguments and a failing query give a result without success.
 
-    Raises SQLAlchemy's errors where the database is away: then the step is tried again.
+    Raises SQLAlchemy's errors if the database can't be reached; then the step is tried again.
     """
-    if tool not in TOOLS:
-        return LookUpResult(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(TOOLS)}")
-    function = TOOLS[tool]
+    tools = declared.LOOKUP_TOOLS
+    if tool not in tools:
+        return LookUpResult(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(tools)}")
     try:
-        given = checked(function, arguments)
+        check_json(arguments, "arguments")
+        call = msgspec.convert(arguments, tools[tool])
         with db.connect() as conn:
             conn.execute(sa.text("set transaction read only"))
-            conn.execute(sa.text(f"set local statement_timeout = {int(SECONDS * 1000)}"))
-            output = function(conn, trace_id, **given)
+            conn.execute(sa.text(f"set local statement_timeout = {int(TIMEOUT_SECONDS * 1000)}"))
+            output = IMPLEMENTATIONS[tools[tool]](conn, trace_id, call)
     except (UsageError, msgspec.ValidationError) as error:
         return LookUpResult(success=False, output=f"{tool}: {error}")
     except sa.exc.DBAPIError as error:
-        if error.connection_invalidated or not isinstance(error.orig, ANSWERS):
+        if error.connection_invalidated or not isinstance(error.orig, QUERY_FAULTS):
             raise
         return LookUpResult(success=False, output=f"{tool}: {' '.join(str(error.orig).split())[:1000]}")
-    return LookUpResult(output=output if len(output) <= MOST else f"{output[:MOST]}\n... (cut off here)")
-
-
-ANSWERS = (
-    psycopg.errors.QueryCanceled, psycopg.DataError, psycopg.ProgrammingError, psycopg.errors.ProgramLimitExceeded
-)  # fmt: skip
-"""What a query meets that is at fault itself: it takes too long, its pattern is none, a number is too large."""
-
-
-def checked(function: Callable[..., str], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a tool, as their types say. Raises UsageError or msgspec.ValidationError."""
-    check_json(arguments, "arguments")
-    try:
-        inspect.signature(function).bind(None, 0, **arguments)
-    except TypeError as error:
-        raise UsageError(str(error)) from None
-    hints = get_type_hints(function)
-    return {name: msgspec.convert(value, hints[name]) for name, value in arguments.items()}
+    if len(output) > MAX_ANSWER_CHARS:
+        output = f"{output[:MAX_ANSWER_CHARS]}\n... (cut off here)"
+    return LookUpResult(output=output)

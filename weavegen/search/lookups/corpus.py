@@ -1,53 +1,53 @@
-"""Reading in the corpus: what all traces have written until now."""
+"""Tools that read the corpus: the blocks of all traces."""
 
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.search import lookup
+from weavegen.kernel.lookups import ReadBlocks, SearchCorpus
 from weavegen.search.scope import Scope
+from weavegen.search.user_search import search_texts
 from weavegen.store import models as m
 from weavegen.trace.query import parse, words
 
 BLOCKS, TRACES = map(m.table, (m.Block, m.Trace))
-MOST_HITS = 20
-MOST_BLOCKS = 50
-"""That are read at a time."""
-SHOWN = 1_500
-"""Characters of a hit, at most."""
+MAX_HITS = 20
+MAX_BLOCKS = 50
+"""How many blocks one call reads at most."""
+MAX_HIT_CHARS = 1_500
 
 
-def search_corpus(conn: sa.Connection, trace_id: int, /, *, query: str, limit: int = 5) -> str:
-    """Blocks of other traces and examples by BM25, best first. A query is one of query.py, or any words."""
-    asked = query if parse(query) is not None else " ".join(words(query))  # a sentence with a question mark
-    wanted = min(max(limit, 1), MOST_HITS)
-    most = wanted
+def search_corpus(conn: sa.Connection, trace_id: int, call: SearchCorpus) -> str:
+    """Blocks of other traces and examples by BM25, best first. The query may also be a sentence."""
+    query = call.query if parse(call.query) is not None else " ".join(words(call.query))
+    limit = min(max(call.limit, 1), MAX_HITS)
+    top_k = limit
     while True:
-        found = lookup.lookup(conn, asked, Scope(), most=most)
+        found = search_texts(conn, query, Scope(), top_k=top_k)
         hits = [hit for hit in found if hit.trace != trace_id]
-        if len(hits) >= wanted or len(found) < most:
+        if len(hits) >= limit or len(found) < top_k:
             break
-        most *= 4  # what this trace wrote itself took the others' places
+        top_k *= 4  # blocks of the asking trace took the places of others
     shown = []
-    for hit in hits[:wanted]:
-        at = f"trace {hit.trace}, block {hit.index}" if hit.example is None else f"example {hit.example}"
-        body = hit.body if len(hit.body) <= SHOWN else f"{hit.body[:SHOWN]} ... (goes on)"
-        shown.append(f"{at}, {hit.type} (score {hit.score:.2f}):\n{body.strip()}")
+    for hit in hits[:limit]:
+        place = f"trace {hit.trace}, block {hit.index}" if hit.example is None else f"example {hit.example}"
+        body = hit.body if len(hit.body) <= MAX_HIT_CHARS else f"{hit.body[:MAX_HIT_CHARS]} ... (goes on)"
+        shown.append(f"{place}, {hit.type} (score {hit.score:.2f}):\n{body.strip()}")
     return "\n\n".join(shown) or "nothing in the corpus has any of these words"
 
 
-def read_blocks(conn: sa.Connection, trace_id: int, /, *, trace: int, first: int = 0, count: int = 10) -> str:
-    """Rendered blocks of a trace. Raises UsageError where there are none."""
-    number = conn.execute(sa.select(TRACES.c.blocks).where(TRACES.c.id == trace)).scalar_one_or_none()
-    if number is None:
-        raise UsageError(f"there is no trace {trace}: search_corpus and sql name those that there are")
-    first = max(first, 0)
+def read_blocks(conn: sa.Connection, trace_id: int, call: ReadBlocks) -> str:
+    """Rendered blocks of a trace. Raises UsageError if there are none."""
+    total = conn.execute(sa.select(TRACES.c.blocks).where(TRACES.c.id == call.trace)).scalar_one_or_none()
+    if total is None:
+        raise UsageError(f"there is no trace {call.trace}: search_corpus and sql give the numbers of traces")
+    first = max(call.first, 0)
     query = sa.select(BLOCKS.c.rendered).where(
-        BLOCKS.c.trace_id == trace,
+        BLOCKS.c.trace_id == call.trace,
         BLOCKS.c.index >= first,
-        BLOCKS.c.index < first + min(max(count, 1), MOST_BLOCKS),
+        BLOCKS.c.index < first + min(max(call.count, 1), MAX_BLOCKS),
     )
-    found = conn.execute(query.order_by(BLOCKS.c.index)).scalars().all()
-    if not found:
-        raise UsageError(f"trace {trace} has {number} blocks: there is none from {first} on")
-    left = number - first - len(found)
-    return "".join(found) + (f"({left} more blocks)" if left > 0 else "")
+    texts = conn.execute(query.order_by(BLOCKS.c.index)).scalars().all()
+    if not texts:
+        raise UsageError(f"trace {call.trace} has {total} blocks: there is none from {first} on")
+    left = total - first - len(texts)
+    return "".join(texts) + (f"({left} more blocks)" if left > 0 else "")

@@ -1,134 +1,121 @@
-"""Reading in the documents of the trace's job. They are rows of the database: no path leads out of them."""
+"""Tools that read the documents of the trace's job. Documents are rows of the database: no path leads to files."""
 
 import difflib
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.search.lookups.passages import passages_of
+from weavegen.kernel.lookups import GrepDocuments, ListDocuments, ReadDocument, SearchDocuments
+from weavegen.search.passages import passages_of
+from weavegen.search.queries import sql
 from weavegen.store import documents
 from weavegen.store.documents import Listed
 
-MOST_LISTED = 200
-MOST_LINES = 2_000
-"""That are read at a time."""
-MOST_HITS = 20
-MOST_MATCHES = 100
-WIDEST = 300
-"""Characters of a line that matches, at most."""
+MAX_LISTED = 200
+MAX_LINES = 2_000
+"""How many lines one call reads at most."""
+MAX_HITS = 20
+MAX_MATCHES = 100
+MAX_MATCH_CHARS = 300
+"""Longer lines that match are cut."""
+MAX_PASSAGE_LINE_CHARS = 2_000
 
 
-def list_documents(conn: sa.Connection, trace_id: int, /, *, folder: str = "") -> str:
-    """The job's documents, or those of a folder; of very many also the folders. Raises UsageError without any."""
-    inside = within(documents.listed(conn, documents.job_of(conn, trace_id)), folder)
-    shown = [f"{one.path} ({one.lines} lines)" for one in inside[:MOST_LISTED]]
-    if len(inside) > MOST_LISTED:
-        shown.append(f"({len(inside) - MOST_LISTED} more: name one of these folders)")
-        shown += [f"{name}/ ({count} documents)" for name, count in folders(inside, normal(folder)).items()]
+def list_documents(conn: sa.Connection, trace_id: int, call: ListDocuments) -> str:
+    """The documents of the job or of a folder, and the folders if there are many. Raises UsageError if none."""
+    inside = documents_in(documents.listed(conn, documents.job_of(conn, trace_id)), call.folder)
+    shown = [f"{document.path} ({document.lines} lines)" for document in inside[:MAX_LISTED]]
+    if len(inside) > MAX_LISTED:
+        folders = subfolders(inside, normal(call.folder))
+        shown.append(f"({len(inside) - MAX_LISTED} more: name one of these folders)")
+        shown += [f"{name}/ ({count} documents)" for name, count in list(folders.items())[:MAX_LISTED]]
     return "\n".join(shown)
 
 
-def read_document(
-    conn: sa.Connection, trace_id: int, /, *, path: str, first_line: int = 1, lines: int = 100
-) -> str:
-    """Numbered lines of a document. Raises UsageError where there are none."""
+def read_document(conn: sa.Connection, trace_id: int, call: ReadDocument) -> str:
+    """Lines of a document with their numbers, and how many follow. Raises UsageError if there are none."""
     job_id = documents.job_of(conn, trace_id)
-    found = documents.text(conn, job_id, normal(path))
-    if found is None:
-        paths = [one.path for one in documents.listed(conn, job_id)]
-        near = difflib.get_close_matches(normal(path)[:200], paths[:MOST_LISTED], 3, 0.5)
+    text = documents.text(conn, job_id, normal(call.path))
+    if text is None:
+        paths = [document.path for document in documents.listed(conn, job_id)]
+        near = difflib.get_close_matches(normal(call.path)[:200], paths[:MAX_LISTED], 3, 0.5)
         hint = f"do you mean {' or '.join(near)}?" if near else "list_documents shows what there is"
-        raise UsageError(f"there is no document {path[:200]!r}: {hint}")
-    return numbered(found, first_line, lines)
+        raise UsageError(f"there is no document {call.path[:200]!r}: {hint}")
+    all_lines = documents.lines(text)
+    start = max(call.first_line, 1) - 1
+    shown = all_lines[start : start + min(max(call.lines, 1), MAX_LINES)]
+    if not shown:
+        raise UsageError(f"it has {len(all_lines)} lines: there is none from {call.first_line} on")
+    left = len(all_lines) - start - len(shown)
+    body = "\n".join(f"{number}: {line}" for number, line in enumerate(shown, start + 1))
+    return body + (f"\n({left} more lines)" if left else "")
 
 
-def search_documents(conn: sa.Connection, trace_id: int, /, *, query: str, limit: int = 5) -> str:
-    """Passages of the job's documents by BM25, best first. Raises UsageError where it has no documents."""
+def search_documents(conn: sa.Connection, trace_id: int, call: SearchDocuments) -> str:
+    """Passages of the job's documents by BM25, best first. Raises UsageError if the job has no documents."""
     job_id = documents.job_of(conn, trace_id)
-    found = passages_of(conn, job_id).search(query, min(max(limit, 1), MOST_HITS))
-    if not found:
-        within(documents.listed(conn, job_id), "")
+    hits = passages_of(conn, job_id).search(call.query, min(max(call.limit, 1), MAX_HITS))
+    if not hits:
+        documents_in(documents.listed(conn, job_id), "")
         return "no passage has any of these words"
     shown = []
-    for one in found:
-        at = one.passage
-        text = documents.text(conn, job_id, at.path) or ""
-        body = "\n".join(part[:2_000] for part in documents.lines(text)[at.first_line - 1 : at.last_line])
-        shown.append(
-            f"{at.path}, lines {at.first_line} to {at.last_line} (score {one.score:.2f}):\n{body.strip()}"
-        )
+    for hit in hits:
+        path, first, last = hit.passage.path, hit.passage.first_line, hit.passage.last_line
+        lines = documents.lines(documents.text(conn, job_id, path) or "")[first - 1 : last]
+        body = "\n".join(line[:MAX_PASSAGE_LINE_CHARS] for line in lines)
+        shown.append(f"{path}, lines {first} to {last} (score {hit.score:.2f}):\n{body.strip()}")
     return "\n\n".join(shown)
 
 
-GREP = sa.text(
-    """
-    select j.path, l.number, left(l.line, :widest) as line
-    from job_documents j join documents d on d.id = j.document_id,
-      unnest(string_to_array(d.text, chr(10))) with ordinality l(line, number)
-    where j.job_id = :job and (:folder = '' or starts_with(j.path, :folder)) and l.line ~ :pattern
-    order by j.path collate "C", l.number limit :most
-    """
-)
-
-
-def grep_documents(conn: sa.Connection, trace_id: int, /, *, pattern: str, folder: str = "") -> str:
-    """Lines of the job's documents that match. Raises UsageError without any documents there."""
+def grep_documents(conn: sa.Connection, trace_id: int, call: GrepDocuments) -> str:
+    """Lines of the job's documents that match. Raises UsageError if there are no documents."""
     job_id = documents.job_of(conn, trace_id)
-    within(documents.listed(conn, job_id), folder)
-    inside = f"{normal(folder)}/" if normal(folder) else ""
-    asked = {"widest": WIDEST, "job": job_id, "folder": inside, "pattern": dialect(pattern)}
-    # PostgreSQL's matcher can be interrupted anywhere, also where a pattern would take for ever: see `consult`.
-    rows = conn.execute(GREP, asked | {"most": MOST_MATCHES + 1}).all()
+    documents_in(documents.listed(conn, job_id), call.folder)
+    folder = normal(call.folder)
+    # PostgreSQL's matcher can be interrupted at any time, also where a pattern would take for ever: see `consult`.
+    values = {
+        "job": job_id,
+        "folder": f"{folder}/" if folder else "",
+        "pattern": postgres_pattern(call.pattern),
+        "max_chars": MAX_MATCH_CHARS,
+        "max_matches": MAX_MATCHES + 1,
+    }
+    rows = conn.execute(sql("grep"), values).all()
     if not rows:
         return "no line matches"
-    shown = [f"{row.path}:{row.number}: {row.line}" for row in rows[:MOST_MATCHES]]
-    if len(rows) > MOST_MATCHES:
-        shown.append(f"(more than {MOST_MATCHES} lines match: use a narrower pattern, or name a folder)")
+    shown = [f"{row.path}:{row.number}: {row.line}" for row in rows[:MAX_MATCHES]]
+    if len(rows) > MAX_MATCHES:
+        shown.append(f"(more than {MAX_MATCHES} lines match: use a narrower pattern, or name a folder)")
     return "\n".join(shown)
 
 
-def dialect(pattern: str) -> str:
-    r"""A pattern as PostgreSQL writes it: there `\b` is a backspace, and `\y` the edge of a word."""
-    return re.sub(r"\\(.)", lambda found: {"b": r"\y", "B": r"\Y"}.get(found[1], found[0]), pattern, flags=re.S)
+def postgres_pattern(pattern: str) -> str:
+    r"""A Python pattern in PostgreSQL's dialect: there `\b` is a backspace, and `\y` is the edge of a word."""
+    return re.sub(r"\\(.)", lambda match: {"b": r"\y", "B": r"\Y"}.get(match[1], match[0]), pattern, flags=re.S)
 
 
 def normal(path: str) -> str:
-    """A path as documents have it: without what a model may put before it."""
+    """A path in the form that documents have, without `/`, `./` and `..` that a model may write."""
     return posixpath.normpath(f"/{path.strip()}").strip("/")
 
 
-def within(all_of_them: Sequence[Listed], folder: str) -> Sequence[Listed]:
-    """Those in a folder. Raises UsageError where there are none."""
-    if not all_of_them:
+def documents_in(listed: Sequence[Listed], folder: str) -> Sequence[Listed]:
+    """The documents in a folder. Raises UsageError if there are none."""
+    if not listed:
         raise UsageError("this job has no documents: none were given when it was enqueued")
     name = normal(folder)
-    inside = [one for one in all_of_them if not name or one.path.startswith(f"{name}/")]
+    inside = [document for document in listed if not name or document.path.startswith(f"{name}/")]
     if not inside:
         raise UsageError(f"there is no folder {folder[:200]!r}: list_documents without a folder shows all")
     return inside
 
 
-def folders(inside: Sequence[Listed], name: str) -> dict[str, int]:
-    """The folders in a folder, and how many documents are in each."""
-    found: dict[str, int] = {}
-    prefix = f"{name}/" if name else ""
-    for one in inside:
-        first, slash, _ = one.path.removeprefix(prefix).partition("/")
-        if slash:
-            found[prefix + first] = found.get(prefix + first, 0) + 1
-    return dict(list(found.items())[:MOST_LISTED])
-
-
-def numbered(text: str, first_line: int, count: int) -> str:
-    """Some lines of a text with their numbers, and how many follow. Raises UsageError where there are none."""
-    all_lines = documents.lines(text)
-    start = max(first_line, 1) - 1
-    shown = all_lines[start : start + min(max(count, 1), MOST_LINES)]
-    if not shown:
-        raise UsageError(f"it has {len(all_lines)} lines: there is none from {first_line} on")
-    left = len(all_lines) - start - len(shown)
-    body = "\n".join(f"{number}: {line}" for number, line in enumerate(shown, start + 1))
-    return body + (f"\n({left} more lines)" if left else "")
+def subfolders(inside: Sequence[Listed], folder: str) -> Counter[str]:
+    """The folders in a folder, with their numbers of documents."""
+    prefix = f"{folder}/" if folder else ""
+    parts = (document.path.removeprefix(prefix).partition("/") for document in inside)
+    return Counter(prefix + name for name, slash, _ in parts if slash)
