@@ -1,6 +1,6 @@
 create view calibration_pairs as
 with asked as (
-  -- What the ticks asked about a block before it was executed: as it was rewritten, else as it was sampled.
+  -- The ticks' questions about a block before it was executed: about the rewritten text, else about the sampled one.
   select null::text as campaign, b.id as block_id, s.rubric, s.question, s.yes, s.no, s.score,
     case
       when s.question in (
@@ -21,7 +21,7 @@ with asked as (
     else b.candidate_id = i.candidate_id and b.trace_id = g.trace_id end
 ),
 evaluated as (
-  -- The evaluation that a block registered, where it is the only one of its tick.
+  -- The result of the evaluation that a block registered, if it is the only one of its tick.
   select trace_id, tick, min(title) as title, bool_and(error is null and value = 'true') as answer
   from evaluations where scope = 'tick' group by trace_id, tick having count(*) = 1
 ),
@@ -50,21 +50,24 @@ join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
 where t.fork_at is null or b.index >= t.fork_at;
 
-comment on view calibration_pairs is 'What the model said a question''s answer is, and what it really was. Blocks that a fork shares count once.';
+comment on view calibration_pairs is
+  'The model''s probability of an answer, and the true answer. Blocks that a fork shares count once.';
 comment on column calibration_pairs.campaign is 'Campaign that asked; null: the tick that wrote the block.';
 comment on column calibration_pairs.rubric is 'Version of the rubric.';
 comment on column calibration_pairs.question is 'The question.';
-comment on column calibration_pairs.truth is 'What told the answer: ran, evaluation or assertion.';
-comment on column calibration_pairs.exact is 'Whether that is what the question asks; false: it only bears on it.';
-comment on column calibration_pairs.probability is 'Of yes, as the model gave it; null where neither side had any mass.';
-comment on column calibration_pairs.score is 'Log odds of yes, as the model gave them; null likewise.';
-comment on column calibration_pairs.answer is 'How it really was.';
+comment on column calibration_pairs.truth is 'Source of the true answer: ran, evaluation or assertion.';
+comment on column calibration_pairs.exact is
+  'Whether the true answer is that of the question itself; false: it is only related to the question.';
+comment on column calibration_pairs.probability is
+  'The model''s probability of yes; null: neither yes nor no had any mass.';
+comment on column calibration_pairs.score is 'The model''s log odds of yes; null: neither yes nor no had any mass.';
+comment on column calibration_pairs.answer is 'The true answer.';
 comment on column calibration_pairs.block_id is 'The block asked about.';
 comment on column calibration_pairs.trace_id is 'Its trace.';
-comment on column calibration_pairs.index is 'Its index.';
-comment on column calibration_pairs.tick is 'Its tick.';
+comment on column calibration_pairs.index is 'Index of the block.';
+comment on column calibration_pairs.tick is 'Number of the block''s tick.';
 comment on column calibration_pairs.job_id is 'Its job.';
 comment on column calibration_pairs.job is 'Name of the job.';
-comment on column calibration_pairs.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column calibration_pairs.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column calibration_pairs.bootstrap is 'File name of the bootstrap.';
 comment on column calibration_pairs.type is 'Type of the block.';

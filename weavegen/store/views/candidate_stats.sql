@@ -58,42 +58,42 @@ group by t.job_id, j.name, j.agent, j.model, f.name, c.type, c.round;
 create unique index uq_candidate_stats on candidate_stats (job_id, bootstrap, type, round);
 
 comment on materialized view candidate_stats is
-  'What became of candidates: a row for a job, a bootstrap, a type and a round. As of the last refresh.';
+  'Candidates and their outcomes: a row for each job, bootstrap, type and round. As of the last refresh.';
 comment on column candidate_stats.job_id is 'The job.';
 comment on column candidate_stats.job is 'Its name.';
 comment on column candidate_stats.agent is 'The program that wrote the traces: weave, planning, ...';
-comment on column candidate_stats.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column candidate_stats.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column candidate_stats.bootstrap is 'File name of the bootstrap.';
 comment on column candidate_stats.type is
   'Block type that they were sampled for; bm25-query: queries; next-type: names of types.';
-comment on column candidate_stats.round is 'Of the cascade, from 0; those of a tree search count from 1.';
-comment on column candidate_stats.candidates is 'Candidates sampled; in a tree search nodes.';
-comment on column candidate_stats.chosen is 'Of these, those that became blocks.';
-comment on column candidate_stats.tokens is 'Tokens sampled for them.';
-comment on column candidate_stats.chosen_tokens is 'Tokens of those that became blocks.';
-comment on column candidate_stats.cut is 'Those that ended as they had no tokens left.';
-comment on column candidate_stats.linted is 'Those that were linted.';
-comment on column candidate_stats.legal is 'Of the linted ones, those that are legal Python.';
-comment on column candidate_stats.penalised is 'Of the linted ones, those with a penalty.';
-comment on column candidate_stats.mean_penalty is 'Mean sum of the linted ones'' penalties.';
+comment on column candidate_stats.round is 'Number of the round: from 0 in a cascade, from 1 in a tree search.';
+comment on column candidate_stats.candidates is 'Sampled candidates; in a tree search: nodes.';
+comment on column candidate_stats.chosen is 'Candidates that became blocks.';
+comment on column candidate_stats.tokens is 'Sampled tokens.';
+comment on column candidate_stats.chosen_tokens is 'Sampled tokens of the candidates that became blocks.';
+comment on column candidate_stats.cut is 'Candidates that ended because they reached the token limit.';
+comment on column candidate_stats.linted is 'Candidates that were linted.';
+comment on column candidate_stats.legal is 'Linted candidates that are legal Python.';
+comment on column candidate_stats.penalised is 'Linted candidates with a penalty.';
+comment on column candidate_stats.mean_penalty is 'Mean sum of penalties, over the linted candidates.';
 comment on column candidate_stats.mean_score is
   'Mean score as sampled, log odds, before penalties; null: none was scored.';
-comment on column candidate_stats.syntax is 'How many have the penalty syntax: does not compile.';
+comment on column candidate_stats.syntax is 'Candidates with the penalty syntax: does not compile.';
 comment on column candidate_stats.extra_elements is
-  'How many have the penalty extra_elements: has more top-level elements than its shape.';
+  'Candidates with the penalty extra_elements: more top-level elements than the type allows.';
 comment on column candidate_stats.not_a_string is
-  'How many have the penalty not_a_string: is prose that begins with no string.';
+  'Candidates with the penalty not_a_string: prose that does not begin with a string.';
 comment on column candidate_stats.code_in_prose is
-  'How many have the penalty code_in_prose: has code-like text in prose.';
+  'Candidates with the penalty code_in_prose: code-like text in prose.';
 comment on column candidate_stats.shape is
-  'How many have the penalty shape: is no function with its registration.';
+  'Candidates with the penalty shape: not a function followed by its registration.';
 comment on column candidate_stats.wrong_name is
-  'How many have the penalty wrong_name: registers another name than the function''s.';
+  'Candidates with the penalty wrong_name: registers another name than the function''s.';
 comment on column candidate_stats.title is
-  'How many have the penalty title: is an evaluation whose title is no question.';
+  'Candidates with the penalty title: an evaluation whose title is not a question.';
 comment on column candidate_stats.assertions is
-  'How many have the penalty assertions: has none, too many or unclear assertions.';
+  'Candidates with the penalty assertions: none, too many or unclear assertions.';
 comment on column candidate_stats.forbidden_calls is
-  'How many have the penalty forbidden_calls: makes calls that do not belong there.';
+  'Candidates with the penalty forbidden_calls: calls that are not allowed in the type.';
 comment on column candidate_stats.length_after_debug is
-  'How many have the penalty length_after_debug: is long straight after a debug block.';
+  'Candidates with the penalty length_after_debug: long right after a debug block.';

@@ -1,17 +1,17 @@
--- Every text that was sampled for a block, with what it is worth in preference data: what it was selected by, and
--- for the one that became the block what came of it (WEAVE 9).
+-- Every text sampled for a block, with its value in preference data: the score that it was selected by, and for the
+-- text that became the block a correction by its outcome.
 create view candidate_values as
 select
   c.id as candidate_id, c.trace_id, c.block_index as index, t.job_id, j.name as job, j.agent, j.model,
   f.name as bootstrap, t.status as trace_status, s.tick, c.type, c.step_id, c.position, c.round, c.depth, c.text,
   c.tokens, c.finish_reason, n.compiles, q.score, e.penalty,
-  -- What does not compile loses a score above 4 whole, as in selection. Null: it was never scored, or not linted.
+  -- A text that does not compile loses its score above 4, as in selection. Null: it was never scored, or not linted.
   q.score - case when n.syntax > 0 and q.score > 4 then q.score else 0 end - e.penalty
     + coalesce(b.preference, 0) as value,
   b.preference, b.id as block_id, b.ran, b.ran is false as failed, k.reward as tick_reward
 from candidates c
 join steps s on s.id = c.step_id
--- Not of a tick that was started over: the blocks before it were dropped, so nobody can say what the model read.
+-- Without runs of ticks that were started over: the blocks before the texts were dropped, so the prompts are lost.
 join ticks k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
 join traces t on t.id = c.trace_id
 join jobs j on j.id = t.job_id
@@ -27,31 +27,35 @@ left join lateral (
 left join blocks b on b.candidate_id = c.id and b.trace_id = c.trace_id
 where c.type not in ('bm25-query', 'next-type');
 
-comment on view candidate_values is 'Every text that was sampled for a block, and its value: score less penalties, and for the one that became the block its preference correction.';
+comment on view candidate_values is
+  'Every text sampled for a block, with its value: score minus penalties, plus the preference correction for the text that became the block.';
 comment on column candidate_values.candidate_id is 'candidates.id.';
 comment on column candidate_values.trace_id is 'Its trace.';
 comment on column candidate_values.index is 'Index of the block that it was sampled for.';
 comment on column candidate_values.job_id is 'Its job.';
 comment on column candidate_values.job is 'Name of the job.';
 comment on column candidate_values.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column candidate_values.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column candidate_values.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column candidate_values.bootstrap is 'File name of the bootstrap.';
 comment on column candidate_values.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column candidate_values.tick is 'Number of its tick.';
 comment on column candidate_values.type is 'Type of the block that it was sampled for.';
-comment on column candidate_values.step_id is 'The step that sampled it; its prompt is what the model had read.';
-comment on column candidate_values.position is 'Among the candidates of its step, from 0.';
-comment on column candidate_values.round is 'Of the cascade, from 0; those of a tree search count from 1.';
-comment on column candidate_values.depth is 'Of a tree''s node, from 1; null: a whole candidate.';
+comment on column candidate_values.step_id is 'The step that sampled it, with its prompt.';
+comment on column candidate_values.position is 'Position among the candidates of its step, from 0.';
+comment on column candidate_values.round is 'Number of the round: from 0 in a cascade, from 1 in a tree search.';
+comment on column candidate_values.depth is 'Depth of the node in a tree search, from 1; null: a whole candidate.';
 comment on column candidate_values.text is 'The body as sampled, from its beginning.';
 comment on column candidate_values.tokens is 'Sampled tokens.';
 comment on column candidate_values.finish_reason is 'stop or length, as the server said.';
 comment on column candidate_values.compiles is 'Whether it is legal Python; null: it was not linted.';
-comment on column candidate_values.score is 'Mean log odds over its questions, without penalties; null: never scored.';
+comment on column candidate_values.score is
+  'Score: mean log odds over its questions, without penalties; null: never scored.';
 comment on column candidate_values.penalty is 'Sum of what linting subtracted for selection; null: it was not linted.';
-comment on column candidate_values.value is 'Score less penalties, plus preference where it became the block; null: never scored.';
-comment on column candidate_values.preference is 'What its score is corrected by for what came of it; null: nothing, or it became no block.';
-comment on column candidate_values.block_id is 'The block that it became; null: none.';
+comment on column candidate_values.value is
+  'Score minus penalties, plus the preference correction if it became the block; null: never scored.';
+comment on column candidate_values.preference is
+  'Preference correction by its outcome; null: none, or it did not become a block.';
+comment on column candidate_values.block_id is 'The block that it became; null: it was not chosen.';
 comment on column candidate_values.ran is 'Whether that ran without errors; null: it was not executed.';
-comment on column candidate_values.failed is 'Whether it is known to have failed when it was executed.';
+comment on column candidate_values.failed is 'Whether it was executed and failed.';
 comment on column candidate_values.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';

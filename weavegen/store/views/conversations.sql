@@ -1,4 +1,4 @@
--- One row a trace of an agent that converses: what its messages came to.
+-- A row for each trace of a conversing agent, with the outcome.
 create view conversations as
 select
   t.id as trace_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.number,
@@ -28,22 +28,25 @@ comment on column conversations.trace_id is 'traces.id.';
 comment on column conversations.job_id is 'Its job.';
 comment on column conversations.job is 'Name of the job.';
 comment on column conversations.agent is 'The program that wrote the trace: react, research, ...';
-comment on column conversations.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column conversations.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column conversations.bootstrap is 'File name of the bootstrap, or the beginning of the task.';
 comment on column conversations.number is 'Position in its job, from 1.';
 comment on column conversations.trace_status is 'queued, running, ended, failed or cancelled.';
-comment on column conversations.ended_because is 'returned, or the budget that was spent.';
+comment on column conversations.ended_because is
+  'returned, or the budget that was spent: ticks, blocks, bytes, time, ...';
 comment on column conversations.failure_kind is 'model, environment, bootstrap or bug, where it failed.';
-comment on column conversations.task is 'The first message of the user''s.';
-comment on column conversations.messages is 'Messages in it, of all roles.';
+comment on column conversations.task is 'The user''s first message.';
+comment on column conversations.messages is 'Messages of all roles.';
 comment on column conversations.replies is 'Messages that the model wrote.';
-comment on column conversations.reply_tokens is 'Tokens in these.';
-comment on column conversations.success is 'What the agent returned as success; null: nothing, or it is not over.';
-comment on column conversations.final_response is 'Its last answer, or its summary.';
-comment on column conversations.error is 'Why there was no success, where the agent or the trace says so.';
-comment on column conversations.total_tokens is 'Of the whole conversation, by the agent''s own count.';
-comment on column conversations.bytes is 'Bytes of rendered trace.';
-comment on column conversations.sampled_tokens is 'Tokens sampled from the model, losers included.';
-comment on column conversations.called_by_trace is 'The trace that asked for it; null: people enqueued it.';
+comment on column conversations.reply_tokens is 'Sampled tokens of the model''s messages.';
+comment on column conversations.success is
+  '`success` of what the agent returned; null: it returned none, or is not over.';
+comment on column conversations.final_response is 'The agent''s last answer, or its summary.';
+comment on column conversations.error is 'Why there was no success, if the agent or the trace says so.';
+comment on column conversations.total_tokens is 'Tokens of the whole conversation, as the agent counts them.';
+comment on column conversations.bytes is 'Bytes of the rendered trace.';
+comment on column conversations.sampled_tokens is
+  'Tokens sampled from the model, those of rejected candidates included.';
+comment on column conversations.called_by_trace is 'The trace that delegated to it; null: people enqueued it.';
 comment on column conversations.created_at is 'When it was enqueued.';
 comment on column conversations.finished_at is 'When it ended, failed or was cancelled.';

@@ -17,31 +17,34 @@ left join blocks b on b.candidate_id = c.id and b.trace_id = c.trace_id
 left join ticks k on k.trace_id = c.trace_id and k.number = s.tick
 where c.type not in ('bm25-query', 'next-type');
 
-comment on view corpus_candidates is 'Every text that was sampled for a block, losers included, with its trace and job.';
+comment on view corpus_candidates is
+  'Every text sampled for a block, rejected ones included, with its trace and job.';
 comment on column corpus_candidates.candidate_id is 'candidates.id.';
 comment on column corpus_candidates.trace_id is 'Its trace.';
 comment on column corpus_candidates.index is 'Index of the block that it was sampled for.';
 comment on column corpus_candidates.job_id is 'Its job.';
 comment on column corpus_candidates.job is 'Name of the job.';
 comment on column corpus_candidates.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column corpus_candidates.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column corpus_candidates.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column corpus_candidates.bootstrap is 'File name of the bootstrap.';
 comment on column corpus_candidates.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column corpus_candidates.tick is 'Number of its tick.';
 comment on column corpus_candidates.type is 'Type of the block that it was sampled for.';
-comment on column corpus_candidates.round is 'Of the cascade, from 0; those of a tree search count from 1.';
-comment on column corpus_candidates.depth is 'Of a tree''s node, from 1; null: a whole candidate.';
-comment on column corpus_candidates.position is 'Among the candidates of its round, from 0.';
+comment on column corpus_candidates.round is 'Number of the round: from 0 in a cascade, from 1 in a tree search.';
+comment on column corpus_candidates.depth is 'Depth of the node in a tree search, from 1; null: a whole candidate.';
+comment on column corpus_candidates.position is 'Position among the candidates of its round, from 0.';
 comment on column corpus_candidates.text is 'The body as sampled.';
-comment on column corpus_candidates.bytes is 'Length of that in UTF-8.';
+comment on column corpus_candidates.bytes is 'Bytes of that text in UTF-8.';
 comment on column corpus_candidates.tokens is 'Sampled tokens.';
 comment on column corpus_candidates.finish_reason is 'stop or length, as the server said.';
 comment on column corpus_candidates.compiles is 'Whether it is legal Python; null: it was not linted.';
-comment on column corpus_candidates.was_rewritten is 'Whether its legal structure differs from its text.';
+comment on column corpus_candidates.was_rewritten is
+  'Whether linting cut the text to a legal structure that differs from it.';
 comment on column corpus_candidates.penalty is 'Sum of what linting subtracted for selection; null: it was not linted.';
-comment on column corpus_candidates.score is 'Mean log odds over its questions, without penalties; null: never scored.';
+comment on column corpus_candidates.score is
+  'Score: mean log odds over its questions, without penalties; null: never scored.';
 comment on column corpus_candidates.chosen is 'Whether it became a block.';
-comment on column corpus_candidates.block_id is 'The block that it became.';
-comment on column corpus_candidates.ran is 'Whether that ran without errors; null: it was not executed.';
-comment on column corpus_candidates.reward is 'Its part of the tick''s reward, where it became a block.';
+comment on column corpus_candidates.block_id is 'The block that it became; null: it was not chosen.';
+comment on column corpus_candidates.ran is 'Whether that block ran without errors; null: it was not executed.';
+comment on column corpus_candidates.reward is 'Share of the tick''s reward that the block got, if it became one.';
 comment on column corpus_candidates.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';

@@ -39,20 +39,18 @@ group by t.job_id, j.name, j.agent, j.model, f.name, e.stage, e.type, e.error;
 create unique index uq_errors_by_stage on errors_by_stage (job_id, bootstrap, stage, type, error);
 
 comment on materialized view errors_by_stage is
-  'What went wrong, and where: a row for a job, a bootstrap, a stage, a type and an error. As of the last '
-  'refresh.';
+  'Errors by stage: a row for each job, bootstrap, stage, type and error. As of the last refresh.';
 comment on column errors_by_stage.job_id is 'The job.';
 comment on column errors_by_stage.job is 'Its name.';
 comment on column errors_by_stage.agent is 'The program that wrote the traces: weave, planning, ...';
-comment on column errors_by_stage.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column errors_by_stage.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column errors_by_stage.bootstrap is 'File name of the bootstrap.';
 comment on column errors_by_stage.stage is
-  'compile: a block that is no legal Python; run: an exception in it; observe: in a view; evaluate: in an '
-  'evaluation; step: it could not be done; trace: it failed.';
+  'compile: a block that is not legal Python; run: an exception in a block; observe: in an observation view; evaluate: in an evaluation; step: a step that failed; trace: a trace that failed.';
 comment on column errors_by_stage.type is
-  'Type of the block; of observe: error; of evaluate: task or tick; of step: its kind; of trace: empty.';
-comment on column errors_by_stage.error is 'Class of the exception; of step and trace the kind of failure.';
-comment on column errors_by_stage.errors is 'How often.';
-comment on column errors_by_stage.traces is 'In how many traces.';
+  'Type of the block; stage observe: error; evaluate: task or tick; step: kind of the step; trace: empty.';
+comment on column errors_by_stage.error is 'Class of the exception; stages step and trace: kind of the failure.';
+comment on column errors_by_stage.errors is 'Number of errors.';
+comment on column errors_by_stage.traces is 'Number of traces with this error.';
 comment on column errors_by_stage.block_id is
-  'The newest such block, to look at; null where the error is none of a block.';
+  'The newest block with this error; null: the error belongs to no block.';

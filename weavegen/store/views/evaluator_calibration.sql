@@ -14,18 +14,16 @@ group by t.job_id, j.name, j.agent, j.model, b.type, b.question, 7;
 create unique index uq_evaluator_calibration on evaluator_calibration (job_id, type, question, bin);
 
 comment on materialized view evaluator_calibration is
-  'What the evaluator thought of blocks that were executed, against whether they ran: a row for a job, a '
-  'question and a tenth of the probability. As of the last refresh.';
+  'The evaluator''s probabilities for executed blocks, compared with whether these ran: a row for each job, type, question and tenth of the probability. As of the last refresh.';
 comment on column evaluator_calibration.job_id is 'The job.';
 comment on column evaluator_calibration.job is 'Its name.';
 comment on column evaluator_calibration.agent is 'The program that wrote the traces: weave, planning, ...';
 comment on column evaluator_calibration.model is
-  'The model that writes the job''s traces; null: none was asked yet.';
+  'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column evaluator_calibration.type is 'Type of the blocks.';
-comment on column evaluator_calibration.question is 'What the evaluator was asked about them.';
-comment on column evaluator_calibration.bin is
-  'Tenth that its probability of yes lies in: 0 is below 0.1, 9 is 0.9 and more.';
-comment on column evaluator_calibration.labels is 'Blocks: weigh means by it.';
+comment on column evaluator_calibration.question is 'The evaluator''s question about the blocks.';
+comment on column evaluator_calibration.bin is 'Tenth of the probability of yes: 0 is below 0.1, 9 is 0.9 and more.';
+comment on column evaluator_calibration.labels is 'Number of blocks. Use it as weight when you average rows.';
 comment on column evaluator_calibration.predicted is 'Mean probability of yes.';
-comment on column evaluator_calibration.observed is 'Share that ran without errors.';
-comment on column evaluator_calibration.brier is 'Mean squared difference of the two, block by block.';
+comment on column evaluator_calibration.observed is 'Share of the blocks that ran without errors.';
+comment on column evaluator_calibration.brier is 'Mean squared difference between probability and outcome.';

@@ -7,8 +7,8 @@ where c.relkind = 'm'
 order by v.position;
 
 comment on view freshness is
-  'When each materialised view was filled last, by `weavegen refresh` or as it was made.';
+  'When each materialised view was last filled: by `weavegen refresh`, or when it was made.';
 comment on column freshness.name is 'The view.';
-comment on column freshness.as_of is 'Its rows are as the tables were then.';
-comment on column freshness.seconds_ago is 'How long ago that was.';
-comment on column freshness.seconds is 'What the last refresh took.';
+comment on column freshness.as_of is 'The rows show the tables at this time.';
+comment on column freshness.seconds_ago is 'Seconds since then.';
+comment on column freshness.seconds is 'Duration of the last refresh in seconds.';

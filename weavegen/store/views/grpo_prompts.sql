@@ -1,5 +1,5 @@
--- One row a block that the model wrote: the prompt that it was written after, and how the candidates sampled there
--- did. Where all are worth the same, there is nothing to learn: spread is 0.
+-- A row for each block that the model wrote: its prompt, and the values of the candidates sampled after it. Where all
+-- values are equal there is nothing to learn: spread is 0.
 create view grpo_prompts as
 select
   g.trace_id, g.index, g.block_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
@@ -23,24 +23,27 @@ join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
 left join ticks k on k.trace_id = b.trace_id and k.number = b.tick;
 
-comment on view grpo_prompts is 'A row for each block that the model wrote: its prompt, and how the candidates sampled after it did.';
+comment on view grpo_prompts is
+  'A row for each block that the model wrote: its prompt, and the values of the candidates sampled after it.';
 comment on column grpo_prompts.trace_id is 'Its trace.';
-comment on column grpo_prompts.index is 'Position in the trace, from 0.';
+comment on column grpo_prompts.index is 'Index of the block in the trace, from 0.';
 comment on column grpo_prompts.block_id is 'blocks.id.';
 comment on column grpo_prompts.job_id is 'Its job.';
 comment on column grpo_prompts.job is 'Name of the job.';
 comment on column grpo_prompts.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column grpo_prompts.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column grpo_prompts.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column grpo_prompts.bootstrap is 'File name of the bootstrap.';
 comment on column grpo_prompts.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column grpo_prompts.tick is 'Number of its tick.';
 comment on column grpo_prompts.type is 'Type of the block.';
 comment on column grpo_prompts.question is 'What the evaluator was asked about it.';
 comment on column grpo_prompts.samples is 'Candidates sampled after this prompt that have a value.';
-comment on column grpo_prompts.mean_value is 'Mean of their values, see candidate_values; null: none has one.';
-comment on column grpo_prompts.spread is 'Standard deviation of their values; null: none has one.';
+comment on column grpo_prompts.mean_value is
+  'Mean value of the candidates, see candidate_values; null: none has a value.';
+comment on column grpo_prompts.spread is 'Standard deviation of the values; null: no candidate has a value.';
 comment on column grpo_prompts.ran is 'Whether the block ran without errors; null: it was not executed.';
 comment on column grpo_prompts.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
-comment on column grpo_prompts.block_size is 'Tokens that the model was given.';
-comment on column grpo_prompts.exact_prompt is 'Whether what the model read can be told to the letter.';
+comment on column grpo_prompts.block_size is 'Tokens that the model was allowed for the block.';
+comment on column grpo_prompts.exact_prompt is
+  'Whether the prompt can be rebuilt exactly: no block in it was shortened.';
 comment on column grpo_prompts.step_id is 'The step that sampled the block''s candidate.';

@@ -1,5 +1,5 @@
--- One text and whether it is wanted: by what came of it where it was executed, else by its value. What lies between
--- is left out, as nobody can say.
+-- Single texts, desirable or not: by the outcome where they were executed, else by the value. Texts with a value from
+-- 0 to 1 are left out, for they are neither.
 create view kto_examples as
 select
   l.*, row_number() over (
@@ -27,26 +27,30 @@ from (
 ) l
 where l.label is not null;
 
-comment on view kto_examples is 'Single texts and whether they are wanted: they ran or failed, are no legal Python, or are valued 1 and more or below 0.';
+comment on view kto_examples is
+  'Single texts, each desirable or not: it ran, it failed, it is not legal Python, or its value is at least 1 or below 0.';
 comment on column kto_examples.candidate_id is 'candidates.id.';
 comment on column kto_examples.trace_id is 'Its trace.';
 comment on column kto_examples.index is 'Index of the block that it was sampled for.';
 comment on column kto_examples.job_id is 'Its job.';
 comment on column kto_examples.job is 'Name of the job.';
 comment on column kto_examples.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column kto_examples.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column kto_examples.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column kto_examples.bootstrap is 'File name of the bootstrap.';
 comment on column kto_examples.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column kto_examples.tick is 'Number of its tick.';
 comment on column kto_examples.type is 'Type of the block.';
 comment on column kto_examples.text is 'The body as sampled.';
-comment on column kto_examples.label is 'Whether it is wanted.';
-comment on column kto_examples.because is 'ran, failed (when executed), illegal (no legal Python), valued (by score and penalties).';
+comment on column kto_examples.label is 'Whether the text is desirable.';
+comment on column kto_examples.because is
+  'Reason of the label: ran, failed (when executed), illegal (not legal Python) or valued (by its value).';
 comment on column kto_examples.value is 'Its value, see candidate_values; null: never scored.';
 comment on column kto_examples.ran is 'Whether it ran without errors; null: it was not executed.';
 comment on column kto_examples.compiles is 'Whether it is legal Python; null: it was not linted.';
-comment on column kto_examples.block_id is 'The block that it became; null: none.';
+comment on column kto_examples.block_id is 'The block that it became; null: it was not chosen.';
 comment on column kto_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
-comment on column kto_examples.exact_prompt is 'Whether what the model read can be told to the letter.';
+comment on column kto_examples.exact_prompt is
+  'Whether the prompt can be rebuilt exactly: no block in it was shortened.';
 comment on column kto_examples.step_id is 'The step that sampled it.';
-comment on column kto_examples.rank is 'Among those of the block with the same label, from 1: executed ones first, then the clearest values.';
+comment on column kto_examples.rank is
+  'Rank among the texts of the block with the same label, from 1: executed ones first, then the clearest values.';

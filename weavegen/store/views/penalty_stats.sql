@@ -21,14 +21,14 @@ where c.linted > 0
 group by c.job_id, c.job, c.agent, c.model, c.bootstrap, c.type, p.penalty;
 
 comment on view penalty_stats is
-  'What linting found: a row for a job, a bootstrap, a type and a penalty. As of the last refresh.';
+  'Penalties by kind: a row for each job, bootstrap, type and penalty. As of the last refresh.';
 comment on column penalty_stats.job_id is 'The job.';
 comment on column penalty_stats.job is 'Its name.';
 comment on column penalty_stats.agent is 'The program that wrote the traces: weave, planning, ...';
-comment on column penalty_stats.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column penalty_stats.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column penalty_stats.bootstrap is 'File name of the bootstrap.';
 comment on column penalty_stats.type is 'Block type that the candidates were sampled for.';
-comment on column penalty_stats.penalty is 'Column of the table penalties.';
+comment on column penalty_stats.penalty is 'Name of the penalty: a column of the table penalties.';
 comment on column penalty_stats.linted is 'Candidates that were linted.';
-comment on column penalty_stats.penalised is 'Of these, those with the penalty.';
-comment on column penalty_stats.share is 'The share that these are.';
+comment on column penalty_stats.penalised is 'Linted candidates with the penalty.';
+comment on column penalty_stats.share is 'Share of the linted candidates that have the penalty.';

@@ -1,9 +1,8 @@
--- Two texts for one prompt, of which one is better.
--- candidates: sampled for the same block after the same prompt. Pair 1 is the most valued against the least valued,
---   pair 2 the second against the last but one, and so on: no text is in two pairs of a block.
--- correction: a callback block that failed, or was no legal Python, against the next attempt, which ran. The prompt
---   is that of the failed one: what should have been written there. The two were scored after different prompts, so
---   there is no margin between them.
+-- Two texts for one prompt, one better than the other.
+-- candidates: sampled for the same block after the same prompt. Pair 1 has the highest and the lowest value, pair 2 the
+--   second highest and the second lowest, and so on: no text is in two pairs of a block.
+-- correction: a callback block that failed, or is not legal Python, and the next attempt, which ran. The prompt is that
+--   of the failed block. The two were scored after different prompts, so the pair has no margin.
 create view preference_pairs as
 with pairs as (
   select
@@ -12,7 +11,7 @@ with pairs as (
   from (
     select
       d.trace_id, d.index, d.header, min(d.step_id) as step_id,
-      -- What failed, or is no legal Python, is nobody's example.
+      -- A text that failed, or is not legal Python, is never the better one.
       array_agg(d.candidate_id order by d.value desc, d.candidate_id) filter (where d.compiles and not d.failed)
         as best,
       array_agg(d.value order by d.value desc, d.candidate_id) filter (where d.compiles and not d.failed)
@@ -20,7 +19,7 @@ with pairs as (
       array_agg(d.candidate_id order by d.value, d.candidate_id desc) as worst,
       array_agg(d.value order by d.value, d.candidate_id desc) as worst_values
     from (
-      -- Equal texts count once: as the one that became the block, of which more is known.
+      -- Equal texts count once: as the candidate that became the block, about which more is known.
       select distinct on (v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text)
         v.trace_id, v.index, s.request -> 'prompt' ->> 'header' as header, v.step_id, v.candidate_id, v.value,
         v.compiles, v.failed
@@ -66,28 +65,34 @@ left join ticks k on k.trace_id = p.trace_id and k.number = s.tick
 left join blocks b on b.candidate_id = p.chosen_id and b.trace_id = p.trace_id
 left join blocks x on x.candidate_id = p.rejected_id and x.trace_id = p.trace_id;
 
-comment on view preference_pairs is 'Two texts for one prompt, of which one is better: by value among the candidates of a block, or an attempt that failed and the next, which ran.';
-comment on column preference_pairs.kind is 'candidates: two of one block; correction: a failed attempt and the next one, which ran.';
+comment on view preference_pairs is
+  'Two texts for one prompt, one better than the other: by value among the candidates of a block, or a failed attempt and the next one, which ran.';
+comment on column preference_pairs.kind is
+  'candidates: two of one block; correction: a failed attempt and the next one, which ran.';
 comment on column preference_pairs.trace_id is 'Its trace.';
 comment on column preference_pairs.index is 'Index of the block that the prompt asked for.';
 comment on column preference_pairs.job_id is 'Its job.';
 comment on column preference_pairs.job is 'Name of the job.';
 comment on column preference_pairs.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column preference_pairs.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column preference_pairs.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column preference_pairs.bootstrap is 'File name of the bootstrap.';
 comment on column preference_pairs.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column preference_pairs.tick is 'Number of its tick.';
 comment on column preference_pairs.type is 'Type of the block.';
-comment on column preference_pairs.pair is 'Among the pairs of one prompt, from 1, the widest margin first.';
-comment on column preference_pairs.margin is 'chosen_value less rejected_value, above 0; null: the two were scored after different prompts.';
-comment on column preference_pairs.chosen_value is 'Value of the better one, see candidate_values; null in a correction.';
-comment on column preference_pairs.rejected_value is 'Value of the worse one; null in a correction.';
-comment on column preference_pairs.chosen_id is 'candidates.id of the better one.';
-comment on column preference_pairs.rejected_id is 'candidates.id of the worse one.';
+comment on column preference_pairs.pair is 'Number among the pairs of one prompt, from 1, the widest margin first.';
+comment on column preference_pairs.margin is
+  'chosen_value minus rejected_value, above 0; null: the two were scored after different prompts.';
+comment on column preference_pairs.chosen_value is
+  'Value of the better text, see candidate_values; null in a correction.';
+comment on column preference_pairs.rejected_value is 'Value of the worse text; null in a correction.';
+comment on column preference_pairs.chosen_id is 'candidates.id of the better text.';
+comment on column preference_pairs.rejected_id is 'candidates.id of the worse text.';
 comment on column preference_pairs.chosen is 'The better body, as sampled.';
 comment on column preference_pairs.rejected is 'The worse body, as sampled.';
-comment on column preference_pairs.chosen_kept is 'Whether the better one became a block.';
-comment on column preference_pairs.rejected_ran is 'Whether the worse one ran; null: it was not executed.';
+comment on column preference_pairs.chosen_kept is 'Whether the better text became a block.';
+comment on column preference_pairs.rejected_ran is
+  'Whether the worse text ran without errors; null: it was not executed.';
 comment on column preference_pairs.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
-comment on column preference_pairs.exact_prompt is 'Whether what the model read can be told to the letter.';
-comment on column preference_pairs.step_id is 'A step whose prompt is the pair''s.';
+comment on column preference_pairs.exact_prompt is
+  'Whether the prompt can be rebuilt exactly: no block in it was shortened.';
+comment on column preference_pairs.step_id is 'A step with the prompt of the pair.';

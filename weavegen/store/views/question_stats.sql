@@ -17,19 +17,19 @@ group by t.job_id, j.name, j.agent, j.model, s.rubric, s.stage, s.question;
 create unique index uq_question_stats on question_stats (job_id, rubric, stage, question);
 
 comment on materialized view question_stats is
-  'How the evaluator answered: a row for a job, a rubric, a stage and a question. As of the last refresh.';
+  'Answers of the evaluator: a row for each job, rubric, stage and question. As of the last refresh.';
 comment on column question_stats.job_id is 'The job.';
 comment on column question_stats.job is 'Its name.';
 comment on column question_stats.agent is 'The program that wrote the traces: weave, planning, ...';
-comment on column question_stats.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column question_stats.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column question_stats.rubric is 'Version of the rubric and its calibration examples.';
 comment on column question_stats.stage is
-  'selection: as sampled; raw: as rewritten; option: asked of the model itself.';
+  'selection: of candidates as sampled; raw: of blocks as rewritten; option: of the model itself.';
 comment on column question_stats.question is 'The question.';
-comment on column question_stats.asked is 'How often it was asked.';
+comment on column question_stats.asked is 'Number of answers.';
 comment on column question_stats.yes is 'Mean probability mass of yes.';
 comment on column question_stats.no is 'Mean probability mass of no.';
-comment on column question_stats.neither is 'Mean mass that went to neither.';
-comment on column question_stats.mean_score is 'Mean log odds, where they are defined.';
-comment on column question_stats.undefined is 'Answers without any mass on yes or no.';
+comment on column question_stats.neither is 'Mean probability mass that went to neither.';
+comment on column question_stats.mean_score is 'Mean log odds, over the answers that have any.';
+comment on column question_stats.undefined is 'Answers with no mass on yes or no.';
 comment on column question_stats.unsure is 'Answers with log odds between -0.5 and 0.5.';

@@ -18,30 +18,30 @@ left join (
 where h.used;
 
 create unique index uq_retrieval_outcomes on retrieval_outcomes (hit_id);
--- What is asked about recalled blocks is read from here: a third of the time.
+-- Queries about retrieved blocks read this index alone, in a third of the time.
 create index ix_retrieval_outcomes_block_id on retrieval_outcomes (block_id)
 include (tick_reward, action_ran, recalled_type, from_trace_id, recalled_ran);
 
 comment on materialized view retrieval_outcomes is
-  'A row for each text that was recalled into a prompt: what it was, and how the tick went. As of the last '
-  'refresh.';
+  'A row for each retrieved text that was put into a prompt: what it was, and how the tick ended. As of the last refresh.';
 comment on column retrieval_outcomes.hit_id is 'retrieval_hits.id.';
-comment on column retrieval_outcomes.trace_id is 'The trace that recalled it.';
-comment on column retrieval_outcomes.tick is 'Number of the tick in which.';
+comment on column retrieval_outcomes.trace_id is 'The trace that retrieved it.';
+comment on column retrieval_outcomes.tick is 'Number of the tick in which it was retrieved.';
 comment on column retrieval_outcomes.job_id is 'Job of that trace.';
-comment on column retrieval_outcomes.job is 'Its name.';
+comment on column retrieval_outcomes.job is 'Name of that job.';
 comment on column retrieval_outcomes.agent is 'The program that wrote the traces: weave, planning, ...';
 comment on column retrieval_outcomes.model is
-  'The model that writes the job''s traces; null: none was asked yet.';
+  'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column retrieval_outcomes.bootstrap is 'File name of the bootstrap.';
-comment on column retrieval_outcomes.rank is 'Place among the hits, from 1, the best.';
-comment on column retrieval_outcomes.score is 'BM25.';
-comment on column retrieval_outcomes.block_id is 'The block recalled; null: an example was.';
-comment on column retrieval_outcomes.example_id is 'The example recalled; null: a block was.';
-comment on column retrieval_outcomes.recalled_type is 'Its type.';
-comment on column retrieval_outcomes.from_trace_id is 'Trace of the recalled block: with `memory`, another one.';
+comment on column retrieval_outcomes.rank is 'Rank among the hits, from 1, the best.';
+comment on column retrieval_outcomes.score is 'BM25 score.';
+comment on column retrieval_outcomes.block_id is 'The retrieved block; null: an example was retrieved.';
+comment on column retrieval_outcomes.example_id is 'The retrieved example; null: a block was retrieved.';
+comment on column retrieval_outcomes.recalled_type is 'Type of the retrieved block or example.';
+comment on column retrieval_outcomes.from_trace_id is
+  'Trace of the retrieved block. With the setting `memory` it may be another trace.';
 comment on column retrieval_outcomes.recalled_ran is
-  'Whether the recalled block had run without errors; null: it was not executed, or is an example.';
+  'Whether the retrieved block had run without errors; null: it was not executed, or is an example.';
 comment on column retrieval_outcomes.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
 comment on column retrieval_outcomes.action_ran is
   'Whether an action of the tick ran without errors; null: none was executed.';

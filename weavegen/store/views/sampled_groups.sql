@@ -1,4 +1,4 @@
--- One row a round: the candidates that one step sampled after one prompt, token for token, and how they did.
+-- A row for each round: the candidates that one step sampled after one prompt, with their values.
 create view sampled_groups as
 select
   g.trace_id, g.index, g.step_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
@@ -25,16 +25,18 @@ comment on column sampled_groups.step_id is 'The step that sampled them.';
 comment on column sampled_groups.job_id is 'Its job.';
 comment on column sampled_groups.job is 'Name of the job.';
 comment on column sampled_groups.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column sampled_groups.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column sampled_groups.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column sampled_groups.bootstrap is 'File name of the bootstrap.';
 comment on column sampled_groups.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column sampled_groups.tick is 'Number of its tick.';
 comment on column sampled_groups.type is 'Type of the block that they were sampled for.';
-comment on column sampled_groups.round is 'Of the cascade, from 0.';
-comment on column sampled_groups.samples is 'Candidates in it that have a value, see candidate_values.';
-comment on column sampled_groups.recorded is 'Of these, those whose token ids and logprobs are recorded: all with --set tokens=all.';
-comment on column sampled_groups.mean_value is 'Mean of their values; null: none has one.';
-comment on column sampled_groups.spread is 'Standard deviation of their values; 0: nothing to learn from; null: none has one.';
-comment on column sampled_groups.block_id is 'The block that one of them became; null: another round''s did.';
-comment on column sampled_groups.ran is 'Whether that ran without errors; null: it was not executed.';
+comment on column sampled_groups.round is 'Number of the round in the cascade, from 0.';
+comment on column sampled_groups.samples is 'Candidates of the round that have a value, see candidate_values.';
+comment on column sampled_groups.recorded is
+  'Candidates with a value whose token ids and logprobs are recorded. All are with --set tokens=all.';
+comment on column sampled_groups.mean_value is 'Mean value of the candidates; null: none has a value.';
+comment on column sampled_groups.spread is
+  'Standard deviation of the values; 0: there is nothing to learn from; null: no candidate has a value.';
+comment on column sampled_groups.block_id is 'The block that a candidate of the round became; null: none did.';
+comment on column sampled_groups.ran is 'Whether that block ran without errors; null: it was not executed.';
 comment on column sampled_groups.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';

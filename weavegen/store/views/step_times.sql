@@ -30,20 +30,20 @@ group by t.job_id, j.name, j.agent, j.model, f.name, s.kind, s.what;
 create unique index uq_step_times on step_times (job_id, bootstrap, kind, what);
 
 comment on materialized view step_times is
-  'Where time went: a row for a job, a bootstrap and a sort of step. As of the last refresh.';
+  'Durations of steps: a row for each job, bootstrap and kind of step. As of the last refresh.';
 comment on column step_times.job_id is 'The job.';
 comment on column step_times.job is 'Its name.';
 comment on column step_times.agent is 'The program that wrote the traces: weave, planning, ...';
-comment on column step_times.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column step_times.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column step_times.bootstrap is 'File name of the bootstrap.';
 comment on column step_times.kind is 'sample, lint, score, retrieve, execute or work (the ticks of a subagent).';
 comment on column step_times.what is
-  'Block type that the step was for; of execute, what was done and to which type.';
-comment on column step_times.steps is 'Steps of the sort.';
-comment on column step_times.retried is 'Of these, those that were taken more than once.';
-comment on column step_times.failed is 'Those that could not be done.';
-comment on column step_times.model_seconds is 'Seconds that they waited for the model server.';
-comment on column step_times.environment_seconds is 'Seconds that they waited for the environment.';
-comment on column step_times.own_seconds is 'Seconds that they took besides these two: weavegen''s own work.';
-comment on column step_times.waiting_seconds is 'Seconds from their being ready to their being taken.';
-comment on column step_times.longest_seconds is 'What the longest one took from being taken to its end.';
+  'Block type that the step was for; of execute: what was executed, and the block type.';
+comment on column step_times.steps is 'Number of steps.';
+comment on column step_times.retried is 'Steps that were claimed more than once.';
+comment on column step_times.failed is 'Steps that failed.';
+comment on column step_times.model_seconds is 'Seconds that the steps waited for the model server.';
+comment on column step_times.environment_seconds is 'Seconds that the steps waited for the environment.';
+comment on column step_times.own_seconds is 'Seconds of the steps that were spent on neither: weavegen''s own work.';
+comment on column step_times.waiting_seconds is 'Seconds that the steps were ready before a worker claimed them.';
+comment on column step_times.longest_seconds is 'Seconds from claim to end of the longest step.';

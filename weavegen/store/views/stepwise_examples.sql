@@ -1,6 +1,6 @@
--- One row a tick: its blocks as steps, each right or wrong by what came of it. Reasoning is right if the block that it
--- led to ran (its preference correction says so), a callback block if it ran. Blocks of which nothing came are no
--- steps: expectations, and actions that were taken back.
+-- A row for each tick: its blocks as steps, each right or wrong by its outcome. A callback block is right if it ran.
+-- Reasoning is right if the block that it led to ran, which its preference correction says. Blocks without an outcome
+-- are no steps: expectations, and actions that were taken back.
 create view stepwise_examples as
 select
   l.trace_id, l.tick, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.status as trace_status,
@@ -23,17 +23,17 @@ join ticks k on k.trace_id = l.trace_id and k.number = l.tick
 where l.label is not null
 group by l.trace_id, l.tick, t.job_id, j.name, j.agent, j.model, f.name, t.status, k.reward;
 
-comment on view stepwise_examples is 'A row for each tick whose blocks are known to have been right or wrong.';
+comment on view stepwise_examples is 'A row for each tick with blocks that are known to be right or wrong.';
 comment on column stepwise_examples.trace_id is 'Its trace.';
 comment on column stepwise_examples.tick is 'Number of the tick.';
 comment on column stepwise_examples.job_id is 'Its job.';
 comment on column stepwise_examples.job is 'Name of the job.';
 comment on column stepwise_examples.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column stepwise_examples.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column stepwise_examples.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column stepwise_examples.bootstrap is 'File name of the bootstrap.';
 comment on column stepwise_examples.trace_status is 'queued, running, ended, failed or cancelled.';
-comment on column stepwise_examples.subagent is 'Whose tick it is.';
-comment on column stepwise_examples.first_step is 'Index of the first block that is a step.';
-comment on column stepwise_examples.steps is 'Blocks that are known to have been right or wrong.';
-comment on column stepwise_examples.right_steps is 'Of these, the right ones.';
+comment on column stepwise_examples.subagent is 'Name of the subagent whose tick it is.';
+comment on column stepwise_examples.first_step is 'Index of the first block that is known to be right or wrong.';
+comment on column stepwise_examples.steps is 'Blocks that are known to be right or wrong.';
+comment on column stepwise_examples.right_steps is 'Blocks that are known to be right.';
 comment on column stepwise_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';

@@ -1,4 +1,4 @@
--- One row a trace that has blocks: what whole texts are made of.
+-- A row for each trace that has blocks, to be exported as a whole text.
 create view text_examples as
 select
   t.id as trace_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.number,
@@ -11,7 +11,7 @@ from traces t
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
 left join lateral (
-  -- The bootstrap's own tick is the same in all traces of a bootstrap: it says nothing about this one.
+  -- Without the bootstrap's own tick, which is the same in all traces of a bootstrap.
   select avg(k.reward) as mean_tick_reward from ticks k where k.trace_id = t.id and k.number > 0
 ) r on true
 where t.blocks > 0;
@@ -21,18 +21,21 @@ comment on column text_examples.trace_id is 'traces.id.';
 comment on column text_examples.job_id is 'Its job.';
 comment on column text_examples.job is 'Name of the job.';
 comment on column text_examples.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column text_examples.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column text_examples.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column text_examples.bootstrap is 'File name of the bootstrap.';
 comment on column text_examples.number is 'Position in its job, from 1.';
 comment on column text_examples.trace_status is 'queued, running, ended, failed or cancelled.';
-comment on column text_examples.ended_because is 'returned, or the budget that was spent.';
+comment on column text_examples.ended_because is
+  'returned, or the budget that was spent: ticks, blocks, bytes, time, ...';
 comment on column text_examples.failure_kind is 'model, environment, bootstrap or bug, where it failed.';
-comment on column text_examples.result is '`result` of what the agent returned: of a game won, drawn or lost; of a conversation success or no success.';
-comment on column text_examples.ticks is 'Ticks finished, the bootstrap''s not counted.';
+comment on column text_examples.result is
+  '`result` of what the agent returned. Of a game: won, drawn or lost; of a conversation: success or no success.';
+comment on column text_examples.ticks is 'Finished ticks, without the bootstrap''s.';
 comment on column text_examples.blocks is 'Blocks recorded.';
-comment on column text_examples.bytes is 'Bytes of rendered trace.';
-comment on column text_examples.mean_tick_reward is 'Mean reward of its ticks, the bootstrap''s not counted; null: none is rewarded.';
-comment on column text_examples.retry_of is 'The trace that it does over; null: none.';
+comment on column text_examples.bytes is 'Bytes of the rendered trace.';
+comment on column text_examples.mean_tick_reward is
+  'Mean reward of its ticks, without the bootstrap''s; null: no tick has a reward.';
+comment on column text_examples.retry_of is 'The trace that it is a retry of; null: none.';
 comment on column text_examples.fork_of is 'The trace whose first blocks it shares; null: it is no fork.';
 comment on column text_examples.fork_at is 'Of a fork: index of the first block of its own.';
 comment on column text_examples.created_at is 'When it was enqueued.';

@@ -58,36 +58,36 @@ where t.fork_at is null or k.first_block >= t.fork_at or r.blocks is not null;
 create unique index uq_tick_stats on tick_stats (trace_id, tick);
 
 comment on materialized view tick_stats is
-  'A row a tick: what it recorded, sampled and was rewarded with, and where its time went. Of a fork its own '
-  'alone. As of the last refresh.';
+  'A row for each tick: counts of blocks and candidates, reward, and durations. Of a fork, only its own ticks. As of the last refresh.';
 comment on column tick_stats.trace_id is 'Its trace.';
-comment on column tick_stats.tick is 'Its number in the trace; 0 is the bootstrap''s own.';
+comment on column tick_stats.tick is 'Number of the tick in the trace; 0 is the bootstrap''s own.';
 comment on column tick_stats.job_id is 'Its job.';
 comment on column tick_stats.job is 'Name of the job.';
 comment on column tick_stats.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column tick_stats.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column tick_stats.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column tick_stats.bootstrap is 'File name of the bootstrap.';
-comment on column tick_stats.subagent is 'Whose tick it is.';
-comment on column tick_stats.tick_reward is '0 to 0.5; null: it was not over.';
-comment on column tick_stats.repeats is 'Ticks in a row before it with equal actions and outcomes.';
+comment on column tick_stats.subagent is 'Name of the subagent whose tick it is.';
+comment on column tick_stats.tick_reward is 'Reward, 0 to 0.5; null: the tick was not over.';
+comment on column tick_stats.repeats is 'Number of ticks in a row before it with the same actions and outcomes.';
 comment on column tick_stats.restarts is 'How often it was started over.';
 comment on column tick_stats.blocks is 'Blocks recorded.';
 comment on column tick_stats.bytes is 'Bytes of their rendered text.';
-comment on column tick_stats.written is 'Blocks that were made of a candidate.';
-comment on column tick_stats.actions is 'Action blocks: attempts.';
+comment on column tick_stats.written is 'Blocks made of a candidate.';
+comment on column tick_stats.actions is 'Action blocks.';
 comment on column tick_stats.errors is 'Error blocks.';
 comment on column tick_stats.debugs is 'Debug blocks.';
 comment on column tick_stats.backtracks is 'Backtrack blocks.';
-comment on column tick_stats.illegal is 'Blocks that are no legal Python.';
+comment on column tick_stats.illegal is 'Blocks that are not legal Python.';
 comment on column tick_stats.action_ran is
   'Whether one of its actions ran without errors; null: none was executed.';
 comment on column tick_stats.action_score is 'Mean raw score of its actions, log odds.';
-comment on column tick_stats.candidates is 'Candidates sampled, losers, queries and restarted runs included.';
-comment on column tick_stats.sampled_tokens is 'Tokens of these.';
+comment on column tick_stats.candidates is
+  'Sampled candidates, with rejected ones, queries and those of restarted runs.';
+comment on column tick_stats.sampled_tokens is 'Tokens of these candidates.';
 comment on column tick_stats.kept_tokens is 'Tokens of the candidates that became blocks.';
-comment on column tick_stats.steps is 'Steps of the journal, restarted runs included.';
+comment on column tick_stats.steps is 'Steps in the journal, with those of restarted runs.';
 comment on column tick_stats.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column tick_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
-comment on column tick_stats.own_seconds is 'Seconds of its steps besides these two: weavegen''s own work.';
-comment on column tick_stats.waiting_seconds is 'Seconds from a step''s being ready to its being taken.';
-comment on column tick_stats.seconds is 'From its beginning to its end; null: it was not over.';
+comment on column tick_stats.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
+comment on column tick_stats.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
+comment on column tick_stats.seconds is 'Duration in seconds; null: the tick was not over.';

@@ -33,55 +33,56 @@ left join (
 ) k on k.trace_id = t.id;
 
 comment on view trace_stats is
-  'A row a trace: sizes, rewards, tokens, errors, loops, time. Counts from ticks are as of the last refresh.';
+  'A row for each trace: sizes, rewards, tokens, errors, loops, durations. Counts from ticks are as of the last refresh.';
 comment on column trace_stats.trace_id is 'traces.id.';
 comment on column trace_stats.job_id is 'Its job.';
 comment on column trace_stats.job is 'Name of the job.';
 comment on column trace_stats.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column trace_stats.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column trace_stats.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column trace_stats.bootstrap is 'File name of the bootstrap.';
 comment on column trace_stats.number is 'Position in its job, from 1.';
 comment on column trace_stats.trace_status is 'queued, running, ended, failed or cancelled.';
-comment on column trace_stats.ended_because is 'returned, or the budget that was spent.';
+comment on column trace_stats.ended_because is
+  'returned, or the budget that was spent: ticks, blocks, bytes, time, ...';
 comment on column trace_stats.failure_kind is 'model, environment, bootstrap or bug, where it failed.';
 comment on column trace_stats.failure is 'Why it failed, in one line.';
-comment on column trace_stats.ticks is 'Ticks finished, the bootstrap''s not counted.';
-comment on column trace_stats.blocks is 'Blocks recorded, copies included.';
-comment on column trace_stats.bytes is 'Bytes of rendered trace, copies included.';
-comment on column trace_stats.own_blocks is
-  'Of the blocks, those that are no copies: of a fork those from fork_at on.';
-comment on column trace_stats.own_bytes is 'Bytes of these.';
-comment on column trace_stats.sampled_tokens is 'Tokens sampled from the model, losers included.';
+comment on column trace_stats.ticks is 'Finished ticks, without the bootstrap''s.';
+comment on column trace_stats.blocks is 'Recorded blocks, with a fork''s copies.';
+comment on column trace_stats.bytes is 'Bytes of the rendered trace, with a fork''s copies.';
+comment on column trace_stats.own_blocks is 'Recorded blocks without copies: of a fork, those from fork_at on.';
+comment on column trace_stats.own_bytes is 'Bytes of the rendered trace without copies.';
+comment on column trace_stats.sampled_tokens is
+  'Tokens sampled from the model, those of rejected candidates included.';
 comment on column trace_stats.kept_tokens is 'Tokens of the candidates that became blocks.';
-comment on column trace_stats.kept_share is 'The share that these are of the tokens of all candidates.';
-comment on column trace_stats.candidates is 'Candidates sampled for blocks, losers included.';
-comment on column trace_stats.written is 'Blocks that were made of a candidate.';
-comment on column trace_stats.candidates_per_block is 'Candidates for each of these.';
-comment on column trace_stats.reward is 'Mean reward of its ticks, the bootstrap''s not counted.';
+comment on column trace_stats.kept_share is 'kept_tokens as a share of the tokens of all candidates.';
+comment on column trace_stats.candidates is 'Candidates sampled for blocks, rejected ones included.';
+comment on column trace_stats.written is 'Blocks made of a candidate.';
+comment on column trace_stats.candidates_per_block is 'Candidates for each block made of one.';
+comment on column trace_stats.reward is 'Mean reward of its ticks, without the bootstrap''s.';
 comment on column trace_stats.rewarded_ticks is
-  'Ticks of which that is the mean; of a fork its own alone, as in all that follows.';
-comment on column trace_stats.total_reward is 'Sum of these rewards.';
+  'Number of ticks with a reward. Of a fork only its own ticks count, here and below.';
+comment on column trace_stats.total_reward is 'Sum of the rewards.';
 comment on column trace_stats.actions is 'Action blocks.';
 comment on column trace_stats.errors is 'Error blocks.';
 comment on column trace_stats.debugs is 'Debug blocks.';
 comment on column trace_stats.backtracks is 'Backtrack blocks.';
-comment on column trace_stats.illegal is 'Blocks that are no legal Python.';
+comment on column trace_stats.illegal is 'Blocks that are not legal Python.';
 comment on column trace_stats.ran_share is
-  'Share of ticks with an executed action in which one ran without errors.';
-comment on column trace_stats.loops is 'How often it began to repeat itself: a tick equal to the one before.';
+  'Share of the ticks with an executed action in which an action ran without errors.';
+comment on column trace_stats.loops is 'How often a tick repeated the tick before, after one that did not.';
 comment on column trace_stats.longest_loop is
-  'Most ticks in a row with equal actions and outcomes, the first not counted.';
-comment on column trace_stats.steps is 'Steps of the journal.';
+  'Highest number of ticks in a row that repeated the tick before: equal actions and outcomes.';
+comment on column trace_stats.steps is 'Steps in the journal.';
 comment on column trace_stats.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column trace_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
-comment on column trace_stats.own_seconds is 'Seconds of its steps besides these two: weavegen''s own work.';
-comment on column trace_stats.waiting_seconds is 'Seconds from a step''s being ready to its being taken.';
-comment on column trace_stats.seconds is 'From its start to its end, or to now.';
-comment on column trace_stats.restarts is 'Ticks that were started over.';
-comment on column trace_stats.retry_of is 'The trace that it does over.';
+comment on column trace_stats.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
+comment on column trace_stats.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
+comment on column trace_stats.seconds is 'Seconds from its start to its end, or to now.';
+comment on column trace_stats.restarts is 'Number of ticks that were started over.';
+comment on column trace_stats.retry_of is 'The trace that it is a retry of.';
 comment on column trace_stats.fork_of is 'The trace whose first blocks it shares; null: no fork.';
-comment on column trace_stats.fork_at is 'Of a fork: its blocks below this index are copies.';
-comment on column trace_stats.result is '`result` of what the agent returned: for a game, won, drawn or lost.';
-comment on column trace_stats.server is 'Base URL of the model server that it sticks to.';
-comment on column trace_stats.started_at is 'When its first step was made ready.';
+comment on column trace_stats.fork_at is 'Of a fork: blocks below this index are copies.';
+comment on column trace_stats.result is '`result` of what the agent returned. Of a game: won, drawn or lost.';
+comment on column trace_stats.server is 'Base URL of its model server.';
+comment on column trace_stats.started_at is 'When its first step became ready.';
 comment on column trace_stats.finished_at is 'When it ended, failed or was cancelled.';

@@ -1,7 +1,7 @@
 -- Yes/no questions about blocks that the model wrote, and their answers.
--- 1 drawn: what the evaluator said, drawn with its own probability. It is no knowledge: it keeps a model calibrated.
--- 2 ran: whether the block ran without errors, as the trace says it. Known.
--- 3 asserted: what an assertion in the block asked, and whether it held. Known.
+-- 1 drawn: an answer drawn by the evaluator's probability. It is not known to be true: it keeps a model calibrated.
+-- 2 ran: whether the block ran without errors. Known from execution.
+-- 3 asserted: the question of an assertion in the block, and whether it held. Known from execution.
 create view verifier_labels as
 select
   l.source, l.source_id, l.label_id, b.id as block_id, b.trace_id, b.index, t.job_id, j.name as job, j.agent,
@@ -32,25 +32,29 @@ join lateral (
   from grounded_labels g where g.step_id = b.executed_by
 ) l on true;
 
-comment on view verifier_labels is 'Yes/no questions about blocks that the model wrote, with answers that were drawn (source drawn) or are known (ran, asserted).';
-comment on column verifier_labels.source is 'drawn: by the evaluator''s own probability; ran: whether it ran; asserted: how an assertion in it came out.';
-comment on column verifier_labels.source_id is 'The same as a number: 1 drawn, 2 ran, 3 asserted.';
-comment on column verifier_labels.label_id is 'grounded_labels.id of what was asserted, else blocks.id.';
+comment on view verifier_labels is
+  'Yes/no questions about blocks that the model wrote, with answers. Answers are drawn (source drawn) or known (ran, asserted).';
+comment on column verifier_labels.source is
+  'drawn: drawn by the evaluator''s probability; ran: whether the block ran; asserted: whether an assertion in it held.';
+comment on column verifier_labels.source_id is 'The source as a number: 1 drawn, 2 ran, 3 asserted.';
+comment on column verifier_labels.label_id is 'grounded_labels.id for the source asserted, else blocks.id.';
 comment on column verifier_labels.block_id is 'The block.';
 comment on column verifier_labels.trace_id is 'Its trace.';
-comment on column verifier_labels.index is 'Position in the trace, from 0.';
+comment on column verifier_labels.index is 'Index of the block in the trace, from 0.';
 comment on column verifier_labels.job_id is 'Its job.';
 comment on column verifier_labels.job is 'Name of the job.';
 comment on column verifier_labels.agent is 'The program that wrote the trace: weave, planning, ...';
-comment on column verifier_labels.model is 'The model that writes the job''s traces; null: none was asked yet.';
+comment on column verifier_labels.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column verifier_labels.bootstrap is 'File name of the bootstrap.';
 comment on column verifier_labels.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column verifier_labels.tick is 'Number of its tick.';
 comment on column verifier_labels.type is 'Type of the block.';
 comment on column verifier_labels.question is 'The question.';
 comment on column verifier_labels.label is 'The answer.';
-comment on column verifier_labels.predicted is 'Probability of yes by the model, where it was asked this question of this text; null: it was not.';
+comment on column verifier_labels.predicted is
+  'The model''s probability of yes, if it was asked this question about this text; null: it was not asked.';
 comment on column verifier_labels.body is 'The block''s text.';
 comment on column verifier_labels.tags is 'Tags.';
-comment on column verifier_labels.exact_prompt is 'Whether what the model read before the block can be told to the letter.';
+comment on column verifier_labels.exact_prompt is
+  'Whether the prompt of the block can be rebuilt exactly: no block in it was shortened.';
 comment on column verifier_labels.step_id is 'The step that sampled the block''s candidate.';

@@ -22,32 +22,32 @@ from trace_stats
 group by job_id, job, agent, model;
 
 comment on view yield_by_job is
-  'A row a job: what it made and what that took. Kept: of traces that ended. Counts from ticks: as of the '
-  'last refresh.';
+  'A row for each job: what it wrote and what that cost. Kept means: of traces that ended. Counts from ticks are as of the last refresh.';
 comment on column yield_by_job.job_id is 'jobs.id.';
 comment on column yield_by_job.job is 'Its name.';
 comment on column yield_by_job.agent is 'The program that wrote the traces: weave, planning, ...';
-comment on column yield_by_job.model is 'Model that it asked for; null: the only one that the server had.';
-comment on column yield_by_job.traces is 'Its traces.';
-comment on column yield_by_job.queued is 'Of these, the queued ones.';
-comment on column yield_by_job.running is 'Those that run.';
-comment on column yield_by_job.ended is 'Those that ended.';
-comment on column yield_by_job.failed is 'Those that failed.';
-comment on column yield_by_job.cancelled is 'Those that were cancelled.';
+comment on column yield_by_job.model is 'The model that writes the job''s traces; null: no model was asked yet.';
+comment on column yield_by_job.traces is 'Number of its traces.';
+comment on column yield_by_job.queued is 'Queued traces.';
+comment on column yield_by_job.running is 'Running traces.';
+comment on column yield_by_job.ended is 'Ended traces.';
+comment on column yield_by_job.failed is 'Failed traces.';
+comment on column yield_by_job.cancelled is 'Cancelled traces.';
 comment on column yield_by_job.blocks is
-  'Blocks recorded, of all its traces; copies in forks do not count, nor below.';
-comment on column yield_by_job.bytes is 'Bytes of rendered trace, of all its traces.';
-comment on column yield_by_job.kept_megabytes is 'Millions of bytes of rendered trace, of those that ended.';
+  'Recorded blocks of all its traces. Copies in forks do not count, here and below.';
+comment on column yield_by_job.bytes is 'Bytes of the rendered traces.';
+comment on column yield_by_job.kept_megabytes is 'Millions of bytes of the rendered traces that ended.';
 comment on column yield_by_job.sampled_tokens is
-  'Tokens sampled from the model, losers included, for all its traces.';
-comment on column yield_by_job.kept_tokens is 'Tokens of the candidates that became blocks, of all its traces.';
-comment on column yield_by_job.kept_share is 'The share that these are of the sampled tokens.';
+  'Tokens sampled for all its traces, those of rejected candidates included.';
+comment on column yield_by_job.kept_tokens is 'Tokens of the candidates that became blocks, in all its traces.';
+comment on column yield_by_job.kept_share is 'kept_tokens as a share of the sampled tokens.';
 comment on column yield_by_job.tokens_per_kept_megabyte is 'Sampled tokens for each kept megabyte.';
-comment on column yield_by_job.reward is 'Mean reward of its ticks, the bootstraps'' not counted.';
-comment on column yield_by_job.model_seconds is 'Seconds that steps waited for model servers; many at a time.';
-comment on column yield_by_job.environment_seconds is
-  'Seconds that steps waited for environments; many at a time.';
-comment on column yield_by_job.own_seconds is 'Seconds of steps besides these two; many at a time.';
-comment on column yield_by_job.waiting_seconds is 'Seconds from steps'' being ready to their being taken.';
-comment on column yield_by_job.seconds is 'From its first trace''s start to its last one''s end, or to now.';
-comment on column yield_by_job.servers is 'Model servers that its traces used.';
+comment on column yield_by_job.reward is 'Mean reward of its ticks, without the bootstraps''.';
+comment on column yield_by_job.model_seconds is
+  'Seconds that steps waited for model servers. Steps wait at the same time, here and below.';
+comment on column yield_by_job.environment_seconds is 'Seconds that steps waited for environments.';
+comment on column yield_by_job.own_seconds is 'Seconds of steps that were spent on neither: weavegen''s own work.';
+comment on column yield_by_job.waiting_seconds is 'Seconds that steps were ready before a worker claimed them.';
+comment on column yield_by_job.seconds is
+  'Seconds from its first trace''s start to its last trace''s end, or to now.';
+comment on column yield_by_job.servers is 'Number of model servers that its traces used.';
