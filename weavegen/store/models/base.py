@@ -1,4 +1,4 @@
-"""How tables are declared: what all of them share."""
+"""Helpers that declare tables and columns."""
 
 import datetime
 import enum
@@ -20,7 +20,7 @@ NAMING = {
 
 
 def array_text(numbers: Iterable[float | None]) -> str:
-    """A PostgreSQL array, as text: psycopg would look at each of a million numbers. NaN is null, as None is."""
+    """A PostgreSQL array as text, for psycopg is slow with a million numbers. NaN and None become null."""
     return f"{{{msgspec.json.encode(list(numbers))[1:-1].decode()}}}"
 
 
@@ -62,8 +62,11 @@ def key(comment: str = "Identity.") -> Any:
     return mapped_column(sa.BigInteger, sa.Identity(), primary_key=True, comment=comment)
 
 
-def reference(target: str, comment: str, **kw: Any) -> Any:
-    return mapped_column(sa.BigInteger, sa.ForeignKey(target, ondelete="CASCADE"), comment=comment, **kw)
+def reference(
+    target: str, comment: str, *, ondelete: str | None = "CASCADE", use_alter: bool = False, **kw: Any
+) -> Any:
+    foreign_key = sa.ForeignKey(target, ondelete=ondelete, use_alter=use_alter)
+    return mapped_column(sa.BigInteger, foreign_key, comment=comment, **kw)
 
 
 def one_of(name: str, column: str, values: type[enum.StrEnum]) -> sa.CheckConstraint:
@@ -71,7 +74,7 @@ def one_of(name: str, column: str, values: type[enum.StrEnum]) -> sa.CheckConstr
 
 
 def json(comment: str, **kw: Any) -> Any:
-    """A JSON column in which Python's None is SQL's null: a null is not a JSON null."""
+    """A JSON column that stores Python's None as SQL's null and not as a JSON null."""
     return mapped_column(JSONB(none_as_null=True), comment=comment, **kw)
 
 

@@ -1,4 +1,4 @@
-"""Rescoring: questions put to the model about what was recorded, their answers, and corrections of questions."""
+"""Campaigns: questions to the model about recorded texts, their answers, and corrections of questions."""
 
 import datetime
 import enum
@@ -10,15 +10,15 @@ from weavegen.store.models.base import Base, column, key, now, one_of, reference
 
 
 class CampaignState(enum.StrEnum):
-    """active ⇄ stopped: what people want of a campaign. It is over when all its batches are done."""
+    """active ⇄ stopped, as people set it. A campaign is over when all its batches are done."""
 
     ACTIVE = "active"
     STOPPED = "stopped"
-    """No batch of it is sent or taken."""
+    """None of its batches is sent or claimed."""
 
 
 class BatchStatus(enum.StrEnum):
-    """waiting → sent → running → done; sent and running → waiting when nobody took it, or its lease ran out."""
+    """waiting → sent → running → done; sent and running → waiting when nobody claims it, or its lease expires."""
 
     WAITING = "waiting"
     SENT = "sent"
@@ -31,16 +31,16 @@ class Campaign(Base):
     __table_args__ = (
         one_of("state", "state", CampaignState),
         sa.CheckConstraint("over in ('blocks', 'candidates')", name="over"),
-        {"comment": "What `weavegen rescore` was asked for: a rubric, put to the model about recorded texts."},
+        {"comment": "Campaigns of `weavegen rescore`: the questions of a rubric about recorded texts."},
     )
 
     id: Mapped[int] = key()
-    name: Mapped[str] = column("What the user called it.", unique=True)
-    over: Mapped[str] = column("What is asked about: blocks or candidates.")
-    condition: Mapped[str] = column("The SQL condition that chose them.")
+    name: Mapped[str] = column("Name that the user gave it.", unique=True)
+    over: Mapped[str] = column("What the campaign asks about: blocks or candidates.")
+    condition: Mapped[str] = column("The SQL condition that chose the texts.")
     rubric: Mapped[str] = column("The rubric's text, TOML.")
-    rubric_version: Mapped[str] = column("Hash of that and of weavegen's own calibration examples, hexadecimal.")
-    model: Mapped[str | None] = column("Model asked for; null: that of each trace's job.")
+    rubric_version: Mapped[str] = column("Hash of the rubric and of weavegen's calibration examples.")
+    model: Mapped[str | None] = column("Model that the user named; null: the model of each trace's job.")
     version: Mapped[str] = column("Version of weavegen that made it.")
     state: Mapped[str] = column("active or stopped.", server_default="active")
     created_at: Mapped[datetime.datetime] = now("When it was made.")
@@ -53,23 +53,21 @@ class CampaignBatch(Base):
         sa.UniqueConstraint("campaign_id", "trace_id", "number"),
         sa.Index("ix_campaign_batches_waiting", "id", postgresql_where=sa.text("status = 'waiting'")),
         sa.Index("ix_campaign_batches_open", "id", postgresql_where=sa.text("status in ('sent', 'running')")),
-        {"comment": "Parts of campaigns that a worker does at a time: texts of one trace, with one prefix."},
+        {"comment": "Batches of campaigns: texts of one trace that one worker asks about at a time."},
     )
 
     id: Mapped[int] = key()
     campaign_id: Mapped[int] = reference("campaigns.id", "Its campaign.")
     trace_id: Mapped[int] = reference("traces.id", "Its trace.", index=True)
-    number: Mapped[int] = column("Among the campaign's batches of the trace, from 0.")
+    number: Mapped[int] = column("Number among the campaign's batches of the trace, from 0.")
     status: Mapped[str] = column("waiting, sent, running or done.", server_default="waiting")
-    claims: Mapped[int] = column(
-        "How often a worker took it; the fence against workers that lost it.", server_default="0"
-    )
-    worker: Mapped[str | None] = column("Who took it last.")
-    lease_until: Mapped[datetime.datetime | None] = column("After this it is given to another worker.")
-    send_after: Mapped[datetime.datetime] = now("It is sent, or sent again, after this, if nobody took it.")
-    claimed_at: Mapped[datetime.datetime | None] = column("When it was taken last.")
+    claims: Mapped[int] = column("How often workers claimed it. Fences off old holders.", server_default="0")
+    worker: Mapped[str | None] = column("The worker that claimed it last, as host:pid.")
+    lease_until: Mapped[datetime.datetime | None] = column("When another worker may claim it.")
+    send_after: Mapped[datetime.datetime] = now("When it is sent, or sent again unless a worker claimed it.")
+    claimed_at: Mapped[datetime.datetime | None] = column("When it was last claimed.")
     finished_at: Mapped[datetime.datetime | None] = column("When its answers were stored.")
-    failure: Mapped[str | None] = column("The last transient error.")
+    failure: Mapped[str | None] = column("The last transient error; null: none.")
     model_seconds: Mapped[float | None] = column("Time spent waiting for the model server.")
 
 
@@ -80,31 +78,27 @@ class CampaignItem(Base):
     id: Mapped[int] = key()
     batch_id: Mapped[int] = reference("campaign_batches.id", "Its batch.", index=True)
     candidate_id: Mapped[int] = reference(
-        "candidates.id", "The candidate asked about; of a block the one that it was made of.", index=True
+        "candidates.id", "The candidate asked about, or the one that the block was made of.", index=True
     )
-    block_id: Mapped[int | None] = reference(
-        "blocks.id", "The block asked about; null: the candidate.", index=True
-    )
-    context_tokens: Mapped[int | None] = column("Tokens that the model read before the text; null: not asked yet.")
-    failure: Mapped[str | None] = column("Why the model could not be asked; null: it could, or was not yet.")
+    block_id: Mapped[int | None] = reference("blocks.id", "The block asked about; null: a candidate.", index=True)
+    context_tokens: Mapped[int | None] = column("Tokens that the model read before the text; null: not known yet.")
+    failure: Mapped[str | None] = column("Why the model could not be asked; null: no failure.")
 
 
 class Answer(Base):
     __tablename__ = "answers"
     __table_args__ = (
         sa.UniqueConstraint("item_id", "question"),
-        {"comment": "What the model answered in campaigns: a row per text and question, never overwritten."},
+        {"comment": "Answers of the model in campaigns: a row for each text and question, never overwritten."},
     )
 
     id: Mapped[int] = key()
     item_id: Mapped[int] = reference("campaign_items.id", "The text asked about.")
     question: Mapped[str] = column("The question.")
-    truth: Mapped[str | None] = column(
-        "What tells the right answer: ran, evaluation or assertion; null: nothing that is recorded."
-    )
+    truth: Mapped[str | None] = column("Source of the true answer: ran, evaluation, assertion; null: none.")
     yes: Mapped[float] = column("Probability mass of yes.")
     no: Mapped[float] = column("Probability mass of no.")
-    score: Mapped[float | None] = column("Log odds; null where the model gave neither side any mass.")
+    score: Mapped[float | None] = column("Log odds of yes; null: neither answer had any mass.")
     model: Mapped[str] = column("The model that answered.")
     server: Mapped[str] = column("Base URL of the server that answered.")
     created_at: Mapped[datetime.datetime] = now("When it was stored.")
@@ -115,24 +109,22 @@ class Correction(Base):
     __table_args__ = {"comment": "Corrections of the evaluator, fitted by `weavegen calibrate --fit`."}
 
     id: Mapped[int] = key()
-    name: Mapped[str] = column("What the user called it.", unique=True)
-    campaign: Mapped[str | None] = column("Campaign of the answers that it was fitted to; null: ticks' scores.")
-    condition: Mapped[str | None] = column("The SQL condition over calibration_pairs; null: none.")
+    name: Mapped[str] = column("Name that the user gave it.", unique=True)
+    campaign: Mapped[str | None] = column("Campaign whose answers it was fitted to; null: scores of ticks.")
+    condition: Mapped[str | None] = column("The SQL condition on calibration_pairs; null: none.")
     version: Mapped[str] = column("Version of weavegen that fitted it.")
     created_at: Mapped[datetime.datetime] = now("When it was fitted.")
 
 
 class CorrectedQuestion(Base):
     __tablename__ = "corrected_questions"
-    __table_args__ = {"comment": "Of a correction, question by question: log odds times slope, plus intercept."}
+    __table_args__ = {"comment": "Questions of corrections. Corrected: log odds times slope plus intercept."}
 
     correction_id: Mapped[int] = reference("corrections.id", "Its correction.", primary_key=True)
     question: Mapped[str] = column("The question.", primary_key=True)
-    slope: Mapped[float] = column("What log odds are multiplied by.")
-    intercept: Mapped[float] = column("What is added to that.")
+    slope: Mapped[float] = column("Factor of the log odds.")
+    intercept: Mapped[float] = column("Summand after the multiplication.")
     labels: Mapped[int] = column("Labels that it was fitted to.")
-    positives: Mapped[int] = column("Of these, the ones that are true.")
-    brier_before: Mapped[float] = column("Mean squared error of the probabilities as the model gave them.")
-    brier_after: Mapped[float] = column(
-        "That of corrected ones, each by a fit to other labels (cross-validation)."
-    )
+    positives: Mapped[int] = column("Labels among these that are true.")
+    brier_before: Mapped[float] = column("Mean squared error of the model's probabilities.")
+    brier_after: Mapped[float] = column("Mean squared error of corrected probabilities, by cross-validation.")

@@ -1,22 +1,22 @@
-"""What people ask the toolsmith for, and everything that happened to it."""
+"""Requests to the toolsmith, and all changes of them."""
 
 import datetime
 import enum
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped
 
 from weavegen.store.models.base import Base, column, json, key, now, one_of, reference
 
 
 class RequestStatus(enum.StrEnum):
-    """NOT_STARTED → IN_PROGRESS ⇄ WAITING_FEEDBACK; IN_PROGRESS → SUCCEEDED | FAILED; see store/requests.py."""
+    """NOT_STARTED → IN_PROGRESS ⇄ WAITING_FEEDBACK; IN_PROGRESS → SUCCEEDED | FAILED. See store/requests.py."""
 
     NOT_STARTED = "NOT_STARTED"
     IN_PROGRESS = "IN_PROGRESS"
     WAITING_FEEDBACK = "WAITING_FEEDBACK"
-    """It has asked the user something and waits, for as long as it takes."""
+    """It has asked the user something and waits without a time limit."""
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELED = "CANCELED"
@@ -33,25 +33,22 @@ class Request(Base):
             "id",
             postgresql_where=sa.text("status in ('NOT_STARTED', 'IN_PROGRESS', 'WAITING_FEEDBACK')"),
         ),
-        {"comment": "What users ask the toolsmith for (`weavegen request`), as it stands."},
+        {"comment": "Requests of users to the toolsmith (`weavegen request`)."},
     )
 
     id: Mapped[int] = key()
     asked_by: Mapped[str] = column("The user.")
-    objective: Mapped[str] = column("What is to be achieved.")
-    requirements: Mapped[list[str]] = json("What the result must be or have, a text each.")
-    constraints: Mapped[list[str]] = json("What must not be done, and within which bounds, a text each.")
-    revision: Mapped[int] = column("How often the user has changed what is asked for.", server_default="0")
+    objective: Mapped[str] = column("The objective.")
+    requirements: Mapped[list[str]] = json("Requirements of the result, a text each.")
+    constraints: Mapped[list[str]] = json("Constraints on the work, a text each.")
+    revision: Mapped[int] = column("How often the user has changed the request.", server_default="0")
     status: Mapped[str] = column(
         "NOT_STARTED, IN_PROGRESS, WAITING_FEEDBACK, SUCCEEDED, FAILED or CANCELED.", server_default="NOT_STARTED"
     )
-    question: Mapped[str | None] = column("What it waits to be told; null: it does not wait.")
-    result: Mapped[str | None] = column("What came of it; null before it is over, and where nothing did.")
-    trace_id: Mapped[int | None] = mapped_column(
-        sa.BigInteger,
-        sa.ForeignKey("traces.id", ondelete="SET NULL"),
-        unique=True,
-        comment="The trace that works on it; of several tries the last.",
+    question: Mapped[str | None] = column("The question that it waits for an answer to; null: it does not wait.")
+    result: Mapped[str | None] = column("The result; null: none, or it is not over.")
+    trace_id: Mapped[int | None] = reference(
+        "traces.id", "The trace that works on it. After a retry: the newest.", ondelete="SET NULL", unique=True
     )
     created_at: Mapped[datetime.datetime] = now("When it was made.")
 
@@ -66,9 +63,9 @@ class RequestChange(Base):
     id: Mapped[int] = key()
     request_id: Mapped[int] = reference("requests.id", "Its request.", index=True)
     at: Mapped[datetime.datetime] = now("When it happened.")
-    what: Mapped[str] = column("created, updated, answered, canceled: by the user; status: its trace went on.")
-    status: Mapped[str] = column("Its status from then on.")
-    reason: Mapped[str] = column("Why: what the user said, what was asked or came of it, why it failed.")
+    what: Mapped[str] = column("created, updated, answered or canceled by the user; status: changed by its trace.")
+    status: Mapped[str] = column("The new status.")
+    reason: Mapped[str] = column("Reason: the user's words, the question, the result, or the failure.")
     changed: Mapped[dict[str, Any] | None] = json(
-        "Of created and updated: objective, requirements and constraints as they are from then on."
+        "For created and updated: the new objective, requirements and constraints."
     )
