@@ -23,6 +23,7 @@ from bench.installation import home
 from tests.support.sample_corpus import Question, questions
 from weavegen import config
 from weavegen.services import postgres, schema
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 from weavegen.store.views.refresh import refresh as refresh_views
 
@@ -56,7 +57,7 @@ def database() -> Iterator[str]:
         settings = config.load()
         try:
             postgres.start(settings)
-            url = postgres.database_url(settings)
+            url = urls.database_url(settings)
             schema.upgrade(url)
             yield url
         finally:
@@ -94,7 +95,7 @@ def refreshed(console: Console, url: str) -> list[Figure]:
 
 def asked(console: Console, url: str) -> list[Figure]:
     """How long each question takes, asked by the role that can only read; its plan goes into a file."""
-    reader = make_url(url).set(drivername="postgresql", username=postgres.READER)
+    reader = make_url(url).set(drivername="postgresql", username=urls.READER)
     rows: list[tuple[object, ...]] = []
     waited: list[tuple[float, int]] = []
     PLANS.mkdir(parents=True, exist_ok=True)

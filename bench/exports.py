@@ -21,6 +21,7 @@ from bench.installation import home
 from weavegen import config, exports
 from weavegen.exports import write
 from weavegen.services import postgres, schema
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 BLOCKS = int(os.environ.get("WEAVEGEN_BENCH_BLOCKS", "100000"))
@@ -53,7 +54,7 @@ def run(console: Console) -> list[Figure]:
         settings = config.load()
         postgres.start(settings)
         try:
-            url = postgres.database_url(settings)
+            url = urls.database_url(settings)
             schema.upgrade(url)
             generator.fill(url, BLOCKS)
             engine = make_engine(url, isolation_level="AUTOCOMMIT")
@@ -105,7 +106,7 @@ def alone(name: str, out: Path, share: float, traces: int) -> dict[str, Any] | N
 
 def main(name: str, out: str, where: str, limit: str) -> None:
     """What `alone` starts: writes one export, prints its figures as JSON."""
-    engine = make_engine(postgres.database_url(config.load()))
+    engine = make_engine(urls.database_url(config.load()))
     began, spent = time.perf_counter(), time.process_time()
     with engine.connect() as conn:
         written = write.export(

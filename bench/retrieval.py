@@ -33,7 +33,7 @@ from weavegen.search import corpus_index, indexing
 from weavegen.search.documents import psycopg_connection
 from weavegen.search.scope import Scope
 from weavegen.services import postgres, schema
-from weavegen.store import jobs
+from weavegen.store import jobs, urls
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
 from weavegen.trace.blocks import BlockType
@@ -125,8 +125,8 @@ def corpus() -> Iterator[sa.Engine]:
         folders.prepare(settings)
         postgres.start(settings)
         try:
-            schema.upgrade(postgres.database_url(settings))
-            db = make_engine(postgres.database_url(settings))
+            schema.upgrade(urls.database_url(settings))
+            db = make_engine(urls.database_url(settings))
             with db.begin() as conn:
                 for number in range(10):
                     orders = [Order("a.py", "x = 1")] * (TRACES // 10)

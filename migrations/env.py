@@ -5,8 +5,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from weavegen import config
-from weavegen.services import postgres
-from weavegen.store import comments, views
+from weavegen.store import comments, urls, views
 from weavegen.store.models import Base
 
 LOCK_TIMEOUT = "5s"
@@ -19,7 +18,7 @@ TURN = 0x57454156
 def database_url() -> str:
     """What the caller gave, or else the configured database."""
     url = context.config.attributes.get("url")
-    return str(url) if url else postgres.database_url(config.load())
+    return str(url) if url else urls.database_url(config.load())
 
 
 def migrate(connection: Connection) -> None:

@@ -17,6 +17,7 @@ from tests.support.installation import Installation, installed
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.services import postgres, redis, schema
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 from weavegen.trace.blocks import SUCCESSORS
 from weavegen.trace.render import parse_trace, render_trace
@@ -65,7 +66,7 @@ def config(home: Path) -> Config:
 def postgres_url(config: Config) -> Iterator[str]:
     """The embedded server's database `weavegen`, not migrated: for tests of the server itself."""
     postgres.start(config)
-    yield postgres.database_url(config)
+    yield urls.database_url(config)
     postgres.stop(config)
 
 
@@ -82,7 +83,7 @@ def template(config: Config, postgres_url: str) -> str:
     """A migrated database that the tests' own are copied from."""
     with administration(config) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
-    schema.upgrade(postgres.embedded_url(config, TEMPLATE))
+    schema.upgrade(urls.embedded_url(config, TEMPLATE))
     return TEMPLATE
 
 
@@ -90,7 +91,7 @@ def template(config: Config, postgres_url: str) -> str:
 def database(config: Config, template: str) -> Iterator[str]:
     """URL of a migrated, empty database, for one test."""
     with copy_of(config, template) as name:
-        yield postgres.embedded_url(config, name)
+        yield urls.embedded_url(config, name)
 
 
 @pytest.fixture

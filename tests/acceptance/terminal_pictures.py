@@ -18,7 +18,7 @@ from tests.support import TICTACTOE
 from tests.support.installation import installed
 from weavegen.cli import top, watch
 from weavegen.cli.display import HarmlessConsole
-from weavegen.services import postgres
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 LARGEST = 60_000
@@ -69,7 +69,7 @@ def pictures(folder: Path) -> None:
         job = int(installation.json("enqueue", TICTACTOE, "-n", "96", *words)["job"])
         installation.json("enqueue", TICTACTOE, "-n", "400", "--ticks", "20", "--name", "held")
         installation.json("pause", str(job + 1))
-        engine = make_engine(postgres.database_url(installation.config))
+        engine = make_engine(urls.database_url(installation.config))
         with pytest.MonkeyPatch.context() as patch, engine.connect() as conn:
             for name, value in installation.environ.items():
                 patch.setenv(name, value)

@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.support import ROOT, TICTACTOE
 from tests.support.installation import Installation
 from tests.support.waiting import until
-from weavegen.services import fleet, model_server, postgres, redis
+from weavegen.services import fleet, model_server, redis
+from weavegen.store import urls
 
 OPEN = "select count(*) from environments where host = 'pod-7' and closed_at is null"
 
@@ -21,7 +22,7 @@ def test_a_pod_that_ends_gives_its_traces_to_others(installation: Installation) 
         "WEAVEGEN_HOME": str(home),
         "WEAVEGEN_HOST": "pod-7",
         "WEAVEGEN_DRAIN": "2",
-        "DATABASE_URL": postgres.database_url(here.config),
+        "DATABASE_URL": urls.database_url(here.config),
         "CELERY_BROKER_URL": redis.broker_url(here.config),
         "OPENAI_BASE_URL": model_server.urls(here.config)[0],
         "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",

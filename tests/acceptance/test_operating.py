@@ -19,8 +19,8 @@ from tests.support.installation import Installation, kill
 from weavegen.cli import jobs as jobs_cli
 from weavegen.cli import operate
 from weavegen.errors import UsageError
-from weavegen.services import fleet, model_server, postgres, processes
-from weavegen.store import jobs
+from weavegen.services import fleet, model_server, processes
+from weavegen.store import jobs, urls
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
 
@@ -74,7 +74,7 @@ def at_once(installation: Installation, command: Callable[..., object], *argumen
 
 
 def write(installation: Installation, query: str, **parameters: Any) -> None:
-    engine = make_engine(postgres.database_url(installation.config))
+    engine = make_engine(urls.database_url(installation.config))
     with engine.begin() as conn:
         conn.execute(sa.text(query), parameters)
     engine.dispose()
@@ -130,7 +130,7 @@ def test_a_job_is_retuned_while_it_runs(up: Installation) -> None:
 
 def enqueued(installation: Installation, source: str, n: int, **settings: Any) -> int:
     """A job that is written without being tried first, with settings that need not be right."""
-    engine = make_engine(postgres.database_url(installation.config))
+    engine = make_engine(urls.database_url(installation.config))
     values: dict[str, Any] = {"name": "raw", "agent": "weave", "model": None, "seed": 5, "version": "9.9"}
     with engine.begin() as conn:
         job = jobs.enqueue(conn, [Order("a.py", source)] * n, **values, settings=settings)

@@ -104,9 +104,9 @@ class Simulation(Worker):
         while True:
             self.run(messages)
             with self.db.begin() as conn:
-                steps.returned(conn)
+                steps.end_returned_delegates(conn)
                 traces.cancel_abandoned(conn)
-                store.follow(conn)
+                store.follow_traces(conn)
                 stuck = list(traces.stuck(conn))
             messages = [message for trace in stuck for message in self.engine.advance(trace).messages]
             if not stuck:
@@ -364,7 +364,7 @@ def test_what_nobody_saw_is_written_all_the_same(here: sa.Engine) -> None:
     assert shown.changes[-1].reason == "it reached its limit of 50 steps"
     assert shown.request.result == "half of it"
     with here.begin() as conn:
-        assert store.follow(conn) == 0
+        assert store.follow_traces(conn) == 0
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_where_a_request_stands_by_its_trace(values: dict[str, Any], stands: Req
 def test_only_legal_changes_are_made(here: sa.Engine) -> None:
     for before, after in itertools.product(S, S):
         with here.begin() as conn:
-            number = store.insert(conn, store.Asked("How warm is it?"), "kim")
+            number = store.insert(conn, store.RequestSpec("How warm is it?"), "kim")
             question = "Which?" if before is S.WAITING_FEEDBACK else None
             conn.execute(
                 sa.text("update requests set status = :status, question = :question where id = :id"),
@@ -399,12 +399,12 @@ def test_only_legal_changes_are_made(here: sa.Engine) -> None:
             )
             row = store.load(conn, number)
             if after in SUCCESSORS[before]:
-                store.become(conn, row, after, "so")
+                store.set_status(conn, row, after, "so")
                 assert store.load(conn, number).status == after
                 assert [one.status for one in store.changes(conn, number)] == [S.NOT_STARTED, after]
             else:
                 with pytest.raises(ValueError, match="can't become"):
-                    store.become(conn, row, after, "so")
+                    store.set_status(conn, row, after, "so")
     assert {one for one in S if not SUCCESSORS[one] - {S.NOT_STARTED}} == OVER
 
 
@@ -426,8 +426,8 @@ def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
         )
         assert tools.save(conn, trace, better) == 2
         for version, success in ((1, True), (2, True), (2, False)):
-            tools.used(conn, trace, ToolCalled(name="count_units", version=version, success=success))
-        tools.used(conn, trace, ToolCalled(name="count_units", version=7, success=True))  # there is none
+            tools.count_use(conn, trace, ToolCalled(name="count_units", version=version, success=success))
+        tools.count_use(conn, trace, ToolCalled(name="count_units", version=7, success=True))  # there is none
         [row] = tools.rows(conn)
         assert (row.version, row.description, row.score) == (2, "Count lines.", 2.0)
         assert (row.uses, row.successes, row.users) == (3, 2, 1)

@@ -20,8 +20,8 @@ from weavegen.pool import metrics
 from weavegen.pool.http import Http
 from weavegen.pool.metrics import Metrics
 from weavegen.pool.served import address
-from weavegen.services import fleet, postgres
-from weavegen.store import servers
+from weavegen.services import fleet
+from weavegen.store import servers, urls
 from weavegen.store.session import make_engine
 
 KEY = "sk-of-the-configured-servers"
@@ -115,7 +115,7 @@ def test_the_ledger_has_what_the_server_counted(pool: Installation, sims: list[P
 
 
 def test_what_the_ledger_is_summed_up_by(pool: Installation, sims: list[Process], undisturbed: int) -> None:
-    engine = make_engine(postgres.database_url(pool.config))
+    engine = make_engine(urls.database_url(pool.config))
     with engine.connect() as conn:
         [by_server], [by_owner], [by_job], [by_user] = (
             servers.usage(conn, by) for by in ("server", "owner", "job", "user")

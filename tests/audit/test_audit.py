@@ -21,7 +21,8 @@ from weavegen.audit.prove import CHECKS, prove
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.sandbox.environment import Environment, remove
-from weavegen.services import fleet, postgres, processes
+from weavegen.services import fleet, processes
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 TASK = {
@@ -64,7 +65,7 @@ class Corpus:
 def corpus() -> Iterator[Corpus]:
     with installed() as installation:
         config = installation.config
-        db = make_engine(postgres.database_url(config))
+        db = make_engine(urls.database_url(config))
         file = installation.home / "calling.py"
         file.write_text(CALLING)
         rows = installation.home / "jobs.jsonl"

@@ -21,6 +21,7 @@ from tests.chaos.model import Mode, Relay
 from tests.support.installation import Installation
 from weavegen.services import fleet, postgres, processes
 from weavegen.services import redis as broker
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 QUEUES = ("control", "sample", "score", "lint", "execute")
@@ -68,7 +69,7 @@ class World:
         """Rows of a query, or of a statement that returns some; committed. Waits for a database that is away."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            engine = make_engine(postgres.database_url(self.installation.config))
+            engine = make_engine(urls.database_url(self.installation.config))
             try:
                 with engine.begin() as conn:
                     found = conn.execute(sa.text(query))

@@ -9,8 +9,9 @@ import sqlalchemy as sa
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.errors import StepLost, UsageError
 from weavegen.evaluator.calibration import Fit
-from weavegen.evaluator.rubrics import Question, parse
+from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import prompts
+from weavegen.kernel.rubric import Question
 from weavegen.kernel.steps import YesNo
 from weavegen.store import campaigns
 from weavegen.store.campaigns import AnsweredItem, Batch
@@ -43,7 +44,7 @@ def create(db: sa.Engine, name: str = "a", over: str = "blocks", rubric: Any = R
 
 def send(db: sa.Engine, in_flight: int = 1000) -> list[int]:
     with db.begin() as conn:
-        return [id for id, _ in campaigns.to_send(conn, 60, in_flight)]
+        return [id for id, _ in campaigns.batches_to_send(conn, 60, in_flight)]
 
 
 def claim(db: sa.Engine, batch: int) -> Batch | None:
@@ -70,7 +71,7 @@ def one(db: sa.Engine, name: str = "a") -> campaigns.CampaignRow:
 
 def test_what_the_model_wrote_is_asked_about_in_batches_of_one_trace(corpus: sa.Engine) -> None:
     with corpus.connect() as conn:
-        counts = campaigns.chosen(conn, RUBRIC, "blocks", ids(corpus))
+        counts = campaigns.preview(conn, RUBRIC, "blocks", ids(corpus))
     create(corpus)
     written = scalar(corpus, "select count(*) from blocks where candidate_id is not null and type <> 'option'")
     assert (counts.asked, counts.traces, counts.found) == (written, 3, len(ids(corpus)))
@@ -83,7 +84,7 @@ def test_what_the_model_wrote_is_asked_about_in_batches_of_one_trace(corpus: sa.
     sampled = scalar(corpus, "select count(*) from candidates where type not in ('bm25-query', 'next-type')")
     assert one(corpus, "b").items == sampled
     largest = "select max(n) from (select count(*) n from campaign_items group by batch_id) x"
-    assert scalar(corpus, largest) <= campaigns.PER_BATCH
+    assert scalar(corpus, largest) <= campaigns.BATCH_SIZE
     mixed = """
         select count(*) from campaign_items i join campaign_batches b on b.id = i.batch_id
         join candidates c on c.id = i.candidate_id where c.trace_id <> b.trace_id
@@ -133,7 +134,7 @@ def test_a_lease_that_ran_out_gives_the_batch_to_another_worker(corpus: sa.Engin
         conn.execute(
             sa.text("update campaign_batches set lease_until = now() - interval '1 s' where lease_until > now()")
         )
-        campaigns.renew(conn, [(held.id, held.claims)], 60)
+        campaigns.LEASES.renew(conn, [(held.id, held.claims)], 60)
     assert batch not in send(corpus)
     with corpus.begin() as conn:
         conn.execute(
@@ -169,7 +170,7 @@ def test_a_batch_that_was_given_back_waits_and_goes_on(corpus: sa.Engine) -> Non
     held = claim(corpus, batch)
     assert held is not None
     with corpus.begin() as conn:
-        campaigns.release(conn, held, "busy", 30, counts=False)
+        campaigns.LEASES.release(conn, held, "busy", 30, counts=False)
     assert send(corpus) == []
     with corpus.begin() as conn:
         conn.execute(sa.text("update campaign_batches set send_after = now() where status = 'waiting'"))
@@ -178,7 +179,7 @@ def test_a_batch_that_was_given_back_waits_and_goes_on(corpus: sa.Engine) -> Non
     assert again is not None
     assert again.claims == 1
     with corpus.begin() as conn:
-        campaigns.give_back_held(conn, [(again.id, again.claims)])
+        campaigns.LEASES.give_back_held(conn, [(again.id, again.claims)])
     assert send(corpus) == [batch]
 
 
@@ -277,7 +278,7 @@ def test_a_campaign_may_be_the_second_one_about_the_same_blocks(corpus: sa.Engin
 
 def test_there_is_no_such_campaign(db: sa.Engine) -> None:
     with db.connect() as conn:
-        for call in (campaigns.rows, campaigns.number, campaigns.retry):
+        for call in (campaigns.rows, campaigns.campaign_id, campaigns.retry):
             with pytest.raises(UsageError, match="there is no campaign 'x'"):
                 call(conn, "x")
 
@@ -374,13 +375,13 @@ def test_an_evaluation_is_paired_where_it_is_the_only_one_of_its_tick(corpus: sa
 def test_corrections_are_stored_once_and_given_as_settings(db: sa.Engine) -> None:
     fit = Fit("Is it?", 0.5, -1.0, 100, 40, 0.25, 0.2)
     with db.begin() as conn:
-        campaigns.save_correction(conn, "c", [fit], campaign=None, condition=None, version="0")
+        campaigns.save_correction(conn, "c", [vars(fit)], campaign=None, condition=None, version="0")
     with db.begin() as conn:
         assert campaigns.correction(conn, "c") == {"Is it?": (0.5, -1.0)}
         with pytest.raises(UsageError, match="there is no correction 'd': there are c"):
             campaigns.correction(conn, "d")
         with pytest.raises(UsageError, match="never overwritten"):
-            campaigns.save_correction(conn, "c", [fit], campaign=None, condition=None, version="0")
+            campaigns.save_correction(conn, "c", [vars(fit)], campaign=None, condition=None, version="0")
 
 
 def test_the_example_rubric_is_in_the_documentation() -> None:

@@ -17,8 +17,7 @@ from tests.support import sample_corpus
 from tests.support.database import administration
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import postgres
-from weavegen.store import reports, views
+from weavegen.store import reports, urls, views
 from weavegen.store.models import Base
 from weavegen.store.session import make_engine
 from weavegen.trace.render import parse_trace
@@ -40,7 +39,7 @@ def sample(config: Config, template: str) -> Iterator[sa.Engine]:
     name = sql.Identifier("sample_corpus")
     with administration(config) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, sql.Identifier(template)))
-    engine = make_engine(postgres.embedded_url(config, "sample_corpus"))
+    engine = make_engine(urls.embedded_url(config, "sample_corpus"))
     sample_corpus.make(engine)
     yield engine
     engine.dispose()

@@ -21,6 +21,7 @@ from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Retrieve
 from weavegen.search import corpus_index, indexing
+from weavegen.search.examples import read
 from weavegen.search.postings import unpack_histogram
 from weavegen.search.scope import Memory, Scope
 from weavegen.search.user_search import search_texts
@@ -269,7 +270,7 @@ def test_filters_lose_no_hits(db: sa.Engine) -> None:
 
 def test_examples_are_found_with_and_without_blocks(db: sa.Engine) -> None:
     with db.begin() as conn:
-        examples.load(conn, examples.read(BOOTSTRAPS / "examples"))
+        examples.load(conn, read(BOOTSTRAPS / "examples"))
     write(db, 0, 20)
     index_all(db)
     query = "traceback KeyError header column wordaa"
@@ -483,7 +484,7 @@ def test_a_recalled_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
     with db.begin() as conn:
         search.save(conn, 1, message.step_id, step, hits)
         assert list(conn.execute(sa.text("select block_id from retrieval_hits")).scalars()) == [kept]
-        assert [text for _, text in blocks.recalled(conn, hits)] == ["zeppelin kept"]
+        assert [text for _, text in blocks.retrieved_texts(conn, hits)] == ["zeppelin kept"]
 
 
 # ------------------------------------------------------------------------------------------- people

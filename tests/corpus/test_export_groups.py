@@ -16,7 +16,7 @@ from tests.support.trainer import Trainer, check_group
 from weavegen import exports
 from weavegen.errors import UsageError
 from weavegen.exports import push, retrieval, write
-from weavegen.services import postgres
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 from weavegen.trace.query import parse
 
@@ -55,7 +55,7 @@ def corpus() -> Iterator[Installation]:
 @pytest.fixture
 def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Connection]:
     monkeypatch.setenv("WEAVEGEN_HOME", str(corpus.home))
-    engine = make_engine(postgres.database_url(corpus.config))
+    engine = make_engine(urls.database_url(corpus.config))
     with engine.connect() as connection:
         yield connection
     engine.dispose()

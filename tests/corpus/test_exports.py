@@ -31,7 +31,7 @@ from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP
 from weavegen.kernel.selection import mean_score, penalised
 from weavegen.kernel.steps import Penalties, YesNo
-from weavegen.services import postgres
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 TESTED = "test-exports"
@@ -63,7 +63,7 @@ def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.C
     monkeypatch.setenv("WEAVEGEN_HOME", str(corpus.home))
     for name in ("DATABASE_URL", "WEAVEGEN_READER_URL"):
         monkeypatch.delenv(name, raising=False)
-    engine = make_engine(postgres.database_url(corpus.config), connect_args={"application_name": TESTED})
+    engine = make_engine(urls.database_url(corpus.config), connect_args={"application_name": TESTED})
     with engine.connect() as connection:
         yield connection
         connection.rollback()

@@ -22,6 +22,7 @@ from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.monitoring import metrics, queries
+from weavegen.pool.routing import moves
 from weavegen.store import servers
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +159,7 @@ def test_model_servers_are_told_and_the_simulation_is_named(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
     with db.begin() as conn:
-        servers.add(conn, "http://127.0.0.1:9/v1", 'ada "the" \\lender\\', "weavegen-sim", [sim.url])
+        servers.add(conn, "http://127.0.0.1:9/v1", 'ada "the" \\lender\\', "weavegen-sim", [sim.url], moves)
     figures = told(db)
     about = {"server": sim.url, "owner": "", "model": "weavegen-sim", "simulated": "true"}
     assert value(figures, "server_info", **about) == 1

@@ -16,11 +16,11 @@ from weavegen.cli.release import checked
 from weavegen.config import Config
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
+from weavegen.exports.releases.facts import contamination, units
 from weavegen.exports.releases.freeze import again, differing, freeze
 from weavegen.exports.releases.manifest import differences
 from weavegen.exports.releases.near_duplicates import Double, Unit, doubles, jaccard, shingles
-from weavegen.services import postgres
-from weavegen.store import releases
+from weavegen.store import releases, urls
 from weavegen.store.session import make_engine
 
 SCORED = """
@@ -52,7 +52,7 @@ $$
 def written(config: Config, template: str) -> Iterator[str]:
     """A database with a few traces, run to their end."""
     with copy_of(config, template) as name:
-        db = make_engine(postgres.embedded_url(config, name))
+        db = make_engine(urls.embedded_url(config, name))
         enqueue(db, 4, ticks=2)
         write_traces(db, 1)
         db.dispose()
@@ -138,7 +138,7 @@ def test_what_the_manifest_and_the_card_say(corpus: sa.Engine, config: Config, t
 def test_many_rows_are_kept_in_parts(
     corpus: sa.Engine, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releases, "PART", 7)
+    monkeypatch.setattr(releases, "KEYS_PER_PART", 7)
     manifest = make(corpus, config, tmp_path / "a", format="kto")
     assert scalar(corpus, "select count(*) from release_keys") > 2
     with corpus.connect() as conn:
@@ -264,7 +264,7 @@ def test_near_duplicates_of_each_format_are_found(
         corpus.connect() as conn,
         closing(selection.select(conn, chosen.format, None, chosen.options, seconds=60)) as keys,
     ):
-        rows = list(releases.units(conn, chosen.format.view, chosen.format.key, keys.traces()))
+        rows = list(units(conn, chosen.format.view, chosen.format.key, keys.traces()))
         assert len(rows) == keys.count
     assert all(row.key for row in rows)
     if not rows:
@@ -380,7 +380,7 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
             {"r": retrieval, "example": example, "unused": block(2, 1)},
         )
     with corpus.connect() as conn:
-        found = releases.contamination(
+        found = contamination(
             conn, [1, 2, 3], [Double((3,), (1,), 0.9)], 0.8, lambda trace: "test" if trace == 2 else "train"
         )
     assert (found["shown"], found["from_other_traces"], found["examples"]) == (6, 4, 1)

@@ -14,8 +14,7 @@ from tests.support.installation import Installation
 from weavegen.evaluator.calibration import Fit
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import prompts
-from weavegen.services import postgres
-from weavegen.store import campaigns
+from weavegen.store import campaigns, urls
 from weavegen.store.session import make_engine
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import RAN_QUESTION
@@ -39,7 +38,7 @@ def job(installation: Installation) -> int:
 @contextmanager
 def writing(installation: Installation) -> Iterator[sa.Connection]:
     """A transaction in its database."""
-    engine = make_engine(postgres.database_url(installation.config))
+    engine = make_engine(urls.database_url(installation.config))
     try:
         with engine.begin() as conn:
             yield conn
@@ -129,7 +128,7 @@ def test_a_campaign_of_the_example_rubric_is_calibrated_and_used(
 def test_a_job_takes_a_copy_of_a_correction(installation: Installation, job: int) -> None:
     with writing(installation) as conn:
         fit = Fit(ACTION, -2.0, 0.5, 100, 50, 0.2, 0.1)
-        campaigns.save_correction(conn, "round", [fit], campaign=None, condition=None, version="0")
+        campaigns.save_correction(conn, "round", [vars(fit)], campaign=None, condition=None, version="0")
     missing = installation.cli("enqueue", TICTACTOE, "--correction", "none")
     assert missing.returncode == 2
     assert "there are round" in missing.stderr

@@ -12,7 +12,7 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.store import reports, views
 from weavegen.store.models import StepStatus
-from weavegen.store.views.refresh import LEAST, REST, refresh_next
+from weavegen.store.views.refresh import MIN_AGE_RATIO, MIN_AGE_SECONDS, refresh_next
 from weavegen.store.views.refresh import refresh as refresh_views
 
 MATERIALISED = {
@@ -195,16 +195,16 @@ def test_views_are_refreshed_by_themselves_when_they_are_due(written: sa.Engine)
     assert due() == []
     with written.begin() as conn:
         conn.execute(sa.text("update traces set status = 'running' where id = 1"))
-    age(LEAST - 5)
+    age(MIN_AGE_SECONDS - 5)
     assert due() == []
-    age(LEAST + 5)
+    age(MIN_AGE_SECONDS + 5)
     with written.connect() as conn:  # somebody is at one of them
         conn.execute(sa.text("select from views where name = 'tick_stats' for update"))
         assert set(due()) == MATERIALISED - {"tick_stats"}
     assert due() == ["tick_stats"]
-    age(LEAST + 5, took=LEAST / REST + 1)
+    age(MIN_AGE_SECONDS + 5, took=MIN_AGE_SECONDS / MIN_AGE_RATIO + 1)
     assert due() == []
-    age(LEAST + REST + 5, took=LEAST / REST + 1)
+    age(MIN_AGE_SECONDS + MIN_AGE_RATIO + 5, took=MIN_AGE_SECONDS / MIN_AGE_RATIO + 1)
     assert set(due()) == MATERIALISED
     with written.begin() as conn:
         conn.execute(sa.text("update traces set status = 'ended', finished_at = now() - interval '2 days'"))

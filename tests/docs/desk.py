@@ -33,7 +33,7 @@ from tests.support.trainer import Trainer
 from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen.services import fleet, postgres, redis
-from weavegen.store import traces
+from weavegen.store import traces, urls
 from weavegen.store.session import make_engine
 
 PREPARE = """
@@ -173,7 +173,7 @@ class Desk:
         assert len(asking) >= requests, asking
         self.asking = (request for [request] in asking)
         [[tool], *_] = sql("select name from tools")
-        url = postgres.database_url(config)
+        url = urls.database_url(config)
         libpq = url.replace("+psycopg", "")
         self.facts = {
             "trace": str(largest["job"][0]), "block": str(largest["job"][1] * 2 // 3), "job": str(jobs["job"]),
@@ -296,7 +296,7 @@ class Desk:
 
     def cancel(self, user: str) -> None:
         """What this user has enqueued, and forks, which are nobody's."""
-        engine = make_engine(postgres.database_url(self.installation.config))
+        engine = make_engine(urls.database_url(self.installation.config))
         query = sa.text(
             """
             select distinct j.id from jobs j join traces t on t.job_id = j.id

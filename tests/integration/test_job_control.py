@@ -438,10 +438,10 @@ def test_what_dead_workers_held_goes_out_at_once(db: sa.Engine) -> None:
         assert steps.give_back(conn, ["here:1"]) == 1
     assert [message.step_id for message in overdue(db)] == [second.step_id]
     with db.begin() as conn:
-        steps.give_back_held(conn, [(held.id, held.claims + 1)])
+        steps.LEASES.give_back_held(conn, [(held.id, held.claims + 1)])
     assert overdue(db) == []
     with db.begin() as conn:
-        steps.give_back_held(conn, [(held.id, held.claims)])
+        steps.LEASES.give_back_held(conn, [(held.id, held.claims)])
     assert [message.step_id for message in overdue(db)] == [first.step_id]
 
 
@@ -456,13 +456,13 @@ def test_environments_that_were_ended_on_purpose_are_no_deaths_and_bind_no_steps
         worker, messages, "select count(*) = 2 from steps where queue = 'execute.old-host' and status = 'ready'"
     )
     with db.begin() as conn:
-        steps.leave_hosts(conn, [1])
+        steps.unbind_hosts(conn, [1])
         assert (environments.host(conn, 1), environments.host(conn, 2)) == (None, "old-host")
         assert environments.deaths(conn, 1) == 0
     open = "select string_agg(queue, ' ' order by trace_id) from steps where status = 'ready'"
     assert scalar(db, open) == "execute execute.old-host"
     with db.begin() as conn:
-        steps.leave_hosts(conn)
+        steps.unbind_hosts(conn)
     assert scalar(db, open) == "execute execute"
     assert [message.queue for message in due(db)] == ["execute", "execute"]
     assert isinstance(claimed(worker, messages[0]).step, Execute)

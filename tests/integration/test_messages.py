@@ -118,55 +118,55 @@ def test_readings_are_bounded(trace: Trace) -> None:
 
 def test_how_a_trace_stands(trace: Trace) -> None:
     with trace.db.begin() as conn:
-        assert messages.over(conn, trace.id) is None
+        assert messages.end_reason(conn, trace.id) is None
         conn.execute(sa.text("update traces set status = 'ended', ended_because = 'ticks'"))
-        assert messages.over(conn, trace.id) == "ticks"
+        assert messages.end_reason(conn, trace.id) == "ticks"
         with pytest.raises(UsageError, match="no trace 99"):
-            messages.over(conn, 99)
+            messages.end_reason(conn, 99)
 
 
 class TestChannels:
     def test_only_open_channels_of_discord_are_held_and_by_one_worker(self, trace: Trace) -> None:
         trace.do(0, 2, "open", DISCORD)
         with trace.db.begin() as conn:
-            [held] = messages.hold(conn)
+            [held] = messages.hold_due(conn)
             assert held.name == DISCORD
             assert held.after > 0, "Is nothing fetched that is older than the channel?"
         with trace.db.begin() as conn:
-            assert messages.hold(conn) == []
-            messages.rest(conn, held.id, -1)
+            assert messages.hold_due(conn) == []
+            messages.look_again(conn, held.id, -1)
         trace.do(1, 1, "close", DISCORD)
         with trace.db.begin() as conn:
-            assert messages.hold(conn) == []
+            assert messages.hold_due(conn) == []
         trace.do(1, 2, "open", DISCORD)
         trace.do(1, 3, "send", DISCORD, text="Hello")
         trace.do(1, 4, "close", DISCORD)
         with trace.db.begin() as conn:
-            assert len(messages.hold(conn)) == 1
-            messages.rest(conn, held.id, -1, "Discord answers 403")
-            assert messages.hold(conn) == []
+            assert len(messages.hold_due(conn)) == 1
+            messages.look_again(conn, held.id, -1, "Discord answers 403")
+            assert messages.hold_due(conn) == []
 
     def test_a_pause_everywhere_holds_for_all(self, trace: Trace) -> None:
         trace.do(0, 2, "open", DISCORD)
         with trace.db.begin() as conn:
-            messages.rest_all(conn, 60)
+            messages.postpone_all(conn, 60)
         with trace.db.begin() as conn:
-            assert messages.hold(conn) == []
+            assert messages.hold_due(conn) == []
 
     def test_what_goes_out_and_what_comes_in(self, trace: Trace) -> None:
         trace.do(0, 2, "open", DISCORD)
         hello = trace.do(1, 1, "send", DISCORD, text="Hello")
         trace.hear("typed in the terminal", DISCORD)
         with trace.db.begin() as conn:
-            [held] = messages.hold(conn)
-            out = messages.outgoing(conn, held.id)
+            [held] = messages.hold_due(conn)
+            out = messages.next_outgoing(conn, held.id)
             assert out is not None
-            messages.sent(conn, out.id, "900")
+            messages.mark_sent(conn, out.id, "900")
             for _ in range(2):
-                messages.received(conn, held.id, "1000", "Kim", "Hello yourself", about="900")
-            messages.received(conn, held.id, "1001", "agent", "I am the agent", about=None)
-            messages.received(conn, held.id, "1002", "a bot", "")
-            assert messages.outgoing(conn, held.id) is None
+                messages.store_received(conn, held.id, "1000", "Kim", "Hello yourself", about="900")
+            messages.store_received(conn, held.id, "1001", "agent", "I am the agent", about=None)
+            messages.store_received(conn, held.id, "1002", "a bot", "")
+            assert messages.next_outgoing(conn, held.id) is None
         read = trace.do(1, 2, "read", DISCORD)
         assert [(said["author"], said["own"], said["reply_to"]) for said in read] == [
             ("agent", True, None),
@@ -176,10 +176,10 @@ class TestChannels:
         ]
         trace.do(1, 3, "react", DISCORD, about=read[2]["id"], text=":)")
         with trace.db.begin() as conn:
-            messages.rest(conn, held.id, -1)
-            [held] = messages.hold(conn)
+            messages.look_again(conn, held.id, -1)
+            [held] = messages.hold_due(conn)
             assert held.after == 1002
-            reaction = messages.outgoing(conn, held.id)
+            reaction = messages.next_outgoing(conn, held.id)
             assert reaction is not None
             assert (reaction.kind, reaction.about) == ("reaction", "1000")
 

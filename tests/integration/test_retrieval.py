@@ -13,6 +13,7 @@ from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Hit, Retrieve
 from weavegen.search import trace_index
+from weavegen.search.examples import read
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
 from weavegen.store.session import make_engine
@@ -55,7 +56,7 @@ def search(conn: sa.Connection, query: str, before: int = 99) -> list[Hit]:
 
 
 def types(conn: sa.Connection, hits: list[Hit]) -> list[str]:
-    return [type for type, _ in blocks.recalled(conn, hits)]
+    return [type for type, _ in blocks.retrieved_texts(conn, hits)]
 
 
 def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: sa.Connection) -> None:
@@ -68,12 +69,12 @@ def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: sa.Connec
 
 
 def test_the_projects_examples_are_good_blocks_and_are_found(conn: sa.Connection) -> None:
-    found = examples.read(BOOTSTRAPS / "examples")
+    found = read(BOOTSTRAPS / "examples")
     assert examples.load(conn, found) == len(found)
     assert examples.load(conn, found) == 0
     [hit, *_] = search(conn, "type:'debug' traceback KeyError header column")
     assert hit.example
-    [(type, text)] = blocks.recalled(conn, [hit])
+    [(type, text)] = blocks.retrieved_texts(conn, [hit])
     assert type == "debug"
     assert "KeyError" in text
     assert " Yes. (95." in text
@@ -96,7 +97,7 @@ def test_bad_example_files_are_refused(tmp_path: Path, content: str, complaint: 
     path = tmp_path / "examples.toml"
     path.write_text(content)
     with pytest.raises(UsageError, match=complaint):
-        examples.read(path)
+        read(path)
 
 
 def test_what_was_found_is_kept_with_its_cutoff(conn: sa.Connection) -> None:
@@ -143,7 +144,7 @@ def long(conn: sa.Connection) -> sa.Connection:
         types = ["action", "orientation", "error", "observation", "evaluation"]
         rows.append({"index": index, "type": types[index % 5], "body": body or "..."})
     conn.execute(insert, rows)
-    examples.load(conn, examples.read(BOOTSTRAPS / "examples"))
+    examples.load(conn, read(BOOTSTRAPS / "examples"))
     return conn
 
 

@@ -26,6 +26,7 @@ from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.services import doctor, fleet, model_server, postgres, processes, redis, schema
+from weavegen.store import urls
 
 START = """
 import sys
@@ -58,7 +59,7 @@ def _installation(folder: Path, home: Path) -> Iterator[Config]:
 
 
 def query(config: Config, statement: str) -> object:
-    engine = create_engine(postgres.database_url(config), poolclass=NullPool)
+    engine = create_engine(urls.database_url(config), poolclass=NullPool)
     with engine.begin() as connection:
         result = connection.execute(text(statement))
         return result.scalar() if result.returns_rows else None
@@ -115,7 +116,7 @@ def test_postgres_is_durable_and_reachable_only_by_its_socket(own: Config) -> No
     postgres.start(own)
     settings = {name: query(own, f"SHOW {name}") for name in ("fsync", "synchronous_commit", "listen_addresses")}
     assert settings == {"fsync": "on", "synchronous_commit": "on", "listen_addresses": ""}
-    assert postgres.sockets(own).stat().st_mode & 0o777 == 0o700
+    assert urls.sockets(own).stat().st_mode & 0o777 == 0o700
     assert postgres.data(own).stat().st_mode & 0o777 == 0o700
 
 
@@ -203,7 +204,7 @@ def test_a_reading_command_brings_postgres_up_and_leaves_nothing_running(own: Co
     postgres.start(own)
     postgres.stop(own)
     with postgres.running(own) as url:
-        assert url == postgres.database_url(own)
+        assert url == urls.database_url(own)
         assert query(own, "SELECT 1") == 1
     assert fleet.running(own) == []
 
@@ -293,7 +294,7 @@ def test_a_deep_home_with_odd_characters_works(deep: Config) -> None:
     assert query(deep, "SELECT 1") == 1
     redis.check(deep)
     postgres.check(deep)
-    schema.upgrade(postgres.database_url(deep))
+    schema.upgrade(urls.database_url(deep))
 
 
 def test_an_unreachable_server_is_one_line_without_its_password() -> None:
@@ -314,7 +315,7 @@ def test_an_unreachable_server_is_one_line_without_its_password() -> None:
 
 def test_two_migrations_at_once_take_turns(own: Config) -> None:
     postgres.start(own)
-    url = postgres.database_url(own)
+    url = urls.database_url(own)
     code = "import sys; from weavegen.services import schema; schema.upgrade(sys.argv[1])"
     command = [sys.executable, "-c", code, url]
     both = [subprocess.Popen(command, env=fleet.child_environment(own)) for _ in range(2)]
@@ -370,7 +371,7 @@ def test_a_port_in_use_is_one_line(own: Config) -> None:
 def test_two_tests_do_not_share_a_database(database: str, config: Config) -> None:
     assert "/test_" in database
     with psycopg.connect(
-        host=str(postgres.sockets(config)), user=postgres.SUPERUSER, dbname="postgres", autocommit=True
+        host=str(urls.sockets(config)), user=urls.SUPERUSER, dbname="postgres", autocommit=True
     ) as connection:
         names = connection.execute("SELECT datname FROM pg_database WHERE datname LIKE 'test_%'").fetchall()
     assert len(names) == 1

@@ -187,7 +187,7 @@ def test_a_renewed_lease_is_kept(db: sa.Engine) -> None:
     assert held is not None
     with db.begin() as conn:
         conn.execute(sa.text("update steps set lease_until = now() - interval '1 second'"))
-        steps.renew(conn, [(held.id, held.claims)], 60)
+        steps.LEASES.renew(conn, [(held.id, held.claims)], 60)
         assert steps.overdue(conn, 60) == []
 
 
@@ -349,5 +349,5 @@ def test_blocks_are_told_apart_by_what_is_in_the_window(db: sa.Engine) -> None:
         assert len(blocks.texts(conn, 1, 0, 2)) == 2
         assert [row.index for row in blocks.briefs(conn, 1, 3)][:2] == [3, 4]
         [id] = conn.execute(sa.text("select id from blocks where index = 0")).scalars()
-        assert blocks.recalled(conn, [Hit(id=id, score=1.0)])[0][0] == "genesis"
+        assert blocks.retrieved_texts(conn, [Hit(id=id, score=1.0)])[0][0] == "genesis"
     assert Entry(Execute(op="begin")).done is False

@@ -17,8 +17,8 @@ from tests.support import ROOT
 from tests.support.database import administration
 from tests.support.installation import installed
 from weavegen.config import Config
-from weavegen.services import postgres
 from weavegen.services import redis as broker
+from weavegen.store import urls
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +66,7 @@ def planted(
     )
     with administration(config) as connection:
         connection.execute("create database planted")
-    address = f"/planted?host={postgres.sockets(config)}"  # it asks for no password, but is sent one
+    address = f"/planted?host={urls.sockets(config)}"  # it asks for no password, but is sent one
     while not ready.exists():
         assert sim.poll() is None
         time.sleep(0.02)
@@ -87,8 +87,8 @@ def planted(
     threading.Thread(target=listen, daemon=True).start()
     try:
         for one in installed(
-            DATABASE_URL=f"postgresql://{postgres.SUPERUSER}:{SECRETS['database']}@{address}",
-            WEAVEGEN_READER_URL=f"postgresql://{postgres.READER}:{SECRETS['reader']}@{address}",
+            DATABASE_URL=f"postgresql://{urls.SUPERUSER}:{SECRETS['database']}@{address}",
+            WEAVEGEN_READER_URL=f"postgresql://{urls.READER}:{SECRETS['reader']}@{address}",
             CELERY_BROKER_URL=redis_with_password,
             OPENAI_BASE_URL=f"http://me:{SECRETS['model']}@127.0.0.1:{echo.port}/v1",
             OPENAI_API_KEY=SECRETS["key"],

@@ -17,6 +17,7 @@ from tests.security.planted import Planted
 from tests.support.installation import Installation
 from weavegen.config import Config
 from weavegen.services import postgres, processes, redis
+from weavegen.store import urls
 
 NOBODY = 65534
 UNHARMFUL = ("beat-schedule", "sim.ready", "env-", "watch.lock")
@@ -87,7 +88,7 @@ def test_another_user_of_the_machine_gets_nowhere(services: Config, planted: Pla
 
 def test_folders_and_sockets_are_closed(services: Config) -> None:
     others = {services.home: 0o1, services.runtime: 0o1, services.workspaces: 0o1, services.logs: 0}
-    others |= {postgres.data(services): 0, postgres.sockets(services): 0, redis.socket(services): 0}
+    others |= {postgres.data(services): 0, urls.sockets(services): 0, redis.socket(services): 0}
     others |= {processes.register_path(services): 0}
     for path, allowed in others.items():
         assert path.stat().st_mode & 0o077 & ~(allowed * 0o11) == 0, (path, oct(path.stat().st_mode))

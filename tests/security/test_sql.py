@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from tests.support.database import administration
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import postgres, schema
-from weavegen.services.postgres import READER
-from weavegen.store import reports
+from weavegen.services import schema
+from weavegen.store import reports, urls
 from weavegen.store.session import make_engine
 from weavegen.store.traces import START_LOCK
+from weavegen.store.urls import READER
 
 BACK = (
     "(select set_config('role', 'none', true) || set_config('session_authorization', 'weavegen', true) x offset 0)"
@@ -120,7 +120,7 @@ def database(config: Config, postgres_url: str) -> Iterator[str]:
     """One for all of these tests, and no copy: rights on the database itself are not copied."""
     with administration(config) as connection:
         connection.execute("create database security")
-    url = postgres.embedded_url(config, "security")
+    url = urls.embedded_url(config, "security")
     schema.upgrade(url)
     yield url
     with administration(config) as connection:

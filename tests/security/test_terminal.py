@@ -11,7 +11,7 @@ from tests.security.planted import HOSTILE, Planted
 from weavegen import text as texts
 from weavegen.cli import display
 from weavegen.cli.app import fail, print_json
-from weavegen.services import postgres
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 ALLOWED = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K|\r(?=\n|\x1b\[2K|\x1b\[1A)")
@@ -37,7 +37,7 @@ def is_harmless(text: str) -> None:
 @pytest.fixture(scope="module")
 def hostile(planted: Planted) -> tuple[int, int]:
     """A job and its trace whose every text is hostile."""
-    engine = make_engine(postgres.database_url(planted.config))
+    engine = make_engine(urls.database_url(planted.config))
     block = f"#startblock type: observation\n# {HOSTILE} <script>alert(1)</script>\n#endblock\n"
     with engine.begin() as conn:
 

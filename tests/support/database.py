@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from weavegen.config import Config
-from weavegen.services import postgres
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 numbers = itertools.count(1)
@@ -17,9 +17,7 @@ numbers = itertools.count(1)
 
 def administration(config: Config) -> psycopg.Connection[tuple[object, ...]]:
     """A connection to the embedded server that may create and drop databases."""
-    return psycopg.connect(
-        host=str(postgres.sockets(config)), user=postgres.SUPERUSER, dbname="postgres", autocommit=True
-    )
+    return psycopg.connect(host=str(urls.sockets(config)), user=urls.SUPERUSER, dbname="postgres", autocommit=True)
 
 
 @contextlib.contextmanager
@@ -38,6 +36,6 @@ def copy_of(config: Config, template: str) -> Iterator[str]:
 def engine_of_copy(config: Config, template: str) -> Iterator[sa.Engine]:
     """A SQLAlchemy engine for such a copy."""
     with copy_of(config, template) as name:
-        engine = make_engine(postgres.embedded_url(config, name))
+        engine = make_engine(urls.embedded_url(config, name))
         yield engine
         engine.dispose()

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from tests.support import ROOT, command
 from weavegen import config as configuration
 from weavegen.config import Config
-from weavegen.services import fleet, postgres
+from weavegen.services import fleet
+from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 
@@ -50,7 +51,7 @@ class Installation:
         return json.loads(done.stdout)
 
     def sql(self, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        engine = make_engine(postgres.database_url(self.config))
+        engine = make_engine(urls.database_url(self.config))
         try:
             with engine.connect() as conn:
                 return [tuple(row) for row in conn.execute(sa.text(query), parameters)]
@@ -59,7 +60,7 @@ class Installation:
 
     def until(self, query: str, **parameters: Any) -> None:
         """Wait until the query's answer is true."""
-        engine = make_engine(postgres.database_url(self.config), isolation_level="AUTOCOMMIT")
+        engine = make_engine(urls.database_url(self.config), isolation_level="AUTOCOMMIT")
         deadline = time.monotonic() + 60
         with engine.connect() as conn:
             while not conn.execute(sa.text(query), parameters).scalar_one():

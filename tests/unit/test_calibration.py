@@ -10,8 +10,9 @@ import pytest
 from weavegen.agents.sampling import ScoredCandidate, corrected_score
 from weavegen.errors import UsageError
 from weavegen.evaluator.calibration import Pair, figures, fit, probability
-from weavegen.evaluator.rubrics import KNOWN, Question, parse
+from weavegen.evaluator.rubrics import KNOWN, parse
 from weavegen.kernel import prompts
+from weavegen.kernel.rubric import Question
 from weavegen.kernel.selection import mean_score
 from weavegen.kernel.settings import settings
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo

@@ -6,7 +6,8 @@ import pytest
 
 from weavegen import config
 from weavegen.errors import UsageError
-from weavegen.services import model_server, postgres, processes, redis
+from weavegen.services import model_server, processes, redis
+from weavegen.store import urls
 
 
 def test_needs_no_environment_at_all() -> None:
@@ -75,7 +76,7 @@ def test_sockets_stay_short_in_a_deep_home() -> None:
     deep = config.load({"WEAVEGEN_HOME": "/srv/" + "deep/" * 60})
     other = config.load({"WEAVEGEN_HOME": "/srv/" + "deep/" * 61})
     assert shallow.runtime == Path("/srv/w/run")
-    assert len(str(postgres.sockets(deep) / ".s.PGSQL.5432")) <= 107
+    assert len(str(urls.sockets(deep) / ".s.PGSQL.5432")) <= 107
     assert deep.runtime != other.runtime
 
 
@@ -94,19 +95,19 @@ def test_a_child_does_not_inherit_what_the_configuration_leaves_out(monkeypatch:
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
 def test_every_spelling_of_a_database_url_ends_up_with_psycopg(scheme: str) -> None:
     given = config.load({"DATABASE_URL": f"{scheme}://me:p%40ss@db:5433/traces?sslmode=require"})
-    assert postgres.database_url(given) == "postgresql+psycopg://me:p%40ss@db:5433/traces?sslmode=require"
+    assert urls.database_url(given) == "postgresql+psycopg://me:p%40ss@db:5433/traces?sslmode=require"
 
 
 @pytest.mark.parametrize("url", ["mysql://me:hush@db/x", "hush", "postgresql://me:hush@db:port/x"])
 def test_another_database_is_refused_without_showing_its_password(url: str) -> None:
     with pytest.raises(UsageError, match="DATABASE_URL") as caught:
-        postgres.database_url(config.load({"DATABASE_URL": url}))
+        urls.database_url(config.load({"DATABASE_URL": url}))
     assert "hush" not in str(caught.value)
 
 
 def test_embedded_addresses_follow_from_the_home() -> None:
     given = config.load({"WEAVEGEN_HOME": "/srv/my traces"})
-    assert postgres.database_url(given) == (
+    assert urls.database_url(given) == (
         "postgresql+psycopg://weavegen@/weavegen?host=/srv/my%20traces/run/postgres"
     )
     assert redis.broker_url(given) == "redis+socket:///srv/my%20traces/run/redis.sock"
@@ -114,7 +115,7 @@ def test_embedded_addresses_follow_from_the_home() -> None:
 
 def test_a_comma_in_the_home_is_refused() -> None:
     with pytest.raises(UsageError, match="comma"):
-        postgres.database_url(config.load({"WEAVEGEN_HOME": "/srv/a,b"}))
+        urls.database_url(config.load({"WEAVEGEN_HOME": "/srv/a,b"}))
 
 
 def test_a_given_model_server_wins_over_the_simulated_one(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from weavegen.kernel import prompts
 from weavegen.kernel.context import LINE_STOP, compose, window
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Execute, Hit, Prompt, Retrieve, Sample
+from weavegen.search.examples import read
 from weavegen.search.trace_index import rank
 from weavegen.store import examples, jobs
 from weavegen.store import steps as store
@@ -200,7 +201,7 @@ def test_the_cutoff_holds_in_the_database(conn: sa.Connection) -> None:
 
 def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
     """Type, question, score, description and text; each a good block, and found like any other."""
-    seeds = examples.read(BOOTSTRAPS / "examples")
+    seeds = read(BOOTSTRAPS / "examples")
     assert {type for type, _ in seeds} == set(GOOD)
     assert all(example.score > 0 and example.question.endswith("?") for _, example in seeds)
     assert examples.load(conn, seeds) == len(seeds)

@@ -80,7 +80,7 @@ class Talk:
 
         while True:
             # Read first, so that messages written before the trace ended are still shown.
-            over = messages.over(self.conn, self.trace)
+            over = messages.end_reason(self.conn, self.trace)
             if self.channel is None:
                 self.find()
             if self.channel is not None:

@@ -35,6 +35,7 @@ def trace_numbers(incomplete: str) -> list[tuple[str, str]]:
 def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
     """Pairs of a number and its description, for the numbers that begin with `incomplete`."""
     from weavegen.services import postgres
+    from weavegen.store import urls
 
     if not incomplete.isdigit() and incomplete:
         return
@@ -42,7 +43,7 @@ def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
         config = configuration.load()
         if config.database_url is None and postgres.find(config) is None:
             return
-        url = postgres.reader_url(config, make_url(postgres.database_url(config))).set(drivername="postgresql")
+        url = urls.reader_url(config, make_url(urls.database_url(config))).set(drivername="postgresql")
         options = f"-c statement_timeout={TIMEOUT_SECONDS * 1000}"
         with psycopg.connect(
             url.render_as_string(hide_password=False), connect_timeout=2, options=options

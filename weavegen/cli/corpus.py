@@ -288,9 +288,10 @@ def load(
     Example: weavegen examples load bootstraps/examples
     """
     from weavegen.engine.enqueueing import BOOTSTRAPS
+    from weavegen.search.examples import read
     from weavegen.store import examples as store
 
-    loaded = [example for path in paths or [BOOTSTRAPS / "examples"] for example in store.read(path)]
+    loaded = [example for path in paths or [BOOTSTRAPS / "examples"] for example in read(path)]
     with writing() as conn:
         new = store.load(conn, loaded)
     return Result({"examples": len(loaded), "new": new}, f"{len(loaded)} examples, {new} of them new")

@@ -14,7 +14,7 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading, write_file
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
-from weavegen.store.programs import About
+from weavegen.store.programs import SearchTask
 
 MAX_ANCESTORS = 20
 """Ancestors of the best program in the table, the newest first; JSON has all."""
@@ -38,7 +38,7 @@ def evolution(
 
     with reading() as conn:
         rows = programs.of_trace(conn, trace)
-        about = programs.about(conn, trace)
+        about = programs.task_of(conn, trace)
     if about is None:
         raise UsageError(f"there is no trace {trace}: see their numbers with  weavegen status JOB")
     if not rows:
@@ -139,14 +139,14 @@ def lineage(rows: Sequence[Any]) -> Table:
     return table
 
 
-def title(about: About) -> str:
+def title(about: SearchTask) -> str:
     """The task, and the model that wrote the programs."""
     model = "" if about.model is None else f", written by {about.model}"
     label = " (simulation)" if about.model == SIMULATED_MODEL else ""
     return f"{about.file}: {about.task.get('name')}{model}{label}"
 
 
-def picture(rows: Sequence[Any], about: About) -> str:
+def picture(rows: Sequence[Any], about: SearchTask) -> str:
     """An SVG plot of every score, the medians and the best so far. Raises UsageError without scores."""
     from weavegen.viewer import plot
 

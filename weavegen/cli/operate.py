@@ -179,7 +179,7 @@ def restore(file: File) -> Result:
     Example: WEAVEGEN_HOME=/new/home weavegen restore corpus.dump
     """
     from weavegen.services import postgres, schema
-    from weavegen.store import steps
+    from weavegen.store import steps, urls
     from weavegen.store.session import make_engine
 
     if not file.is_file():
@@ -189,7 +189,7 @@ def restore(file: File) -> Result:
     started_here = config.database_url is None and postgres.find(config) is None
     if config.database_url is None:
         postgres.start(config)
-    url = postgres.database_url(config)
+    url = urls.database_url(config)
     engine = make_engine(url)
     try:
         postgres.check(config)
@@ -200,7 +200,7 @@ def restore(file: File) -> Result:
         schema.upgrade(url)
         with engine.begin() as conn:
             steps.give_back(conn)
-            steps.leave_hosts(conn)
+            steps.unbind_hosts(conn)
             rows = conn.execute(sa.text("select status, count(*) as number from traces group by 1"))
             counts = {row.status: row.number for row in rows}
     finally:

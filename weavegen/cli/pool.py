@@ -48,10 +48,11 @@ def show(
     if context.invoked_subcommand is not None:
         return None
     from weavegen.pool.survey import survey
-    from weavegen.store import reports, servers
+    from weavegen.services import pool_members
+    from weavegen.store import reports
 
     with reading() as conn:
-        members = servers.members(conn, configuration.load())
+        members = pool_members.members(conn, configuration.load())
         traces = reports.traces_by_server(conn)
     members.require()
     rows = survey(list(members.keys), members.keys, seconds)
@@ -84,16 +85,18 @@ def add(
 
     Example: weavegen pool add http://gpu7:8000/v1 --owner ada
     """
+    from weavegen.pool.routing import moves
     from weavegen.pool.served import address, check_newcomer
+    from weavegen.services import pool_members
     from weavegen.store import servers
 
     config = configuration.load()
     base, lender = address(url), config.user if owner is None else person(owner, "--owner")
     with writing() as conn:
-        members, models = servers.members(conn, config), servers.models_in_use(conn)
+        members, models = pool_members.members(conn, config), servers.models_in_use(conn)
         conn.rollback()
         model = check_newcomer(base, config.pool_key, members.keys, models)
-        moved = servers.add(conn, base, lender, model, list(members.keys))
+        moved = servers.add(conn, base, lender, model, list(members.keys), moves)
     value = {"url": base, "owner": lender, "model": model, "traces": moved}
     return Result(value, f"{base} is in the pool, lent by {lender}: {moved} running traces move to it")
 
@@ -108,15 +111,16 @@ def remove(url: Url) -> Result:
     Example: weavegen pool remove http://gpu7:8000/v1
     """
     from weavegen.pool.served import address
+    from weavegen.services import pool_members
     from weavegen.store import servers
 
     base = address(url)
     with writing() as conn:
-        before = servers.members(conn, config := configuration.load())
+        before = pool_members.members(conn, config := configuration.load())
         if base in before.keys.keys() - before.owners.keys():
             raise UsageError(f"{base} is one of OPENAI_BASE_URL: take it out there, and start the workers again")
         traces = servers.remove(conn, base)
-        left = servers.members(conn, config).keys
+        left = pool_members.members(conn, config).keys
     traces_text = f"{traces} running traces " + (
         "continue on other servers" if left else "wait for another server"
     )
@@ -169,10 +173,11 @@ def list_servers(
 
     Example: weavegen pool list --all
     """
+    from weavegen.services import pool_members
     from weavegen.store import servers
 
     with reading() as conn:
-        members = servers.members(conn, configuration.load())
+        members = pool_members.members(conn, configuration.load())
         lent = servers.servers(conn, gone=gone)
     rows: list[dict[str, Any]] = [
         {"url": url, "owner": None, "model": None, "added_at": None, "removed_at": None}
@@ -198,10 +203,10 @@ def usage(by: Annotated[By, typer.Option(help="What to group by.")] = By.SERVER)
 
 def members() -> Mapping[str, str]:
     """API keys of the pool's servers by base URL. Raises UsageError where there is no server."""
-    from weavegen.store import servers
+    from weavegen.services import pool_members
 
     with reading() as conn:
-        pool = servers.members(conn, configuration.load())
+        pool = pool_members.members(conn, configuration.load())
     pool.require()
     return pool.keys
 

@@ -148,7 +148,7 @@ def create(
         rows = reports.matching(conn, f"select {id} from {view} where true", where, QUERY_SECONDS, rest)
         conn.rollback()
         ids = [int(row[0]) for row in rows]
-        counts = campaigns.chosen(conn, questions, over, ids)
+        counts = campaigns.preview(conn, questions, over, ids)
         if not dry_run and not counts.asked:
             raise UsageError(
                 f"--where finds {counts.found} {over}, and none that the model wrote and the rubric asks about: "
@@ -233,7 +233,8 @@ def calibrate(
         fits, refused = fit_all(pairs) if fit_name is not None else ([], [])
         if fit_name is not None:
             name = one_line(fit_name)
-            campaigns.save_correction(conn, name, fits, campaign=campaign, condition=where, version=__version__)
+            rows = [vars(fit) for fit in fits]
+            campaigns.save_correction(conn, name, rows, campaign=campaign, condition=where, version=__version__)
 
     def shown() -> Iterator[RenderableType]:
         for question in questions:
@@ -264,7 +265,7 @@ def read_pairs(
 
     source = "is null"
     if campaign is not None:
-        source = f"= (select name from campaigns where id = {campaigns.number(conn, campaign)})"
+        source = f"= (select name from campaigns where id = {campaigns.campaign_id(conn, campaign)})"
     query = (
         "select question, truth, score, answer, trace_id, probability is null from calibration_pairs "
         f"where campaign {source}" + ("" if bearing else " and exact")

@@ -113,10 +113,11 @@ def migrate() -> Result:
     Example: DATABASE_URL=postgresql://weavegen@db/weavegen weavegen migrate
     """
     from weavegen.services import postgres, schema
+    from weavegen.store import urls
 
     config = configuration.load()
     postgres.check(config)
-    url = postgres.database_url(config)
+    url = urls.database_url(config)
     before = schema.current(url)
     schema.upgrade(url)
     after = schema.newest()

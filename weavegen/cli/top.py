@@ -116,13 +116,13 @@ class FleetReader:
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
         from weavegen.monitoring import metrics
-        from weavegen.store import servers
+        from weavegen.services import pool_members
 
         jobs = read_jobs(self.conn, self.rates)
         with self.conn.begin():
             steps = self.conn.execute(QUERIES["open_steps"]).all()
             hosts = self.conn.execute(metrics.QUERIES["environments"]).all()
-            members, homes = servers.members(self.conn, self.config), reports.traces_by_server(self.conn)
+            members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
         self.keys = dict(members.keys)
         environments = {row.host: row.environments_open for row in hosts}
         return Fleet(jobs, queue_rows_of(steps), environments, homes, dict(members.owners))

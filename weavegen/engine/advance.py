@@ -189,13 +189,13 @@ class Engine:
             match effect:
                 case Reward():
                     traces.reward_tick(conn, trace.id, number, effect.reward)
-                    blocks.give(conn, trace.id, effect)
+                    blocks.save_rewards(conn, trace.id, effect)
                 case Note():
                     traces.event(conn, trace.id, effect.kind, effect.detail)
                 case ToolSaved():
                     tools.save(conn, trace.id, effect)
                 case ToolCalled():
-                    tools.used(conn, trace.id, effect)
+                    tools.count_use(conn, trace.id, effect)
                 case ProgramEvaluated():
                     programs.save(conn, trace.id, number, effect, turn.ids)
         return trace
@@ -273,9 +273,9 @@ class Engine:
         elif tick.caller is not None and reason in ("returned", "time"):
             assert turn.cursor.last_type is not None
             done = SubagentDone(index=turn.cursor.index, last_type=turn.cursor.last_type)
-            steps.worked(conn, trace.id, tick.caller, done)
+            steps.end_subagent_step(conn, trace.id, tick.caller, done)
         else:
-            steps.void(conn, trace.id)  # those of the callers, where a subagent has spent the trace's budget
+            steps.void(conn, [trace.id])  # those of the callers, where a subagent has spent the trace's budget
             traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=ended.returned)
 
     def _restart_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, reason: str) -> LockedTrace:
@@ -284,10 +284,10 @@ class Engine:
         if tick.run >= MAX_RESTARTS:
             self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {tick.run} times: {reason}")
             return traces.lock(conn, trace.id)
-        steps.void(conn, trace.id, start.tick)
+        steps.void(conn, [trace.id], start.tick)
         traces.restart_tick(conn, trace.id, start.tick)
         size, written = blocks.drop_from(conn, trace.id, start.blocks)
-        forks.retreat(conn, trace.id, start.blocks)
+        forks.unshare(conn, trace.id, start.blocks)
         traces.update(conn, trace.id, blocks=start.blocks, bytes=size, written=written)
         traces.event(conn, trace.id, "tick restarted", reason)
         return traces.lock(conn, trace.id)
@@ -302,7 +302,7 @@ class Engine:
         returned: Any = None,
     ) -> Progress:
         """End a trace as failed, with the reason in one line."""
-        steps.void(conn, trace.id)
+        steps.void(conn, [trace.id])
         line = " ".join(reason.split())[:MAX_FAILURE_CHARS]
         values = {"failure_kind": kind, "failure": line, "returned": returned}
         traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, **values)

@@ -27,12 +27,12 @@ def bridge(config: Config) -> str:
         return "no token"
     client = Discord(config.discord_url, config.discord_token)
     with database().begin() as conn:
-        channels = messages.hold(conn)
+        channels = messages.hold_due(conn)
     pause = 0.0
     for channel in channels:
         if pause:
             with single().connect() as conn:
-                messages.rest(conn, channel.id, pause)
+                messages.look_again(conn, channel.id, pause)
         else:
             pause = exchange(client, channel)
     return f"{len(channels)} channels"
@@ -49,7 +49,7 @@ def exchange(client: Discord, channel: Bridged) -> float:
         if limit.everywhere:
             pause = seconds
             with single().connect() as conn:
-                messages.rest_all(conn, seconds)
+                messages.postpone_all(conn, seconds)
     except TransientError as error:
         log.warning("channel %s: %s", channel.name, error)
         seconds = ERROR_SECONDS
@@ -58,14 +58,14 @@ def exchange(client: Discord, channel: Bridged) -> float:
         with single().connect() as conn:
             traces.event(conn, channel.trace_id, "channel given up", f"{channel.name}: {failure}")
     with single().connect() as conn:
-        messages.rest(conn, channel.id, seconds, failure)
+        messages.look_again(conn, channel.id, seconds, failure)
     return pause
 
 
 def post(client: Discord, channel: Bridged) -> None:
     """Post the agent's messages. Each has a nonce, so that Discord drops a message that is posted twice."""
     with single().connect() as conn:
-        while message := messages.outgoing(conn, channel.id):
+        while message := messages.next_outgoing(conn, channel.id):
             known = None
             try:
                 if message.kind == "message":
@@ -79,7 +79,7 @@ def post(client: Discord, channel: Bridged) -> None:
                 # An unknown emoji, or a text that Discord refuses: only this message is left out.
                 detail = f"{channel.name}: {message.text[:50]!r}: {error}"
                 traces.event(conn, channel.trace_id, "not sent", detail)
-            messages.sent(conn, message.id, known)
+            messages.mark_sent(conn, message.id, known)
 
 
 def fetch(client: Discord, channel: Bridged) -> float:
@@ -90,5 +90,5 @@ def fetch(client: Discord, channel: Bridged) -> float:
         text = "" if message.author.bot else message.content.replace("\x00", "")
         name = message.author.global_name or message.author.username
         with database().begin() as conn:
-            messages.received(conn, channel.id, message.id, name, text, about)
+            messages.store_received(conn, channel.id, message.id, name, text, about)
     return 0.0 if len(listed) == MAX_LISTED_MESSAGES else POLL_SECONDS

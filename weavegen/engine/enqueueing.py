@@ -20,9 +20,9 @@ from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
 from weavegen.pool.served import check_servers
 from weavegen.sandbox.environment import Limits, dry_run
-from weavegen.services import fleet, postgres, redis, schema
+from weavegen.services import fleet, pool_members, postgres, redis, schema
 from weavegen.store import documents as document_rows
-from weavegen.store import jobs, servers
+from weavegen.store import jobs, urls
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine as database
 from weavegen.trace.render import clean, one_line
@@ -251,10 +251,10 @@ def keys(task: type[msgspec.Struct] | None) -> str:
 def check_services(config: Config, model: str | None, *, workers: bool = False) -> None:
     """Raise UsageError unless database, broker and model servers answer, and with `workers` also the workers."""
     postgres.check(config)
-    schema.check(postgres.database_url(config))
+    schema.check(urls.database_url(config))
     redis.check(config)
     with database().connect() as conn:
-        members = servers.members(conn, config)
+        members = pool_members.members(conn, config)
     members.require()
     check_servers(list(members.keys), members.keys, model)
     if workers and not fleet.answering(config):

@@ -124,13 +124,13 @@ def begin(conn: sa.Connection, trace_id: int, terms: TickSettings) -> str | None
 
     Raises RolloutError if the other trace can't be cut there any more.
     """
-    origin = forks.wanted(conn, trace_id)
+    origin = forks.fork_point(conn, trace_id)
     if origin is None:
         return None
     try:
         with conn.begin_nested():
             cut = plan(conn, *origin)
-            forks.begin(conn, trace_id, cut, terms)
+            forks.copy_prefix(conn, trace_id, cut, terms)
     except UsageError as error:
         raise RolloutError(f"it can't be forked off any more: {error}") from None
     except (sa.exc.OperationalError, sa.exc.InterfaceError):

@@ -12,8 +12,10 @@ from weavegen.config import Config
 from weavegen.pool.client import ModelClient
 from weavegen.pool.metering import metered
 from weavegen.pool.pool import Pool
+from weavegen.services import pool_members
+from weavegen.services.pool_members import Members
 from weavegen.store import jobs, servers, traces
-from weavegen.store.servers import Members, Served
+from weavegen.store.servers import Served
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -100,7 +102,7 @@ class Pools:
                     return call(client)
                 finally:
                     if usage.requests:
-                        served.append(Served(client.base_url, owner, usage))
+                        served.append(Served(client.base_url, owner, vars(usage)))
 
         try:
             return pool.with_server(priority, home, sequences, metered_by_server)
@@ -121,7 +123,7 @@ class Pools:
         if claim.server in urls:
             return claim.server
         with database().begin() as conn:
-            return traces.settle(conn, claim.trace_id, urls, pool.home)
+            return traces.assign_server(conn, claim.trace_id, urls, pool.home)
 
     def _known_members(self) -> Members:
         if self._members is None:
@@ -139,4 +141,4 @@ class Pools:
 
     def _read(self) -> Members:
         with single().connect() as conn:
-            return servers.members(conn, self._config)
+            return pool_members.members(conn, self._config)

@@ -101,7 +101,7 @@ class Context:
         with single().connect() as conn:
             self._fetch(conn, claim.trace_id, kept, 0, min(PINNED, end))
             self._fetch(conn, claim.trace_id, kept, first, end)
-            recalled = blocks.recalled(conn, prompt.recalled)
+            recalled = blocks.retrieved_texts(conn, prompt.recalled)
         settings = spec.settings
         parts: list[Text | Tokens] = []
         for index in indexes:

@@ -21,13 +21,15 @@ from weavegen.errors import (
     Unserved,
     UsageError,
 )
-from weavegen.evaluator.rubrics import Question, Rubric, parse
+from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import replay
+from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.steps import Sample, YesNo
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.store import campaigns
 from weavegen.store.campaigns import AnsweredItem, Batch, Item
+from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -46,14 +48,16 @@ class Rescorer:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.leases = Leases("batches", worker.config.lease, campaigns.renew, campaigns.give_back_held)
+        self.leases = Leases(
+            "batches", worker.config.lease, campaigns.LEASES.renew, campaigns.LEASES.give_back_held
+        )
         self.texts = Context()
         """Not that of the worker's steps: campaigns read old blocks, steps read the newest."""
 
     def send_batches(self) -> int:
         """Send batches, and lost ones again, as many as may be in flight. Returns how many."""
         with database().begin() as conn:
-            batches = campaigns.to_send(conn, 2 * self.worker.config.lease)
+            batches = campaigns.batches_to_send(conn, 2 * self.worker.config.lease)
         for batch_id, label in batches:
             self.worker.dispatch("weavegen.rescore", batch_id, "score", label)
         return len(batches)
@@ -76,7 +80,7 @@ class Rescorer:
         failures: dict[int, str] = {}
         began = time.monotonic()
         try:
-            if batch.claims > campaigns.MAX_CLAIMS:
+            if batch.claims > MAX_CLAIMS:
                 raise RolloutError(f"{batch.claims} workers claimed its batch and none of them finished it")
             rubric = parse(batch.rubric)
             for _, of_step in itertools.groupby(items, key=lambda item: item.step_id):
@@ -202,7 +206,7 @@ def groups(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
 
 def give_back(batch: Batch, error: TransientError) -> Outcome:
     """Let the batch be sent again after a delay that doubles each time; at last it fails."""
-    delay = retry_delay(batch.claims, campaigns.LONGEST_DELAY)
+    delay = retry_delay(batch.claims, MAX_DELAY_SECONDS)
     with single().connect() as conn:
-        campaigns.release(conn, batch, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
+        campaigns.LEASES.release(conn, batch, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
     return Outcome("again", f"again in {delay:.1f} s: {error}")

@@ -15,7 +15,7 @@ from weavegen.linting.lint import verdict
 from weavegen.pool.client import Continuation, ModelClient, Sampled
 from weavegen.pool.tokens import Tokens
 from weavegen.search import lookups
-from weavegen.store import candidates, prompts, traces
+from weavegen.store import candidates, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -174,7 +174,7 @@ def save_prompt(
 ) -> None:
     """Store what the model read in a step. `counted` and `cached`: tokens of the prompt as the server counts them."""
     keep = spec.settings.tokens != "none"
-    prompts.save(
+    candidates.save_prompt(
         conn,
         claim,
         server=server,
@@ -182,8 +182,8 @@ def save_prompt(
         tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
         cached=cached,
         cut=read.cut,
-        asking=read.asking if keep else None,
-        blocks=read.new_tokens if keep else {},
+        asking=read.asking.ids if keep and read.asking else None,
+        blocks={index: tokens.ids for index, tokens in read.new_tokens.items()} if keep else {},
         length=read.length,
     )
 

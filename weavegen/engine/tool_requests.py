@@ -18,7 +18,7 @@ from weavegen.store import jobs, steps, traces
 from weavegen.store import requests as store
 from weavegen.store.jobs import Order
 from weavegen.store.models import RequestStatus
-from weavegen.store.requests import Asked, Change, Row
+from weavegen.store.requests import Change, RequestRow, RequestSpec
 from weavegen.store.session import engine as database
 from weavegen.trace.render import clean
 
@@ -33,7 +33,7 @@ MAX_TEXT_CHARS = 10_000
 class Shown:
     """A request and its history."""
 
-    request: Row
+    request: RequestRow
     changes: list[Change]
 
 
@@ -51,7 +51,7 @@ def create(
 
     user: whose request it is; by default WEAVEGEN_USER or the login name. Other options as in `weavegen.enqueue`.
     """
-    content = checked(Asked(objective, tuple(requirements), tuple(constraints)))
+    content = checked(RequestSpec(objective, tuple(requirements), tuple(constraints)))
     options = job_options("request", AGENT, model, seed, settings, user)
     user = options["enqueued_by"]
     with database().begin() as conn:
@@ -65,18 +65,18 @@ def create(
 def show(number: int) -> Shown:
     """A request and its history. Raises UsageError."""
     with database().begin() as conn:
-        store.follow(conn, number)
+        store.follow_traces(conn, number)
         return Shown(store.load(conn, number), store.changes(conn, number))
 
 
-def listed(*, statuses: Sequence[str] | None = None, user: str | None = None) -> list[Row]:
+def listed(*, statuses: Sequence[str] | None = None, user: str | None = None) -> list[RequestRow]:
     """Requests in the order of their numbers, by default all. Raises UsageError."""
     for status in statuses or ():
         if status not in set(RequestStatus):
             raise UsageError(f"there is no status {status!r:.50}: choose one of {', '.join(RequestStatus)}")
     check_json({"user": user}, "the user")
     with database().begin() as conn:
-        store.follow(conn)
+        store.follow_traces(conn)
         return store.rows(conn, statuses=statuses, user=user)
 
 
@@ -87,13 +87,13 @@ def update(
     requirements: Sequence[str] | None = None,
     constraints: Sequence[str] | None = None,
     reason: str | None = None,
-) -> Row:
+) -> RequestRow:
     """Change a request; arguments that are None stay. The agent reads it at its next tick. Raises UsageError."""
     if objective is None and requirements is None and constraints is None:
         raise UsageError("nothing to change: give an objective, requirements or constraints")
     with database().begin() as conn:
-        row = store.hold_open(conn, number)
-        content = Asked(
+        row = store.lock_open(conn, number)
+        content = RequestSpec(
             row.objective if objective is None else objective,
             tuple(row.requirements if requirements is None else requirements),
             tuple(row.constraints if constraints is None else constraints),
@@ -103,36 +103,36 @@ def update(
         return store.load(conn, number)
 
 
-def answer(number: int, reply: str) -> Row:
+def answer(number: int, reply: str) -> RequestRow:
     """Answer the question that a request's trace waits on. The trace continues from there. Raises UsageError."""
     reply = text(reply, "the answer")
     with database().begin() as conn:
-        row = store.hold_open(conn, number)
+        row = store.lock_open(conn, number)
         waits = row.status == RequestStatus.WAITING_FEEDBACK and row.trace_id is not None
         if not waits or not steps.answer(conn, int(row.trace_id or 0), reply):
             hint = f"see `weavegen request show {number}`"
             raise UsageError(f"request {number} has no open question, its status is {row.status}: {hint}")
-        store.become(conn, row, RequestStatus.IN_PROGRESS, reply, what="answered")
+        store.set_status(conn, row, RequestStatus.IN_PROGRESS, reply, what="answered")
         return store.load(conn, number)
 
 
-def cancel(number: int, reason: str) -> Row:
+def cancel(number: int, reason: str) -> RequestRow:
     """Cancel a request and its trace. What the trace wrote stays. Raises UsageError."""
     why = text(reason, "the reason")
     with database().begin() as conn:
-        row = store.hold_open(conn, number)
+        row = store.lock_open(conn, number)
         if row.job_id is not None:
             traces.cancel(conn, row.job_id)
-        store.become(conn, row, RequestStatus.CANCELED, why, what="canceled")
+        store.set_status(conn, row, RequestStatus.CANCELED, why, what="canceled")
         return store.load(conn, number)
 
 
-def checked(content: Asked) -> Asked:
+def checked(content: RequestSpec) -> RequestSpec:
     """The content with cleaned texts. Raises UsageError if it can't be stored."""
     for name, texts in (("requirements", content.requirements), ("constraints", content.constraints)):
         if isinstance(texts, str) or len(texts) > MAX_TEXTS:
             raise UsageError(f"{name}: give a list of {MAX_TEXTS} texts at most")
-    return Asked(
+    return RequestSpec(
         text(content.objective, "the objective"),
         tuple(text(requirement, "a requirement") for requirement in content.requirements),
         tuple(text(constraint, "a constraint") for constraint in content.constraints),

@@ -22,6 +22,7 @@ from weavegen.engine.prompt_assembly import Context
 from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
 from weavegen.kernel.steps import STEP_KINDS, Execute, Step
 from weavegen.store import environments, requests, steps, traces
+from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS
 from weavegen.store.models import StepStatus
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -65,7 +66,7 @@ class Worker:
         """`work`: the function that does the work of each kind of step."""
         self.config, self.dispatch, self.work = config, dispatch, work
         self.engine = Engine(database(), max_active=config.max_active, resend=2 * config.lease)
-        self.leases = Leases("steps", config.lease, steps.renew, steps.give_back_held)
+        self.leases = Leases("steps", config.lease, steps.LEASES.renew, steps.LEASES.give_back_held)
         self.texts = Context()
         self.pools = Pools(config)
 
@@ -86,7 +87,7 @@ class Worker:
 
     def _run(self, claim: Claimed) -> Outcome:
         try:
-            if claim.claims > steps.MAX_CLAIMS:
+            if claim.claims > MAX_CLAIMS:
                 raise RolloutError(f"{claim.claims} workers claimed this step and none of them finished it")
             done = self.work[type(claim.step)](self, claim)
         except TransientError as error:
@@ -135,11 +136,11 @@ class Worker:
     def _give_back(self, claim: Claimed, error: TransientError) -> Outcome:
         """Let the sweeper send the step again after a delay that doubles each time; at last it fails."""
         counts = not isinstance(error, Unserved)
-        if counts and claim.claims >= steps.MAX_CLAIMS:
+        if counts and claim.claims >= MAX_CLAIMS:
             return self._fail(claim, failure_kind(claim), f"tried {claim.claims} times: {error}")
-        delay = retry_delay(claim.claims, steps.LONGEST_DELAY)
+        delay = retry_delay(claim.claims, MAX_DELAY_SECONDS)
         with single().connect() as conn:
-            steps.release(conn, claim, str(error)[:2000], delay, counts=counts)
+            steps.LEASES.release(conn, claim, str(error)[:2000], delay, counts=counts)
         return Outcome("again", f"again in {delay:.1f} s: {error}")
 
     def advance(self, trace_id: int) -> None:
@@ -170,9 +171,9 @@ class Worker:
         """Send lost steps again, start queued traces, close the environments of ended ones. Runs every second."""
         with database().begin() as conn:
             overdue = steps.overdue(conn, 2 * self.config.lease)
-            steps.returned(conn)
+            steps.end_returned_delegates(conn)
             traces.cancel_abandoned(conn)
-            requests.follow(conn)
+            requests.follow_traces(conn)
             stuck = list(traces.stuck(conn))
             # No worker takes a step of a kind that only a newer version knows: advancing restarts its tick.
             stuck += [steps.trace_of(conn, step.step_id) for step in overdue if step.kind not in STEP_KINDS]

@@ -3,21 +3,16 @@
 A rubric is a TOML file; docs/rubric.toml is an example.
 """
 
-import hashlib
 import tomllib
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from weavegen.errors import UsageError
-from weavegen.kernel import prompts
+from weavegen.kernel.rubric import ALL, Question, Rubric, Truth
 from weavegen.kernel.settings import WRITTEN
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import RAN_QUESTION, one_line, percent
 
-Truth = Literal["ran", "evaluation", "assertion"]
-"""Where the right answer to a question about a block comes from: whether the block ran without errors; whether the
-evaluation that it registered was true; how the assertion came out that asks the question."""
 DECLARED = ("ran", "evaluation")
 """Truths that a rubric may name. `assertions = true` asks the questions of assertions."""
 WILL_RUN = "Will this action run without raising an error?"
@@ -28,54 +23,10 @@ KNOWN: dict[str, Truth] = {
     "Will this evaluation come out true?": "evaluation",
 }
 """weavegen's own questions whose truth is recorded. The view calibration_pairs names them too."""
-ALL = "all"
-"""Stands for all block types."""
 KEYS = ("questions", "calibration", "assertions")
 MAX_QUESTION_CHARS = 1000
 MAX_QUESTIONS = 32
 """Questions about blocks of one type."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A yes/no question. `truth`: where its right answer comes from; None if it is not recorded."""
-
-    text: str
-    truth: Truth | None = None
-
-
-@dataclass(frozen=True)
-class Rubric:
-    """The questions about blocks of each type."""
-
-    text: str
-    """The file's text."""
-    questions: dict[str, tuple[Question, ...]]
-    """By block type, or ALL."""
-    assertions: bool = False
-    """Also ask the questions of the assertions in an executed block."""
-    calibration: tuple[str, ...] = ()
-    """Examples `QUESTION Yes. (90%)`. In the prompt they follow weavegen's own."""
-
-    @property
-    def version(self) -> str:
-        """A hash of all texts that the model reads because of the rubric."""
-        text = f"{self.text}\x00{prompts.calibration()}"
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    @property
-    def types(self) -> list[str]:
-        """Block types with questions."""
-        return [type for type in WRITTEN if self.questions.get(ALL) or self.questions.get(type)]
-
-    def about(self, type: str) -> tuple[Question, ...]:
-        """The questions about a block of this type, each once."""
-        both = (*self.questions.get(ALL, ()), *self.questions.get(type, ()))
-        return tuple({question.text: question for question in reversed(both)}.values())[::-1]
-
-    def wording(self, question: str) -> str:
-        """The question as it follows `#q: ` in the prompt, behind the rubric's own calibration examples."""
-        return "\n#q: ".join((*self.calibration, question))
 
 
 @lru_cache(maxsize=64)

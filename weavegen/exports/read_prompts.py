@@ -161,7 +161,7 @@ class PromptReader:
         for index, tokens in shortened.items():
             if index in texts:
                 texts[index] = texts[index][: self._characters(index, tokens, texts[index])]
-        hits = blocks.recalled(self._conn, prompt.recalled)
+        hits = blocks.retrieved_texts(self._conn, prompt.recalled)
         hits = hits[: len(hits) - int(cut.get("retrieved_left_out", 0))]
         text = "".join(texts.values()) + context.retrieved(hits) + context.asked(prompt, step.settings)
         # In the blocks that the model reads, a body is followed by its question, not by `#endblock`.

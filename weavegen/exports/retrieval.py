@@ -85,7 +85,7 @@ def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
         Hit(id=hit.example_id or hit.block_id, example=hit.example_id is not None, score=hit.score)
         for hit in conn.execute(query("retrieval-hits"), {"retrieval": row["retrieval_id"]})
     ]
-    texts = block_rows.recalled(conn, hits)
+    texts = block_rows.retrieved_texts(conn, hits)
     shared = values(row, PLACE) | hit_columns(texts, hits)
     shared |= {"query": row["query"], "rank": None, "known_good": row["known_good"]}
     if texts:
@@ -117,7 +117,7 @@ def hindsight(conn: sa.Connection, row: Any, situation: str, frequencies: Counte
         if row["block_id"] in ids:
             return (
                 values(row, PLACE)
-                | hit_columns(block_rows.recalled(conn, hits), hits)
+                | hit_columns(block_rows.retrieved_texts(conn, hits), hits)
                 | {
                     "kind": "hindsight",
                     "prompt": situation + query_header(row["type"]),

@@ -30,8 +30,9 @@ from weavegen.monitoring import queries
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
+from weavegen.services import pool_members
 from weavegen.services.redis import broker_url
-from weavegen.store import reports, servers
+from weavegen.store import reports
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -128,7 +129,7 @@ def read(conn: sa.Connection) -> Iterator[Metric]:
     metrics = list(database(conn))
     yield from metrics
     queues = [sample.labels["queue"] for metric in metrics if metric.name == READY for sample in metric.samples]
-    members, homes = servers.members(conn, settings), reports.traces_by_server(conn)
+    members, homes = pool_members.members(conn, settings), reports.traces_by_server(conn)
     conn.rollback()
     after_database = time.perf_counter()
     yield from broker(broker_url(settings), queues)
@@ -227,7 +228,7 @@ FIGURES = (
 """Name, field of pool.metrics.Metrics, help, whether it is a counter."""
 
 
-def pool(members: servers.Members, homes: Mapping[str, int]) -> Iterator[Metric]:
+def pool(members: pool_members.Members, homes: Mapping[str, int]) -> Iterator[Metric]:
     """The model servers, which are asked in parallel. `homes`: running traces by the URL of their home."""
     with ThreadPoolExecutor(max(1, len(members.keys))) as threads:
         rows = list(threads.map(ask, members.keys, members.keys.values()))

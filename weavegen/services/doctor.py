@@ -20,8 +20,8 @@ from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
 from weavegen.sandbox import groups
 from weavegen.sandbox.providers import provider
-from weavegen.services import fleet, model_server, postgres, processes, redis, schema
-from weavegen.store import servers
+from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
+from weavegen.store import urls
 
 MIN_FREE_BYTES = 5 * 2**30
 """A trace takes megabytes, because every candidate is kept."""
@@ -141,7 +141,7 @@ def _database(config: Config) -> str:
 def _schema(config: Config) -> str:
     with _problem("unknown", "start the database first"):
         postgres.check(config)
-        current, newest = schema.current(postgres.database_url(config)), schema.newest()
+        current, newest = schema.current(urls.database_url(config)), schema.newest()
     detail = f"at {current or 'nothing'}, this version needs {newest or 'nothing'}"
     if current != newest:
         raise Problem(detail, "migrate it with `weavegen up`")
@@ -177,9 +177,9 @@ def _model(config: Config) -> str:
 def _server_keys(config: Config) -> Mapping[str, str]:
     """Return API keys by base URL: of the pool's servers or, without a database, of the configured ones."""
     try:
-        url = postgres.database_url(config)
+        url = urls.database_url(config)
         with create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 5}).connect() as conn:
-            return servers.members(conn, config).keys
+            return pool_members.members(conn, config).keys
     except (DBAPIError, UsageError):
         with contextlib.suppress(UsageError):
             return dict.fromkeys(model_server.urls(config), config.api_key)

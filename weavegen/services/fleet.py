@@ -22,7 +22,7 @@ from weavegen.errors import UsageError
 from weavegen.sandbox import environment as environments
 from weavegen.services import flower, model_server, postgres, processes, redis, schema
 from weavegen.services.processes import Service
-from weavegen.store import steps
+from weavegen.store import steps, urls
 
 log = logging.getLogger(__name__)
 
@@ -125,12 +125,12 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
     """Release the steps of ended workers of this machine in the database, and the environments of the traces."""
     if config.database_url is None and postgres.find(config) is None:
         return
-    engine = create_engine(postgres.database_url(config), poolclass=NullPool, connect_args={"connect_timeout": 5})
+    engine = create_engine(urls.database_url(config), poolclass=NullPool, connect_args={"connect_timeout": 5})
     try:
         with engine.begin() as conn:
             gone = [worker for worker in steps.workers(conn) if _gone(worker)]
             steps.give_back(conn, gone)
-            steps.leave_hosts(conn, trace_ids)
+            steps.unbind_hosts(conn, trace_ids)
     except DBAPIError as error:
         log.warning("steps in flight can only continue when their leases expire: %s", " ".join(str(error).split()))
 
@@ -192,7 +192,7 @@ def _database(config: Config) -> Part:
         part = Part(name="postgres", started=False)
     else:
         part = _part(config, postgres.NAME, started=postgres.start(config))
-    schema.upgrade(postgres.database_url(config))
+    schema.upgrade(urls.database_url(config))
     return part
 
 
@@ -202,9 +202,9 @@ def _broker(config: Config) -> Part:
         return Part(name="redis", started=False)
     started = redis.start(config)
     if started:
-        engine = create_engine(postgres.database_url(config), poolclass=NullPool)
+        engine = create_engine(urls.database_url(config), poolclass=NullPool)
         with engine.begin() as conn:
-            steps.broker_is_new(conn)
+            steps.send_all_again(conn)
     return _part(config, redis.NAME, started=started)
 
 

@@ -11,14 +11,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import msgspec
 import psutil  # type: ignore[import-untyped]
 import psycopg
 from psycopg import sql
-from sqlalchemy import URL, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import create_engine, make_url
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from weavegen import folders
@@ -26,14 +25,11 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.services import processes
 from weavegen.services.processes import Account, Service
+from weavegen.store.urls import DATABASE, READER, SUPERUSER, database_url, embedded_url, sockets
 
 log = logging.getLogger(__name__)
 
 NAME = "postgres"
-DATABASE = "weavegen"
-SUPERUSER = "weavegen"
-READER = "weavegen_reader"
-"""The role of `weavegen sql`. The first migration grants it what it may read."""
 SYSTEM_USER = "weavegen-db"
 """The user of the server if weavegen runs as root. PostgreSQL refuses to run as root."""
 START_TIMEOUT_SECONDS = 120.0
@@ -44,48 +40,8 @@ SETTINGS = Path(__file__).with_name("postgresql.conf").read_text()
 READER_ROLE = Path(__file__).with_name("reader_role.sql").read_text().format(reader=READER)
 
 
-def database_url(config: Config) -> str:
-    """Where the database is, as SQLAlchemy wants it, for psycopg 3. It need not be running."""
-    if config.database_url is None:
-        return embedded_url(config, DATABASE)
-    return _read_url("DATABASE_URL", config.database_url).render_as_string(hide_password=False)
-
-
-def reader_url(config: Config, url: URL) -> URL:
-    """Where a user's queries to the database at `url` go, logged in as one who can only read.
-
-    The same `url` where the database is the user's own and WEAVEGEN_READER_URL is not set.
-    """
-    if url.username == SUPERUSER and url.query.get("host") == str(sockets(config)):
-        return url.set(username=READER)
-    return url if config.reader_url is None else _read_url("WEAVEGEN_READER_URL", config.reader_url)
-
-
-def _read_url(variable: str, text: str) -> URL:
-    try:
-        url = make_url(text)
-    except (ArgumentError, ValueError):
-        raise UsageError(f"{variable} can't be read: give postgresql://user:password@host:port/name") from None
-    if url.get_backend_name() not in ("postgresql", "postgres"):
-        raise UsageError(f"{variable} names {url.get_backend_name()}: weavegen needs PostgreSQL, postgresql://...")
-    return url.set(drivername="postgresql+psycopg")
-
-
-def embedded_url(config: Config, database: str) -> str:
-    """Where a database of the embedded server is. psql takes it too, less the `+psycopg`."""
-    return f"postgresql+psycopg://{SUPERUSER}@/{database}?host={quote(str(sockets(config)), safe='/')}"
-
-
 def data(config: Config) -> Path:
     return config.home / "postgres"
-
-
-def sockets(config: Config) -> Path:
-    """Return the folder of the server's socket."""
-    folder = config.runtime / "postgres"
-    if "," in str(folder):  # for PostgreSQL's clients, a comma separates two hosts
-        raise UsageError(f"{config.home} has a comma in its path: set WEAVEGEN_HOME to a folder without one")
-    return folder
 
 
 def binaries() -> Path:

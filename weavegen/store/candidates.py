@@ -1,22 +1,26 @@
-"""Candidates in Postgres: what was sampled, what linting found in it, how it was scored."""
+"""Prompts and candidates in Postgres: what the model read and wrote, with verdicts and scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
 
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
 from weavegen.store import models as m
+from weavegen.store.steps import Claimed
 
-BLOCKS, CANDIDATES, PENALTIES, SCORES, STEPS = map(m.table, (m.Block, m.Candidate, m.Penalties, m.Score, m.Step))
+BLOCKS, BLOCK_TOKENS, CANDIDATES, PENALTIES, PROMPTS, SCORES, STEPS = map(
+    m.table, (m.Block, m.BlockTokens, m.Candidate, m.Penalties, m.ModelRead, m.Score, m.Step)
+)
 
 QUERY = "bm25-query"
-"""Type of a candidate that is no block but a query for its header."""
+"""Type of a candidate that is not a block but a query for its header."""
 NEXT = "next-type"
-"""Type of a candidate that names the type of a block to come."""
+"""Type of a candidate that is the name of the next block's type."""
 
 
 def save(
@@ -29,9 +33,9 @@ def save(
     tokens: Sequence[tuple[list[int] | None, list[float] | None]],
     parent_id: int | None = None,
 ) -> None:
-    """Keep every candidate of a round; in a tree, `parent_id` is the node that they all go on from.
+    """Store every candidate of a round. In a tree search, `parent_id` is the node that they all continue.
 
-    `tokens`: ids and logprobs of what was sampled for each.
+    `tokens`: ids and logprobs of the sampled tokens of each candidate.
     """
     rows = [
         {
@@ -54,16 +58,22 @@ def save(
     conn.execute(sa.insert(CANDIDATES), rows)
 
 
+def id_of(conn: sa.Connection, step_id: int, position: int) -> int:
+    """Id of the candidate at a position of a Sample step."""
+    where = (CANDIDATES.c.step_id == step_id, CANDIDATES.c.position == position)
+    return int(conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one())
+
+
 def load(
     conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False
 ) -> Sequence[Any]:
     """Rows (id, text, tokens, finish_reason, depth) of the candidates of one Sample step, by position.
 
-    With `tokens` also token_ids: those of the sampled tokens, or None.
+    With `tokens` also token_ids: ids of the sampled tokens, or None.
     """
     names = ("id", "text", "tokens", "finish_reason", "depth", *(("token_ids",) if tokens else ()))
     query = (
-        sa.select(*(CANDIDATES.c[name] for name in names))
+        sa.select(*CANDIDATES.c[names])
         .join(STEPS, STEPS.c.id == CANDIDATES.c.step_id)
         .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run, STEPS.c.ordinal == ordinal)
         .order_by(CANDIDATES.c.position)
@@ -72,7 +82,7 @@ def load(
 
 
 def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
-    """When a tick is over: keep the tokens of its `chosen` candidates only, or of `none`."""
+    """Delete the token ids of a finished tick's candidates: all (`keep` none), or all but the chosen ones'."""
     chosen = sa.select(BLOCKS.c.candidate_id).where(
         BLOCKS.c.trace_id == trace_id, BLOCKS.c.tick == tick, BLOCKS.c.candidate_id.is_not(None)
     )
@@ -86,7 +96,7 @@ def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> N
 
 
 def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
-    """Keep what linting found. A candidate is linted once; a step that is run again finds the same."""
+    """Store the verdicts on candidates. A candidate is linted once."""
     rows = [
         {
             "candidate_id": candidate.id,
@@ -109,7 +119,7 @@ def save_scores(
     ids: Sequence[int | None],
     answers: Sequence[Sequence[YesNo]],
 ) -> None:
-    """Keep every answer: one row per text and question."""
+    """Store every answer: one row per text and question."""
     stage = "selection" if step.sample is not None else "raw" if step.candidate is not None else "option"
     rows = [
         {
@@ -128,3 +138,35 @@ def save_scores(
         for question, answer in zip(step.questions, per_text, strict=True)
     ]
     conn.execute(sa.insert(SCORES), rows)
+
+
+def save_prompt(
+    conn: sa.Connection,
+    held: Claimed,
+    *,
+    server: str,
+    first_block: int,
+    tokens: int | None,
+    cached: int | None,
+    cut: dict[str, Any] | None,
+    asking: Sequence[int] | None,
+    blocks: Mapping[int, Sequence[int]],
+    length: int | None = None,
+) -> None:
+    """Record what the model read in a step. `blocks`: token ids of blocks, some of which may be stored already."""
+    conn.execute(
+        sa.insert(PROMPTS).values(
+            step_id=held.id,
+            trace_id=held.trace_id,
+            server=server,
+            first_block=first_block,
+            tokens=tokens,
+            cached=cached,
+            cut=cut,
+            length=length,
+            token_ids=asking,
+        )
+    )
+    if blocks:
+        rows = [{"trace_id": held.trace_id, "index": index, "token_ids": ids} for index, ids in blocks.items()]
+        conn.execute(insert(BLOCK_TOKENS).on_conflict_do_nothing(), rows)

@@ -1,4 +1,4 @@
-"""Traces that other traces ask for: an agent's task for another agent, in a job of its own."""
+"""Delegated traces: an agent does a task for a trace of another agent, in a trace and a job of its own."""
 
 import msgspec
 import sqlalchemy as sa
@@ -13,17 +13,16 @@ from weavegen.store.models import TraceStatus
 from weavegen.store.traces import TickSettings
 
 JOBS, TRACES = map(m.table, (m.Job, m.Trace))
-SHARED = ("context", "message_open", "message_close", "tokens", "network", "callback_seconds", "delegates")
-"""Settings of a trace that those have, too, which it asks for."""
+INHERITED = ("context", "message_open", "message_close", "tokens", "network", "callback_seconds", "delegates")
+"""Settings that a delegated trace has from its caller."""
 
 
 def create(
     conn: sa.Connection, trace_id: int, step_id: int, step: Delegate, settings: Settings
 ) -> tuple[int, TickSettings]:
-    """Write a running trace for what a step of another one asks for. Returns its id and its terms.
+    """Write a running trace for a Delegate step. Returns its id and the settings of its first tick.
 
-    All traces of one job that ask for an agent have them in one job, so that people see, pause and export these
-    together.
+    All traces that a job delegates to one agent are in one job: people see, pause and export them together.
     """
     caller = conn.execute(
         sa.select(JOBS, TRACES.c.seed.label("trace_seed"))
@@ -49,18 +48,18 @@ def create(
 
 
 def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, settings: Settings) -> int:
-    """The job of such traces, locked so that these are numbered one after the other; made if there is none."""
-    usual = Settings()
-    own = {key: value for key in SHARED if (value := getattr(settings, key)) != getattr(usual, key)}
-    wanted = own | settings.delegates.get(agent, {})
-    model = wanted.pop("model", caller.asked_model)
+    """The job of the traces that a job delegates to an agent, locked. It is made if there is none."""
+    defaults = Settings()
+    inherited = {key: value for key in INHERITED if (value := getattr(settings, key)) != getattr(defaults, key)}
+    own = inherited | settings.delegates.get(agent, {})
+    model = own.pop("model", caller.asked_model)
     values = {
         "name": f"{caller.name}: {agent}",
         "agent": agent,
         "model": model,
         "asked_model": model,
         "seed": derive_seed(caller.seed, "delegate", agent),
-        "settings": wanted,
+        "settings": own,
         "version": caller.version,
         "enqueued_by": caller.enqueued_by,
         "called_by": caller.id,

@@ -1,8 +1,9 @@
-"""The documents that jobs may read: written when a job is enqueued, never changed."""
+"""The documents that a job may read. They are written when the job is enqueued, and never changed."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -10,8 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from weavegen.store import models as m
 
 DOCUMENTS, JOB_DOCUMENTS, TRACES = map(m.table, (m.Document, m.JobDocument, m.Trace))
-AT_ONCE = 100
-"""Texts that are sent in one statement."""
+TEXTS_PER_STATEMENT = 100
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,19 @@ class Listed:
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, as they are counted here: only a line feed ends one, and the last need have none."""
-    found = text.split("\n")
-    return found if found[-1] else found[:-1]
+    """The lines of a text. Only a line feed ends a line; the last line may lack it."""
+    parts = text.split("\n")
+    return parts if parts[-1] else parts[:-1]
 
 
 def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
-    """Give texts, by path, to a job that has none yet."""
+    """Store texts, by path, as the documents of a job that has none yet."""
     hashes = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
-    # In the order of their hashes: two jobs that are enqueued at once never wait for each other.
+    # In the order of their hashes, so that two jobs that are enqueued at once can't deadlock.
     texts = sorted({digest: files[path] for path, digest in hashes.items()}.items())
     ids: dict[str, int] = {}
-    for start in range(0, len(texts), AT_ONCE):
-        part = texts[start : start + AT_ONCE]
+    for start in range(0, len(texts), TEXTS_PER_STATEMENT):
+        part = texts[start : start + TEXTS_PER_STATEMENT]
         rows = [
             {"sha256": digest, "text": text, "characters": len(text), "lines": len(lines(text))}
             for digest, text in part
@@ -46,13 +46,13 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
             DOCUMENTS.c.sha256.in_([digest for digest, _ in part])
         )
         ids |= {row.sha256: row.id for row in conn.execute(known)}
-    given = [{"job_id": job_id, "path": path, "document_id": ids[digest]} for path, digest in hashes.items()]
-    if given:
-        conn.execute(sa.insert(JOB_DOCUMENTS), given)
+    documents = [{"job_id": job_id, "path": path, "document_id": ids[digest]} for path, digest in hashes.items()]
+    if documents:
+        conn.execute(sa.insert(JOB_DOCUMENTS), documents)
 
 
 def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
-    """Let a job read what another one may read."""
+    """Let a job read the documents of another job."""
     own = sa.select(sa.literal(to_job), JOB_DOCUMENTS.c.path, JOB_DOCUMENTS.c.document_id)
     conn.execute(
         insert(JOB_DOCUMENTS)
@@ -66,34 +66,29 @@ def job_of(conn: sa.Connection, trace_id: int) -> int:
     return int(conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one())
 
 
-def listed(conn: sa.Connection, job_id: int) -> Sequence[Listed]:
-    """A job's documents, by path."""
-    rows = conn.execute(
-        sa.select(JOB_DOCUMENTS.c.path, DOCUMENTS.c.characters, DOCUMENTS.c.lines)
+def _of_job(job_id: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Path and other columns of a job's documents, by path."""
+    return (
+        sa.select(JOB_DOCUMENTS.c.path, *columns)
         .join(DOCUMENTS, DOCUMENTS.c.id == JOB_DOCUMENTS.c.document_id)
         .where(JOB_DOCUMENTS.c.job_id == job_id)
         .order_by(sa.collate(JOB_DOCUMENTS.c.path, "C"))
     )
-    return [Listed(*row) for row in rows]
+
+
+def listed(conn: sa.Connection, job_id: int) -> Sequence[Listed]:
+    """A job's documents, by path."""
+    return [Listed(*row) for row in conn.execute(_of_job(job_id, *DOCUMENTS.c["characters", "lines"]))]
 
 
 def text(conn: sa.Connection, job_id: int, path: str) -> str | None:
-    """A job's document; None: it has none of that path."""
-    found = conn.execute(
-        sa.select(DOCUMENTS.c.text)
-        .join(JOB_DOCUMENTS, DOCUMENTS.c.id == JOB_DOCUMENTS.c.document_id)
-        .where(JOB_DOCUMENTS.c.job_id == job_id, JOB_DOCUMENTS.c.path == path)
-    )
-    return found.scalar_one_or_none()
+    """The text of a job's document; None: it has no document with that path."""
+    row = conn.execute(_of_job(job_id, DOCUMENTS.c.text).where(JOB_DOCUMENTS.c.path == path)).one_or_none()
+    return None if row is None else row.text
 
 
 def texts(conn: sa.Connection, job_id: int) -> Iterator[tuple[str, str]]:
     """(path, text) of each of a job's documents, by path, streamed."""
-    query = (
-        sa.select(JOB_DOCUMENTS.c.path, DOCUMENTS.c.text)
-        .join(DOCUMENTS, DOCUMENTS.c.id == JOB_DOCUMENTS.c.document_id)
-        .where(JOB_DOCUMENTS.c.job_id == job_id)
-        .order_by(sa.collate(JOB_DOCUMENTS.c.path, "C"))
-    )
-    for row in conn.execute(query, execution_options={"yield_per": AT_ONCE}):
+    options = {"yield_per": TEXTS_PER_STATEMENT}
+    for row in conn.execute(_of_job(job_id, DOCUMENTS.c.text), execution_options=options):
         yield row.path, row.text

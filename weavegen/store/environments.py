@@ -1,4 +1,4 @@
-"""Environments in Postgres: which process of which host belongs to a trace, and what it reported."""
+"""Environments in Postgres: the host and process of each, and what they reported."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,13 @@ ENVIRONMENTS, EVALUATIONS, LABELS, SUBAGENTS, TRACES = map(
 
 
 def host(conn: sa.Connection, trace_id: int) -> str | None:
-    """The host that the trace's environment lives on; None before it was started."""
-    query = sa.select(ENVIRONMENTS.c.host).where(
-        ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None)
-    )
-    return conn.execute(query).scalar_one_or_none()
+    """The host of a trace's environment; None before it is started."""
+    open = (ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
+    return conn.execute(sa.select(ENVIRONMENTS.c.host).where(*open)).scalar_one_or_none()
 
 
 def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
-    """Note that an environment was started; a second note of the same trace replaces the first."""
+    """Record that an environment was started. A second record of the same trace replaces the first."""
     values = {"host": host, "pid": pid, "sandbox": sandbox}
     conn.execute(
         insert(ENVIRONMENTS)
@@ -36,7 +34,7 @@ def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str
 
 
 def closed(conn: sa.Connection, trace_id: int) -> None:
-    """Note that an environment is gone."""
+    """Record that an environment was stopped, or found dead."""
     conn.execute(
         sa.update(ENVIRONMENTS)
         .where(ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
@@ -45,15 +43,13 @@ def closed(conn: sa.Connection, trace_id: int) -> None:
 
 
 def deaths(conn: sa.Connection, trace_id: int) -> int:
-    """How many environments of a trace are gone."""
-    query = sa.select(sa.func.count()).where(
-        ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_not(None)
-    )
-    return int(conn.execute(query).scalar_one())
+    """How many environments of a trace died."""
+    closed = (ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_not(None))
+    return int(conn.execute(sa.select(sa.func.count()).where(*closed)).scalar_one())
 
 
 def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[tuple[int, str]]:
-    """(trace id, host) of the open environments whose trace is over; of one trace only, if given."""
+    """(trace id, host) of the open environments whose trace is over; or only of one trace."""
     query = (
         sa.select(ENVIRONMENTS.c.trace_id, ENVIRONMENTS.c.host)
         .join(TRACES, TRACES.c.id == ENVIRONMENTS.c.trace_id)
@@ -67,7 +63,7 @@ def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[tuple
 def save_evaluations(
     conn: sa.Connection, trace_id: int, step_id: int, tick: int, evaluations: Sequence[Evaluated]
 ) -> None:
-    """Keep the results of evaluation callbacks."""
+    """Store the results of evaluation callbacks."""
     rows = [
         {
             "trace_id": trace_id,
@@ -86,35 +82,26 @@ def save_evaluations(
 
 
 def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions: Sequence[Asserted]) -> None:
-    """Keep what assertions asked, and how they came out."""
+    """Store the questions of assertions, with their answers."""
     rows = [
-        {"trace_id": trace_id, "step_id": step_id, "position": position, **msgspec.structs.asdict(one)}
-        for position, one in enumerate(assertions)
+        {"trace_id": trace_id, "step_id": step_id, "position": position, **msgspec.structs.asdict(asserted)}
+        for position, asserted in enumerate(assertions)
     ]
     if rows:
         conn.execute(sa.insert(LABELS), rows)
 
 
 def save_subagents(conn: sa.Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:
-    """Keep the problem map; rows that say what they said before are not written again."""
+    """Store the subagents of a trace. Rows that have not changed are not written again."""
+    changing = ("description", "schema", "time_budget", "completed", "returned")
     rows = [
-        {
-            "trace_id": trace_id,
-            "name": one.name,
-            "parent": one.parent,
-            "description": one.description,
-            "schema": one.schema,
-            "time_budget": one.time_budget,
-            "completed": one.completed,
-            "returned": one.returned,
-        }
-        for one in subagents
+        {"trace_id": trace_id} | {name: getattr(subagent, name) for name in ("name", "parent", *changing)}
+        for subagent in subagents
     ]
     if not rows:
         return
     statement = insert(SUBAGENTS)
     new = statement.excluded
-    changing = ("description", "schema", "time_budget", "completed", "returned")
     conn.execute(
         statement.on_conflict_do_update(
             index_elements=["trace_id", "name"],

@@ -1,4 +1,4 @@
-"""Jobs in Postgres: thousands of traces enqueued in one transaction; paused, retuned, tried again."""
+"""Jobs in Postgres: traces enqueued in one transaction; paused, retuned, retried."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,10 +12,11 @@ from weavegen.errors import UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
 from weavegen.store import models as m
+from weavegen.store import sql
 from weavegen.store.models import JobState, StepStatus, TraceStatus
+from weavegen.store.traces import OPEN
 
 JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, STEPS = map(m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Step))
-OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Order:
     source: str
     params: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
-    """None: derived of the job's seed and the trace's number."""
+    """None: derived from the job's seed and the trace's number."""
 
 
 def enqueue(
@@ -64,7 +65,7 @@ def enqueue(
 
 
 def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int]:
-    """Bootstraps by source, written where they are new."""
+    """Ids of bootstraps by source. New ones are written."""
     sources = {order.source: order.name for order in orders}
     hashes = {hashlib.sha256(source.encode()).hexdigest(): source for source in sources}
     rows = [{"sha256": digest, "name": sources[source], "source": source} for digest, source in hashes.items()]
@@ -74,35 +75,35 @@ def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int
 
 
 def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
-    """Keep the name of the model that a job's first trace met, where none was asked for."""
+    """Record the model that a job's first trace found, where the job asked for none."""
     job = sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id).scalar_subquery()
     conn.execute(sa.update(JOBS).where(JOBS.c.id == job, JOBS.c.model.is_(None)).values(model=model))
 
 
-def hold(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> Sequence[Any]:
-    """Jobs, locked against other commands until the transaction ends. Workers go on reading them."""
+def lock_jobs(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> Sequence[Any]:
+    """Jobs, locked against other commands until the transaction ends. Workers can still read them."""
     return conn.execute(sa.select(JOBS).where(*where).order_by(JOBS.c.id).with_for_update(key_share=True)).all()
 
 
-def hold_one(conn: sa.Connection, job_id: int) -> Any:
+def lock_job(conn: sa.Connection, job_id: int) -> Any:
     """One job, locked likewise. Raises UsageError if there is no such job."""
-    for job in hold(conn, JOBS.c.id == job_id):
+    for job in lock_jobs(conn, JOBS.c.id == job_id):
         return job
     raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
 
 
 def set_state(conn: sa.Connection, state: JobState, job_id: int | None = None) -> list[int]:
-    """Pause, drain or resume a job, or all that it makes a difference to. Returns those that were otherwise.
+    """Pause, drain or resume a job, or all jobs that have open traces. Returns the jobs that changed.
 
-    The time that a job was paused is added to what its traces have left, when they begin their next tick.
+    When a trace begins its next tick, the time that its job was paused is added to its remaining time.
     """
     if job_id is not None:
-        jobs = [hold_one(conn, job_id)]
+        jobs = [lock_job(conn, job_id)]
     elif state == JobState.ACTIVE:
-        jobs = list(hold(conn, JOBS.c.state != state))
+        jobs = list(lock_jobs(conn, JOBS.c.state != state))
     else:
         working = sa.exists().where(TRACES.c.job_id == JOBS.c.id, TRACES.c.status.in_(OPEN))
-        jobs = list(hold(conn, working))
+        jobs = list(lock_jobs(conn, working))
     changed = [job for job in jobs if job.state != state]
     now = sa.func.clock_timestamp()
     for job in changed:
@@ -113,32 +114,29 @@ def set_state(conn: sa.Connection, state: JobState, job_id: int | None = None) -
             running = sa.select(TRACES.c.id).where(
                 TRACES.c.job_id == job.id, TRACES.c.status == TraceStatus.RUNNING
             )
-            conn.execute(  # the sweeper sends them at once
-                sa.update(STEPS)
-                .where(STEPS.c.trace_id.in_(running), STEPS.c.status == StepStatus.READY)
-                .values(send_after=now)
-            )
+            ready = (STEPS.c.trace_id.in_(running), STEPS.c.status == StepStatus.READY)
+            conn.execute(sa.update(STEPS).where(*ready).values(send_after=now))  # the sweeper sends them at once
         conn.execute(sa.update(JOBS).where(JOBS.c.id == job.id).values(values))
     return [job.id for job in changed]
 
 
 @dataclass(frozen=True)
 class Retuned:
-    """What a job's settings are now."""
+    """The settings of a job after `retune`."""
 
     revision: int
     settings: dict[str, Any]
-    """All that differ from the defaults."""
+    """The settings that differ from the defaults."""
     changed: bool
-    """False: they were so before, and no revision was made."""
+    """False: the job had these settings before, and no revision was made."""
 
 
 def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     """Give a job other settings: a new revision, for all ticks that begin from now on. Raises UsageError.
 
-    `values` as in `enqueue`; of `types`, only what is named changes.
+    `values`: the settings to change, as in `enqueue`. Within `types`, only the named settings change.
     """
-    job = hold_one(conn, job_id)
+    job = lock_job(conn, job_id)
     before, values = renamed(current_settings(conn, job_id)), renamed(values, warn=True)
     types = {**before.get("types", {})}
     given = values.get("types", {})
@@ -155,26 +153,10 @@ def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
 
 
 def current_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
-    """The newest revision of a job's settings: what differs from the defaults."""
+    """The newest revision of a job's settings: those that differ from the defaults."""
     newest = sa.and_(JOB_SETTINGS.c.job_id == JOBS.c.id, JOB_SETTINGS.c.revision == JOBS.c.revision)
     query = sa.select(sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings)).outerjoin(JOB_SETTINGS, newest)
     return dict(conn.execute(query.where(JOBS.c.id == job_id)).scalar_one())
-
-
-# Of each line of tries the newest that was chosen, where no try of that line is open or has come to its end.
-RETRIABLE = sa.text(
-    """
-    with recursive tries as (
-      select id, id as first, status from traces
-      where retry_of is null and job_id in (select job_id from traces where id = any(:chosen))
-      union all
-      select t.id, tries.first, t.status from traces t join tries on t.retry_of = tries.id
-    )
-    select max(id) filter (where id = any(:chosen)) as id from tries group by first
-    having bool_or(id = any(:chosen)) and not bool_or(status in ('queued', 'running', 'ended'))
-    order by 1
-    """
-)
 
 
 def retry(
@@ -186,19 +168,19 @@ def retry(
     new_seed: bool = False,
     dry_run: bool = False,
 ) -> tuple[int, list[int]]:
-    """Queue traces that are over once more, as new traces of their jobs; the old ones stay as they are.
+    """Queue traces that are over once more, as new traces of their jobs. The old traces stay as they are.
 
-    Of `chosen` only those with one of `statuses` count, and of this job; of these, only those that no other trace
-    does over already are retried. Returns how many of `chosen` count, and the ids that are retried, or would be.
+    `chosen` is narrowed to traces with one of `statuses`, and of job `job_id`. Traces whose retry is open or has
+    ended are not retried again. Returns how many traces match, and the ids that are retried, or would be retried.
     """
-    found = [TRACES.c.id == sa.any_(sa.literal(chosen, ARRAY(sa.BigInteger))), TRACES.c.status.in_(statuses)]
+    matching = [TRACES.c.id == sa.any_(sa.literal(chosen, ARRAY(sa.BigInteger))), TRACES.c.status.in_(statuses)]
     if job_id is not None:
-        found.append(TRACES.c.job_id == job_id)
-    hold(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*found)))
-    counting = list(conn.execute(sa.select(TRACES.c.id).where(*found)).scalars())
-    ids = list(conn.execute(RETRIABLE, {"chosen": counting}).scalars()) if counting else []
+        matching.append(TRACES.c.job_id == job_id)
+    lock_jobs(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*matching)))
+    matches = list(conn.execute(sa.select(TRACES.c.id).where(*matching)).scalars())
+    ids = list(conn.execute(sql.load("retriable_traces"), {"chosen": matches}).scalars()) if matches else []
     if dry_run or not ids:
-        return len(counting), ids
+        return len(matches), ids
     retried = sa.select(TRACES).where(TRACES.c.id == sa.any_(sa.literal(ids, ARRAY(sa.BigInteger))))
     traces = conn.execute(retried.order_by(TRACES.c.id)).all()
     of_jobs = TRACES.c.job_id.in_({trace.job_id for trace in traces})
@@ -217,11 +199,11 @@ def retry(
             row["seed"] = derive_seed(trace.seed, "retry", number)
         rows.append(row)
     conn.execute(sa.insert(TRACES), rows)
-    return len(counting), ids
+    return len(matches), ids
 
 
 def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
-    """The states of those traces' jobs that are paused or draining, by job."""
+    """The states of the jobs of these traces that are paused or draining, by job."""
     these = sa.any_(sa.literal(trace_ids, ARRAY(sa.BigInteger)))
     rows = conn.execute(
         sa.select(JOBS.c.id, JOBS.c.state)

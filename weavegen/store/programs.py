@@ -1,4 +1,4 @@
-"""Programs in Postgres: what searches have tried, and what became of it."""
+"""Programs in Postgres: those that searches evaluated, with their scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,60 +16,43 @@ BOOTSTRAPS, CANDIDATES, JOBS, PROGRAMS, TRACES = map(
 
 
 def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated, steps: Mapping[int, int]) -> None:
-    """Keep a program. `steps` maps the tick's ordinals to step ids.
+    """Store a program. `steps` maps the tick's ordinals to step ids.
 
-    Numbers only grow, so one that is there already was tried in a tick that has been started over since.
+    A program with this number or a higher one is replaced: it belongs to a tick that was started over since.
     """
     conn.execute(sa.delete(PROGRAMS).where(PROGRAMS.c.trace_id == trace_id, PROGRAMS.c.number >= tried.number))
     candidate_id = None
     if tried.candidate is not None:
         ordinal, position = tried.candidate
-        candidate_id = conn.execute(
-            sa.select(CANDIDATES.c.id).where(
-                CANDIDATES.c.step_id == steps[ordinal], CANDIDATES.c.position == position
-            )
-        ).scalar_one_or_none()  # of a fork's first tick another trace's step asked for it
-    row = {
-        "trace_id": trace_id,
-        "number": tried.number,
-        "tick": tick,
-        "generation": tried.generation,
-        "island": tried.island,
-        "parents": list(tried.parents),
-        "source": tried.source,
-        "score": tried.score,
-        "signature": list(tried.signature),
-        "error": tried.error,
-        "candidate_id": candidate_id,
-    }
-    conn.execute(sa.insert(PROGRAMS).values(row))
+        # None in a fork's first tick, where the candidate belongs to a step of another trace.
+        where = (CANDIDATES.c.step_id == steps[ordinal], CANDIDATES.c.position == position)
+        candidate_id = conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one_or_none()
+    columns = ("number", "generation", "island", "parents", "source", "score", "signature", "error")
+    values = {name: getattr(tried, name) for name in columns}
+    conn.execute(sa.insert(PROGRAMS).values(trace_id=trace_id, tick=tick, candidate_id=candidate_id, **values))
 
 
 def of_trace(conn: sa.Connection, trace_id: int) -> Sequence[Any]:
     """Rows (number, generation, island, parents, score, error, source) of a search, by number."""
     names = ("number", "generation", "island", "parents", "score", "error", "source")
-    query = (
-        sa.select(*(PROGRAMS.c[name] for name in names))
-        .where(PROGRAMS.c.trace_id == trace_id)
-        .order_by(PROGRAMS.c.number)
-    )
-    return conn.execute(query).all()
+    query = sa.select(*PROGRAMS.c[names]).where(PROGRAMS.c.trace_id == trace_id)
+    return conn.execute(query.order_by(PROGRAMS.c.number)).all()
 
 
 @dataclass(frozen=True)
-class About:
-    """What a search is about."""
+class SearchTask:
+    """The task of a search."""
 
     file: str
     """Name of the task's file."""
     model: str | None
-    """None: none was asked yet."""
+    """None: no model was asked yet."""
     task: dict[str, Any]
-    """Empty where it was given something else, such as a bootstrap file."""
+    """Empty where the trace began with something else, such as a bootstrap file."""
 
 
-def about(conn: sa.Connection, trace_id: int) -> About | None:
-    """Of any trace; None: there is no such trace."""
+def task_of(conn: sa.Connection, trace_id: int) -> SearchTask | None:
+    """The task of any trace. None: there is no such trace."""
     query = (
         sa.select(BOOTSTRAPS.c.name, BOOTSTRAPS.c.source, JOBS.c.model)
         .select_from(TRACES)
@@ -84,4 +67,4 @@ def about(conn: sa.Connection, trace_id: int) -> About | None:
         task = msgspec.json.decode(row.source)
     except msgspec.DecodeError:
         task = {}
-    return About(row.name, row.model, task if isinstance(task, dict) else {})
+    return SearchTask(row.name, row.model, task if isinstance(task, dict) else {})

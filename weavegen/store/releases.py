@@ -1,234 +1,103 @@
-"""Releases in Postgres: their rows, and what is told of the traces that these come from."""
+"""Releases in Postgres: their rows, and what is recorded about the traces that they come from."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.exports.releases.manifest import SHOWN, digest
-from weavegen.exports.releases.near_duplicates import Double, Key, Unit, jaccard
 from weavegen.store import models as m
+from weavegen.store import sql
 from weavegen.store.models.base import array_text
 from weavegen.store.traces import OVER
 
 RELEASES, KEYS, TRACES = map(m.table, (m.Release, m.ReleaseKeys, m.Trace))
-PART = 100_000
-"""Numbers in a part of a release's keys."""
-TOGETHER = 500
-"""Traces looked at by one query."""
-ALIKE = 0.8
-"""Similarity from which on a retrieved block is what was written after it, where the release has no threshold."""
+KEYS_PER_PART = 100_000
+"""Numbers in one part of a release's keys."""
+TRACES_PER_QUERY = 500
+Key = tuple[int, ...]
+"""Identifies a row of a format's view."""
 
 
-def over(conn: sa.Connection, traces: Sequence[int]) -> set[int]:
-    """Those of these traces that have ended: nothing in them changes any more."""
-    found: set[int] = set()
-    for some in _batched(traces):
-        query = sa.select(TRACES.c.id).where(TRACES.c.id.in_(some), TRACES.c.status.in_(OVER))
-        found |= set(conn.execute(query).scalars())
-    return found
+# ---------------------------------------------------------------------------------------------- about traces
 
 
-def _batched(values: Sequence[int]) -> Iterator[Sequence[int]]:
-    for at in range(0, len(values), TOGETHER):
-        yield values[at : at + TOGETHER]
+def ended(conn: sa.Connection, traces: Sequence[int]) -> set[int]:
+    """The traces among these that are over, so that nothing in them changes."""
+    ids: set[int] = set()
+    for batch in batches(traces):
+        query = sa.select(TRACES.c.id).where(TRACES.c.id.in_(batch), TRACES.c.status.in_(OVER))
+        ids |= set(conn.execute(query).scalars())
+    return ids
 
 
-# --------------------------------------------------------------------------------------------- near-duplicates
-
-OF_TRACE = """
-select array[t.id] as key, (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0) as reward,
-  (select string_agg(b.body, E'\\n' order by b.index) from blocks b
-    where b.trace_id = t.id and b.candidate_id is not null) as text
-from traces t where t.id = :trace
-"""
-OF_TICKS = """
-select array[k.number] as key, k.reward,
-  (select string_agg(b.body, E'\\n' order by b.index) from blocks b
-    where b.trace_id = k.trace_id and b.tick = k.number and b.candidate_id is not null) as text
-from ticks k where k.trace_id = :trace
-"""
-OF_BLOCKS = "select array[id] as key, reward, body as text from blocks where trace_id = :trace"
-OF_CANDIDATES = """
-select array[c.id] as key, b.reward, c.text from candidates c
-left join blocks b on b.candidate_id = c.id and b.trace_id = c.trace_id where c.trace_id = :trace
-"""
-OF_STEPS = """
-select array[step_id] as key, null::double precision as reward, string_agg(text, E'\\n' order by position) as text
-from candidates where trace_id = :trace group by step_id
-"""
-COMPARED = (
-    (("chosen_id", "rejected_id"), OF_CANDIDATES),
-    (("candidate_id",), OF_CANDIDATES),
-    (("block_id",), OF_BLOCKS),
-    (("step_id",), OF_STEPS),
-    (("tick",), OF_TICKS),
-)
-"""Columns of a view's key by which its rows' own texts are found, and where."""
+def batches(traces: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The traces, in parts for one query each."""
+    for start in range(0, len(traces), TRACES_PER_QUERY):
+        yield traces[start : start + TRACES_PER_QUERY]
 
 
-def comparable(key: Sequence[str]) -> bool:
-    """Whether it is known what the model wrote of a row with such a key."""
-    return tuple(key) == ("trace_id",) or any(set(names) <= set(key) for names, _ in COMPARED)
+TEXTS = {
+    ("chosen_id", "rejected_id"): "release_texts_of_candidates",
+    ("candidate_id",): "release_texts_of_candidates",
+    ("block_id",): "release_texts_of_blocks",
+    ("step_id",): "release_texts_of_steps",
+    ("tick",): "release_texts_of_ticks",
+}
+"""Columns of a view's key that say which texts its rows hold, and the statement that reads these. The first entry
+whose columns are all in the key applies; without one, a row holds the text of its trace."""
 
 
-def units(
-    conn: sa.Connection, view: str, key: Sequence[str], groups: Iterable[tuple[int, Iterable[Key]]]
-) -> Iterator[Unit]:
-    """Rows as near-duplicates are found, trace by trace: what the model itself wrote, without what it read.
-
-    Of several texts about the same block only those are compared that answer the same question.
-    """
-    names, query = next((one for one in COMPARED if set(one[0]) <= set(key)), ((), OF_TRACE))
-    places = [key.index(name) for name in names] or [0]
-    asks = "label_id" in key
-    for trace, keys in groups:
-        known = {row.key[0]: row for row in conn.execute(sa.text(query), {"trace": trace})}
-        questions: dict[Key, str] = {}
-        if asks:
-            columns = ", ".join(key)
-            rows = conn.execute(
-                sa.text(f"select {columns}, question from {view} where trace_id = :t"), {"t": trace}
-            )
-            questions = {tuple(row[:-1]): str(row[-1]) for row in rows}
-        for one in keys:
-            found = [known[one[place]] for place in places if one[place] in known]
-            text = "\n".join(row.text or "" for row in found)
-            yield Unit(tuple(one), text, found[0].reward if found else None, questions.get(tuple(one), ""))
+def text_columns(key: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a view's key, out of TEXTS, that say which texts its rows hold; (): those of its trace."""
+    return next((columns for columns in TEXTS if set(columns) <= set(key)), ())
 
 
-# ----------------------------------------------------------------------------------------------- contamination
-
-SHOWN_BLOCKS = """
-select r.trace_id, h.example_id, h.block_id, b.trace_id as source, b.body, w.id as written_id, w.body as written,
-  case when b.trace_id = r.trace_id then b.index >= r.before
-    else b.created_at > coalesce(s.finished_at, s.claimed_at) end as future
-from retrievals r
-join retrieval_hits h on h.retrieval_id = r.id and h.used
-join steps s on s.id = r.step_id
-left join blocks b on b.id = h.block_id
-left join lateral (
-  select (n.request -> 'prompt' -> 'window' ->> 1)::bigint as index from steps n
-  where n.trace_id = s.trace_id and n.tick = s.tick and n.run = s.run and n.ordinal > s.ordinal
-    and n.kind = 'sample'
-  order by n.ordinal limit 1
-) n on true
-left join blocks w on w.trace_id = r.trace_id and w.index = n.index
-where r.trace_id = any(cast(:traces as bigint[])) order by r.id, h.rank
-"""
+def texts(conn: sa.Connection, columns: tuple[str, ...], trace_id: int) -> dict[int, sa.Row[Any]]:
+    """Rows (reward, text) of what the model wrote in a trace, by the value of one of `columns`."""
+    statement = sql.load(TEXTS.get(columns, "release_text_of_trace"))
+    return {row.key[0]: row for row in conn.execute(statement, {"trace": trace_id})}
 
 
-@dataclass
-class Finding:
-    """Retrieved blocks of one kind."""
-
-    count: int = 0
-    examples: list[dict[str, int]] = field(default_factory=list)
-
-    def add(self, row: Any) -> None:
-        self.count += 1
-        if len(self.examples) < SHOWN:
-            self.examples.append({"trace": row.trace_id, "shown": row.block_id, "shown_from": row.source})
+def questions(conn: sa.Connection, view: str, key: Sequence[str], trace_id: int) -> dict[Key, str]:
+    """The question of each row of a view with a column `question`, by key."""
+    query = sa.text(f"select {', '.join(key)}, question from {view} where trace_id = :trace")
+    return {tuple(row[:-1]): str(row[-1]) for row in conn.execute(query, {"trace": trace_id})}
 
 
-def contamination(
-    conn: sa.Connection,
-    traces: Sequence[int],
-    removed: Sequence[Double],
-    threshold: float | None,
-    split: Callable[[int], str],
-) -> dict[str, Any]:
-    """What of the retrieved blocks that the model was shown in these traces should not have been.
-
-    `split` gives the split of a trace; `removed` tells which traces have near-duplicate rows.
-    """
-    inside = set(traces)
-    twins = {frozenset((one.key[0], one.like[0])) for one in removed if one.key[0] != one.like[0]}
-    kinds = ("future", "other_split", "itself", "near_duplicate", "outside")
-    found = {kind: Finding() for kind in kinds}
-    shown = others = examples = 0
-    for some in _batched(traces):
-        for row in conn.execute(sa.text(SHOWN_BLOCKS), {"traces": array_text(some)}):
-            if row.block_id is None:
-                examples += 1
-                continue
-            shown += 1
-            if row.future:
-                found["future"].add(row)
-            if row.written is not None and jaccard(row.body, row.written) >= (threshold or ALIKE):
-                found["itself"].add(row)
-            if row.source == row.trace_id:
-                continue
-            others += 1
-            if row.source not in inside:
-                found["outside"].add(row)
-            if split(row.source) != split(row.trace_id):
-                found["other_split"].add(row)
-            if frozenset((row.source, row.trace_id)) in twins:
-                found["near_duplicate"].add(row)
-    return {"shown": shown, "from_other_traces": others, "examples": examples} | {
-        kind: vars(one) for kind, one in found.items()
-    }
+def retrieved(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
+    """The retrieved texts that were put into prompts of these traces: rows of release_retrieved_blocks.sql."""
+    for batch in batches(traces):
+        yield from conn.execute(sql.load("release_retrieved_blocks"), {"traces": array_text(batch)})
 
 
-# ------------------------------------------------------------------------------------------------------- facts
-
-ABOUT = """
-select array_agg(distinct coalesce(j.model, '')) as models, array_agg(distinct j.version) as versions,
-  array_agg(distinct j.id) as jobs
-from traces t join jobs j on j.id = t.job_id where t.id = any(cast(:traces as bigint[]))
-"""
-RUBRICS = "select distinct rubric from scores where trace_id = any(cast(:traces as bigint[]))"
-SETTINGS = """
-select distinct j.id, k.revision, j.agent, j.model, coalesce(n.settings, j.settings) as settings
-from traces t join jobs j on j.id = t.job_id join ticks k on k.trace_id = t.id
-left join job_settings n on n.job_id = j.id and n.revision = k.revision
-where t.id = any(cast(:traces as bigint[]))
-"""
+def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, list[str]]:
+    """models ('' where a job named none), versions and rubrics of these traces, sorted."""
+    names: dict[str, set[str]] = {"models": set(), "versions": set(), "rubrics": set()}
+    for batch in batches(traces):
+        row = conn.execute(sql.load("release_origins"), {"traces": array_text(batch)}).one()
+        for kind, values in names.items():
+            values.update(getattr(row, kind) or ())
+    return {kind: sorted(values) for kind, values in names.items()}
 
 
-def about(conn: sa.Connection, traces: Sequence[int]) -> dict[str, Any]:
-    """What the manifest says of the traces: models ('' where a job named none), rubrics, hashes of settings."""
-    models: set[str] = set()
-    versions: set[str] = set()
-    rubrics: set[str] = set()
-    settings: dict[str, dict[str, str]] = {}
-    for some in _batched(traces):
-        given = {"traces": array_text(some)}
-        row = conn.execute(sa.text(ABOUT), given).one()
-        models |= set(row.models or ())
-        versions |= set(row.versions or ())
-        rubrics |= set(conn.execute(sa.text(RUBRICS), given).scalars())
-        for job in conn.execute(sa.text(SETTINGS), given):
-            value = {"agent": job.agent, "model": job.model, "settings": job.settings}
-            settings.setdefault(str(job.id), {})[str(job.revision)] = digest(value)
-    return {
-        "models": sorted(models),
-        "written_by": sorted(versions),
-        "rubrics": sorted(rubrics),
-        "settings": settings,
-    }
+def settings(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
+    """Rows (job_id, revision, agent, model, settings) under which the ticks of these traces ran."""
+    for batch in batches(traces):
+        yield from conn.execute(sql.load("release_settings"), {"traces": array_text(batch)})
 
 
 def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
-    """A few blocks of these traces with the token ids in which the model read them."""
-    query = """
-        select b.rendered, k.token_ids from block_tokens k
-        join blocks b on b.trace_id = k.trace_id and b.index = k.index
-        where k.trace_id = any(cast(:traces as bigint[])) and k.index >= 2
-        order by k.trace_id, k.index limit :blocks
-    """
-    rows = conn.execute(sa.text(query), {"traces": array_text(traces[:TOGETHER]), "blocks": blocks})
-    return [(row.rendered, list(row.token_ids)) for row in rows]
+    """A few blocks of these traces, each with the token ids that the model read."""
+    values = {"traces": array_text(traces[:TRACES_PER_QUERY]), "blocks": blocks}
+    return [(row.rendered, list(row.token_ids)) for row in conn.execute(sql.load("release_tokens"), values)]
 
 
 # -------------------------------------------------------------------------------------------------------- rows
 
 
-def free(conn: sa.Connection, name: str) -> None:
+def require_free(conn: sa.Connection, name: str) -> None:
     """Raise UsageError where a release has this name."""
     if conn.execute(sa.select(RELEASES.c.id).where(RELEASES.c.name == name)).first() is not None:
         raise UsageError(
@@ -237,15 +106,17 @@ def free(conn: sa.Connection, name: str) -> None:
         )
 
 
-def save(conn: sa.Connection, kept: Iterable[Key], removed: Sequence[Double], **values: Any) -> int:
-    """Store a release. Returns its id."""
+def save(conn: sa.Connection, kept: Iterable[Key], removed: Iterable[Key], **values: Any) -> int:
+    """Store a release. Returns its id.
+
+    `removed`: keys of near-duplicates, each followed by the key of the row that it resembles.
+    """
     release = conn.execute(sa.insert(RELEASES).values(values).returning(RELEASES.c.id)).scalar_one()
-    pairs = ((*one.key, *one.like) for one in removed)
-    for kind, keys in (("kept", kept), ("removed", pairs)):
+    for kind, keys in (("kept", kept), ("removed", removed)):
         numbers: list[int] = []
         part = 0
         for key in itertools.chain(keys, [None]):
-            if numbers and (key is None or len(numbers) + len(key) > PART):
+            if numbers and (key is None or len(numbers) + len(key) > KEYS_PER_PART):
                 row = {"release_id": release, "kind": kind, "part": part, "keys": numbers}
                 conn.execute(sa.insert(KEYS).values(row))
                 numbers, part = [], part + 1
@@ -262,18 +133,12 @@ def load(conn: sa.Connection, name: str) -> Any:
 
 
 def keys(conn: sa.Connection, release: Any) -> Iterator[Key]:
-    """The keys of the rows that are in a release, in order."""
-    query = (
-        sa.select(KEYS.c.part).where(KEYS.c.release_id == release.id, KEYS.c.kind == "kept").order_by(KEYS.c.part)
-    )
-    for part in conn.execute(query).scalars().all():
-        numbers = conn.execute(
-            sa.select(KEYS.c["keys"]).where(
-                KEYS.c.release_id == release.id, KEYS.c.kind == "kept", KEYS.c.part == part
-            )
-        ).scalar_one()
+    """The keys of the rows of a release, in order; one part is read at a time."""
+    kept = (KEYS.c.release_id == release.id, KEYS.c.kind == "kept")
+    for part in conn.execute(sa.select(KEYS.c.part).where(*kept).order_by(KEYS.c.part)).scalars().all():
+        numbers = conn.execute(sa.select(KEYS.c["keys"]).where(*kept, KEYS.c.part == part)).scalar_one()
         width = release.key_width
-        yield from (tuple(numbers[at : at + width]) for at in range(0, len(numbers), width))
+        yield from (tuple(numbers[start : start + width]) for start in range(0, len(numbers), width))
 
 
 def rows(conn: sa.Connection) -> Sequence[Any]:

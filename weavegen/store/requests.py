@@ -1,19 +1,20 @@
-"""Requests in Postgres: what is asked for, where it stands, and every change of it.
+"""Requests in Postgres: what users ask the toolsmith for, the status of each request, and every change of it.
 
-A request's status is that of the trace that works on it. It is written in one place, `follow`, from what the rows
-of the trace say: the sweeper calls it each second, and so does everything that reads or changes requests, so that
-nobody sees a stale one. The program does not write it: it does not know that it is cancelled, fails, or is queued.
+A request's status follows from the trace that works on it. Only `follow_traces` writes it, from the rows of the
+trace: the sweeper calls it each second, and so does everything that reads or changes requests, so that nobody sees
+a stale status. The trace's program can't write it: it does not know that it is cancelled, fails, or is queued.
 """
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
 from weavegen.store import models as m
+from weavegen.store import sql
 from weavegen.store.models import RequestStatus, TraceStatus
 from weavegen.trace.render import one_line
 
@@ -28,15 +29,15 @@ SUCCESSORS: dict[RequestStatus, frozenset[RequestStatus]] = {
     S.FAILED: frozenset({S.NOT_STARTED}),
     S.CANCELED: frozenset({S.NOT_STARTED}),
 }
-"""Which status may follow which. What is over begins anew only by `weavegen retry` of its trace."""
+"""The statuses that may follow each status. A request that is over begins anew only by `weavegen retry`."""
 OVER = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELED})
-LONGEST = 4_000
-"""Characters of a reason and of a result that are kept."""
+MAX_KEPT_CHARS = 4_000
+"""Longer reasons, questions and results are cut."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the user wants."""
+class RequestSpec:
+    """What a user asks for."""
 
     objective: str
     requirements: tuple[str, ...] = ()
@@ -44,8 +45,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A request, as it stands."""
+class RequestRow:
+    """A request with its status."""
 
     id: int
     asked_by: str
@@ -74,48 +75,118 @@ class Change:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a request's status is by its trace."""
+    """The status of a request according to its trace."""
 
     status: RequestStatus
     reason: str
     at: datetime.datetime | None = None
-    """When it became so; None: now."""
+    """When it began; None: now."""
     result: str | None = None
 
 
-def insert(conn: sa.Connection, asked: Asked, user: str) -> int:
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def rows(
+    conn: sa.Connection, *, id: int | None = None, statuses: Sequence[str] | None = None, user: str | None = None
+) -> list[RequestRow]:
+    """Requests, by id."""
+    query = sa.select(REQUESTS, TRACES.c.job_id).outerjoin(TRACES, TRACES.c.id == REQUESTS.c.trace_id)
+    if id is not None:
+        query = query.where(REQUESTS.c.id == id)
+    if statuses is not None:
+        query = query.where(REQUESTS.c.status.in_(statuses))
+    if user is not None:
+        query = query.where(REQUESTS.c.asked_by == user)
+    return [RequestRow(**row) for row in conn.execute(query.order_by(REQUESTS.c.id)).mappings()]
+
+
+def load(conn: sa.Connection, id: int) -> RequestRow:
+    """One request. Raises UsageError if there is none with this id."""
+    for row in rows(conn, id=id):
+        return row
+    raise UsageError(f"there is no request {id}: `weavegen request list` lists them")
+
+
+def changes(conn: sa.Connection, id: int) -> list[Change]:
+    """All changes of a request, in order."""
+    columns = [CHANGES.c[name] for name in Change.__dataclass_fields__]
+    query = sa.select(*columns).where(CHANGES.c.request_id == id).order_by(CHANGES.c.id)
+    return [Change(*row) for row in conn.execute(query)]
+
+
+@dataclass(frozen=True)
+class PastRequest:
+    """Another request, with its outcome."""
+
+    number: int
+    objective: str
+    requirements: list[str]
+    constraints: list[str]
+    status: str
+    result: str | None
+    reason: str
+    """Reason of its last change."""
+    tools: list[str]
+    """Tools of the library that were called for it."""
+
+
+def past(conn: sa.Connection, other_than: int | None) -> list[PastRequest]:
+    """The newest requests other than this one, newest first."""
+    return [PastRequest(**row._mapping) for row in conn.execute(sql.load("past_requests"), {"other": other_than})]
+
+
+def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
+    """The constraints, answers and reasons that a user gave in requests other than this one, the newest first."""
+    parameters = {"user": user, "other": other_than}
+    return list(dict.fromkeys(conn.execute(sql.load("user_statements"), parameters).scalars()))
+
+
+# ---------------------------------------------------------------------------------------------------- changing
+
+
+def insert(conn: sa.Connection, spec: RequestSpec, user: str) -> int:
     """Write a request that no trace works on yet. Returns its id."""
-    values = _values(asked)
-    id = int(
-        conn.execute(sa.insert(REQUESTS).values(asked_by=user, **values).returning(REQUESTS.c.id)).scalar_one()
-    )
-    _keep(conn, id, "created", S.NOT_STARTED, asked.objective, changed=values)
+    values = _values(spec)
+    new = sa.insert(REQUESTS).values(asked_by=user, **values).returning(REQUESTS.c.id)
+    id = int(conn.execute(new).scalar_one())
+    _record(conn, id, "created", S.NOT_STARTED, spec.objective, changed=values)
     return id
 
 
 def attach(conn: sa.Connection, id: int, trace_id: int) -> None:
-    """This trace works on it."""
+    """Record that this trace works on a request."""
     conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == id).values(trace_id=trace_id))
 
 
 def attach_job(conn: sa.Connection, id: int, job_id: int) -> None:
-    """The only trace of this job works on it."""
+    """Record that the only trace of this job works on a request."""
     attach(conn, id, int(conn.execute(sa.select(TRACES.c.id).where(TRACES.c.job_id == job_id)).scalar_one()))
 
 
-def change(conn: sa.Connection, row: Row, asked: Asked, reason: str) -> None:
-    """The user wants something else. The trace reads it at its next stage."""
-    values = _values(asked)
+def lock_open(conn: sa.Connection, id: int) -> RequestRow:
+    """A request with its current status, locked until the transaction ends. Raises UsageError if it is over."""
+    conn.execute(sa.select(REQUESTS.c.id).where(REQUESTS.c.id == id).with_for_update())
+    follow_traces(conn, id)
+    row = load(conn, id)
+    if S(row.status) in OVER:
+        raise UsageError(f"request {id} is over, it is {row.status}: make another with `weavegen request create`")
+    return row
+
+
+def change(conn: sa.Connection, row: RequestRow, spec: RequestSpec, reason: str) -> None:
+    """Record that the user asks for something else. The trace reads it at its next stage."""
+    values = _values(spec)
     changed = {name: value for name, value in values.items() if value != getattr(row, name)}
     conn.execute(
         sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(**values, revision=REQUESTS.c.revision + 1)
     )
-    _keep(conn, row.id, "updated", S(row.status), reason, changed=changed)
+    _record(conn, row.id, "updated", S(row.status), reason, changed=changed)
 
 
-def become(
+def set_status(
     conn: sa.Connection,
-    row: Row,
+    row: RequestRow,
     status: RequestStatus,
     reason: str,
     *,
@@ -123,7 +194,7 @@ def become(
     at: datetime.datetime | None = None,
     result: str | None = None,
 ) -> None:
-    """Give a request, which must be locked, another status. Raises ValueError where it may not follow its own."""
+    """Give a locked request another status. Raises ValueError where SUCCESSORS does not allow it."""
     if status not in SUCCESSORS[S(row.status)]:
         raise ValueError(f"request {row.id} is {row.status}: it can't become {status}")
     conn.execute(
@@ -131,83 +202,35 @@ def become(
         .where(REQUESTS.c.id == row.id)
         .values(
             status=status,
-            question=reason[:LONGEST] if status is S.WAITING_FEEDBACK else None,
-            result=None if result is None else result[:LONGEST],
+            question=reason[:MAX_KEPT_CHARS] if status is S.WAITING_FEEDBACK else None,
+            result=None if result is None else result[:MAX_KEPT_CHARS],
         )
     )
-    _keep(conn, row.id, what, status, reason, at=at)
+    _record(conn, row.id, what, status, reason, at=at)
 
 
-# A request that is over is looked at again where its trace was retried.
-BY_TRACE = """
-  select r.id, t.id as trace, t.status as trace_status, t.started_at, t.finished_at, t.returned, t.failure,
-    t.ended_because, s.request ->> 'question' as asked, s.ready_at
-  from requests r
-  join lateral (
-    select * from traces where id = r.trace_id or retry_of = r.trace_id order by id desc limit 1
-  ) t on true
-  left join lateral (
-    select request, ready_at from steps
-    where trace_id = t.id and kind = 'await' and status in ('ready', 'running') order by id limit 1
-  ) s on true
-"""
-DIFFERS = """
-  case
-    when t.id <> r.trace_id then true
-    when r.status = 'NOT_STARTED' then t.status <> 'queued'
-    when r.status = 'IN_PROGRESS' then t.status <> 'running' or s.ready_at is not null
-    when r.status = 'WAITING_FEEDBACK' then
-      t.status <> 'running' or s.ready_at is null or left(s.request ->> 'question', 4000) <> r.question
-    else false
-  end
-"""
-# Either part has an index, so that a second's sweep does not look at all requests that there ever were.
-LIVING = """
-  r.id in (
-    select id from requests where status in ('NOT_STARTED', 'IN_PROGRESS', 'WAITING_FEEDBACK')
-    union
-    select id from requests
-    where status in ('FAILED', 'CANCELED')
-      and trace_id in (select retry_of from traces where retry_of is not null)
-  )
-"""
-TO_FOLLOW = sa.text(
-    f"{BY_TRACE} where {LIVING} and {DIFFERS} and (r.id = :id or :id is null) order by r.id for update of r"
-)
+def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
+    """Give requests the status that follows from their traces; `id`: only this one. Returns how many changed.
 
-
-def follow(conn: sa.Connection, id: int | None = None) -> int:
-    """Give requests the status that their traces say; `id`: only this one. Returns how many changed.
-
-    Steps on the way that nobody was there to see are written, too, with the times at which they happened.
+    Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    rows = conn.execute(TO_FOLLOW.bindparams(sa.bindparam("id", type_=sa.BigInteger)), {"id": id}).all()
-    for found in rows:
-        row = load(conn, found.id)
-        if found.trace != row.trace_id:
-            attach(conn, row.id, found.trace)
-            become(conn, row, S.NOT_STARTED, f"tried again, as trace {found.trace}")
-            row = load(conn, found.id)
-        stands = standing(
-            found.trace,
-            found.trace_status,
-            question=found.asked,
-            asked_at=found.ready_at,
-            started_at=found.started_at,
-            finished_at=found.finished_at,
-            returned=found.returned,
-            failure=found.failure,
-            because=found.ended_because,
-        )
-        if stands.status == row.status != S.WAITING_FEEDBACK:
+    found = conn.execute(sql.load("requests_to_follow"), {"id": id}).mappings().all()
+    for trace in found:
+        row = load(conn, trace["id"])
+        if trace["trace"] != row.trace_id:
+            attach(conn, row.id, trace["trace"])
+            set_status(conn, row, S.NOT_STARTED, f"tried again, as trace {trace['trace']}")
+            row = load(conn, row.id)
+        now = standing(**{name: value for name, value in trace.items() if name != "id"})
+        if now.status == row.status != S.WAITING_FEEDBACK:
             continue
-        if stands.status not in SUCCESSORS[S(row.status)]:
-            started = row.status == S.NOT_STARTED
-            reason = f"trace {found.trace} works on it" if started else "it waits no longer"
-            become(conn, row, S.IN_PROGRESS, reason, at=found.started_at if started else None)
-            row = load(conn, found.id)
-        become(conn, row, stands.status, stands.reason, at=stands.at, result=stands.result)
-    return len(rows)
+        if now.status not in SUCCESSORS[S(row.status)]:
+            starts = row.status == S.NOT_STARTED
+            reason = f"trace {trace['trace']} works on it" if starts else "it waits no longer"
+            set_status(conn, row, S.IN_PROGRESS, reason, at=trace["started_at"] if starts else None)
+            row = load(conn, row.id)
+        set_status(conn, row, now.status, now.reason, at=now.at, result=now.result)
+    return len(found)
 
 
 def standing(
@@ -222,7 +245,7 @@ def standing(
     failure: str | None = None,
     because: str | None = None,
 ) -> Standing:
-    """What a trace says about its request."""
+    """The status of a request according to its trace. `asked_at`: since when the trace waits for an answer."""
     if status == TraceStatus.QUEUED:
         return Standing(S.NOT_STARTED, f"trace {trace} is queued")
     if status == TraceStatus.RUNNING:
@@ -239,114 +262,15 @@ def standing(
     if returned.get("success") is True:
         return Standing(S.SUCCEEDED, result or "done", finished_at, result)
     error = returned.get("error") or result
-    why = str(error) if error else f"it ended before it was done: {because or 'no reason is recorded'}"
-    return Standing(S.FAILED, why, finished_at, result)
+    reason = str(error) if error else f"it ended before it was done: {because or 'no reason is recorded'}"
+    return Standing(S.FAILED, reason, finished_at, result)
 
 
-READ = (
-    "select r.*, t.job_id from requests r left join traces t on t.id = r.trace_id "
-    "where (r.id = :id or :id is null) and (r.status = any(:statuses) or :statuses is null) "
-    "and (r.asked_by = :user or :user is null) order by r.id"
-)
+def _values(spec: RequestSpec) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()}
 
 
-def rows(
-    conn: sa.Connection, *, id: int | None = None, statuses: Sequence[str] | None = None, user: str | None = None
-) -> list[Row]:
-    """Requests, by id."""
-    query = sa.text(READ).bindparams(
-        sa.bindparam("id", type_=sa.BigInteger),
-        sa.bindparam("statuses", type_=sa.ARRAY(sa.Text)),
-        sa.bindparam("user", type_=sa.Text),
-    )
-    found = conn.execute(query, {"id": id, "statuses": None if statuses is None else list(statuses), "user": user})
-    return [Row(**{name: getattr(row, name) for name in Row.__dataclass_fields__}) for row in found]
-
-
-def load(conn: sa.Connection, id: int) -> Row:
-    """One request. Raises UsageError if there is no such one."""
-    for row in rows(conn, id=id):
-        return row
-    raise UsageError(f"there is no request {id}: `weavegen request list` lists them")
-
-
-def hold_open(conn: sa.Connection, id: int) -> Row:
-    """One request, as its trace has it now, locked until the transaction ends. Raises UsageError if it is over."""
-    conn.execute(sa.select(REQUESTS.c.id).where(REQUESTS.c.id == id).with_for_update())
-    follow(conn, id)
-    row = load(conn, id)
-    if S(row.status) in OVER:
-        raise UsageError(f"request {id} is over, it is {row.status}: make another with `weavegen request create`")
-    return row
-
-
-def changes(conn: sa.Connection, id: int) -> list[Change]:
-    """All that happened to a request, in order."""
-    columns = [CHANGES.c[name] for name in Change.__dataclass_fields__]
-    found = conn.execute(sa.select(*columns).where(CHANGES.c.request_id == id).order_by(CHANGES.c.id))
-    return [Change(*row) for row in found]
-
-
-PAST = sa.text(
-    """
-    select r.id as number, r.objective, r.requirements, r.constraints, r.status, r.result,
-      (select reason from request_changes where request_id = r.id order by id desc limit 1) as reason,
-      array(
-        select distinct t.name from tool_uses u
-        join tool_versions v on v.id = u.tool_version_id join tools t on t.id = v.tool_id
-        where u.trace_id = r.trace_id order by 1
-      ) as tools
-    from requests r where r.id is distinct from :other order by r.id desc limit 2000
-    """
-).bindparams(sa.bindparam("other", type_=sa.BigInteger))
-
-
-@dataclass(frozen=True)
-class Past:
-    """Another request, and what came of it."""
-
-    number: int
-    objective: str
-    requirements: list[str]
-    constraints: list[str]
-    status: str
-    result: str | None
-    reason: str
-    """Of its last change."""
-    tools: list[str]
-    """Of the library, that were called for it."""
-
-
-def past(conn: sa.Connection, other_than: int | None) -> list[Past]:
-    """The newest requests other than this one, newest first."""
-    return [Past(**row._mapping) for row in conn.execute(PAST, {"other": other_than})]
-
-
-def sayings(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
-    """What a user has said in requests other than this one: constraints, answers, reasons. The newest first."""
-    query = sa.text(
-        """
-        select text from (
-          select r.id, 0 as n, c.text from requests r cross join jsonb_array_elements_text(r.constraints) c(text)
-          where r.asked_by = :user
-          union all
-          select r.id, c.id, c.reason from requests r join request_changes c on c.request_id = r.id
-          where r.asked_by = :user and c.what in ('answered', 'updated', 'canceled')
-        ) said where id is distinct from :other group by id, n, text order by id desc, n limit 2000
-        """
-    ).bindparams(sa.bindparam("other", type_=sa.BigInteger))
-    return list(dict.fromkeys(conn.execute(query, {"user": user, "other": other_than}).scalars()))
-
-
-def _values(asked: Asked) -> dict[str, Any]:
-    return {
-        "objective": asked.objective,
-        "requirements": list(asked.requirements),
-        "constraints": list(asked.constraints),
-    }
-
-
-def _keep(
+def _record(
     conn: sa.Connection,
     id: int,
     what: str,
@@ -356,12 +280,13 @@ def _keep(
     at: datetime.datetime | None = None,
     changed: dict[str, Any] | None = None,
 ) -> None:
+    """Add a row to the history of a request."""
     values = {
         "request_id": id,
         "at": sa.func.clock_timestamp() if at is None else at,
         "what": what,
         "status": status,
-        "reason": one_line(reason)[:LONGEST],
+        "reason": one_line(reason)[:MAX_KEPT_CHARS],
         "changed": changed,
     }
     conn.execute(sa.insert(CHANGES).values(values))

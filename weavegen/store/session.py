@@ -7,19 +7,19 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen import config
-from weavegen.services.postgres import database_url
+from weavegen.store.urls import database_url
 
-CONNECTIONS = 40
-"""Per process at most; a worker's threads hold one each while they write."""
+MAX_CONNECTIONS = 40
+"""Per process. Each thread of a worker holds one while it writes."""
 
 
 def make_engine(url: str, **kw: Any) -> sa.Engine:
-    """An engine whose JSON goes through msgspec, which is several times faster than the standard library's."""
+    """An engine that reads and writes JSON by msgspec, several times faster than the standard library."""
     return sa.create_engine(
         url,
         json_serializer=lambda value: msgspec.json.encode(value).decode(),
         json_deserializer=msgspec.json.decode,
-        pool_size=CONNECTIONS,
+        pool_size=MAX_CONNECTIONS,
         max_overflow=0,
         **kw,
     )
@@ -27,11 +27,11 @@ def make_engine(url: str, **kw: Any) -> sa.Engine:
 
 @cache
 def single() -> sa.Engine:
-    """The same engine for single statements: each commits itself, which spares two round trips."""
+    """The engine of this process for single statements: each commits itself, which saves two round trips."""
     return engine().execution_options(isolation_level="AUTOCOMMIT")
 
 
 @cache
 def engine() -> sa.Engine:
-    """The engine of this process, made on first use: a forked worker must not inherit its parent's connections."""
+    """The engine of this process. It is made on first use: a forked worker must not inherit connections."""
     return make_engine(database_url(config.load()))

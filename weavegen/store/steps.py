@@ -1,4 +1,4 @@
-"""The journal's rows: claimed with a lease, finished by compare-and-set, found again when a worker died."""
+"""The journal: steps that workers claim with a lease, and their results."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen.errors import EnvironmentFailure, ModelError, RolloutError, StepLost
+from weavegen.errors import EnvironmentFailure, ModelError, RolloutError
 from weavegen.kernel import replay
 from weavegen.kernel.steps import (
     STEP_KINDS,
@@ -19,44 +19,39 @@ from weavegen.kernel.steps import (
     SubagentDone,
 )
 from weavegen.store import models as m
+from weavegen.store import sql
+from weavegen.store.leases import LeaseTable, later
 from weavegen.store.models import JobState, StepStatus, TraceStatus
 
 STEPS, TRACES, TICKS, JOBS, ENVIRONMENTS = map(m.table, (m.Step, m.Trace, m.Tick, m.Job, m.Environment))
-FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
+OPEN = (StepStatus.READY, StepStatus.RUNNING)
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
-LONGEST_DELAY = 45.0
-"""Seconds before a step that was given back is sent again, at most."""
-MAX_CLAIMS = 30
-"""A step that was taken this often without an end fails: something about it kills or blocks its workers."""
+"""Kinds whose results the typed tables hold too."""
+FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
+RESULTS = ("result", "failure_kind", "failure", "model_seconds", "environment_seconds")
+"""Columns that a worker gives when it finishes a step."""
+LEASES = LeaseTable(
+    STEPS,
+    "step",
+    free=StepStatus.READY,
+    sent=StepStatus.READY,
+    running=StepStatus.RUNNING,
+    results={name: sa.bindparam(f"new_{name}") for name in RESULTS}
+    | {"working_seconds": sa.func.extract("epoch", sa.func.clock_timestamp() - STEPS.c.claimed_at)},
+)
+
+
+# -------------------------------------------------------------------------------------------- asking for steps
 
 
 @dataclass(frozen=True)
 class Message:
-    """A step to send to Celery once the transaction that made it ready is committed."""
+    """A step to send to Celery, once the transaction that made it ready is committed."""
 
     step_id: int
     kind: str
     queue: str
     label: str
-
-
-@dataclass(frozen=True)
-class Claimed:
-    """A step that this worker holds for now."""
-
-    id: int
-    trace_id: int
-    tick: int
-    run: int
-    ordinal: int
-    claims: int
-    step: Step
-    server: str | None = None
-    """Base URL of the model server that its trace sticks to; None: it has none yet."""
-    revision: int = 0
-    """Of the job's settings, that the step's tick was begun with."""
-    restarts: int = 0
-    """Of the trace's ticks, so far."""
 
 
 def insert_ready(
@@ -68,9 +63,10 @@ def insert_ready(
     host: str | None,
     resend: float,
 ) -> list[Message]:
-    """Write the next steps into the journal. They may be sent once this is committed.
+    """Write the next steps, with their ordinals, into the journal. They may be sent once this is committed.
 
-    A step of a kind that waits runs from now on, and no worker takes it: `worked`, `returned` and `answer` end it.
+    No worker claims a step of the kinds in WAITS: it is running at once, and `end_subagent_step`,
+    `end_returned_delegates` or `answer` ends it.
     """
     rows = []
     for ordinal, step in steps:
@@ -88,30 +84,142 @@ def insert_ready(
                 "queue": queue or "control",
             }
         )
-    statement = sa.insert(STEPS).values(send_after=_later(resend))
-    returned = statement.returning(
-        STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label, sort_by_parameter_order=True
-    )
-    return [Message(*row) for row in conn.execute(returned, rows)]
+    statement = sa.insert(STEPS).values(send_after=later(resend))
+    columns = STEPS.c["id", "kind", "queue", "label"]
+    inserted = conn.execute(statement.returning(*columns, sort_by_parameter_order=True), rows)
+    return [Message(*row) for row in inserted]
 
 
-def worked(conn: sa.Connection, trace_id: int, tick: int, result: SubagentDone) -> None:
-    """End the step of a tick that waited for a subagent."""
-    _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.tick == tick) & (STEPS.c.kind == "work"), result)
+# ------------------------------------------------------------------------------------------------- doing steps
 
 
-RETURNED = sa.text(
-    """
-    select s.id, t.id as trace, t.status, t.returned, t.ended_because, t.failure
-    from steps s join traces t on t.called_by = s.id
-    where s.kind = 'delegate' and s.status = 'running' and t.status in ('ended', 'failed', 'cancelled')
-    """
+@dataclass(frozen=True)
+class Claimed:
+    """A step that this worker holds."""
+
+    id: int
+    trace_id: int
+    tick: int
+    run: int
+    ordinal: int
+    claims: int
+    step: Step
+    server: str | None = None
+    """Base URL of the trace's model server; None: it has none yet."""
+    revision: int = 0
+    """The revision of the job's settings that the step's tick uses."""
+    restarts: int = 0
+    """How many ticks of the trace were started over so far."""
+
+
+CLAIM = LEASES.claiming(
+    (TRACES.c.id == STEPS.c.trace_id) & (TRACES.c.status == TraceStatus.RUNNING),
+    (JOBS.c.id == TRACES.c.job_id) & (JOBS.c.state != JobState.PAUSED),
+    (TICKS.c.trace_id == STEPS.c.trace_id) & (TICKS.c.number == STEPS.c.tick),
+).returning(
+    *STEPS.c["id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request"],
+    TRACES.c.server,
+    TICKS.c.revision,
+    TRACES.c.restarts,
 )
 
 
-def returned(conn: sa.Connection) -> None:
-    """End the steps that waited for traces which are over by now, with what these returned."""
-    for row in conn.execute(RETURNED).all():
+def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
+    """Claim a step. None: it is not ready, its trace is not running, or its job is paused.
+
+    Raises JournalMismatch where this version can't read the step. The step is claimed nevertheless.
+    """
+    row = conn.execute(CLAIM, {"row": step_id, "by": worker, "lease": lease}).one_or_none()
+    if row is None:
+        return None
+    step = replay.decode_step(row.kind, row.request)
+    numbers = row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims
+    return Claimed(*numbers, step, row.server, row.revision, row.restarts)
+
+
+def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
+    """Store the result of a step. Raises StepLost where this worker no longer holds it."""
+    LEASES.finish(conn, held, status, {name: values.get(name) for name in RESULTS})
+
+
+def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Message]:
+    """Steps to send again: those whose lease expired, and those that no worker claimed for `resend` seconds.
+
+    Steps of paused jobs wait until `resume`.
+    """
+    due = (
+        sa.select(STEPS.c.id)
+        .join(TRACES, TRACES.c.id == STEPS.c.trace_id)
+        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
+        .where(LEASES.overdue(resend), JOBS.c.state != JobState.PAUSED)
+        .limit(limit)
+    )
+    rows = conn.execute(
+        sa.update(STEPS)
+        .where(STEPS.c.id.in_(due.with_for_update(of=STEPS, skip_locked=True)))
+        .values(status=StepStatus.READY, lease_until=None, send_after=later(resend))
+        .returning(*STEPS.c["id", "kind", "queue", "label", "claims"])
+    )
+    return [Message(row.id, row.kind, row.queue, attempt_label(row.label, row.claims)) for row in rows]
+
+
+def attempt_label(label: str, claims: int) -> str:
+    """A step in Flower that was claimed `claims` times before."""
+    return f"{label} attempt {claims + 1}" if claims else label
+
+
+def send_all_again(conn: sa.Connection) -> None:
+    """Let the sweeper send every ready step at once: the broker that had their messages is gone."""
+    ready = sa.update(STEPS).where(STEPS.c.status == StepStatus.READY)
+    conn.execute(ready.values(send_after=sa.func.clock_timestamp()))
+
+
+def workers(conn: sa.Connection) -> Sequence[str]:
+    """The worker processes that hold steps, each as `host:pid`."""
+    holders = sa.select(STEPS.c.worker).distinct()
+    running = holders.where(STEPS.c.status == StepStatus.RUNNING, STEPS.c.worker.is_not(None))
+    return conn.execute(running).scalars().all()
+
+
+def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
+    """Free the steps of worker processes that are gone; None: of all. Returns how many."""
+    held = sa.true() if workers is None else STEPS.c.worker.in_(workers)
+    return LEASES.give_back(conn, STEPS.c.kind.not_in(WAITS), held)
+
+
+def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) -> None:
+    """Let any host rebuild the environments of these traces, or of all, which were stopped on purpose.
+
+    Their rows are deleted, for a row that stays counts as a death.
+    """
+    environments: list[sa.ColumnElement[bool]] = [ENVIRONMENTS.c.closed_at.is_(None)]
+    bound: list[sa.ColumnElement[bool]] = [STEPS.c.queue.like("execute.%"), STEPS.c.status.in_(OPEN)]
+    if trace_ids is not None:
+        environments.append(ENVIRONMENTS.c.trace_id.in_(trace_ids))
+        bound.append(STEPS.c.trace_id.in_(trace_ids))
+    conn.execute(sa.delete(ENVIRONMENTS).where(*environments))
+    conn.execute(sa.update(STEPS).where(*bound).values(queue="execute"))
+
+
+def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:
+    """Withdraw the open steps of these traces, or only those of one tick."""
+    those: list[sa.ColumnElement[bool]] = [STEPS.c.trace_id.in_(trace_ids), STEPS.c.status.in_(OPEN)]
+    if tick is not None:
+        those.append(STEPS.c.tick == tick)
+    conn.execute(sa.update(STEPS).where(*those).values(status=StepStatus.VOID))
+
+
+# ---------------------------------------------------------------------------------- steps that no worker claims
+
+
+def end_subagent_step(conn: sa.Connection, trace_id: int, tick: int, result: SubagentDone) -> None:
+    """End the step of a tick that waits for a subagent."""
+    _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.tick == tick) & (STEPS.c.kind == "work"), result)
+
+
+def end_returned_delegates(conn: sa.Connection) -> None:
+    """End the steps that wait for traces which are over by now, with what these returned."""
+    for row in conn.execute(sql.load("returned_delegates")).all():
         error = None
         if row.status == TraceStatus.FAILED:
             error = row.failure
@@ -123,202 +231,25 @@ def returned(conn: sa.Connection) -> None:
 
 
 def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
-    """End the step of a trace that waits for a person, with what they say. False: it waits for nobody."""
+    """End the step in which a trace waits for a person, with their answer. False: there is no such step."""
     return _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.kind == "await"), HumanAnswer(text=text))
 
 
 def _end(
-    conn: sa.Connection, which: sa.ColumnElement[bool], result: SubagentDone | Delegated | HumanAnswer
+    conn: sa.Connection, where: sa.ColumnElement[bool], result: SubagentDone | Delegated | HumanAnswer
 ) -> bool:
-    """End a step that no worker takes. False: there is none that still waits."""
-    ended = conn.execute(
-        sa.update(STEPS)
-        .where(which, STEPS.c.status == StepStatus.RUNNING)
-        .values(status=StepStatus.DONE, result=result, finished_at=sa.func.clock_timestamp())
-    )
-    return ended.rowcount > 0
+    """End the running steps that match. False: there is none."""
+    running = sa.update(STEPS).where(where, STEPS.c.status == StepStatus.RUNNING)
+    values = {"status": StepStatus.DONE, "result": result, "finished_at": sa.func.clock_timestamp()}
+    return conn.execute(running.values(values)).rowcount > 0
 
 
-def _later(seconds: Any) -> Any:
-    return sa.func.clock_timestamp() + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds)
-
-
-CLAIM = (
-    sa.update(STEPS)
-    .where(STEPS.c.id == sa.bindparam("step"), STEPS.c.status == StepStatus.READY)
-    .where(TRACES.c.id == STEPS.c.trace_id, TRACES.c.status == TraceStatus.RUNNING)
-    .where(JOBS.c.id == TRACES.c.job_id, JOBS.c.state != JobState.PAUSED)
-    .where(TICKS.c.trace_id == STEPS.c.trace_id, TICKS.c.number == STEPS.c.tick)
-    .values(
-        status=StepStatus.RUNNING,
-        claims=STEPS.c.claims + 1,
-        worker=sa.bindparam("by"),
-        claimed_at=sa.func.clock_timestamp(),
-        lease_until=_later(sa.bindparam("lease", type_=sa.Double)),
-    )
-    .returning(
-        *(STEPS.c[name] for name in ("id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request")),
-        TRACES.c.server,
-        TICKS.c.revision,
-        TRACES.c.restarts,
-    )
-)
-
-
-def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
-    """Take a step, if it is still there to be taken, its trace still runs and its job is not paused.
-
-    Raises JournalMismatch, and has taken it, where this version can't read it.
-    """
-    row = conn.execute(CLAIM, {"step": step_id, "by": worker, "lease": lease}).one_or_none()
-    if row is None:
-        return None
-    step = replay.decode_step(row.kind, row.request)
-    numbers = row.id, row.trace_id, row.tick, row.run, row.ordinal, row.claims
-    return Claimed(*numbers, step, row.server, row.revision, row.restarts)
-
-
-def renew(conn: sa.Connection, held: Sequence[tuple[int, int]], lease: float) -> None:
-    """Keep steps, given as (id, claims), for another lease."""
-    ids = sa.tuple_(STEPS.c.id, STEPS.c.claims).in_(held)
-    conn.execute(
-        sa.update(STEPS).where(ids, STEPS.c.status == StepStatus.RUNNING).values(lease_until=_later(lease))
-    )
-
-
-FINISHED = ("result", "failure_kind", "failure", "model_seconds", "environment_seconds")
-FINISH = (
-    sa.update(STEPS)
-    .where(
-        STEPS.c.id == sa.bindparam("step"),
-        STEPS.c.claims == sa.bindparam("fence"),
-        STEPS.c.status == StepStatus.RUNNING,
-    )
-    .values(
-        status=sa.bindparam("new_status"),
-        lease_until=None,
-        finished_at=sa.func.clock_timestamp(),
-        working_seconds=sa.func.extract("epoch", sa.func.clock_timestamp() - STEPS.c.claimed_at),
-        **{name: sa.bindparam(f"new_{name}") for name in FINISHED},
-    )
-)
-
-
-def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
-    """Store what came of a step. Raises StepLost where this worker no longer holds it."""
-    parameters = {f"new_{name}": values.get(name) for name in FINISHED}
-    done = conn.execute(FINISH, {"step": held.id, "fence": held.claims, "new_status": status} | parameters)
-    if done.rowcount != 1:
-        raise StepLost(f"step {held.id}: another worker has it, or its trace was cancelled")
-
-
-def release(conn: sa.Connection, held: Claimed, reason: str, delay: float, *, counts: bool = True) -> None:
-    """Give a step back after a transient error; the sweeper sends it again in `delay` seconds.
-
-    One that could not even be tried does not count as a claim.
-    """
-    conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.id == held.id, STEPS.c.claims == held.claims, STEPS.c.status == StepStatus.RUNNING)
-        .values(
-            status=StepStatus.READY,
-            lease_until=None,
-            failure=reason,
-            send_after=_later(delay),
-            claims=STEPS.c.claims - int(not counts),
-        )
-    )
-
-
-def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Message]:
-    """Steps to send again: those whose lease ran out, and ready ones that nobody took for `resend` seconds.
-
-    So are those that would have to wait for longer than anything does: the database's clock was set back. Those of
-    paused jobs are left as they are until `resume`.
-    """
-    now, never = sa.func.clock_timestamp(), _later(resend + LONGEST_DELAY)
-    expired = (STEPS.c.status == StepStatus.RUNNING) & ~STEPS.c.lease_until.between(now, never)
-    unsent = (STEPS.c.status == StepStatus.READY) & ~STEPS.c.send_after.between(now, never)
-    due = (
-        sa.select(STEPS.c.id)
-        .join(TRACES, TRACES.c.id == STEPS.c.trace_id)
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .where(STEPS.c.status.in_(OPEN), expired | unsent, JOBS.c.state != JobState.PAUSED)
-        .limit(limit)
-    )
-    rows = conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.id.in_(due.with_for_update(of=STEPS, skip_locked=True)))
-        .values(status=StepStatus.READY, lease_until=None, send_after=_later(resend))
-        .returning(STEPS.c.id, STEPS.c.kind, STEPS.c.queue, STEPS.c.label, STEPS.c.claims)
-    )
-    return [Message(row.id, row.kind, row.queue, again(row.label, row.claims)) for row in rows]
-
-
-def again(label: str, claims: int) -> str:
-    """What Flower shows of a step that workers have taken `claims` times before."""
-    return f"{label} attempt {claims + 1}" if claims else label
-
-
-def broker_is_new(conn: sa.Connection) -> None:
-    """Have the sweeper send every ready step at once: the broker that had their messages is gone."""
-    conn.execute(
-        sa.update(STEPS).where(STEPS.c.status == StepStatus.READY).values(send_after=sa.func.clock_timestamp())
-    )
-
-
-def workers(conn: sa.Connection) -> Sequence[str]:
-    """Who holds steps: `host:pid` of each worker process."""
-    held = sa.select(STEPS.c.worker).distinct().where(STEPS.c.status == StepStatus.RUNNING)
-    return conn.execute(held.where(STEPS.c.worker.is_not(None))).scalars().all()
-
-
-def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
-    """These worker processes are gone, or all are: the sweeper sends at once what they held. Returns how many."""
-    return _give_back(
-        conn, STEPS.c.kind.not_in(WAITS), sa.true() if workers is None else STEPS.c.worker.in_(workers)
-    )
-
-
-def give_back_held(conn: sa.Connection, held: Sequence[tuple[int, int]]) -> None:
-    """The same for steps given as (id, claims)."""
-    _give_back(conn, sa.tuple_(STEPS.c.id, STEPS.c.claims).in_(held))
-
-
-def _give_back(conn: sa.Connection, *those: sa.ColumnElement[bool]) -> int:
-    given = conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.status == StepStatus.RUNNING, *those)
-        .values(status=StepStatus.READY, lease_until=None, send_after=sa.func.clock_timestamp())
-    )
-    return given.rowcount
-
-
-def leave_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) -> None:
-    """The environments of these traces, or all, were ended on purpose: any host may rebuild them.
-
-    Their rows go, for those that stay count as deaths.
-    """
-    those = [ENVIRONMENTS.c.closed_at.is_(None)]
-    bound = [STEPS.c.queue.like("execute.%"), STEPS.c.status.in_(OPEN)]
-    if trace_ids is not None:
-        those.append(ENVIRONMENTS.c.trace_id.in_(trace_ids))
-        bound.append(STEPS.c.trace_id.in_(trace_ids))
-    conn.execute(sa.delete(ENVIRONMENTS).where(*those))
-    conn.execute(sa.update(STEPS).where(*bound).values(queue="execute"))
-
-
-def trace_of(conn: sa.Connection, step_id: int) -> int:
-    """The trace of a step that can't be read."""
-    return int(conn.execute(sa.select(STEPS.c.trace_id).where(STEPS.c.id == step_id)).scalar_one())
-
-
-OPEN = (StepStatus.READY, StepStatus.RUNNING)
+# -------------------------------------------------------------------------------------------- reading the journal
 
 
 LOAD = (
     sa.select(
-        *(STEPS.c[name] for name in ("id", "kind", "status", "request", "result", "failure_kind", "failure")),
+        *STEPS.c["id", "kind", "status", "request", "result", "failure_kind", "failure"],
         sa.func.extract("epoch", STEPS.c.finished_at).label("at"),
     )
     .where(
@@ -331,7 +262,7 @@ LOAD = (
 
 
 def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:
-    """A tick's journal, in order, and the step ids by ordinal."""
+    """A tick's journal, in order, and its step ids by ordinal."""
     rows = conn.execute(LOAD, {"trace": trace_id, "number": tick, "turn": run}).all()
     entries = []
     for row in rows:
@@ -347,9 +278,14 @@ def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[
     return entries, {ordinal: row.id for ordinal, row in enumerate(rows)}
 
 
+def trace_of(conn: sa.Connection, step_id: int) -> int:
+    """The trace of a step, also of one that can't be decoded."""
+    return int(conn.execute(sa.select(STEPS.c.trace_id).where(STEPS.c.id == step_id)).scalar_one())
+
+
 @dataclass(frozen=True)
 class ExecutedStep:
-    """An Execute step that was done, for a new environment to do again."""
+    """A finished Execute step, which a new environment does again."""
 
     id: int
     step: Execute
@@ -358,11 +294,11 @@ class ExecutedStep:
 
 
 def executed(conn: sa.Connection, trace_id: int) -> list[ExecutedStep]:
-    """All that a trace's environment has done, in order."""
+    """The finished Execute steps of a trace, in the order in which they ran."""
     rows = conn.execute(
-        sa.select(STEPS.c.id, STEPS.c.request, STEPS.c.result, STEPS.c.claimed_at)
+        sa.select(*STEPS.c["id", "request", "result", "claimed_at"])
         .where(STEPS.c.trace_id == trace_id, STEPS.c.kind == "execute", STEPS.c.status == StepStatus.DONE)
-        .order_by(STEPS.c.id)  # a subagent's ticks lie inside its caller's
+        .order_by(STEPS.c.id)  # not by tick: a subagent's ticks lie inside its caller's
     )
     return [
         ExecutedStep(
@@ -376,17 +312,6 @@ def executed(conn: sa.Connection, trace_id: int) -> list[ExecutedStep]:
 
 
 def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:
-    """Empty the results of a finished tick: replay is over, and the typed tables hold what they said."""
-    conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind.in_(COPIED))
-        .values(result=None)
-    )
-
-
-def void(conn: sa.Connection, trace_id: int, tick: int | None = None) -> None:
-    """Nobody is to run the open steps of this trace, or of this one of its ticks, any more."""
-    those = [STEPS.c.trace_id == trace_id, STEPS.c.status.in_(OPEN)]
-    if tick is not None:
-        those.append(STEPS.c.tick == tick)
-    conn.execute(sa.update(STEPS).where(*those).values(status=StepStatus.VOID))
+    """Empty the results of a finished tick. It is not replayed again, and the typed tables hold the values."""
+    those = (STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind.in_(COPIED))
+    conn.execute(sa.update(STEPS).where(*those).values(result=None))

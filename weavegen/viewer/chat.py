@@ -29,7 +29,7 @@ class Chat:
         """The messages of a channel, and the box to write one."""
         with self.reader.connect() as conn:
             trace = traces.trace(conn, path_number(request, "trace"))
-            over = messages.over(conn, trace["id"])
+            over = messages.end_reason(conn, trace["id"])
             channels = messages.channels(conn, trace["id"])
             name = request.query_params.get("channel") or next(iter(channels), "")
             said = messages.since(conn, channels[name], 0) if name in channels else []
@@ -68,7 +68,7 @@ class Chat:
         if not 0 < len(text) <= MAX_MESSAGE_CHARS:
             raise UsageError(WRONG_LENGTH)
         with self.writer.begin() as conn:
-            if (reason := messages.over(conn, trace_id)) is not None:
+            if (reason := messages.end_reason(conn, trace_id)) is not None:
                 raise UsageError(f"trace {trace_id} is over: {reason}")
             number = messages.channels(conn, trace_id).get(channel)
             if number is None:

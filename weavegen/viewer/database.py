@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 
 from weavegen.config import Config
-from weavegen.services.postgres import READER, reader_url
 from weavegen.store.session import make_engine
+from weavegen.store.urls import READER, reader_url
 
 MAX_CONNECTIONS = 8
 """Of the reader. Further requests wait for a connection."""

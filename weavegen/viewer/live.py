@@ -80,7 +80,7 @@ class Events:
         def read() -> Reading:
             nonlocal last
             with self.reader.connect() as conn:
-                over = messages.over(conn, trace_id)  # before the messages, so that none is missed
+                over = messages.end_reason(conn, trace_id)  # before the messages, so that none is missed
                 channel = messages.channels(conn, trace_id).get(name)
                 said = messages.since(conn, channel, last) if channel is not None else []
             last = max([last, *(message.id for message in said)])

@@ -18,6 +18,7 @@ from weavegen.exports import selection, write
 from weavegen.exports.card import CARD, Written
 from weavegen.exports.folder import check_free, clear, file_sha256
 from weavegen.exports.releases import manifest
+from weavegen.exports.releases.facts import comparable, contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
 from weavegen.exports.releases.near_duplicates import Double, Key, doubles
 from weavegen.pool.client import ModelClient
@@ -53,13 +54,13 @@ def freeze(
     all. Raises UsageError.
     """
     format = order.format
-    if threshold is not None and not releases.comparable(format.key):
+    if threshold is not None and not comparable(format.key):
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
     if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
         raise UsageError(
             f"--near-duplicates {threshold}: give 0, or a similarity from {MIN_THRESHOLD} to {MAX_THRESHOLD}"
         )
-    releases.free(conn, name)
+    releases.require_free(conn, name)
     check_free(order.out)
     with contextlib.ExitStack() as stack:
 
@@ -67,7 +68,7 @@ def freeze(
             return stack.enter_context(contextlib.closing(selection.Selection(keys, len(format.key))))
 
         matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
-        ended = releases.over(conn, [trace for trace, _ in matching.traces()])
+        ended = releases.ended(conn, [trace for trace, _ in matching.traces()])
         closed = subset(key for key in matching if key[0] in ended)
         removed = near_duplicates(conn, order, closed, threshold, progress)
         removed_keys = {duplicate.key for duplicate in removed}
@@ -105,7 +106,7 @@ def near_duplicates(
         progress("compare", done, rows.count)
 
     format = order.format
-    return doubles(releases.units(conn, format.view, format.key, rows.traces()), threshold, count)
+    return doubles(units(conn, format.view, format.key, rows.traces()), threshold, count)
 
 
 def collect_facts(
@@ -142,8 +143,8 @@ def collect_facts(
             "examples": [vars(duplicate) for duplicate in removed[:SHOWN]],
         },
         "tokenizer": tokenizer(config, releases.tokens_of(conn, traces)),
-        "contamination": releases.contamination(conn, traces, removed, threshold, split),
-        **releases.about(conn, traces),
+        "contamination": contamination(conn, traces, removed, threshold, split),
+        **origins(conn, traces),
     }
 
 
@@ -163,7 +164,7 @@ def publish(
         releases.save(
             conn,
             kept,
-            removed,
+            ((*row.key, *row.like) for row in removed),
             name=name,
             format=order.format.name,
             condition=order.where,

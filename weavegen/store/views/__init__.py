@@ -1,8 +1,7 @@
-"""The views that people query: a file each, named like the view, made anew whenever a text has changed.
+"""The views that people query: one .sql file each, named like the view.
 
-Views hold nothing of their own, so they are no migrations: `install` drops and makes them all where one is not as
-this version has it. Their names and columns are a promise to users (docs/corpus.md); columns are
-added, not changed.
+Views hold no data of their own, so they need no migrations: `install` drops and makes all of them where a text has
+changed. Their names and columns are an interface (docs/corpus.md): columns are added, not changed.
 """
 
 import hashlib
@@ -19,7 +18,7 @@ ORDER = (
     "preference_pairs", "kto_examples", "grpo_prompts", "stepwise_examples",
     "verifier_labels", "sampled_groups", "retrieval_examples", "conversations",
 )  # fmt: skip
-"""The views, each after those that it reads."""
+"""The views, each after the views that it reads."""
 
 INSTALLED = "select name, sha256 from views order by position"
 KIND = "select relkind from pg_class where oid = to_regclass(:name)"
@@ -30,24 +29,24 @@ def text(name: str) -> str:
     return (Path(__file__).parent / f"{name}.sql").read_text()
 
 
-def wanted() -> dict[str, str]:
+def expected() -> dict[str, str]:
     """Hash of each view's text, in order."""
     return {name: hashlib.sha256(text(name).encode()).hexdigest() for name in ORDER}
 
 
 def installed(conn: sa.Connection) -> dict[str, str]:
-    """Hash of the text of each view that there is, in order; none before the first migration."""
+    """Hash of the text of each view in the database, in order; none before the first migration."""
     if conn.execute(sa.text("select to_regclass('views')")).scalar_one() is None:
         return {}
     return {row.name: row.sha256 for row in conn.execute(sa.text(INSTALLED))}
 
 
 def install(conn: sa.Connection) -> bool:
-    """Make the views as this version has them. Returns whether anything had to be done."""
-    if list(installed(conn).items()) == list(wanted().items()):
+    """Make the views as this version has them. Returns whether one had changed."""
+    if list(installed(conn).items()) == list(expected().items()):
         return False
     drop(conn)
-    for position, (name, sha256) in enumerate(wanted().items()):
+    for position, (name, sha256) in enumerate(expected().items()):
         conn.exec_driver_sql(text(name).replace("%", "%%"))
         conn.execute(
             sa.text("insert into views (name, position, sha256) values (:name, :position, :sha256)"),
@@ -57,7 +56,7 @@ def install(conn: sa.Connection) -> bool:
 
 
 def drop(conn: sa.Connection) -> None:
-    """Drop them, so that tables below them can be changed."""
+    """Drop the views, so that the tables that they read can be changed."""
     for name in reversed(installed(conn)):
         if kind := conn.execute(sa.text(KIND), {"name": name}).scalar_one_or_none():
             conn.execute(sa.text(f'drop {"materialized view" if kind == "m" else "view"} "{name}"'))

@@ -1,0 +1,104 @@
+"""What a release records about its rows and the traces that they come from."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from weavegen.exports.releases.manifest import SHOWN, digest
+from weavegen.exports.releases.near_duplicates import Double, Key, Unit, jaccard
+from weavegen.store import releases
+
+DEFAULT_THRESHOLD = 0.8
+"""A retrieved block this similar counts as the text written after it; a release's own threshold replaces it."""
+
+
+def comparable(key: Sequence[str]) -> bool:
+    """Whether it is known what the model wrote in a row with this key, so that near-duplicates can be found."""
+    return tuple(key) == ("trace_id",) or bool(releases.text_columns(key))
+
+
+def units(
+    conn: sa.Connection, view: str, key: Sequence[str], groups: Iterable[tuple[int, Iterable[Key]]]
+) -> Iterator[Unit]:
+    """Rows to compare, trace by trace: what the model itself wrote, without what it read.
+
+    Rows about questions are compared only with rows about the same question.
+    """
+    columns = releases.text_columns(key)
+    places = [key.index(column) for column in columns] or [0]
+    for trace, keys in groups:
+        rows = releases.texts(conn, columns, trace)
+        questions = releases.questions(conn, view, key, trace) if "label_id" in key else {}
+        for row_key in keys:
+            parts = [rows[row_key[place]] for place in places if row_key[place] in rows]
+            text = "\n".join(part.text or "" for part in parts)
+            reward = parts[0].reward if parts else None
+            yield Unit(tuple(row_key), text, reward, questions.get(tuple(row_key), ""))
+
+
+@dataclass
+class Finding:
+    """Retrieved blocks of one kind of contamination."""
+
+    count: int = 0
+    examples: list[dict[str, int]] = field(default_factory=list)
+
+    def add(self, row: Any) -> None:
+        self.count += 1
+        if len(self.examples) < SHOWN:
+            self.examples.append({"trace": row.trace_id, "shown": row.block_id, "shown_from": row.source})
+
+
+def contamination(
+    conn: sa.Connection,
+    traces: Sequence[int],
+    removed: Sequence[Double],
+    threshold: float | None,
+    split: Callable[[int], str],
+) -> dict[str, Any]:
+    """Which retrieved blocks the model should not have been shown in these traces.
+
+    `split` gives the split of a trace; `removed` says which traces have near-duplicate rows.
+    """
+    inside = set(traces)
+    twins = {frozenset((row.key[0], row.like[0])) for row in removed if row.key[0] != row.like[0]}
+    kinds = ("future", "other_split", "itself", "near_duplicate", "outside")
+    findings = {kind: Finding() for kind in kinds}
+    shown = others = examples = 0
+    for row in releases.retrieved(conn, traces):
+        if row.block_id is None:
+            examples += 1
+            continue
+        shown += 1
+        if row.future:
+            findings["future"].add(row)
+        if row.written is not None and jaccard(row.body, row.written) >= (threshold or DEFAULT_THRESHOLD):
+            findings["itself"].add(row)
+        if row.source == row.trace_id:
+            continue
+        others += 1
+        if row.source not in inside:
+            findings["outside"].add(row)
+        if split(row.source) != split(row.trace_id):
+            findings["other_split"].add(row)
+        if frozenset((row.source, row.trace_id)) in twins:
+            findings["near_duplicate"].add(row)
+    counts = {"shown": shown, "from_other_traces": others, "examples": examples}
+    return counts | {kind: vars(finding) for kind, finding in findings.items()}
+
+
+def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, Any]:
+    """What the manifest says about the traces: models, versions, rubrics, and hashes of settings by job."""
+    names = releases.origins(conn, traces)
+    settings: dict[str, dict[str, str]] = {}
+    for row in releases.settings(conn, traces):
+        value = {"agent": row.agent, "model": row.model, "settings": row.settings}
+        settings.setdefault(str(row.job_id), {})[str(row.revision)] = digest(value)
+    return {
+        "models": names["models"],
+        "written_by": names["versions"],
+        "rubrics": names["rubrics"],
+        "settings": settings,
+    }

@@ -1,0 +1,3 @@
+insert into evaluations (trace_id, step_id, tick, position, scope, title, value, error)
+select :child, c.new, e.tick, e.position, e.scope, e.title, e.value, e.error
+from evaluations e join copied c on c.old = e.step_id where e.trace_id = :parent order by e.id

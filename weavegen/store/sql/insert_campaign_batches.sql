@@ -1,0 +1,9 @@
+-- Follows `with texts as (...)`, which is campaign_texts.sql.
+batches as (
+  insert into campaign_batches (campaign_id, trace_id, number)
+  select :campaign, trace_id, number from texts group by trace_id, number order by trace_id, number
+  returning id, trace_id, number
+)
+insert into campaign_items (batch_id, candidate_id, block_id)
+select b.id, t.candidate_id, t.block_id
+from texts t join batches b on b.trace_id = t.trace_id and b.number = t.number order by t.place

@@ -1,0 +1,1 @@
+select array[id] as key, reward, body as text from blocks where trace_id = :trace

@@ -1,0 +1,5 @@
+select v.version, v.score, v.generality, v.made_by, v.searched_by, v.program, v.created_at,
+  (select count(*) from tool_uses where tool_version_id = v.id) as uses,
+  (select count(*) from tool_uses where tool_version_id = v.id and success) as successes,
+  v.source, v.tests, v.evaluator
+from tool_versions v join tools t on t.id = v.tool_id where t.name = :name order by v.version

@@ -1,0 +1,10 @@
+-- Tools in their newest versions, in the order in which they were first made.
+select t.name, t.description, t.signature, v.version, v.source, v.tests, v.evaluator, v.score, v.generality,
+  v.made_by, v.searched_by, v.program, v.created_at, u.uses, u.successes, u.users
+from tools t
+join lateral (select * from tool_versions where tool_id = t.id order by version desc limit 1) v on true
+cross join lateral (
+  select count(*) as uses, count(*) filter (where success) as successes, count(distinct trace_id) as users
+  from tool_uses join tool_versions o on o.id = tool_version_id where o.tool_id = t.id
+) u
+where t.name = any(:names) or cast(:names as text[]) is null order by t.id

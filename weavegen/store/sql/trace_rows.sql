@@ -1,0 +1,16 @@
+-- Traces of a job; `which` is a condition on traces, `order` a column. Other tables are read for listed rows only.
+with listed as materialized (
+  select * from traces where job_id = :job and {which} order by {order} limit :limit
+)
+select t.id, t.number, b.name as bootstrap, t.status,
+  coalesce(t.ended_because, t.failure_kind || ': ' || t.failure) as because,
+  t.ticks, t.blocks, t.bytes, t.sampled_tokens,
+  round(t.candidates::numeric / nullif(t.written, 0), 2)::double precision as candidates_per_block,
+  case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
+    case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result,
+  t.fork_of, t.fork_at, t.retry_of, array(
+    select r.id from traces r where r.job_id = :job and r.retry_of = t.id order by r.id
+  ) as retried_as,
+  not exists (select from events e where e.trace_id = t.id and e.kind = 'not isolated') as isolated
+from listed t join bootstraps b on b.id = t.bootstrap_id
+order by t.number
