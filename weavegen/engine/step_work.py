@@ -182,7 +182,7 @@ def save_prompt(
         tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
         cached=cached,
         cut=read.cut,
-        asking=read.asking.ids if keep and read.asking else None,
+        token_ids=read.asking.ids if keep and read.asking else None,
         blocks={index: tokens.ids for index, tokens in read.new_tokens.items()} if keep else {},
         length=read.length,
     )

@@ -140,33 +140,12 @@ def save_scores(
     conn.execute(sa.insert(SCORES), rows)
 
 
-def save_prompt(
-    conn: sa.Connection,
-    held: Claimed,
-    *,
-    server: str,
-    first_block: int,
-    tokens: int | None,
-    cached: int | None,
-    cut: dict[str, Any] | None,
-    asking: Sequence[int] | None,
-    blocks: Mapping[int, Sequence[int]],
-    length: int | None = None,
-) -> None:
-    """Record what the model read in a step. `blocks`: token ids of blocks, some of which may be stored already."""
-    conn.execute(
-        sa.insert(PROMPTS).values(
-            step_id=held.id,
-            trace_id=held.trace_id,
-            server=server,
-            first_block=first_block,
-            tokens=tokens,
-            cached=cached,
-            cut=cut,
-            length=length,
-            token_ids=asking,
-        )
-    )
+def save_prompt(conn: sa.Connection, held: Claimed, blocks: Mapping[int, Sequence[int]], **values: Any) -> None:
+    """Record what the model read in a step. `values`: columns of the table prompts.
+
+    `blocks`: token ids of blocks by index, some of which may be stored already.
+    """
+    conn.execute(sa.insert(PROMPTS).values(step_id=held.id, trace_id=held.trace_id, **values))
     if blocks:
         rows = [{"trace_id": held.trace_id, "index": index, "token_ids": ids} for index, ids in blocks.items()]
         conn.execute(insert(BLOCK_TOKENS).on_conflict_do_nothing(), rows)

@@ -34,9 +34,7 @@ class ForkedTrace:
     """A trace that is to be forked."""
 
     id: int
-    job_id: int
     agent: str
-    status: str
     blocks: int
     seed: int
     lag: float
@@ -87,7 +85,7 @@ class Cut:
 
 def trace(conn: sa.Connection, trace_id: int) -> ForkedTrace:
     """A trace that is to be forked. Raises UsageError if there is none."""
-    names = ("id", "job_id", "status", "blocks", "seed", "lag", "fork_of", "fork_at")
+    names = ("id", "blocks", "seed", "lag", "fork_of", "fork_at")
     query = sa.select(*TRACES.c[names], JOBS.c.agent).join(JOBS, JOBS.c.id == TRACES.c.job_id)
     row = conn.execute(query.where(TRACES.c.id == trace_id)).one_or_none()
     if row is None:

@@ -139,10 +139,10 @@ def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     job = lock_job(conn, job_id)
     before, values = renamed(current_settings(conn, job_id)), renamed(values, warn=True)
     types = {**before.get("types", {})}
-    given = values.get("types", {})
-    for type, own in given.items() if isinstance(given, dict) else ():
+    new_types = values.get("types", {})
+    for type, own in new_types.items() if isinstance(new_types, dict) else ():
         types[type] = {**types.get(type, {}), **own} if isinstance(own, dict) else own
-    after = before | values | ({"types": types} if isinstance(given, dict) and types else {})
+    after = before | values | ({"types": types} if isinstance(new_types, dict) and types else {})
     settings(after)
     if after == before:
         return Retuned(job.revision, before, changed=False)
@@ -205,14 +205,9 @@ def retry(
 def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
     """The states of the jobs of these traces that are paused or draining, by job."""
     these = sa.any_(sa.literal(trace_ids, ARRAY(sa.BigInteger)))
-    rows = conn.execute(
-        sa.select(JOBS.c.id, JOBS.c.state)
-        .where(
-            JOBS.c.state != JobState.ACTIVE, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(TRACES.c.id == these))
-        )
-        .order_by(JOBS.c.id)
-    )
-    return {row.id: row.state for row in rows}
+    theirs = JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(TRACES.c.id == these))
+    query = sa.select(JOBS.c.id, JOBS.c.state).where(JOBS.c.state != JobState.ACTIVE, theirs)
+    return {row.id: row.state for row in conn.execute(query.order_by(JOBS.c.id))}
 
 
 def open_traces(conn: sa.Connection, job_id: int) -> dict[str, int]:

@@ -214,8 +214,8 @@ def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    found = conn.execute(sql.load("requests_to_follow"), {"id": id}).mappings().all()
-    for trace in found:
+    traces = conn.execute(sql.load("requests_to_follow"), {"id": id}).mappings().all()
+    for trace in traces:
         row = load(conn, trace["id"])
         if trace["trace"] != row.trace_id:
             attach(conn, row.id, trace["trace"])
@@ -230,7 +230,7 @@ def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
             set_status(conn, row, S.IN_PROGRESS, reason, at=trace["started_at"] if starts else None)
             row = load(conn, row.id)
         set_status(conn, row, now.status, now.reason, at=now.at, result=now.result)
-    return len(found)
+    return len(traces)
 
 
 def standing(

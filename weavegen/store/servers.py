@@ -33,9 +33,8 @@ class LentServer:
 def servers(conn: sa.Connection, *, gone: bool = False) -> list[LentServer]:
     """The servers that people lend, in the order in which they joined; with `gone` also those that have left."""
     query = sa.select(*(SERVERS.c[name] for name in LentServer.__dataclass_fields__)).order_by(SERVERS.c.id)
-    return [
-        LentServer(*row) for row in conn.execute(query if gone else query.where(SERVERS.c.removed_at.is_(None)))
-    ]
+    rows = conn.execute(query if gone else query.where(SERVERS.c.removed_at.is_(None)))
+    return [LentServer(*row) for row in rows]
 
 
 def add(
@@ -74,12 +73,8 @@ def add(
 
 def remove(conn: sa.Connection, url: str) -> int:
     """Take a server out of the pool. Returns how many running traces it had. Raises UsageError."""
-    left = (
-        sa.update(SERVERS)
-        .where(SERVERS.c.url == url, SERVERS.c.removed_at.is_(None))
-        .values(removed_at=sa.func.clock_timestamp())
-    )
-    if conn.execute(left).rowcount != 1:
+    member = sa.update(SERVERS).where(SERVERS.c.url == url, SERVERS.c.removed_at.is_(None))
+    if conn.execute(member.values(removed_at=sa.func.clock_timestamp())).rowcount != 1:
         raise UsageError(f"{url} was not added to the pool: `weavegen pool list` shows what was")
     return reports.traces_by_server(conn).get(url, 0)
 

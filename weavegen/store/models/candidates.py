@@ -56,15 +56,11 @@ class Candidate(Base):
 
 class Penalties(Base):
     __tablename__ = "penalties"
-    __table_args__ = {
-        "comment": "Verdicts on candidates. Penalties are subtracted from scores for selection only."
-    }
+    __table_args__ = {"comment": "Verdicts on candidates. Penalties count in selection only."}
 
     candidate_id: Mapped[int] = reference("candidates.id", "The candidate.", primary_key=True)
     compiles: Mapped[bool] = column("Whether it is legal Python.")
-    viable: Mapped[bool | None] = column(
-        "For a node of a tree search: whether it may still become legal. The search penalises it only if not."
-    )
+    viable: Mapped[bool | None] = column("Whether a node of a tree search may still become legal.")
     error: Mapped[str | None] = column("The syntax error, if it is not legal.")
     rewritten: Mapped[str | None] = column("Its legal structure, if that differs from its text.")
     syntax: Mapped[float] = column("Does not compile.")

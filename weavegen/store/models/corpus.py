@@ -16,9 +16,7 @@ class View(Base):
     name: Mapped[str] = column("Name of the view.", primary_key=True)
     position: Mapped[int] = column("Position in the order in which views are made.")
     sha256: Mapped[str] = column("Hash of the text that it was made from, hexadecimal.")
-    as_of: Mapped[datetime.datetime] = now(
-        "When it was made. For a materialised view: the time that its rows show (weavegen refresh)."
-    )
+    as_of: Mapped[datetime.datetime] = now("When it was made, or last refreshed (weavegen refresh).")
     seconds: Mapped[float] = column("Duration of the last refresh of a materialised view.", server_default="0")
 
 

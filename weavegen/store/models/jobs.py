@@ -34,7 +34,7 @@ class Job(Base):
     model: Mapped[str | None] = column("The model that writes the traces; null: no model was asked yet.")
     asked_model: Mapped[str | None] = column("Model that the user named; null: whichever the servers have.")
     called_by: Mapped[int | None] = reference(
-        "jobs.id", "The job whose traces delegate to the traces of this one; null: people enqueued it."
+        "jobs.id", "The job that delegates to its traces; null: people enqueued it."
     )
     seed: Mapped[int] = column("Seed of the job, from which every trace's seed is derived.")
     settings: Mapped[dict[str, Any]] = json("The settings that differ from the defaults.")

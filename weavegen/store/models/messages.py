@@ -51,9 +51,7 @@ class Message(Base):
 
 class Exchange(Base):
     __tablename__ = "exchanges"
-    __table_args__ = {
-        "comment": "What steps did with channels, with the answers. A repeated step gets the same answers."
-    }
+    __table_args__ = {"comment": "What steps did with channels. A repeated step gets the same answers."}
 
     step_id: Mapped[int] = reference("steps.id", "The step.", primary_key=True)
     turn: Mapped[int] = column("Number of the exchange in its step, from 1.", primary_key=True)

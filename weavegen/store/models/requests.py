@@ -66,6 +66,4 @@ class RequestChange(Base):
     what: Mapped[str] = column("created, updated, answered or canceled by the user; status: changed by its trace.")
     status: Mapped[str] = column("The new status.")
     reason: Mapped[str] = column("Reason: the user's words, the question, the result, or the failure.")
-    changed: Mapped[dict[str, Any] | None] = json(
-        "For created and updated: the new objective, requirements and constraints."
-    )
+    changed: Mapped[dict[str, Any] | None] = json("New objective, requirements, constraints; null: the same.")

@@ -99,9 +99,7 @@ class CorpusSegment(Base):
     documents: Mapped[int] = column("Number of its blocks.")
     words: Mapped[int] = column("Number of words in these blocks.")
     created_at: Mapped[datetime.datetime] = now("When it was made.")
-    retired_at: Mapped[datetime.datetime | None] = column(
-        "When a larger segment replaced it. It is deleted once no query reads it any more."
-    )
+    retired_at: Mapped[datetime.datetime | None] = column("When a larger segment replaced it; null: it is in use.")
     # Arrays with one number for each block, little-endian.
     ids: Mapped[bytes] = column("Ids of the blocks, int64 each.")
     traces: Mapped[bytes] = column("Their traces, int64 each.")

@@ -26,9 +26,7 @@ class ModelServer(Base):
 class ModelUsage(Base):
     # Without foreign keys: they would lock a row of the trace at each request, and the ledger outlives its traces.
     __tablename__ = "model_usage"
-    __table_args__ = {
-        "comment": "The ledger: requests that servers answered, a row for each step and server. See pool_usage."
-    }
+    __table_args__ = {"comment": "The ledger: answered requests, a row for each step and server. See pool_usage."}
 
     id: Mapped[int] = key()
     at: Mapped[datetime.datetime] = now("When it was answered.")

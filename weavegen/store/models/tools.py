@@ -33,11 +33,9 @@ class ToolVersion(Base):
     tests: Mapped[str] = column("Source of test(function), which it passed; empty: none.")
     evaluator: Mapped[str] = column("Source of evaluate(function), which scored it; empty: none.")
     score: Mapped[float | None] = column("Score by the evaluator, higher is better; null: not scored.")
-    generality: Mapped[float | None] = column(
-        "How well it serves other requests too: log odds, judged from its signature; null: not judged."
-    )
+    generality: Mapped[float | None] = column("How well it serves other requests: log odds; null: not judged.")
     made_by: Mapped[int | None] = reference(
-        "traces.id", "The toolsmith's trace that made it.", ondelete="SET NULL", index=True
+        "traces.id", "The trace that made it.", ondelete="SET NULL", index=True
     )
     searched_by: Mapped[int | None] = reference(
         "traces.id", "The trace of the search that found it (programs.trace_id).", ondelete="SET NULL", index=True

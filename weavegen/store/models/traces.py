@@ -56,16 +56,10 @@ class Trace(Base):
     started_at: Mapped[datetime.datetime | None] = column("When its first step became ready.")
     finished_at: Mapped[datetime.datetime | None] = column("When it ended, failed or was cancelled.")
     restarts: Mapped[int] = column("Ticks that were started over. Only these drop blocks.", server_default="0")
-    retry_of: Mapped[int | None] = reference(
-        "traces.id", "The failed or cancelled trace that it is a retry of.", ondelete="SET NULL"
-    )
+    retry_of: Mapped[int | None] = reference("traces.id", "The trace that it is a retry of.", ondelete="SET NULL")
     # Without "on delete": a trace whose forks are still there can't be deleted.
-    fork_of: Mapped[int | None] = reference(
-        "traces.id", "The trace whose first blocks it shares; null: no fork.", ondelete=None
-    )
-    fork_at: Mapped[int | None] = column(
-        "In a fork: blocks below this index are copies of the other trace's blocks."
-    )
+    fork_of: Mapped[int | None] = reference("traces.id", "The trace whose first blocks it shares.", ondelete=None)
+    fork_at: Mapped[int | None] = column("In a fork: blocks below this index are copies.")
     called_by: Mapped[int | None] = reference(
         "steps.id",
         "The step of another trace that delegated to it and waits for what it returns; null: none.",
