@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from weavegen.version import __version__
+
 if TYPE_CHECKING:
     from weavegen.engine import tool_requests as requests
     from weavegen.engine.enqueueing import enqueue
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "enqueue", "requests"]
 
 

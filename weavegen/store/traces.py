@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen import __version__
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
@@ -16,6 +15,7 @@ from weavegen.store import models as m
 from weavegen.store import reports, sql, steps
 from weavegen.store.models import JobState, TraceStatus
 from weavegen.trace.blocks import BlockType
+from weavegen.version import __version__
 
 JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, TICKS, EVENTS, STEPS = map(
     m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Tick, m.Event, m.Step)
