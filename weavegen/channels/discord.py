@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weavegen import __version__
 from weavegen.errors import TransientError, WeavegenError
+from weavegen.version import __version__
 
 T = TypeVar("T")
 TIMEOUT_SECONDS = 15.0
