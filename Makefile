@@ -4,7 +4,7 @@ BIN := .venv/bin
 TIERS := tests/integration tests/weave tests/nano tests/training tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check chaos loop bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check house chaos loop bench bench-corpus bench-agents lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -65,11 +65,15 @@ loop: setup ## a weak model learns from its own traces, twice, beside a control;
 	@$(BIN)/python -m bench loop
 
 # Away from the network nothing is known of dependencies, which is said, and nothing fails.
-check: setup ## lint, format, types, and known vulnerabilities of what requirements.lock names
+check: setup ## lint, format, types, imports between rooms, known vulnerabilities of what requirements.lock names
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m tests.security.audit
+
+house: setup ## size and structure of the code beside their bounds
+	@$(BIN)/python scripts/house.py
 
 chaos: setup ## ten minutes of faults while traces are written, three times; an audit after each
 	@for seed in 1 2 3; do $(BIN)/python -m tests.chaos --seed $$seed || exit 1; done

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-import weavegen
 from weavegen.kernel.steps import Delegate, Delegated, Evaluated, Executed, SubagentState
 
 LONGEST_VALUE = 2000
@@ -16,7 +15,7 @@ LONGEST_VALUE = 2000
 @cache
 def genesis() -> str:
     """The file that implements the agent's API: the model reads the very code that runs it."""
-    return (Path(weavegen.__file__).parent / "box" / "api.py").read_text()
+    return (Path(__file__).parents[1] / "box" / "api.py").read_text()
 
 
 def problem_map(subagents: Sequence[SubagentState]) -> str:

@@ -17,11 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.protocol import is_renderable
 from rich.text import Text
 
-from weavegen import __version__
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.text import harmless, harmless_json
+from weavegen.version import __version__
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -10,13 +10,13 @@ import sqlalchemy as sa
 import typer
 from sqlalchemy.engine import make_url
 
-from weavegen import __version__
 from weavegen import config as configuration
 from weavegen.cli.app import Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError
 from weavegen.store.models import Base, Job, JobState, TraceStatus
+from weavegen.version import __version__
 
 OneJob = Annotated[
     int | None,

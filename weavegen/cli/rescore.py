@@ -12,7 +12,6 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from weavegen import __version__
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import (
@@ -30,6 +29,7 @@ from weavegen.evaluator.rubrics import parse
 from weavegen.store.campaigns import CampaignRow
 from weavegen.store.models import CampaignState
 from weavegen.trace.render import one_line
+from weavegen.version import __version__
 
 if TYPE_CHECKING:
     from weavegen.evaluator.calibration import Figures, Fit, Pair

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 import typer
 from rich.text import Text
 
-import weavegen
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import N, Result, Seed, app, command, print_part, reading
@@ -29,7 +28,7 @@ Model = Annotated[
 
 def from_source_tree(name: str) -> Any:
     """A module that is not part of the package, such as the simulation. Raises UsageError where it is missing."""
-    root = str(Path(weavegen.__file__).resolve().parent.parent)
+    root = str(Path(__file__).resolve().parents[2])
     if root not in sys.path:
         sys.path.append(root)
     try:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weavegen import __version__, config
+from weavegen import config
 from weavegen.agents import AGENTS, Agent
 from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
@@ -26,6 +26,7 @@ from weavegen.store import jobs, urls
 from weavegen.store.jobs import Order
 from weavegen.store.session import engine as database
 from weavegen.trace.render import clean, one_line
+from weavegen.version import __version__
 
 BOOTSTRAPS = Path(__file__).resolve().parents[2] / "bootstraps"
 """The project's own bootstrap files."""

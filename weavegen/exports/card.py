@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen import __version__
 from weavegen.config import SIMULATED_MODEL
 from weavegen.exports.format import FileFormat, Format, RowFormat, comments
 from weavegen.exports.queries import query
+from weavegen.version import __version__
 
 CARD = "README.md"
 SIMULATED = "SIMULATED MODEL DATA"

@@ -23,7 +23,7 @@ from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from weavegen import __version__, config
+from weavegen import config
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.monitoring import queries
@@ -33,6 +33,7 @@ from weavegen.pool.served import list_models
 from weavegen.services import pool_members
 from weavegen.services.redis import broker_url
 from weavegen.store import reports
+from weavegen.version import __version__
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from weavegen import __version__
 from weavegen.config import SIMULATED_MODEL
 from weavegen.monitoring import queries
+from weavegen.version import __version__
 
 BATCH_TICKS = 200
 """Ticks that are read and sent at a time."""

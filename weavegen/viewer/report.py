@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen import __version__
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
 from weavegen.exports.releases.manifest import code_sha256
 from weavegen.kernel import settings
 from weavegen.store import reports
 from weavegen.store.views import refresh as views
+from weavegen.version import __version__
 from weavegen.viewer import sql
 
 VIEWS = [

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen import __version__, exports
+from weavegen import exports
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError, WeavegenError
 from weavegen.exports import selection, write
@@ -24,6 +24,7 @@ from weavegen.exports.releases.near_duplicates import Double, Key, doubles
 from weavegen.pool.client import ModelClient
 from weavegen.services import model_server
 from weavegen.store import releases
+from weavegen.version import __version__
 
 CHANGED = {"retrieval": "the corpus that it searches has grown, or rows were changed or deleted"}
 """Formats whose rows depend on more than their own traces, and why a rebuild of them may differ."""

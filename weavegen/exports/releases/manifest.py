@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-import weavegen
 from weavegen.exports.folder import file_sha256
 from weavegen.exports.releases.near_duplicates import PERMUTATIONS, SHINGLE_WORDS
 
@@ -26,7 +25,7 @@ def digest(value: Any) -> str:
 
 def code_sha256() -> str:
     """The SHA-256 of weavegen's own files."""
-    root = Path(weavegen.__file__).resolve().parent
+    root = Path(__file__).resolve().parents[2]
     total = hashlib.sha256()
     for path in sorted(root.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
