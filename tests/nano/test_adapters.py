@@ -68,17 +68,17 @@ def test_what_does_not_fit_is_refused_in_a_line(url: str, folder: Path, adapter:
     wrong = {
         "missing": (tmp_path / "missing", "can't be read|No such file"),
         "dora": (make_adapter(tmp_path / "dora", folder, use_dora=True), "only plain LoRA"),
-        "wide": (make(tmp_path / "wide", hidden_size=48), "its shape is not that of"),
+        "wide": (make(tmp_path / "wide", hidden_size=48), "its shape differs from that of"),
     }
     strange = make(tmp_path / "words")
     text = (strange / "tokenizer.json").read_text()
     (strange / "tokenizer.json").write_text(text.replace('"content":"</s>"', '"content":"</z>"', 1) + "\n")
-    wrong["words"] = (strange, "its tokenizer is not that of")
+    wrong["words"] = (strange, "its tokenizer differs from that of")
     foreign = tmp_path / "foreign"
     shutil.copytree(adapter, foreign)
     arrays = load_file(adapter / "adapter_model.safetensors")
     save_file({name: array[..., :5] for name, array in arrays.items()}, str(foreign / "adapter_model.safetensors"))
-    wrong["foreign"] = (foreign, "belongs to another one")
+    wrong["foreign"] = (foreign, "is not in the model, or has another size")
     for name, (place, why) in wrong.items():
         with pytest.raises(UsageError, match=why) as caught:
             adapters.load({url: "EMPTY"}, name, place)
