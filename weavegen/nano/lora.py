@@ -36,7 +36,10 @@ def merged(weights: dict[str, Any], folder: Path) -> dict[str, Any]:
         b = matrices[name.replace(".lora_A.", ".lora_B.")]
         target = name.removeprefix(PREFIX).replace(".lora_A.", ".")
         if target not in weights or weights[target].shape != (b.shape[0], a.shape[1]):
-            raise UsageError(f"{folder}: {target} is not in the model, or has another size: load the adapter into the model that it was trained for")
+            raise UsageError(
+                f"{folder}: {target} is not in the model, or has another size: "
+                "load the adapter into the model that it was trained for"
+            )
         change = scale * (b.astype(np.float32) @ a.astype(np.float32))
         changed[target] = weights[target].astype(np.float32) + change
     return changed
