@@ -40,8 +40,8 @@ def metrics(
         if listen is not None:
             server, thread = figures.listener(conn.engine, host, listen)
             place = f"[{host}]" if ":" in host else host
-            print_part(f"figures for Prometheus: http://{place}:{listen}/metrics")
             try:
+                print_part(f"figures for Prometheus: http://{place}:{listen}/metrics")
                 thread.join()
             except KeyboardInterrupt:
                 print_part("stopped")
