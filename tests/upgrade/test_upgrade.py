@@ -36,7 +36,8 @@ def test_open_traces_of_the_version_before_go_on(upgraded: Installation) -> None
     open_traces = upgraded.sql("select id, blocks, status from traces where finished_at is null order by id")
     before = {id: blocks for id, blocks, _ in open_traces}
     assert len(before) >= 5
-    upgraded.until("select not exists (select from traces where status in ('queued', 'running'))", timeout=200)
+    for (job,) in upgraded.sql("select id from jobs"):
+        upgraded.wait(job, seconds=240)
     rows = upgraded.sql("select id, blocks, status from traces where id = any(:ids)", ids=list(before))
     assert {status for _, _, status in rows} == {"ended"}
     assert all(blocks > before[id] for id, blocks, _ in rows)
