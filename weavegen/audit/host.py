@@ -56,13 +56,21 @@ def find_processes(config: Config) -> dict[int, set[int]]:
     for environment in client.running(config):
         by_trace[environment.trace_id].add(environment.pid)
     parents = {config.workspaces, config.workspaces.resolve()}
-    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
+    for process in psutil.process_iter(["pid", "cmdline"]):
         command = process.info["cmdline"] or []
         if any(BOOT_MODULE in word for word in command):
-            for path in map(Path, (*command, process.info["cwd"] or "")):
+            for path in map(Path, (*command, folder_of(process))):
                 if path.parent in parents and path.name.isdecimal():
                     by_trace[int(path.name)].add(process.info["pid"])
     return dict(by_trace)
+
+
+def folder_of(process: psutil.Process) -> str:
+    """Current folder of a process; empty if the process has ended or if the path is longer than Linux can say."""
+    try:
+        return str(process.cwd())
+    except (psutil.Error, OSError):
+        return ""
 
 
 def find_files(config: Config) -> dict[int, list[str]]:
