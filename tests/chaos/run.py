@@ -62,7 +62,7 @@ def chaos(seed: int, minutes: float, traces: int, agent: str = "weave") -> int:
             "WEAVEGEN_LEASE": str(LEASE),
             "WEAVEGEN_MAX_ACTIVE": str(traces),
         }
-        with contextmanager(installed)(**environ) as place:
+        with installed(**environ) as place:
             world = World(place, relays, random.Random(seed))
             world.sql(SKEW)
             job = enqueue(place, seed, traces) if agent == "weave" else converse(place, seed, agent)

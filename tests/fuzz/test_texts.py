@@ -88,7 +88,7 @@ def test_a_text_is_a_trace_or_none(changes: list[tuple[int, int, str]]) -> None:
 
 
 def test_the_grammar_knows_every_block_type() -> None:
-    grammar = Path("weavegen/grammars/trace.lark").read_text()
+    grammar = Path("weavegen/trace/grammars/trace.lark").read_text()
     types = grammar.split("\nTYPE: ")[1].split("\nINDEX")[0]
     assert re.findall('"([a-z-]+)"', types) == list(BlockType)
 

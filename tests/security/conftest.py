@@ -86,7 +86,7 @@ def planted(
 
     threading.Thread(target=listen, daemon=True).start()
     try:
-        for one in installed(
+        with installed(
             DATABASE_URL=f"postgresql://{urls.SUPERUSER}:{SECRETS['database']}@{address}",
             WEAVEGEN_READER_URL=f"postgresql://{urls.READER}:{SECRETS['reader']}@{address}",
             CELERY_BROKER_URL=redis_with_password,
@@ -95,7 +95,7 @@ def planted(
             WEAVEGEN_DISCORD_TOKEN=SECRETS["discord"],
             WEAVEGEN_DISCORD_URL="http://127.0.0.1:1",
             SOME_SECRET=SECRETS["unrelated"],
-        ):
+        ) as one:
             installation = Planted(one.home)
             installation.environ = one.environ
             installation.monitor = monitor

@@ -144,10 +144,10 @@ def test_of_version_2_only_what_systemd_has_delegated_is_used(tmp_path: Path) ->
     own = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope"
     group = tmp_path / own[1:]
     group.mkdir(parents=True)
-    assert groups.ours(tmp_path, own) == [group]
+    assert groups.delegated_groups(tmp_path, own) == [group]
     os.setxattr(group.parent.parent, "user.delegate", b"1")
-    assert groups.ours(tmp_path, own) == [group, group.parent, group.parent.parent]
-    assert groups.ours(tmp_path, "/") == [tmp_path]
+    assert groups.delegated_groups(tmp_path, own) == [group, group.parent, group.parent.parent]
+    assert groups.delegated_groups(tmp_path, "/") == [tmp_path]
 
 
 def test_one_watch_of_an_installation_is_enough(config: Config) -> None:
@@ -166,7 +166,7 @@ def test_one_watch_of_an_installation_is_enough(config: Config) -> None:
 
 
 def test_a_host_that_lacks_something_is_told_what(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    bubblewrap.possible.cache_clear()
+    bubblewrap.require_bubblewrap.cache_clear()
     changes: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
         (lambda patch: patch.setenv("PATH", str(tmp_path)), "bwrap and prlimit"),
         (lambda patch: patch.setattr(bubblewrap, "program", lambda: None), "no filter of system calls"),
@@ -190,7 +190,7 @@ def test_a_home_that_boxes_could_see_is_refused(config: Config, monkeypatch: pyt
 
 
 def test_up_refuses_such_a_host(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    bubblewrap.possible.cache_clear()
+    bubblewrap.require_bubblewrap.cache_clear()
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
     refused = CliRunner(env={"WEAVEGEN_HOME": str(config.home)}).invoke(app, ["up"]).exception
     assert isinstance(refused, UsageError)  # which cli.main makes exit code 2

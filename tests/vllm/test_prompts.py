@@ -1,7 +1,7 @@
 """Prompts as the steps put them together, against the real prefix cache."""
 
 from tests.support.vllm_server import Server
-from weavegen.engine.prompt_assembly import about, begun
+from weavegen.engine.prompt_assembly import begun, question_prompt
 from weavegen.kernel.context import STOP
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
@@ -29,7 +29,7 @@ def test_questions_go_on_from_the_tokens_that_were_sampled(client: ModelClient, 
     ids = [one.token_ids for one in sampled.continuations]
     stopped = [one.finish_reason == "stop" for one in sampled.continuations]
     asked = [
-        about(client, context, prefix, body, "Is it so?", tokens, end)
+        question_prompt(client, context, prefix, body, "Is it so?", tokens, end)
         for body, tokens, end in zip(bodies, ids, stopped, strict=True)
     ]
     before = server.metrics()
@@ -41,6 +41,6 @@ def test_questions_go_on_from_the_tokens_that_were_sampled(client: ModelClient, 
     )
     assert computed <= questions + len(asked) * (BLOCK + 16)  # the candidates themselves were in the cache
     # Tokenised by themselves the texts are made of other tokens: a random model does not write as one would.
-    again = [about(client, context, prefix, body, "Is it so?", None, False) for body in bodies]
+    again = [question_prompt(client, context, prefix, body, "Is it so?", None, False) for body in bodies]
     assert again != asked
     assert len(client.yes_no(again)) == len(by_tokens) == 2
