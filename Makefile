@@ -1,7 +1,7 @@
 # Every target sets up what it needs (scripts/setup.sh) and asks nothing.
 BIN := .venv/bin
 # The longest first; two files at a time, as much of a test is waiting.
-TIERS := tests/integration tests/weave tests/nano tests/training tests/unit
+TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check house chaos loop bench bench-corpus bench-agents lock clean
@@ -58,7 +58,7 @@ test-tuning: setup ## a turn of the tuning loop with a small model from scratch,
 
 weights: setup ## a small model from nothing: traces of the simulation, then training; an hour and a half
 	@bash scripts/trl.sh install
-	@bash scripts/nano_weights.sh
+	@bash pretraining/make_weights.sh
 
 loop: setup ## a weak model learns from its own traces, twice, beside a control; an hour, and the table in README.md
 	@bash scripts/trl.sh install

@@ -22,7 +22,7 @@ def test_a_model_learns_from_traces_and_is_served(trl_environ: dict[str, str], t
         teacher.wait(teacher.json("enqueue", ROOT / "bootstraps" / "sums.py", *how)["job"], 300)
         teacher.json("export", "--format", "text", "--out", tmp_path / "text")
     folder = tmp_path / "scratch"
-    command = [PYTHON, "-m", "weavegen.training.pretrain", tmp_path / "text", folder, json.dumps(PLAN)]
+    command = [PYTHON, "-m", "pretraining.pretrain", tmp_path / "text", folder, json.dumps(PLAN)]
     done = subprocess.run(command, env=trl_environ, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1])["loss"] < 2.0, done.stdout

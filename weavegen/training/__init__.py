@@ -1,4 +1,1 @@
-"""Training: a small model from scratch, and fine-tuning of a model on its own traces.
-
-Modules that need PyTorch (the extra `training`) say so in their docstring.
-"""
+"""Fine-tuning of a model on exports of its own traces. `tune` needs PyTorch (the extra `training`)."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from pretraining import sequences, tokenizer
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel import context, prompts
@@ -14,7 +15,6 @@ from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
 from weavegen.trace.blocks import Block, BlockType, Label
 from weavegen.trace.render import parse_trace, render_block, render_trace
-from weavegen.training import sequences, tokenizer
 from weavegen.training.plan import IGNORED
 
 ORIENT = prompts.questions(BlockType.ORIENTATION)[0]

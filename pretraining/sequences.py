@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from pretraining.tokenizer import BEGIN
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.trace.blocks import CALLBACK, PROSE, Block, BlockType, Label
 from weavegen.trace.render import RAN_QUESTION, render_block
 from weavegen.training.plan import IGNORED
-from weavegen.training.tokenizer import BEGIN
 
 MIN_YES = 0.6
 """Blocks with a lower P(yes) to their question are not imitated."""

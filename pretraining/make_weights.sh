@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A small model from nothing: traces of three tasks, written by the SIMULATED model's scripts,
 # then a tokenizer and a Llama trained on them. Two CPU cores take an hour and a half.
-#   nano_weights.sh [FOLDER]                 where it goes; `weights` by default
+#   make_weights.sh [FOLDER]                 where it goes; `weights` by default
 # TRACES=0.1 makes a tenth of the traces. They stay in FOLDER.traces, and are used again where they are there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,4 +35,4 @@ write_traces() ( # a shell of its own, at whose end the services go down
 )
 
 [ -d "$traces" ] || write_traces
-.venv-trl/bin/python -m weavegen.training.pretrain "$traces" "$folder"
+.venv-trl/bin/python -m pretraining.pretrain "$traces" "$folder"

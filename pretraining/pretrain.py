@@ -1,6 +1,6 @@
 """Trains a Llama of a few million parameters on exported traces. Needs PyTorch (the extra `training`).
 
-    python -m weavegen.training.pretrain EXPORT FOLDER ['{"layers": 4}']
+    python -m pretraining.pretrain EXPORT FOLDER ['{"layers": 4}']
 
 The last argument is JSON with fields of `Plan`. `make weights` runs this program.
 """
@@ -28,14 +28,14 @@ from transformers import (
     TrainingArguments,
 )
 
+from pretraining import sequences, tokenizer
+from pretraining.sequences import TokenSequence
+from pretraining.tokenizer import BEGIN
 from weavegen.errors import UsageError
 from weavegen.kernel.context import PINNED
 from weavegen.nano.texts import END
 from weavegen.trace.render import parse_trace, render_block
-from weavegen.training import sequences, tokenizer
 from weavegen.training.plan import IGNORED, trainer_options
-from weavegen.training.sequences import TokenSequence
-from weavegen.training.tokenizer import BEGIN
 
 
 @dataclass(frozen=True, kw_only=True)
