@@ -47,6 +47,7 @@ ELSEWHERE = {
     "weavegen pool load": "the simulation has no weights; tests/nano/test_adapters.py",
     "weavegen pool unload": "the same",
     "python -m weavegen.training.tune": "needs PyTorch; tests/tuning/test_tuning.py",
+    "python -m pytest tests/unit": "needs the source tree as current folder; make test",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",
 }
 """By how they begin."""
