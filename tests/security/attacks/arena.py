@@ -1,5 +1,6 @@
 """What attacks in the self-check have to win, and what of the host is looked at before and after."""
 
+import compileall
 import contextlib
 import os
 import platform
@@ -155,6 +156,8 @@ def arena(config: Config) -> Iterator[Arena]:
     """A place to fight, in a folder of its own; nothing of the installation is in it."""
     mark, secret = f"wga{secrets.token_hex(6)}", f"secret-{secrets.token_hex(8)}"
     variable = f"WEAVEGEN_{mark.upper()}"
+    # Otherwise bytecode that other processes of this host write meanwhile looks like a change made by an attack.
+    compileall.compile_dir(PROJECT / "bootstraps", quiet=2)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weavegen-arena-")))
         folder.chmod(0o755)
