@@ -1,6 +1,6 @@
 #!/bin/sh
-# A worker that runs environments, in a container. When it is told to end, its traces may go on elsewhere:
-# their live processes end with the container, and `weavegen down` says so in the database.
+# Runs an execute worker in a container. After SIGTERM its traces may go on elsewhere: their live processes end with
+# the container, and `weavegen down` records that in the database.
 #   execute-worker [THREADS]
 set -u
 host=${WEAVEGEN_HOST:=$(hostname)}
