@@ -16,7 +16,7 @@ from weavegen import cli  # noqa: F401 - which puts all commands into the app
 from weavegen.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PROGRAMS = {
     "apt-get", "celery", "docker", "export", "kubectl", "make", "pg_dump", "psql", "python", "redis-cli", "ssh",
     "vllm", "weavegen",

@@ -10,12 +10,10 @@ from tests.docs.reading import DOCUMENTS, ROOT, code, headings, links, prose
 
 FILE = re.compile(r"(?<![\w/.-])(?:bench|bootstraps|deploy|docs|scripts|tests|weavegen)/[\w/-]+\.\w+")
 """Anywhere in a sentence."""
-FOLDERS = (ROOT, ROOT / "weavegen", ROOT / "weavegen" / "box")
-"""Where a path in backticks may begin: ARCHITECTURE.md leaves `weavegen/` out, docs/sandbox.md more."""
 PATH = re.compile(r"(?P<path>[\w.-]+(?:/[\w.-]+)+/?)(?:::(?P<test>\w+)|: (?P<name>\w+))?")
 ENDINGS = (".css", ".html", ".json", ".lark", ".md", ".png", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml")
 
-every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 @every_document
@@ -47,10 +45,10 @@ def test_code_that_is_named_is_there(document: Path) -> None:
         found = PATH.fullmatch(one.text.strip()) if one.language == "inline" else None
         if found is None or not found["path"].endswith((*ENDINGS, "/")):
             continue
-        places = [place for folder in FOLDERS if (place := folder / found["path"]).exists()]
-        assert places, one
+        place = ROOT / found["path"]
+        assert place.exists(), one
         if name := found["test"] or found["name"]:
-            assert re.search(rf"\b{name}\b", places[0].read_text()), one
+            assert re.search(rf"\b{name}\b", place.read_text()), one
 
 
 def test_every_document_is_reached_from_the_readme() -> None:
