@@ -25,7 +25,7 @@ from weavegen import exports
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import selection, write
 from weavegen.exports.folder import MARK, new_folder
-from weavegen.exports.format import RowFormat
+from weavegen.exports.format import Options, RowFormat
 from weavegen.exports.read_prompts import END
 from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP
@@ -115,7 +115,7 @@ def test_every_format_is_opened_by_load_dataset_and_has_the_rows_of_its_view(
     found = load(tmp_path / "out", tmp_path / "cache")
     assert {split: len(rows) for split, rows in found.items()} == said["rows"]
     assert min(said["rows"].values()) > 0
-    [(expected,)] = corpus.sql(f"select count(*) from {format.view} where {format.narrow(exports.Options())}")
+    [(expected,)] = corpus.sql(f"select count(*) from {format.view} where {format.narrow(Options())}")
     assert sum(said["rows"].values()) == expected
     assert (said["left_out"], said["simulated"]) == ({}, True)
     for row in itertools.chain(*found.values()):

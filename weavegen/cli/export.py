@@ -97,6 +97,7 @@ def order_of(
     """The export that the options of a command line order. Raises UsageError."""
     from weavegen import exports
     from weavegen.exports import selection, write
+    from weavegen.exports.format import Options
 
     return write.Export(
         format=exports.find(format),
@@ -104,7 +105,7 @@ def order_of(
         where=where,
         splits=selection.read_splits(split),
         limit=limit,
-        options=exports.Options(**options),
+        options=Options(**options),
         shard_bytes=parse_size(shard_size, "--shard-size", MAX_SHARD_BYTES),
         simulation=is_simulated(),
     )

@@ -1,4 +1,4 @@
-"""Selecting the rows of an export: a user's condition becomes keys, which are then only looked up."""
+"""The keys of the rows that an export takes, and the splits of their traces."""
 
 import hashlib
 import itertools
@@ -10,12 +10,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.exports.format import Format, Key, Options
+from weavegen.exports.format import Key
 from weavegen.exports.queries import query
-from weavegen.store import reports
 
-SELECT_SECONDS = 600.0
-"""Default time limit of a condition."""
 PAGE_KEYS = 4096
 """Keys read from the disk at a time."""
 
@@ -49,39 +46,6 @@ class Selection:
     def close(self) -> None:
         """Free the disk space."""
         self._file.close()
-
-
-def select(
-    conn: sa.Connection,
-    format: Format,
-    where: str | None,
-    options: Options,
-    *,
-    limit: int | None = None,
-    seconds: float,
-    folder: Path | None = None,
-) -> Selection:
-    """The keys of the rows of a format's view that match a user's condition.
-
-    The condition runs under the read-only role, for at most `seconds`. Raises UsageError for a bad condition.
-    """
-    format.check(options)
-    keys = ", ".join(format.key)
-    statement = reports.narrowed(
-        f"select {keys} from {format.view} where {format.narrow(options)}",
-        where or None,
-        f"order by {keys}" + (f" limit {limit:d}" if limit is not None else ""),
-    )
-    try:
-        with reports.answer(conn, statement, seconds) as (_, rows):
-            return Selection(rows, len(format.key), folder)
-    except struct.error:
-        raise UsageError("--where is no condition: give one over the columns of the view") from None
-    except UsageError as error:
-        if where is None:
-            raise
-        hint = "give it more time with --seconds" if "statement timeout" in str(error) else "see export --list"
-        raise UsageError(f"--where, over the view {format.view}: {error} ({hint})") from None
 
 
 def read_splits(text: str) -> dict[str, float]:

@@ -1,15 +1,17 @@
-"""`text`: whole traces, or pieces of them cut between blocks, for language modelling."""
+"""Whole traces: `text`, also in pieces cut between blocks, for language modelling; and files, `py` and `json`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen.exports.completions import BOOTSTRAP, JOB, MODEL, TRACE_ID, values
-from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.format import FileFormat, Key, Row, RowFormat, Source, column
 from weavegen.exports.queries import query
+from weavegen.trace.blocks import block_from_columns
 
 PAGE = 256
 """Blocks fetched at a time."""
@@ -101,7 +103,22 @@ def blocks(conn: sa.Connection, name: str, trace: int, **parameters: Any) -> Ite
         parameters["first"] = page[-1]._mapping["index"] + 1
 
 
-FORMAT = RowFormat(
+def python(conn: sa.Connection, trace: int) -> Iterator[str]:
+    """The trace as a Python file, as `weavegen show` prints it."""
+    return (row.rendered for row in blocks(conn, "text-blocks", trace))
+
+
+def json(conn: sa.Connection, trace: int) -> Iterator[str]:
+    """The list of the trace's blocks, one per line, as `weavegen show --json` prints it."""
+    separator = "[\n"
+    for row in blocks(conn, "trace-blocks", trace):
+        # Parsing the text would give the same block, but ten times as slowly.
+        yield separator + msgspec.json.encode(block_from_columns(row._mapping)).decode()
+        separator = ",\n"
+    yield "[]\n" if separator == "[\n" else "\n]\n"
+
+
+TEXTS = RowFormat(
     name="text",
     about="Whole traces, or with --context pieces cut between blocks: language modelling (TRL SFT's `text`).",
     view="text_examples",
@@ -109,4 +126,20 @@ FORMAT = RowFormat(
     takes=frozenset({"context", "context_bytes"}),
     schema=pa.schema([TEXT, TRACE_ID, *PIECE, *ABOUT]),
     rows=rows,
+)
+PY = FileFormat(
+    name="py",
+    about="A Python file per trace, as `weavegen show` prints it.",
+    view="text_examples",
+    key=("trace_id",),
+    suffix="py",
+    text=lambda source, trace: python(source.conn, trace),
+)
+JSON = FileFormat(
+    name="json",
+    about="A JSON file per trace: the list of its blocks, as `weavegen show --json` prints it.",
+    view="text_examples",
+    key=("trace_id",),
+    suffix="json",
+    text=lambda source, trace: json(source.conn, trace),
 )

@@ -1,6 +1,7 @@
 """Exporting: select rows, write the files of each split and the card. The folder appears whole or not at all."""
 
 import contextlib
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from weavegen.errors import UsageError
 from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
 from weavegen.exports.format import Format, Key, Options, Source
-from weavegen.exports.selection import SELECT_SECONDS, Selection, select, split_of
+from weavegen.exports.selection import Selection, split_of
 from weavegen.exports.shards import SplitWriter, split_writer
+from weavegen.store import reports
 
 SHARD_BYTES = 500_000_000
 
@@ -35,7 +37,7 @@ class Export:
     options: Options = field(default_factory=Options)
     shard_bytes: int = SHARD_BYTES
     """A shard ends when it has so many bytes."""
-    seconds: float = SELECT_SECONDS
+    seconds: float = 600.0
     """Time limit of the condition."""
     simulation: bool = False
     """Jobs that name no model used the simulated one."""
@@ -86,11 +88,28 @@ def reading(conn: sa.Connection) -> Iterator[sa.Connection]:
 
 
 def selected(conn: sa.Connection, order: Export, folder: Path | None = None) -> Selection:
-    """The rows that the condition selects."""
-    return select(
-        conn, order.format, order.where, order.options,
-        limit=order.limit, seconds=order.seconds, folder=folder,
-    )  # fmt: skip
+    """The keys of the rows of the format's view that match the user's condition; in a file in `folder`.
+
+    The condition runs under the read-only role, for at most `order.seconds`. Raises UsageError for a bad condition.
+    """
+    format, where = order.format, order.where
+    format.check(order.options)
+    keys = ", ".join(format.key)
+    statement = reports.narrowed(
+        f"select {keys} from {format.view} where {format.narrow(order.options)}",
+        where or None,
+        f"order by {keys}" + (f" limit {order.limit:d}" if order.limit is not None else ""),
+    )
+    try:
+        with reports.answer(conn, statement, order.seconds) as (_, rows):
+            return Selection(rows, len(format.key), folder)
+    except struct.error:
+        raise UsageError("--where is no condition: give one over the columns of the view") from None
+    except UsageError as error:
+        if where is None:
+            raise
+        hint = "give it more time with --seconds" if "statement timeout" in str(error) else "see export --list"
+        raise UsageError(f"--where, over the view {format.view}: {error} ({hint})") from None
 
 
 def all_left_out(selection: Selection, left_out: dict[str, int]) -> UsageError:

@@ -2,20 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.services import model_server
 from weavegen.viewer import choices, database, figures, jobs, ticks, traces
-from weavegen.viewer.responses import NO_STORE, attachment, download, page, path_number, problem, query_number
+from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
 MAX_HITS = 30
@@ -181,34 +180,27 @@ class Pages:
 
     def python_file(self, request: Request) -> Response:
         """A trace as `weavegen show` prints it."""
-        trace_id = self.existing_trace(request)
+        from weavegen.exports.text import python
 
-        def texts() -> Iterator[str]:
-            with self.reader.connect() as conn:
-                yield from traces.rendered(conn, trace_id)
-
-        return download(texts(), "text/x-python; charset=utf-8", f"trace-{trace_id}.py")
+        return self.download(request, python, "text/x-python; charset=utf-8", "py")
 
     def json_file(self, request: Request) -> Response:
         """A trace's blocks as `weavegen show --json` prints them."""
-        from weavegen.trace.render import parse_trace
+        from weavegen.exports.text import json
 
-        trace_id = self.existing_trace(request)
+        return self.download(request, json, "application/json", "json")
 
-        def texts() -> Iterator[bytes]:
-            separator = b"[\n"
-            with self.reader.connect() as conn:
-                for text in traces.rendered(conn, trace_id):
-                    for block in parse_trace(text):
-                        yield separator + msgspec.json.encode(block)
-                        separator = b",\n"
-            yield b"[]\n" if separator == b"[\n" else b"\n]\n"
-
-        return download(texts(), "application/json", f"trace-{trace_id}.json")
-
-    def existing_trace(self, request: Request) -> int:
-        """The number of the trace in the path. Raises UsageError if there is no such trace."""
+    def download(
+        self, request: Request, text: Callable[[sa.Connection, int], Iterator[str]], media_type: str, suffix: str
+    ) -> Response:
+        """The trace in the path as a file that is sent as it is read. Raises UsageError if there is no such trace."""
         trace_id = path_number(request, "trace")
         with self.reader.connect() as conn:
             traces.state(conn, trace_id)
-        return trace_id
+
+        def texts() -> Iterator[str]:
+            with self.reader.connect() as conn:
+                yield from text(conn, trace_id)
+
+        headers = attachment(f"trace-{trace_id}.{suffix}")
+        return StreamingResponse(texts(), media_type=media_type, headers=headers)

@@ -1,6 +1,5 @@
 """A trace: its summary, its blocks in pieces, its history and its problem map."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,13 +158,3 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[Problem]:
         parent = problems.get(problem.row.parent)
         (roots if parent is None or problem.row.parent == name else parent.children).append(problem)
     return roots
-
-
-def rendered(conn: sa.Connection, trace_id: int, chunk: int = 500) -> Iterator[str]:
-    """The text of a trace, `chunk` blocks at a time."""
-    query = sa.text(
-        "select rendered from blocks where trace_id = :trace and index >= :first and index < :end order by index"
-    )
-    for first in range(0, state(conn, trace_id).blocks, chunk):
-        span = {"trace": trace_id, "first": first, "end": first + chunk}
-        yield "".join(conn.execute(query, span).scalars())

@@ -17,6 +17,7 @@ from weavegen.errors import ModelError, TransientError, UsageError, WeavegenErro
 from weavegen.exports import selection, write
 from weavegen.exports.card import CARD, Written
 from weavegen.exports.folder import check_free, clear, file_sha256
+from weavegen.exports.format import Options
 from weavegen.exports.releases import manifest
 from weavegen.exports.releases.facts import comparable, contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
@@ -226,7 +227,7 @@ def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_
         where=row.condition,
         splits=dict(row.splits),
         limit=row.row_limit,
-        options=msgspec.convert(row.options, exports.Options),
+        options=msgspec.convert(row.options, Options),
         shard_bytes=row.shard_bytes,
         simulation=row.facts["simulation"],
         extra=compare,
