@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.services import model_server
-from weavegen.viewer import choices, database, figures, jobs, ticks, traces
+from weavegen.viewer import choices, database, figures, jobs, traces
 from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
@@ -95,15 +95,15 @@ class Pages:
 
     def ticks(self, request: Request) -> Response:
         with self.trace_of(request) as (conn, trace):
-            return page("ticks.html", trace=trace, ticks=ticks.ticks(conn, trace["id"]))
+            return page("ticks.html", trace=trace, ticks=traces.ticks(conn, trace["id"]))
 
     def tick(self, request: Request) -> Response:
         number = path_number(request, "tick")
         with self.trace_of(request) as (conn, trace):
-            tick = next((tick for tick in ticks.ticks(conn, trace["id"]) if tick["number"] == number), None)
+            tick = next((tick for tick in traces.ticks(conn, trace["id"]) if tick["number"] == number), None)
             if tick is None:
                 raise UsageError(f"trace {trace['id']} has no tick {number}")
-            return page("tick.html", trace=trace, tick=tick, timeline=ticks.timeline(conn, trace["id"], number))
+            return page("tick.html", trace=trace, tick=tick, steps=traces.steps(conn, trace["id"], number))
 
     def problems(self, request: Request) -> Response:
         with self.trace_of(request) as (conn, trace):

@@ -1,4 +1,4 @@
-"""A trace: its summary, its blocks in pieces, its history and its problem map."""
+"""A trace: its summary, its blocks in pieces, its ticks, its history and its problem map."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,3 +158,14 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[Problem]:
         parent = problems.get(problem.row.parent)
         (roots if parent is None or problem.row.parent == name else parent.children).append(problem)
     return roots
+
+
+def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
+    """The ticks in order, each with its first block and that of the next tick."""
+    return [dict(row._mapping) for row in conn.execute(sql.load("ticks"), {"trace": trace_id})]
+
+
+def steps(conn: sa.Connection, trace_id: int, tick: int) -> list[dict[str, Any]]:
+    """The steps of a tick, with where their seconds went."""
+    rows = conn.execute(sql.load("steps_of_tick"), {"trace": trace_id, "tick": tick})
+    return [dict(row._mapping) for row in rows]
