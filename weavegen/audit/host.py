@@ -93,12 +93,6 @@ def lives(worker: str, claimed: float) -> bool:
     return bool(started < claimed + START_TOLERANCE)
 
 
-def check_host(scan: Scan, host: Host) -> None:
-    """Compare what is on this host with what the database says about its traces and workers."""
-    check_leftovers(scan, host)
-    check_workers(scan, host)
-
-
 def check_leftovers(scan: Scan, host: Host) -> None:
     """Find processes and files of traces that have ended or are unknown."""
     scan.outcomes["host-processes"].looked_at = sum(map(len, host.processes.values()))

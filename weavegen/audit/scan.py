@@ -7,8 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.agents import AGENTS
-from weavegen.audit.check import query
-from weavegen.audit.report import MAX_FINDINGS, Finding, Outcome
+from weavegen.audit.check import MAX_FINDINGS, Finding, Outcome, query
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import WRITTEN, Settings
 from weavegen.kernel.steps import WAITS
