@@ -96,14 +96,14 @@ def order_of(
 ) -> "write.Export":
     """The export that the options of a command line order. Raises UsageError."""
     from weavegen import exports
-    from weavegen.exports import selection, write
+    from weavegen.exports import write
     from weavegen.exports.format import Options
 
     return write.Export(
         format=exports.find(format),
         out=out or Path(),
         where=where,
-        splits=selection.read_splits(split),
+        splits=write.read_splits(split),
         limit=limit,
         options=Options(**options),
         shard_bytes=parse_size(shard_size, "--shard-size", MAX_SHARD_BYTES),

@@ -4,7 +4,7 @@ write.py is the way in, format.py says what a format is, docs/exports.md describ
 """
 
 from weavegen.errors import UsageError
-from weavegen.exports import atif, atropos, dpo, grpo, labelled, retrieval, stepwise, text, trajectories
+from weavegen.exports import atif, atropos, labelled, retrieval, samples, text, trajectories
 from weavegen.exports.format import Format
 
 FORMATS: dict[str, Format] = {
@@ -12,10 +12,10 @@ FORMATS: dict[str, Format] = {
     for format in (
         text.TEXTS,
         labelled.SFT,
-        dpo.FORMAT,
+        samples.DPO,
         labelled.KTO,
-        grpo.FORMAT,
-        stepwise.FORMAT,
+        samples.GRPO,
+        labelled.STEPWISE,
         labelled.VERIFIER,
         atropos.FORMAT,
         trajectories.MESSAGES,

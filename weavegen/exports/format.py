@@ -49,11 +49,6 @@ class Source:
         self.notes[remark] += 1
 
 
-def all_rows(options: Options) -> str:
-    """The condition of formats that always take all rows of their view."""
-    return "true"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """A format that `weavegen export` writes. It takes the rows of a view, so SQL shows what will be exported."""
@@ -67,8 +62,8 @@ class Format:
     """Integer columns of the view that identify a row, `trace_id` first. Rows are written in their order."""
     takes: frozenset[str] = frozenset()
     """Names of the fields of Options that apply to it."""
-    narrow: Callable[[Options], str] = all_rows
-    """The condition over the view that the options stand for."""
+    narrow: Callable[[Options], str] = lambda options: "true"
+    """The condition over the view that the options stand for; by default all rows."""
 
     def check(self, options: Options) -> None:
         """Raise UsageError where an option does not apply to this format."""

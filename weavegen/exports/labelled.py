@@ -1,10 +1,16 @@
-"""`sft`, `kto` and `verifier`: a text that was written after a prompt, and what is known about it.
+"""`sft`, `kto`, `stepwise` and `verifier`: a text that was written after a prompt, and what is known about it.
 
-`sft` has the block that was kept, for supervised fine-tuning; `kto` a completion, and whether it is wanted; `verifier`
-a question about a block, and the answer, which was drawn or is known. One query finds the rows of each.
+`sft` has the block that was kept, for supervised fine-tuning; `kto` a completion, and whether it is wanted; `stepwise`
+a tick's blocks as steps, each right or wrong, for process reward models; `verifier` a question about a block, and the
+answer, which was drawn or is known.
 """
 
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pyarrow as pa
+import sqlalchemy as sa
 
 from weavegen.exports.completions import (
     EXACT,
@@ -17,8 +23,9 @@ from weavegen.exports.completions import (
     split_body,
     values,
 )
-from weavegen.exports.format import Options, Row, RowFormat, column
-from weavegen.exports.read_prompts import ModelPrompt
+from weavegen.exports.format import Key, Options, Row, RowFormat, column
+from weavegen.exports.queries import query
+from weavegen.exports.read_prompts import END, ModelPrompt
 
 ABOUT_BLOCK = [
     *PLACE,
@@ -37,6 +44,23 @@ WANTED = [
     column("value", pa.float64(), "Log odds minus penalties, corrected by its outcome; null: never scored."),
 ]
 
+LABELS = re.compile(r"^#q: .*\n", re.MULTILINE)
+"""Lines of a footer with a label. No line of a body begins like this (render.normalise_body)."""
+ABOUT_TICK = [
+    column("tick", pa.int32(), "Number of the tick."),
+    *(field for field in PLACE if field.name not in ("index", "type")),
+]
+STEPS = [
+    column(
+        "completions",
+        pa.list_(pa.string()),
+        "The steps. Text between two steps in the trace, such as an error, begins the second step.",
+    ),
+    column("labels", pa.list_(pa.bool_()), "Whether each step is right: it ran, or led to a block that ran."),
+    column("types", pa.list_(pa.string()), "Type of each step's block."),
+    column("indexes", pa.list_(pa.int32()), "Index of each step's block."),
+]
+
 CONTEXT = column("context", pa.string(), "The prompt that the block was written after, and the block's body.")
 ANSWER = [
     column("question", pa.string(), "The question about the block."),
@@ -46,18 +70,52 @@ ANSWER = [
 ]
 
 
-def kept(record: Record, prompt: ModelPrompt) -> Row:
+def sft(record: Record, prompt: ModelPrompt) -> Row:
     text, rest = split_body(prompt, record["body"])
     return {"prompt": text, "completion": rest + prompt.end}
 
 
-def wanted(record: Record, prompt: ModelPrompt) -> Row:
+def kto(record: Record, prompt: ModelPrompt) -> Row:
     text = prompt.text + prompt.prefix
     return {"prompt": text, "completion": completion(prompt, record)} | values(record, WANTED)
 
 
-def answered(record: Record, prompt: ModelPrompt) -> Row:
+def verifier(record: Record, prompt: ModelPrompt) -> Row:
     return {"context": f"{prompt.text}{record['body']}\n"} | values(record, ANSWER)
+
+
+def ticks(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
+    """The ticks, each with its blocks from the first step on. The prompt is that of the first step."""
+    parameters = {"trace": trace, "ticks": [tick for _, tick in batch]}
+    blocks: dict[int, list[Any]] = {tick: [] for _, tick in batch}
+    for row in conn.execute(query("stepwise-blocks"), parameters):
+        if row.label is not None or blocks[row.tick]:
+            blocks[row.tick].append(row)
+    return {
+        (trace, row["tick"]): {**row, "blocks": blocks[row["tick"]], "step_id": blocks[row["tick"]][0].step_id}
+        for row in conn.execute(query("stepwise-ticks"), parameters).mappings()
+        if blocks[row["tick"]]
+    }
+
+
+def stepwise(tick: Record, prompt: ModelPrompt) -> Row:
+    first, *others = tick["blocks"]
+    text, rest = split_body(prompt, first.body)
+    completions, steps, before = [rest + END], [first], ""
+    for block in others:
+        # The labels in the footers are what is to be learned, so the text must not contain them.
+        before += "\n" + LABELS.sub("", block.rendered).removesuffix("\n")
+        if block.label is not None:
+            completions.append(before)
+            steps.append(block)
+            before = ""
+    return {
+        "prompt": text,
+        "completions": completions,
+        "labels": [block.label for block in steps],
+        "types": [block.type for block in steps],
+        "indexes": [block.index for block in steps],
+    }
 
 
 def clearest(options: Options) -> str:
@@ -72,7 +130,7 @@ SFT = RowFormat(
     view="sft_examples",
     key=SFT_KEY,
     schema=pa.schema([PROMPT, REST, *ABOUT_BLOCK, EXACT]),
-    rows=prompt_rows(found_by("sft", SFT_KEY), kept, ABOUT_BLOCK),
+    rows=prompt_rows(found_by("sft", SFT_KEY), sft, ABOUT_BLOCK),
 )
 KTO_KEY = ("trace_id", "index", "candidate_id")
 KTO = RowFormat(
@@ -83,7 +141,15 @@ KTO = RowFormat(
     takes=frozenset({"per_block"}),
     narrow=clearest,
     schema=pa.schema([PROMPT, COMPLETION, *WANTED, *PLACE, EXACT]),
-    rows=prompt_rows(found_by("kto", KTO_KEY), wanted),
+    rows=prompt_rows(found_by("kto", KTO_KEY), kto),
+)
+STEPWISE = RowFormat(
+    name="stepwise",
+    about="Prompt, completions, labels: a tick's blocks as steps that were right or wrong, for process rewards.",
+    view="stepwise_examples",
+    key=("trace_id", "tick"),
+    schema=pa.schema([PROMPT, *STEPS, *ABOUT_TICK, EXACT]),
+    rows=prompt_rows(ticks, stepwise, ABOUT_TICK),
 )
 VERIFIER_KEY = ("trace_id", "index", "block_id", "source_id", "label_id")
 VERIFIER = RowFormat(
@@ -92,5 +158,5 @@ VERIFIER = RowFormat(
     view="verifier_labels",
     key=VERIFIER_KEY,
     schema=pa.schema([CONTEXT, *ANSWER, *PLACE, EXACT]),
-    rows=prompt_rows(found_by("verifier", VERIFIER_KEY), answered),
+    rows=prompt_rows(found_by("verifier", VERIFIER_KEY), verifier),
 )

@@ -14,14 +14,14 @@ import sqlalchemy as sa
 from weavegen import exports
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError, WeavegenError
-from weavegen.exports import selection, write
+from weavegen.exports import write
 from weavegen.exports.card import CARD, Written
 from weavegen.exports.folder import check_free, clear, file_sha256
-from weavegen.exports.format import Options
+from weavegen.exports.format import Key, Options
 from weavegen.exports.releases import manifest
 from weavegen.exports.releases.facts import comparable, contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
-from weavegen.exports.releases.near_duplicates import Double, Key, doubles
+from weavegen.exports.releases.near_duplicates import Double, doubles
 from weavegen.pool.client import ModelClient
 from weavegen.services import model_server
 from weavegen.store import releases
@@ -38,17 +38,13 @@ Progress = Callable[[str, int, int], None]
 """Called with the current activity, the number of rows that are done, and the number of all."""
 
 
-def no_progress(activity: str, done: int, count: int) -> None:
-    """Ignore progress."""
-
-
 def freeze(
     conn: sa.Connection,
     name: str,
     order: write.Export,
     threshold: float | None,
     config: Config,
-    progress: Progress = no_progress,
+    progress: Progress = lambda *_: None,
 ) -> Written:
     """Write a release: its folder, and its rows to the database. If it fails, neither is left.
 
@@ -66,8 +62,8 @@ def freeze(
     check_free(order.out)
     with contextlib.ExitStack() as stack:
 
-        def subset(keys: Iterable[Key]) -> selection.Selection:
-            return stack.enter_context(contextlib.closing(selection.Selection(keys, len(format.key))))
+        def subset(keys: Iterable[Key]) -> write.Selection:
+            return stack.enter_context(contextlib.closing(write.Selection(keys, len(format.key))))
 
         matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
         ended = releases.ended(conn, [trace for trace, _ in matching.traces()])
@@ -93,7 +89,7 @@ def freeze(
 def near_duplicates(
     conn: sa.Connection,
     order: write.Export,
-    rows: selection.Selection,
+    rows: write.Selection,
     threshold: float | None,
     progress: Progress,
 ) -> list[Double]:
@@ -117,7 +113,7 @@ def collect_facts(
     config: Config,
     threshold: float | None,
     removed: list[Double],
-    kept: selection.Selection,
+    kept: write.Selection,
 ) -> dict[str, Any]:
     """What the manifest says about a release, except for its rows and files."""
     format = order.format
@@ -125,7 +121,7 @@ def collect_facts(
 
     @cache
     def split(trace: int) -> str:
-        return selection.split_of(conn, trace, order.splits)
+        return write.split_of(conn, trace, order.splits)
 
     return {
         "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -156,7 +152,7 @@ def publish(
     order: write.Export,
     facts: dict[str, Any],
     removed: list[Double],
-    kept: selection.Selection,
+    kept: write.Selection,
     progress: Progress,
 ) -> Written:
     """Write the folder with the kept rows, and the release to the database."""
@@ -194,7 +190,7 @@ def publish(
     return written
 
 
-def write_rows(conn: sa.Connection, order: write.Export, rows: selection.Selection, progress: Progress) -> Written:
+def write_rows(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Written:
     """Write the folder with these rows."""
     conn.rollback()
     return write.export(conn, order, keys=rows, progress=lambda done, count: progress("write", done, count))
@@ -209,7 +205,7 @@ def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any]
     return files, file_sha256(folder / MANIFEST)
 
 
-def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_progress) -> Written:
+def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = lambda *_: None) -> Written:
     """Write a release again. Raises WeavegenError where the files differ; then no folder is left."""
     row = releases.load(conn, name)
 
@@ -232,7 +228,7 @@ def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_
         simulation=row.facts["simulation"],
         extra=compare,
     )
-    with contextlib.closing(selection.Selection(releases.keys(conn, row), row.key_width)) as kept:
+    with contextlib.closing(write.Selection(releases.keys(conn, row), row.key_width)) as kept:
         return write_rows(conn, order, kept, progress)
 
 

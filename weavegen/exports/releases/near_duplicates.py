@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-Key = tuple[int, ...]
+from weavegen.exports.format import Key
+
 SHINGLE_WORDS = 5
 PERMUTATIONS = 128
 """Permutations of MinHash: the error of a similarity is about 0.09, one over the square root."""
