@@ -13,7 +13,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.services import model_server
-from weavegen.viewer import choices, database, figures, jobs, traces
+from weavegen.store import reports
+from weavegen.viewer import choices, database, figures, traces
 from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
@@ -37,7 +38,7 @@ class Pages:
 
     def jobs(self, request: Request) -> Response:
         with self.reader.connect() as conn:
-            return page("jobs.html", jobs=jobs.jobs(conn))
+            return page("jobs.html", jobs=reports.jobs(conn), now={})
 
     def job(self, request: Request) -> Response:
         job_id = path_number(request, "job")
@@ -45,11 +46,11 @@ class Pages:
         status = status if status in STATUSES else None
         number = query_number(request, "page") or 0
         with self.reader.connect() as conn:
-            [job] = jobs.jobs(conn, job_id)
-            rows = jobs.traces(conn, job_id, status, number)
-            about = jobs.settings(conn, job_id)
-        shown, more = rows[: jobs.TRACES_PER_PAGE], len(rows) > jobs.TRACES_PER_PAGE
-        return page("job.html", job=job, about=about, traces=shown, status=status, page=number, more=more)
+            [job] = reports.jobs(conn, job_id)
+            rows = traces.of_job(conn, job_id, status, number)
+            about = traces.job_settings(conn, job_id)
+        shown, more = rows[: traces.TRACES_PER_PAGE], len(rows) > traces.TRACES_PER_PAGE
+        return page("job.html", job=job, now={}, about=about, traces=shown, status=status, page=number, more=more)
 
     def trace(self, request: Request) -> Response:
         """A trace. With an index in the path, the page contains the piece of the trace with that block."""
@@ -127,7 +128,7 @@ class Pages:
                 scope = Scope(trace_id=trace_id, job_id=job_id, examples=trace_id is None and job_id is None)
                 with self.reader.connect() as conn:
                     hits = search_texts(conn, asked["q"], scope, type=asked["type"] or None, top_k=MAX_HITS)
-                    simulated = jobs.simulated(conn, {hit.job for hit in hits if hit.job is not None})
+                    simulated = traces.simulated_jobs(conn, {hit.job for hit in hits if hit.job is not None})
             except UsageError as error:
                 wrong = str(error)
         types = list(map(str, RETRIEVABLE))
@@ -141,7 +142,7 @@ class Pages:
             return page(
                 "figures.html",
                 job_id=job_id,
-                jobs=jobs.jobs(conn),
+                jobs=reports.jobs(conn),
                 calibration=figures.calibration(conn, job_id),
                 rewards=figures.rewards(conn, job_id),
                 ages={name: figures.age(conn, name) for name in ("evaluator_calibration", "tick_stats")},
@@ -157,7 +158,7 @@ class Pages:
 
         job_id = path_number(request, "job")
         with self.reader.connect() as conn:
-            jobs.jobs(conn, job_id)  # raises UsageError, with the status 404, if there is no such job
+            reports.jobs(conn, job_id)  # raises UsageError, with the status 404, if there is no such job
             try:
                 simulation = model_server.simulated(configuration.load())
                 data = report.read(conn, job_id, seconds=database.QUERY_SECONDS, simulation=simulation)
