@@ -7,8 +7,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from weavegen.audit.check import Check, query
-from weavegen.audit.scan import Scan, Scope
+from weavegen.audit.check import Check, Scan, Scope, query
 from weavegen.config import Config
 from weavegen.sandbox import environment as client
 from weavegen.services import fleet, processes

@@ -3,8 +3,7 @@
 import sqlalchemy as sa
 
 from weavegen.audit import host, texts
-from weavegen.audit.check import Outcome, Report, query, sql_check
-from weavegen.audit.scan import Scan, Scope
+from weavegen.audit.check import Outcome, Report, Scan, Scope, query, sql_check
 from weavegen.config import Config
 from weavegen.errors import UsageError
 

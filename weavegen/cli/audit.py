@@ -39,8 +39,8 @@ def audit(
 
     Example: weavegen audit --job 3
     """
+    from weavegen.audit.check import Scope
     from weavegen.audit.prove import audit as run_checks
-    from weavegen.audit.scan import Scope
 
     if job is not None and trace is not None:
         raise UsageError("give --job or --trace, not both")

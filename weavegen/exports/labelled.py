@@ -21,7 +21,6 @@ from weavegen.exports.completions import (
     found_by,
     prompt_rows,
     split_body,
-    values,
 )
 from weavegen.exports.format import Key, Options, Row, RowFormat, column
 from weavegen.exports.queries import query
@@ -76,12 +75,11 @@ def sft(record: Record, prompt: ModelPrompt) -> Row:
 
 
 def kto(record: Record, prompt: ModelPrompt) -> Row:
-    text = prompt.text + prompt.prefix
-    return {"prompt": text, "completion": completion(prompt, record)} | values(record, WANTED)
+    return {"prompt": prompt.text + prompt.prefix, "completion": completion(prompt, record)}
 
 
 def verifier(record: Record, prompt: ModelPrompt) -> Row:
-    return {"context": f"{prompt.text}{record['body']}\n"} | values(record, ANSWER)
+    return {"context": f"{prompt.text}{record['body']}\n"}
 
 
 def ticks(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
@@ -141,7 +139,7 @@ KTO = RowFormat(
     takes=frozenset({"per_block"}),
     narrow=clearest,
     schema=pa.schema([PROMPT, COMPLETION, *WANTED, *PLACE, EXACT]),
-    rows=prompt_rows(found_by("kto", KTO_KEY), kto),
+    rows=prompt_rows(found_by("kto", KTO_KEY), kto, [*WANTED, *PLACE]),
 )
 STEPWISE = RowFormat(
     name="stepwise",
@@ -158,5 +156,5 @@ VERIFIER = RowFormat(
     view="verifier_labels",
     key=VERIFIER_KEY,
     schema=pa.schema([CONTEXT, *ANSWER, *PLACE, EXACT]),
-    rows=prompt_rows(found_by("verifier", VERIFIER_KEY), verifier),
+    rows=prompt_rows(found_by("verifier", VERIFIER_KEY), verifier, [*ANSWER, *PLACE]),
 )

@@ -27,7 +27,7 @@ from weavegen.exports.text import blocks
 from weavegen.kernel import context
 from weavegen.kernel.steps import Hit
 from weavegen.search import corpus_index
-from weavegen.search.scope import Scope
+from weavegen.search.corpus_index import Scope
 from weavegen.store import blocks as block_rows
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import parse, restricted, words

@@ -115,8 +115,8 @@ class Pages:
             return page("about.html", trace=trace, history=traces.history(conn, trace["id"]))
 
     def search(self, request: Request) -> Response:
+        from weavegen.search.corpus_index import Scope
         from weavegen.search.documents import RETRIEVABLE
-        from weavegen.search.scope import Scope
         from weavegen.search.user_search import search_texts
 
         asked = {name: request.query_params.get(name, "").strip() for name in ("q", "type", "job", "trace")}

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from weavegen.exports.card import SIMULATED
+from weavegen.store import reports
 from weavegen.text import duration
 from weavegen.viewer import plot
 from weavegen.viewer.plot import Bar, ReferenceLine, Series
@@ -39,15 +40,7 @@ def html(report: Report) -> str:
 
 def flat(values: Row) -> list[tuple[str, str]]:
     """Settings as pairs of KEY and JSON, sorted; settings of a block type have the key TYPE.KEY."""
-    types = values.get("types")
-    pairs = dict(values)
-    if isinstance(types, dict):
-        del pairs["types"]
-        for type, own in types.items():
-            pairs |= (
-                {f"{type}.{key}": value for key, value in own.items()} if isinstance(own, dict) else {type: own}
-            )
-    return [(key, as_json(value, indent=-1)) for key, value in sorted(pairs.items())]
+    return [(key, as_json(value, indent=-1)) for key, value in sorted(reports.flat(values).items())]
 
 
 def plots(report: Report) -> dict[str, Markup | None]:

@@ -200,7 +200,7 @@ def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any]
     """Add the release's facts to its folder: in the card and the manifest. Returns files and manifest hash."""
     with (folder / CARD).open("a") as card:
         card.write(manifest.section(name, facts))
-    files = manifest.files(folder, but=(MANIFEST,))
+    files = manifest.files(folder)
     (folder / MANIFEST).write_bytes(manifest.manifest(name, facts, files))
     return files, file_sha256(folder / MANIFEST)
 
@@ -250,7 +250,7 @@ def differing(conn: sa.Connection, name: str, folder: Path) -> list[str]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: give the folder of the release")
     expected = dict(row.files) | {MANIFEST: row.manifest_sha256}
-    actual: dict[str, Any] = dict(manifest.files(folder, but=(MANIFEST,)))
+    actual: dict[str, Any] = dict(manifest.files(folder))
     if (folder / MANIFEST).is_file():
         actual[MANIFEST] = file_sha256(folder / MANIFEST)
     return manifest.differences(expected, actual)

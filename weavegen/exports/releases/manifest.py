@@ -1,7 +1,6 @@
 """The manifest of a release, its section of the card, and hashes. Pure except for reading files."""
 
 import hashlib
-from collections.abc import Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -40,14 +39,14 @@ def libraries() -> dict[str, str]:
     return {name: installed(name) for name in LIBRARIES}
 
 
-def files(folder: Path, *, but: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Size and hash of each file below a folder except `but`, by name. Hidden files at its top are left out."""
+def files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and hash of each file below a folder except the manifest, by name. Hidden files at its top are left out."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path: str(path.relative_to(folder)) for path in paths}
     return {
         name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path, name in names.items()
-        if name not in but and not name.startswith(".")
+        if name != MANIFEST and not name.startswith(".")
     }
 
 

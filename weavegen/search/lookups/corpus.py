@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from weavegen.errors import UsageError
 from weavegen.kernel.lookups import ReadBlocks, SearchCorpus, Sql
-from weavegen.search.scope import Scope
+from weavegen.search.corpus_index import Scope
 from weavegen.search.user_search import search_texts
 from weavegen.store import models as m
 from weavegen.store import reports
