@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from weavegen.exports.completions import GONE, PLACE, batches, values
+from weavegen.exports.completions import GONE, PLACE, batches, found_by, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import END
@@ -42,6 +42,7 @@ MIN_WORD_CHARS = 3
 """Shorter words say nothing."""
 NO_QUERY = "no query of the situation's words finds the good action: no row of hindsight"
 
+KEY = ("trace_id", "index", "block_id")
 SCHEMA = pa.schema(
     [
         column("kind", pa.string(), "backtranslation, story or hindsight, see docs/exports.md."),
@@ -58,14 +59,15 @@ SCHEMA = pa.schema(
 )
 
 
+find = found_by("retrieval-examples", KEY)
+
+
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     frequencies: Counter[str] | None = None
     for batch in batches(keys):
-        parameters = {"trace": trace, "ids": [block for _, _, block in batch]}
-        rows = source.conn.execute(query("retrieval-examples"), parameters).mappings()
-        examples = {row["block_id"]: row for row in rows}
-        for _, _, block in batch:
-            if (row := examples.get(block)) is None:
+        examples = find(source.conn, trace, batch)
+        for key in batch:
+            if (row := examples.get(key)) is None:
                 source.leave_out(GONE)
                 continue
             situation = situation_before(source.conn, row)
@@ -184,7 +186,7 @@ FORMAT = RowFormat(
     name="retrieval",
     about="Queries for hits, queries for situations, and queries that would have found a known-good action.",
     view="retrieval_examples",
-    key=("trace_id", "index", "block_id"),
+    key=KEY,
     schema=SCHEMA,
     rows=rows,
 )

@@ -17,9 +17,6 @@ PAGE = 256
 """Blocks fetched at a time."""
 BYTES_PER_TOKEN = 4.0
 """Where a trace's tokens were never counted: the usual estimate for English and code."""
-TRACE_GONE = "the trace is gone"
-
-TRACE = sa.text("select * from text_examples where trace_id = :trace")
 ABOUT = [
     JOB,
     MODEL,
@@ -56,9 +53,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
 
     A longer block is a piece of its own.
     """
-    about = source.conn.execute(TRACE, {"trace": trace}).mappings().one_or_none()
-    if about is None:
-        source.leave_out(TRACE_GONE)
+    if (about := about_trace(source, "text_examples", trace)) is None:
         return
     for number, piece in enumerate(pieces(source, trace)):
         if not piece.counted:
@@ -71,6 +66,14 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
             "tokens": piece.tokens,
             "tokens_counted": piece.counted,
         }
+
+
+def about_trace(source: Source, view: str, trace: int) -> sa.RowMapping | None:
+    """The row of a view with a row per trace; None if the trace is gone."""
+    row = source.conn.execute(sa.text(f"select * from {view} where trace_id = :trace"), {"trace": trace})
+    if (about := row.mappings().one_or_none()) is None:
+        source.leave_out("the trace is gone")
+    return about
 
 
 def pieces(source: Source, trace: int) -> Iterator[Piece]:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from weavegen.exports.format import Key, Options
 from weavegen.exports.releases import manifest
 from weavegen.exports.releases.facts import comparable, contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
-from weavegen.exports.releases.near_duplicates import Double, doubles
+from weavegen.exports.releases.near_duplicates import Double, Unit, doubles
 from weavegen.pool.client import ModelClient
 from weavegen.services import model_server
 from weavegen.store import releases
@@ -96,15 +96,13 @@ def near_duplicates(
     """The rows to remove because they are similar to a better one."""
     if threshold is None:
         return []
-    done = 0
 
-    def count() -> None:
-        nonlocal done
-        done += 1
-        progress("compare", done, rows.count)
+    def compared() -> Iterator[Unit]:
+        for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
+            yield unit
+            progress("compare", done, rows.count)
 
-    format = order.format
-    return doubles(units(conn, format.view, format.key, rows.traces()), threshold, count)
+    return doubles(compared(), threshold)
 
 
 def collect_facts(
