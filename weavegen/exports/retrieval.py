@@ -68,7 +68,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
         examples = find(source.conn, trace, batch)
         for key in batch:
             if (row := examples.get(key)) is None:
-                source.leave_out(GONE)
+                source.left_out[GONE] += 1
                 continue
             situation = situation_before(source.conn, row)
             if row["retrieval_id"] is not None:
@@ -78,7 +78,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
                 if (example := hindsight(source.conn, row, situation, frequencies)) is not None:
                     yield example
                 else:
-                    source.leave_out(NO_QUERY)
+                    source.left_out[NO_QUERY] += 1
 
 
 def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:

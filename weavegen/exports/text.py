@@ -57,7 +57,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
         return
     for number, piece in enumerate(pieces(source, trace)):
         if not piece.counted:
-            source.note("tokens of some blocks were not counted: `tokens` is an estimate by bytes")
+            source.notes["tokens of some blocks were not counted: `tokens` is an estimate by bytes"] += 1
         yield values(about, [TRACE_ID, *ABOUT]) | {
             "text": "".join(piece.texts),
             "piece": number,
@@ -72,7 +72,7 @@ def about_trace(source: Source, view: str, trace: int) -> sa.RowMapping | None:
     """The row of a view with a row per trace; None if the trace is gone."""
     row = source.conn.execute(sa.text(f"select * from {view} where trace_id = :trace"), {"trace": trace})
     if (about := row.mappings().one_or_none()) is None:
-        source.leave_out("the trace is gone")
+        source.left_out["the trace is gone"] += 1
     return about
 
 

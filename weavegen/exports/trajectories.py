@@ -125,7 +125,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
         return
     found = conversations(source.conn, trace)
     if not found:
-        source.leave_out("the model wrote nothing in it")
+        source.left_out["the model wrote nothing in it"] += 1
     for number, conversation in enumerate(found):
         yield (
             values(row, OF_TRACE)
@@ -151,7 +151,7 @@ def message_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Ro
 def trajectory_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     for row, conversation in conversation_rows(source, trace):
         if (tokens := tokens_of(conversation)) is None:
-            source.leave_out(NOT_RECORDED)
+            source.left_out[NOT_RECORDED] += 1
         else:
             yield row | vars(tokens) | {"group": f"{row['job']}: {row['bootstrap']}"}
 

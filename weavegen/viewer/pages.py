@@ -145,7 +145,7 @@ class Pages:
                 jobs=reports.jobs(conn),
                 calibration=figures.calibration(conn, job_id),
                 rewards=figures.rewards(conn, job_id),
-                ages={name: figures.age(conn, name) for name in ("evaluator_calibration", "tick_stats")},
+                ages=reports.materialised(conn, "evaluator_calibration, tick_stats"),
             )
 
     def report(self, request: Request) -> Response:
