@@ -30,8 +30,8 @@ from bench.bars import Figure, table
 from bench.installation import home
 from weavegen import config, folders
 from weavegen.search import corpus_index, indexing
+from weavegen.search.corpus_index import Scope
 from weavegen.search.documents import psycopg_connection
-from weavegen.search.scope import Scope
 from weavegen.services import postgres, schema
 from weavegen.store import jobs, urls
 from weavegen.store.jobs import Order

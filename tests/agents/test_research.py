@@ -246,7 +246,7 @@ class TestSql:
         assert scalar(reader.db, CONTENT) == before
 
     def test_one_that_takes_too_long_is_ended(self, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("weavegen.search.lookups.database.TIMEOUT_SECONDS", 0.3)
+        monkeypatch.setattr("weavegen.search.lookups.corpus.TIMEOUT_SECONDS", 0.3)
         assert "timeout" in reader.refused("sql", query="select pg_sleep(60)")
 
 

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from tests.support import TICTACTOE
 from tests.support.bootstraps import ASKING, CALLING
 from tests.support.installation import Installation, installed
-from weavegen.audit import MAX_FINDINGS, Report, Scope, audit
+from weavegen.audit.check import MAX_FINDINGS, Report, Scope
 from weavegen.audit.host import look
-from weavegen.audit.prove import CHECKS, prove
+from weavegen.audit.prove import CHECKS, audit, prove
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.sandbox.environment import Environment, remove

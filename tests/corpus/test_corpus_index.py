@@ -21,9 +21,9 @@ from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Retrieve
 from weavegen.search import corpus_index, indexing
+from weavegen.search.corpus_index import Memory, Scope
 from weavegen.search.examples import read
 from weavegen.search.postings import unpack_histogram
-from weavegen.search.scope import Memory, Scope
 from weavegen.search.user_search import search_texts
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order

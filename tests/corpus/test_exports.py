@@ -23,9 +23,9 @@ from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
 from weavegen import exports
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.exports import selection, write
+from weavegen.exports import write
 from weavegen.exports.folder import MARK, new_folder
-from weavegen.exports.format import RowFormat
+from weavegen.exports.format import Options, RowFormat
 from weavegen.exports.read_prompts import END
 from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP
@@ -115,7 +115,7 @@ def test_every_format_is_opened_by_load_dataset_and_has_the_rows_of_its_view(
     found = load(tmp_path / "out", tmp_path / "cache")
     assert {split: len(rows) for split, rows in found.items()} == said["rows"]
     assert min(said["rows"].values()) > 0
-    [(expected,)] = corpus.sql(f"select count(*) from {format.view} where {format.narrow(exports.Options())}")
+    [(expected,)] = corpus.sql(f"select count(*) from {format.view} where {format.narrow(Options())}")
     assert sum(said["rows"].values()) == expected
     assert (said["left_out"], said["simulated"]) == ({}, True)
     for row in itertools.chain(*found.values()):
@@ -396,23 +396,23 @@ def test_another_export_to_a_folder_of_that_name_is_not_taken_for_the_first(
 def test_a_trace_that_does_another_over_goes_where_that_one_goes(conn: sa.Connection) -> None:
     shares = {"train": 0.5, "test": 0.5}
     ids = conn.execute(sa.text("select id from traces order by id")).scalars().all()
-    first = {trace: selection.split_of(conn, trace, shares) for trace in ids}
+    first = {trace: write.split_of(conn, trace, shares) for trace in ids}
     assert set(first.values()) == {"train", "test"}
     away = next(trace for trace in ids[1:] if first[trace] != first[ids[0]])
     conn.execute(sa.text("update traces set retry_of = :root where id = :id"), {"root": ids[0], "id": away})
-    assert selection.split_of(conn, away, shares) == first[ids[0]]
+    assert write.split_of(conn, away, shares) == first[ids[0]]
 
 
 @pytest.mark.parametrize("text", ["", "train", "train=0", "train=-1", "train=x", "a=1,a=1", "a b=1", "train=nan"])
 def test_splits_that_can_not_be_read(text: str) -> None:
     with pytest.raises(UsageError, match="--split"):
-        selection.read_splits(text)
+        write.read_splits(text)
 
 
 def test_shares_are_of_one(tmp_path: Path) -> None:
-    assert selection.read_splits("train=19, test=1") == {"train": 0.95, "test": 0.05}
+    assert write.read_splits("train=19, test=1") == {"train": 0.95, "test": 0.05}
     keys = [(trace, 7) for trace in range(20_000)]
-    chosen = selection.Selection(keys, 2, tmp_path)
+    chosen = write.Selection(keys, 2, tmp_path)
     assert list(chosen) == keys
     assert list(tmp_path.iterdir()) == []  # it has no name, so a crash leaves nothing
     chosen.close()

@@ -15,7 +15,7 @@ from weavegen import exports
 from weavegen.cli.release import checked
 from weavegen.config import Config
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.exports import selection, write
+from weavegen.exports import write
 from weavegen.exports.releases.facts import contamination, units
 from weavegen.exports.releases.freeze import again, differing, freeze
 from weavegen.exports.releases.manifest import differences
@@ -262,7 +262,7 @@ def test_near_duplicates_of_each_format_are_found(
     chosen = wanted(tmp_path, format)
     with (
         corpus.connect() as conn,
-        closing(selection.select(conn, chosen.format, None, chosen.options, seconds=60)) as keys,
+        closing(write.selected(conn, chosen)) as keys,
     ):
         rows = list(units(conn, chosen.format.view, chosen.format.key, keys.traces()))
         assert len(rows) == keys.count

@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, Page, Playwright
 
 from weavegen.config import Config
 from weavegen.viewer import database
-from weavegen.viewer.app import make_app
-from weavegen.viewer.server import Server
+from weavegen.viewer.app import Server, make_app
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 60_000

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from weavegen.audit.check import Check, query
-from weavegen.audit.scan import Scan, Scope
+from weavegen.audit.check import Check, Scan, Scope, query
 from weavegen.config import Config
 from weavegen.sandbox import environment as client
 from weavegen.services import fleet, processes
@@ -91,12 +90,6 @@ def lives(worker: str, claimed: float) -> bool:
     except (psutil.NoSuchProcess, ValueError):
         return False
     return bool(started < claimed + START_TOLERANCE)
-
-
-def check_host(scan: Scan, host: Host) -> None:
-    """Compare what is on this host with what the database says about its traces and workers."""
-    check_leftovers(scan, host)
-    check_workers(scan, host)
 
 
 def check_leftovers(scan: Scan, host: Host) -> None:

@@ -1,11 +1,10 @@
-"""All checks in order, and the pass over them."""
+"""All checks in order, and the pass over them, which is the way in."""
 
 import sqlalchemy as sa
 
 from weavegen.audit import host, texts
-from weavegen.audit.check import query, sql_check
-from weavegen.audit.report import Outcome, Report
-from weavegen.audit.scan import Scan, Scope
+from weavegen.audit.check import Outcome, Report, Scan, Scope, query, sql_check
+from weavegen.config import Config
 from weavegen.errors import UsageError
 
 SQL_CHECKS = (
@@ -20,6 +19,19 @@ SQL_CHECKS = (
 )  # fmt: skip
 SQL_REMARKS = ("rebuilt", "isolation")
 CHECKS = (*map(sql_check, SQL_CHECKS), *texts.CHECKS, *host.CHECKS, *map(sql_check, SQL_REMARKS))
+
+
+def audit(conn: sa.Connection, scope: Scope, grace: float, config: Config | None = None) -> Report:
+    """Audit a scope in one read-only transaction on one snapshot; with `config` also this host.
+
+    `grace`: seconds that work in progress may take before it counts as stuck. Raises UsageError where the scope
+    names no existing job or trace.
+    """
+    seen = None if config is None else host.look(config)
+    conn = conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    with conn.begin():
+        conn.execute(sa.text("set local work_mem = '64MB'"))
+        return prove(conn, scope, grace, seen)
 
 
 def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | None) -> Report:
@@ -45,5 +57,6 @@ def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | Non
                 scan.add(check.name, trace, place, problem)
     texts.check_traces(scan)
     if seen is not None:
-        host.check_host(scan, seen)
+        host.check_leftovers(scan, seen)
+        host.check_workers(scan, seen)
     return Report(list(scan.outcomes.values()), counts, paused)

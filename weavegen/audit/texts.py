@@ -10,8 +10,7 @@ import msgspec
 
 from weavegen.agents.reward import reward
 from weavegen.agents.write_block import probability
-from weavegen.audit.check import Check, query
-from weavegen.audit.scan import CHUNK_ROWS, CONVERSING, Scan
+from weavegen.audit.check import CHUNK_ROWS, CONVERSING, Check, Scan, query
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import draw_label
 from weavegen.kernel.seeds import derive_seed

@@ -14,7 +14,7 @@ from weavegen.cli.app import Result, command, reading
 from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
-    from weavegen.audit import Outcome, Report
+    from weavegen.audit.check import Outcome, Report
 
 SUBJECTS = ("traces", "ticks", "blocks", "candidates", "steps", "environments")
 """What the last lines count."""
@@ -39,8 +39,8 @@ def audit(
 
     Example: weavegen audit --job 3
     """
-    from weavegen.audit import Scope
-    from weavegen.audit import audit as run_checks
+    from weavegen.audit.check import Scope
+    from weavegen.audit.prove import audit as run_checks
 
     if job is not None and trace is not None:
         raise UsageError("give --job or --trace, not both")
@@ -87,7 +87,7 @@ def checks_table(report: "Report") -> Table:
 
 
 def findings(outcome: "Outcome") -> Iterator[RenderableType]:
-    from weavegen.audit import MAX_FINDINGS
+    from weavegen.audit.check import MAX_FINDINGS
 
     yield Text(f"{'remark' if outcome.remark else 'damage'}: {outcome.name}", "bold")
     if not outcome.remark:

@@ -190,7 +190,7 @@ def search(
 
     Example: weavegen search "+lantern bridge -dragon" --type action -n 5
     """
-    from weavegen.search.scope import Scope
+    from weavegen.search.corpus_index import Scope
     from weavegen.search.user_search import search_texts
 
     if sum((trace is not None, job is not None, examples)) > 1:

@@ -96,15 +96,16 @@ def order_of(
 ) -> "write.Export":
     """The export that the options of a command line order. Raises UsageError."""
     from weavegen import exports
-    from weavegen.exports import selection, write
+    from weavegen.exports import write
+    from weavegen.exports.format import Options
 
     return write.Export(
         format=exports.find(format),
         out=out or Path(),
         where=where,
-        splits=selection.read_splits(split),
+        splits=write.read_splits(split),
         limit=limit,
-        options=exports.Options(**options),
+        options=Options(**options),
         shard_bytes=parse_size(shard_size, "--shard-size", MAX_SHARD_BYTES),
         simulation=is_simulated(),
     )

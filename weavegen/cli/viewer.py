@@ -32,9 +32,8 @@ def serve(
     """
     from weavegen.services import postgres, schema
     from weavegen.viewer import database
-    from weavegen.viewer.app import make_app
+    from weavegen.viewer.app import Server, make_app
     from weavegen.viewer.guard import LOCAL
-    from weavegen.viewer.server import Server
 
     config = configuration.load()
     with postgres.running(config) as url:

@@ -56,7 +56,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
             candidates = source.conn.execute(query("atropos"), {"trace": trace, "step": step}).mappings().all()
             group = make_group(source, reader, step, candidates)
             if isinstance(group, str):
-                source.leave_out(group)
+                source.left_out[group] += 1
             else:
                 yield group
 
@@ -74,7 +74,7 @@ def make_group(source: Source, reader: PromptReader, step: int, candidates: Any)
     if read is None or any(row["token_ids"] is None or row["logprobs"] is None for row in scored):
         return NOT_RECORDED
     if len(scored) < len(candidates):
-        source.note("a candidate that was never scored is left out of its group")
+        source.notes["a candidate that was never scored is left out of its group"] += 1
     sequences = [Tokens() for _ in scored]
     for sequence, row in zip(sequences, scored, strict=True):
         sequence.read(read)

@@ -3,13 +3,16 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import jinja2
 import sqlalchemy as sa
 
 from weavegen.config import SIMULATED_MODEL
-from weavegen.exports.format import FileFormat, Format, RowFormat, comments
+from weavegen.exports.format import Format, RowFormat, comments
 from weavegen.exports.queries import query
 from weavegen.version import __version__
 
@@ -74,56 +77,36 @@ class Written:
     simulated: bool
 
 
+@cache
+def template(name: str) -> jinja2.Template:
+    """The Markdown template with this name. It has no markup to escape."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name)
+
+
 def card(format: Format, where: str | None, limit: int | None, options: dict[str, Any], written: Written) -> str:
     """The text of README.md. It is the same as long as the corpus is."""
-    simulated = [
-        f"**{SIMULATED}**: the text was written by weavegen's simulated model ({SIMULATED_MODEL}), which is a "
-        "script and not a language model. It is good for trying a pipeline and for nothing else.",
-        "",
-    ]
-    lines = [
-        *front_matter(format, written),
-        f"# weavegen export: {format.name}", "", format.about, "",
-        *(simulated if written.simulated else []),
-        "| split | rows | traces |", "|---|---|---|",
-        *(f"| {split} | {rows} | {written.traces[split]} |" for split, rows in written.rows.items()), "",
-        "Each trace is in one split only, together with its retries and its forks. A hash of its job and number "
-        "decides which, so the splits share no traces, and the next export splits them the same way.",
-        "",
-        f"- View: `{format.view}`, rows by {', '.join(f'`{name}`' for name in format.key)}",
-        f"- Condition: {code(where) if where else 'none: all rows'}"
-        + (f", the first {limit} rows" if limit else ""),
-        *(f"- {name.replace('_', ' ')}: {value}" for name, value in options.items() if value is not None),
-        f"- Made by weavegen {__version__}, of traces written by {', '.join(sorted(written.origin.versions))}",
-        f"- Models: {models(written.origin)}",
-        f"- Bootstraps: {', '.join(sorted(written.origin.bootstraps)) or 'none'}",
-        *(f"- Left out, {count} rows: {reason}" for reason, count in sorted(written.left_out.items())),
-        *(f"- In {count} rows: {remark}" for remark, count in sorted(written.notes.items())),
-        "",
-    ]  # fmt: skip
-    if isinstance(format, RowFormat):
-        lines += ["| column | type | meaning |", "|---|---|---|"]
-        types = {field.name: str(field.type) for field in format.schema}
-        lines += [f"| `{name}` | {types[name]} | {text} |" for name, text in comments(format.schema).items()]
-    elif isinstance(format, FileFormat):
-        lines += [f"A file per trace: `SPLIT/trace-ID.{format.suffix}`; `weavegen show ID` prints the trace."]
-    return "\n".join(lines) + "\n"
-
-
-def front_matter(format: Format, written: Written) -> list[str]:
-    """The card's settings, which `datasets` and the hub read."""
-    lines = ["---"]
-    if isinstance(format, RowFormat):
-        # `datasets` caches a folder by its name and these lines, not by its files. Without the hash it would load
-        # an earlier export to a folder of the same name.
-        lines += ["configs:", "- config_name: default", f"  description: {digest(written)}", "  data_files:"]
-        # `datasets` refuses a split without rows, so the table alone has it.
-        filled = [split for split, rows in written.rows.items() if rows]
-        lines += [line for split in filled for line in (f"  - split: {split}", f"    path: data/{split}-*")]
-    tags = ["weavegen", "agent", "traces", *(["synthetic", "simulated"] if written.simulated else [])]
     total = sum(written.rows.values())
-    size = next(size for power, size in enumerate(SIZES, 3) if total < 10**power or size == SIZES[-1])
-    return [*lines, "tags:", *(f"- {tag}" for tag in tags), "size_categories:", f"- {size}", "---", ""]
+    unnamed = ["the only one of the job's servers (for jobs that named none)"] if written.origin.unnamed else []
+    return template("card.md").render(
+        format=format,
+        columns=comments(format.schema) if isinstance(format, RowFormat) else {},
+        condition=code(where) if where else None,
+        limit=limit,
+        options=options,
+        written=written,
+        digest=digest(written),
+        size=next(size for power, size in enumerate(SIZES, 3) if total < 10**power or size == SIZES[-1]),
+        models=sorted(written.origin.models) + unnamed,
+        version=__version__,
+        simulated=SIMULATED,
+        simulated_model=SIMULATED_MODEL,
+    )
 
 
 def digest(written: Written) -> str:
@@ -136,11 +119,3 @@ def code(text: str) -> str:
     """A user's text as Markdown code on one line."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{' '.join(text.split())}{fence}"
-
-
-def models(origin: Origin) -> str:
-    """The names of the models."""
-    names = sorted(origin.models)
-    if origin.unnamed:
-        names.append("the only one of the job's servers (for jobs that named none)")
-    return ", ".join(names) or "none"

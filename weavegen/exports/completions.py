@@ -61,9 +61,9 @@ def prompt_rows(find: Find, make: Make, columns: list[pa.Field] = PLACE) -> RowM
             reader.load([record["step_id"] for record in records.values()])
             for key in batch:
                 if (record := records.get(key)) is None:
-                    source.leave_out(GONE)
+                    source.left_out[GONE] += 1
                 elif (prompt := reader.prompt(record["step_id"])) is None:
-                    source.leave_out(UNKNOWN)
+                    source.left_out[UNKNOWN] += 1
                 else:
                     yield values(record, columns) | make(record, prompt) | {"exact_prompt": prompt.exact}
 

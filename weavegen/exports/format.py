@@ -40,19 +40,6 @@ class Source:
     notes: Counter[str] = field(default_factory=Counter)
     """Rows that the card makes a remark about, by remark."""
 
-    def leave_out(self, reason: str) -> None:
-        """Count a row of the view that is not written."""
-        self.left_out[reason] += 1
-
-    def note(self, remark: str) -> None:
-        """Count a written row that the card makes a remark about."""
-        self.notes[remark] += 1
-
-
-def all_rows(options: Options) -> str:
-    """The condition of formats that always take all rows of their view."""
-    return "true"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
@@ -67,8 +54,8 @@ class Format:
     """Integer columns of the view that identify a row, `trace_id` first. Rows are written in their order."""
     takes: frozenset[str] = frozenset()
     """Names of the fields of Options that apply to it."""
-    narrow: Callable[[Options], str] = all_rows
-    """The condition over the view that the options stand for."""
+    narrow: Callable[[Options], str] = lambda options: "true"
+    """The condition over the view that the options stand for; by default all rows."""
 
     def check(self, options: Options) -> None:
         """Raise UsageError where an option does not apply to this format."""
@@ -89,7 +76,7 @@ class RowFormat(Format):
     """Its columns, each made by `column`."""
     rows: RowMaker
     """Makes the rows of a trace in the order of the keys, which it may consume lazily. One key may give several
-    rows. A key gives none where its row is gone or lacks something: then it calls Source.leave_out."""
+    rows. A key gives none where its row is gone or lacks something: then it counts that in Source.left_out."""
     layout: Literal["parquet", "jsonl"] = "parquet"
 
 

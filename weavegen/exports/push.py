@@ -70,7 +70,7 @@ def push(conn: sa.Connection, order: Export, url: str, progress: Progress | None
         groups = (row for trace, keys in selection.traces() for row in order.format.rows(source, trace, keys))
         for done, row in enumerate(groups, 1):
             if (reason := server.unfit(row)) is not None:
-                source.leave_out(reason)
+                source.left_out[reason] += 1
                 continue
             server.send(row)
             pushed.groups += 1

@@ -1,7 +1,7 @@
 """Reads the prompts of steps: puts them together again from the journal and the recorded blocks."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,7 @@ FETCHED_AHEAD = 64
 CACHED_PROMPTS = 4
 """Prompts kept as text: the candidates of a block have the same one, and so have their scores."""
 
-BLOCKS = sa.text(
-    "select index, rendered from blocks where trace_id = :trace and index >= :first and index < :end "
-    "order by index"
-)
+BLOCKS = sa.text("select index, rendered from blocks where trace_id = :trace and index = any(:indexes)")
 COUNT = sa.text("select array_length(token_ids, 1) from block_tokens where trace_id = :trace and index = :index")
 HEADER_TOKENS = sa.text("select token_ids::text from prompts where step_id = :step")
 END = "\n#endblock\n"
@@ -179,22 +176,12 @@ class PromptReader:
         for index in [index for index in self._blocks if PINNED <= index < first]:
             del self._blocks[index]
         missing = [index for index in indexes if index not in self._blocks]
-        for start, stop in spans(missing):
-            end = max(stop, start + FETCHED_AHEAD) if start else stop
-            rows: Iterable[Any] = self._conn.execute(BLOCKS, {"trace": self._trace, "first": start, "end": end})
-            self._blocks.update((row.index, row.rendered) for row in rows)
+        if missing:
+            ahead = range(missing[-1] + 1, missing[-1] + FETCHED_AHEAD)
+            parameters = {"trace": self._trace, "indexes": [*missing, *ahead]}
+            for index, rendered in self._conn.execute(BLOCKS, parameters):
+                self._blocks[index] = rendered
         return all(index in self._blocks for index in missing)
-
-
-def spans(indexes: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as contiguous spans [first, end)."""
-    spans: list[tuple[int, int]] = []
-    for index in indexes:
-        if spans and spans[-1][1] == index:
-            spans[-1] = (spans[-1][0], index + 1)
-        else:
-            spans.append((index, index + 1))
-    return spans
 
 
 def integers(array: str) -> list[int]:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from weavegen.exports.completions import GONE, PLACE, batches, values
+from weavegen.exports.completions import GONE, PLACE, batches, found_by, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import END
@@ -27,7 +27,7 @@ from weavegen.exports.text import blocks
 from weavegen.kernel import context
 from weavegen.kernel.steps import Hit
 from weavegen.search import corpus_index
-from weavegen.search.scope import Scope
+from weavegen.search.corpus_index import Scope
 from weavegen.store import blocks as block_rows
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import parse, restricted, words
@@ -42,6 +42,7 @@ MIN_WORD_CHARS = 3
 """Shorter words say nothing."""
 NO_QUERY = "no query of the situation's words finds the good action: no row of hindsight"
 
+KEY = ("trace_id", "index", "block_id")
 SCHEMA = pa.schema(
     [
         column("kind", pa.string(), "backtranslation, story or hindsight, see docs/exports.md."),
@@ -58,15 +59,16 @@ SCHEMA = pa.schema(
 )
 
 
+find = found_by("retrieval-examples", KEY)
+
+
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     frequencies: Counter[str] | None = None
     for batch in batches(keys):
-        parameters = {"trace": trace, "ids": [block for _, _, block in batch]}
-        rows = source.conn.execute(query("retrieval-examples"), parameters).mappings()
-        examples = {row["block_id"]: row for row in rows}
-        for _, _, block in batch:
-            if (row := examples.get(block)) is None:
-                source.leave_out(GONE)
+        examples = find(source.conn, trace, batch)
+        for key in batch:
+            if (row := examples.get(key)) is None:
+                source.left_out[GONE] += 1
                 continue
             situation = situation_before(source.conn, row)
             if row["retrieval_id"] is not None:
@@ -76,7 +78,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
                 if (example := hindsight(source.conn, row, situation, frequencies)) is not None:
                     yield example
                 else:
-                    source.leave_out(NO_QUERY)
+                    source.left_out[NO_QUERY] += 1
 
 
 def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
@@ -184,7 +186,7 @@ FORMAT = RowFormat(
     name="retrieval",
     about="Queries for hits, queries for situations, and queries that would have found a known-good action.",
     view="retrieval_examples",
-    key=("trace_id", "index", "block_id"),
+    key=KEY,
     schema=SCHEMA,
     rows=rows,
 )

@@ -3,11 +3,11 @@
 Memory is constant, and equal rows give equal bytes.
 """
 
-import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
@@ -26,21 +26,26 @@ SHORT_TEXTS = frozenset(
 """Columns of text with few distinct values."""
 
 
-class SplitWriter(Protocol):
+class SplitWriter(ABC):
     """Writes the files of one split."""
 
-    rows: int
-    """Rows, or files, written so far."""
-    text_bytes: int
-    """Size of their text before compression, about."""
+    def __init__(self, folder: Path) -> None:
+        self.rows = 0
+        """Rows, or files, written so far."""
+        self.text_bytes = 0
+        """Size of their text before compression, about."""
+        self._folder = folder
+        self._paths: list[Path] = []
 
+    @abstractmethod
     def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
         """Write the rows of a trace."""
 
     def close(self) -> list[Path]:
         """Finish all files and return their paths in order."""
+        return self._paths
 
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027 (a file per trace is never open)
         """Close what is open. The caller removes the files."""
 
 
@@ -55,39 +60,30 @@ def split_writer(format: Format, folder: Path, split: str, shard_bytes: int) -> 
     return TraceFiles(place, format)
 
 
-class TraceFiles:
+class TraceFiles(SplitWriter):
     """A file per trace."""
 
     def __init__(self, folder: Path, format: FileFormat) -> None:
-        self._folder, self._format = folder, format
-        self._paths: list[Path] = []
-        self.rows = self.text_bytes = 0
+        super().__init__(folder)
+        self._format = format
 
     def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
-        path = self._folder / f"trace-{trace}.{self._format.suffix}"
-        with path.open("x", encoding="utf-8") as file:
+        self._paths.append(self._folder / f"trace-{trace}.{self._format.suffix}")
+        with self._paths[-1].open("x", encoding="utf-8") as file:
             for text in self._format.text(source, trace):
                 file.write(text)
                 self.text_bytes += len(text)
-        self._paths.append(path)
         self.rows += 1
 
-    def close(self) -> list[Path]:
-        return self._paths
 
-    def abandon(self) -> None:
-        pass
-
-
-class _Shards:
+class _Shards(SplitWriter):
     """Shards of rows, one after the other. They are named `SPLIT-00000-of-00002.SUFFIX` in the end."""
 
     suffix = ""
 
     def __init__(self, folder: Path, split: str, format: RowFormat, shard_bytes: int) -> None:
-        self.rows = self.text_bytes = 0
-        self._folder, self._split, self._format, self._shard_bytes = folder, split, format, shard_bytes
-        self._paths: list[Path] = []
+        super().__init__(folder)
+        self._split, self._format, self._shard_bytes = split, format, shard_bytes
         self._file: IO[bytes] | None = None
 
     def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
@@ -95,8 +91,8 @@ class _Shards:
             self._write(row)
             self.rows += 1
 
-    def _write(self, row: Row) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, row: Row) -> None: ...
 
     def _open(self) -> IO[bytes]:
         """The shard that is being written; a new one if the last is full."""
@@ -106,10 +102,8 @@ class _Shards:
         return self._file
 
     def _end_shard(self) -> None:
-        """Write the shard to the disk and close it."""
+        """Close the shard. `new_folder` writes it to the disk."""
         if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
 
@@ -151,7 +145,6 @@ class ParquetShards(_Shards):
 
     def __init__(self, folder: Path, split: str, format: RowFormat, shard_bytes: int) -> None:
         super().__init__(folder, split, format, shard_bytes)
-        self._schema = format.schema
         self._writer: pq.ParquetWriter | None = None
         self._group: list[Row] = []
         self._group_chars = 0
@@ -159,7 +152,7 @@ class ParquetShards(_Shards):
         self._writing: Future[None] | None = None
         # Long texts rarely recur as a whole, so dictionaries and statistics of them would cost and not help.
         self._indexed = [
-            field.name for field in self._schema if field.name in SHORT_TEXTS or not holds_text(field.type)
+            field.name for field in self._format.schema if field.name in SHORT_TEXTS or not holds_text(field.type)
         ]
 
     def _write(self, row: Row) -> None:
@@ -178,13 +171,13 @@ class ParquetShards(_Shards):
         self._group, self._group_chars = [], 0
 
     def _write_group(self, rows: list[Row]) -> None:
-        columns = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._schema]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        columns = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._format.schema]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._format.schema)
         file = self._open()
         if self._writer is None:
             self._writer = pq.ParquetWriter(
                 file,
-                self._schema,
+                self._format.schema,
                 compression="zstd",
                 compression_level=ZSTD_LEVEL,
                 use_dictionary=self._indexed,

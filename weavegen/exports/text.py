@@ -1,23 +1,22 @@
-"""`text`: whole traces, or pieces of them cut between blocks, for language modelling."""
+"""Whole traces: `text`, also in pieces cut between blocks, for language modelling; and files, `py` and `json`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen.exports.completions import BOOTSTRAP, JOB, MODEL, TRACE_ID, values
-from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.format import FileFormat, Key, Row, RowFormat, Source, column
 from weavegen.exports.queries import query
+from weavegen.trace.blocks import block_from_columns
 
 PAGE = 256
 """Blocks fetched at a time."""
 BYTES_PER_TOKEN = 4.0
 """Where a trace's tokens were never counted: the usual estimate for English and code."""
-TRACE_GONE = "the trace is gone"
-
-TRACE = sa.text("select * from text_examples where trace_id = :trace")
 ABOUT = [
     JOB,
     MODEL,
@@ -54,13 +53,11 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
 
     A longer block is a piece of its own.
     """
-    about = source.conn.execute(TRACE, {"trace": trace}).mappings().one_or_none()
-    if about is None:
-        source.leave_out(TRACE_GONE)
+    if (about := about_trace(source, "text_examples", trace)) is None:
         return
     for number, piece in enumerate(pieces(source, trace)):
         if not piece.counted:
-            source.note("tokens of some blocks were not counted: `tokens` is an estimate by bytes")
+            source.notes["tokens of some blocks were not counted: `tokens` is an estimate by bytes"] += 1
         yield values(about, [TRACE_ID, *ABOUT]) | {
             "text": "".join(piece.texts),
             "piece": number,
@@ -69,6 +66,14 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
             "tokens": piece.tokens,
             "tokens_counted": piece.counted,
         }
+
+
+def about_trace(source: Source, view: str, trace: int) -> sa.RowMapping | None:
+    """The row of a view with a row per trace; None if the trace is gone."""
+    row = source.conn.execute(sa.text(f"select * from {view} where trace_id = :trace"), {"trace": trace})
+    if (about := row.mappings().one_or_none()) is None:
+        source.left_out["the trace is gone"] += 1
+    return about
 
 
 def pieces(source: Source, trace: int) -> Iterator[Piece]:
@@ -101,7 +106,22 @@ def blocks(conn: sa.Connection, name: str, trace: int, **parameters: Any) -> Ite
         parameters["first"] = page[-1]._mapping["index"] + 1
 
 
-FORMAT = RowFormat(
+def python(conn: sa.Connection, trace: int) -> Iterator[str]:
+    """The trace as a Python file, as `weavegen show` prints it."""
+    return (row.rendered for row in blocks(conn, "text-blocks", trace))
+
+
+def json(conn: sa.Connection, trace: int) -> Iterator[str]:
+    """The list of the trace's blocks, one per line, as `weavegen show --json` prints it."""
+    separator = "[\n"
+    for row in blocks(conn, "trace-blocks", trace):
+        # Parsing the text would give the same block, but ten times as slowly.
+        yield separator + msgspec.json.encode(block_from_columns(row._mapping)).decode()
+        separator = ",\n"
+    yield "[]\n" if separator == "[\n" else "\n]\n"
+
+
+TEXTS = RowFormat(
     name="text",
     about="Whole traces, or with --context pieces cut between blocks: language modelling (TRL SFT's `text`).",
     view="text_examples",
@@ -109,4 +129,20 @@ FORMAT = RowFormat(
     takes=frozenset({"context", "context_bytes"}),
     schema=pa.schema([TEXT, TRACE_ID, *PIECE, *ABOUT]),
     rows=rows,
+)
+PY = FileFormat(
+    name="py",
+    about="A Python file per trace, as `weavegen show` prints it.",
+    view="text_examples",
+    key=("trace_id",),
+    suffix="py",
+    text=lambda source, trace: python(source.conn, trace),
+)
+JSON = FileFormat(
+    name="json",
+    about="A JSON file per trace: the list of its blocks, as `weavegen show --json` prints it.",
+    view="text_examples",
+    key=("trace_id",),
+    suffix="json",
+    text=lambda source, trace: json(source.conn, trace),
 )

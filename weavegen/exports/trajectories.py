@@ -17,7 +17,7 @@ from weavegen.exports.completions import JOB, MODEL, TRACE_ID, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import integers, reals
-from weavegen.exports.text import TRACE_GONE
+from weavegen.exports.text import about_trace
 from weavegen.kernel.context import SPOKEN
 from weavegen.trace.blocks import MESSAGE
 
@@ -25,7 +25,6 @@ READ_MASK, READ_LOGPROB = -100, 1.0
 """Mask and logprob of a token that the model read and did not write."""
 NOT_RECORDED = "its token ids are not all recorded: enqueue with --set tokens=chosen"
 
-TRACE = sa.text("select * from conversations where trace_id = :trace")
 ABOUT = [
     column("success", pa.bool_(), "What the agent returned as success; null: nothing."),
     column("score", pa.float64(), "1 for success, 0 for failure; null: the agent returned neither."),
@@ -122,13 +121,11 @@ def common_prefix(a: list[int], b: list[int]) -> int:
 
 def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[Any]]]:
     """Each conversation of a trace, with the columns that both formats have."""
-    row = source.conn.execute(TRACE, {"trace": trace}).mappings().one_or_none()
-    if row is None:
-        source.leave_out(TRACE_GONE)
+    if (row := about_trace(source, "conversations", trace)) is None:
         return
     found = conversations(source.conn, trace)
     if not found:
-        source.leave_out("the model wrote nothing in it")
+        source.left_out["the model wrote nothing in it"] += 1
     for number, conversation in enumerate(found):
         yield (
             values(row, OF_TRACE)
@@ -154,7 +151,7 @@ def message_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Ro
 def trajectory_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     for row, conversation in conversation_rows(source, trace):
         if (tokens := tokens_of(conversation)) is None:
-            source.leave_out(NOT_RECORDED)
+            source.left_out[NOT_RECORDED] += 1
         else:
             yield row | vars(tokens) | {"group": f"{row['job']}: {row['bootstrap']}"}
 

@@ -1,8 +1,12 @@
 """Exporting: select rows, write the files of each split and the card. The folder appears whole or not at all."""
 
 import contextlib
+import hashlib
+import itertools
+import struct
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,10 +16,13 @@ from weavegen.errors import UsageError
 from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
 from weavegen.exports.format import Format, Key, Options, Source
-from weavegen.exports.selection import SELECT_SECONDS, Selection, select, split_of
+from weavegen.exports.queries import query
 from weavegen.exports.shards import SplitWriter, split_writer
+from weavegen.store import reports
 
 SHARD_BYTES = 500_000_000
+PAGE_KEYS = 4096
+"""Keys read from the disk at a time."""
 
 Progress = Callable[[int, int], None]
 """Called after each row of the view with the number of rows that are done, and the number of all."""
@@ -29,18 +36,49 @@ class Export:
     out: Path
     where: str | None = None
     splits: dict[str, float] = field(default_factory=lambda: {"train": 1.0})
-    """Shares, see selection.read_splits."""
+    """Shares, see read_splits."""
     limit: int | None = None
     """Export only the first rows of the view, at most so many."""
     options: Options = field(default_factory=Options)
     shard_bytes: int = SHARD_BYTES
     """A shard ends when it has so many bytes."""
-    seconds: float = SELECT_SECONDS
+    seconds: float = 600.0
     """Time limit of the condition."""
     simulation: bool = False
     """Jobs that name no model used the simulated one."""
     extra: Callable[[Path, Written], None] | None = None
     """Called before the folder gets its name, to add further files such as a manifest."""
+
+
+class Selection:
+    """Keys in order, kept on the disk: any number of them in constant memory."""
+
+    def __init__(self, keys: Iterable[Key], width: int, folder: Path | None = None) -> None:
+        """Store `keys`, of `width` integers each, in an unnamed file in `folder`."""
+        self.count = 0
+        self._struct = struct.Struct(f"<{width}q")
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as this object)
+        try:
+            for key in keys:
+                self._file.write(self._struct.pack(*key))
+                self.count += 1
+            self._file.flush()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __iter__(self) -> Iterator[Key]:
+        self._file.seek(0)
+        while page := self._file.read(PAGE_KEYS * self._struct.size):
+            yield from self._struct.iter_unpack(page)
+
+    def traces(self) -> Iterator[tuple[int, Iterator[Key]]]:
+        """Each trace with its keys."""
+        return itertools.groupby(self, lambda key: key[0])
+
+    def close(self) -> None:
+        """Free the disk space."""
+        self._file.close()
 
 
 def export(
@@ -86,11 +124,61 @@ def reading(conn: sa.Connection) -> Iterator[sa.Connection]:
 
 
 def selected(conn: sa.Connection, order: Export, folder: Path | None = None) -> Selection:
-    """The rows that the condition selects."""
-    return select(
-        conn, order.format, order.where, order.options,
-        limit=order.limit, seconds=order.seconds, folder=folder,
-    )  # fmt: skip
+    """The keys of the rows of the format's view that match the user's condition; in a file in `folder`.
+
+    The condition runs under the read-only role, for at most `order.seconds`. Raises UsageError for a bad condition.
+    """
+    format, where = order.format, order.where
+    format.check(order.options)
+    keys = ", ".join(format.key)
+    statement = reports.narrowed(
+        f"select {keys} from {format.view} where {format.narrow(order.options)}",
+        where or None,
+        f"order by {keys}" + (f" limit {order.limit:d}" if order.limit is not None else ""),
+    )
+    try:
+        with reports.answer(conn, statement, order.seconds) as (_, rows):
+            return Selection(rows, len(format.key), folder)
+    except struct.error:
+        raise UsageError("--where is no condition: give one over the columns of the view") from None
+    except UsageError as error:
+        if where is None:
+            raise
+        hint = "give it more time with --seconds" if "statement timeout" in str(error) else "see export --list"
+        raise UsageError(f"--where, over the view {format.view}: {error} ({hint})") from None
+
+
+def read_splits(text: str) -> dict[str, float]:
+    """Read shares such as `train=0.95,test=0.05`, scaled to a sum of 1. Raises UsageError."""
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.strip().partition("=")
+        try:
+            share = float(number)
+        except ValueError:
+            share = -1.0
+        if not (name.isidentifier() and 0 < share < 1e9) or name in shares:
+            raise UsageError(f"--split {text!r} can't be read: give it like train=0.95,test=0.05")
+        shares[name] = share
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()}
+
+
+def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> str:
+    """The split of a trace, by a hash of its job and number: the same in every export.
+
+    Retries and forks go to the split of the trace that they come from, because their texts may be the same.
+    """
+    names = list(splits)
+    if len(names) == 1:
+        return names[0]
+    job, number = conn.execute(query("root-trace"), {"trace": trace_id}).one()
+    point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
+    for name in names[:-1]:
+        point -= splits[name]
+        if point < 0:
+            return name
+    return names[-1]
 
 
 def all_left_out(selection: Selection, left_out: dict[str, int]) -> UsageError:

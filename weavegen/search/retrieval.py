@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import corpus_index, trace_index
-from weavegen.search.scope import Memory, Scope
+from weavegen.search.corpus_index import Memory, Scope
 from weavegen.store import models as m
 from weavegen.trace.query import parse
 

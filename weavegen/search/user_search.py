@@ -7,9 +7,9 @@ import sqlalchemy as sa
 
 from weavegen.errors import UsageError
 from weavegen.search import corpus_index
+from weavegen.search.corpus_index import Scope
 from weavegen.search.documents import RETRIEVABLE
 from weavegen.search.queries import sql
-from weavegen.search.scope import Scope
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import Query, parse, restricted
 

@@ -114,7 +114,7 @@ def _retunes(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, list[Retu
     retunes: dict[int, list[Retune]] = {job_id: [] for job_id in job_ids}
     before: dict[str, Any] = {}
     for job_id, revision, created_at, settings in conn.execute(both.order_by("id", "revision")):
-        after = _flat(settings)
+        after = flat(settings)
         if revision:
             changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
             retunes[job_id].append(Retune(revision, created_at, changed))
@@ -122,7 +122,7 @@ def _retunes(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, list[Retu
     return retunes
 
 
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+def flat(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings with KEY of a block type as TYPE.KEY. Another version may have written another form."""
     flat = {key: value for key, value in settings.items() if key != "types"}
     types = settings.get("types")

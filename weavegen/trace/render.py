@@ -97,30 +97,13 @@ def parse_trace(text: str) -> list[Block]:
     return [_block(tree) for tree in _parser().parse(text).find_data("block")]
 
 
-_PREFIXES = {
-    "SUBAGENT": "#subagent ",
-    "START": "#startblock type: ",
-    "TICK_TYPE": "#startblock type: ",
-    "INDEX": "#index ",
-    "TIMESTAMP": "#timestamp ",
-    "TIME_REMAINING": "#time_remaining ",
-    "BLOCK_SIZE": "#block_size ",
-    "BM25_QUERY": "#bm25_query ",
-    "TITLE": "#title ",
-    "TICK": "# Starting new tick with block #",
-    "DIRECTORY": "# Current Working Directory: ",
-    "LABEL": "#q: ",
-    "TAGS": "#tags: ",
-}
-"""What stands before the value of each terminal of the grammar."""
-
-
 def _block(tree: "lark.Tree[lark.Token]") -> Block:
     tokens = tree.scan_values(lambda value: isinstance(value, lark.Token))
-    values = {token.type: str(token)[:-1].removeprefix(_PREFIXES.get(token.type, "")) for token in tokens}
-    type = BlockType(values.get("START") or values["TICK_TYPE"])
+    lines = {token.type: str(token)[:-1] for token in tokens}
+    values = {name: line.partition(" ")[2] for name, line in lines.items()}
+    type = BlockType((values.get("START") or values["TICK_TYPE"]).removeprefix("type: "))
     compiles = "INVALID" not in values
-    body = values.get("BODY", "")
+    body = lines.get("BODY", "")
     if type in COMMENTED or not compiles:
         body = "\n".join(line.removeprefix("# ") for line in body.split("\n"))
     return Block(
@@ -133,8 +116,8 @@ def _block(tree: "lark.Tree[lark.Token]") -> Block:
         block_size=int(values["BLOCK_SIZE"]) if "BLOCK_SIZE" in values else None,
         bm25_query=values.get("BM25_QUERY"),
         title=values.get("TITLE"),
-        tick_start=int(values["TICK"]) if "TICK" in values else None,
-        working_directory=values.get("DIRECTORY"),
+        tick_start=int(lines["TICK"].rpartition("#")[2]) if "TICK" in lines else None,
+        working_directory=lines["DIRECTORY"].partition(": ")[2] if "DIRECTORY" in lines else None,
         compiles=compiles,
         label=_label(values["LABEL"]) if "LABEL" in values else None,
         ran=values["RAN"].endswith(" Yes.") if "RAN" in values else None,

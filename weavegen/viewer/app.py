@@ -1,10 +1,12 @@
-"""The viewer as a web application: its addresses, its error pages and its middleware."""
+"""The viewer as a web application: its addresses, its error pages, its middleware and its HTTP server."""
 
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import sqlalchemy as sa
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -14,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from weavegen.errors import UsageError
+from weavegen.nano.http import Server as HttpServer
 from weavegen.viewer.chat import Chat
 from weavegen.viewer.guard import LOCAL, Guard
 from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
@@ -87,3 +90,18 @@ async def not_found(request: Request, error: Exception) -> Response:
 
 async def no_database(request: Request, error: Exception) -> Response:
     return problem("No answer", NO_DATABASE, 503)
+
+
+class Server(HttpServer):
+    """Ends event streams at shutdown, which open pages would delay. Browsers reconnect by themselves."""
+
+    def __init__(self, viewer: Starlette) -> None:
+        self.viewer = viewer
+        # Requests under way, such as a query, get 5 seconds to end.
+        super().__init__(
+            uvicorn.Config(viewer, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.viewer.state.closing = True
+        await super().shutdown(sockets)

@@ -71,31 +71,16 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     rows = conn.execute(sql.load("sampled"), place).all()
     ids = [row.id for row in rows]
     answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
-    sampled, queries, query_steps = [], [], set()
+    sampled: list[Candidate] = []
+    queries: list[Candidate] = []
     for row in rows:
         candidate = Candidate(
             id=row.id, step=row.step, run=row.run, round=row.round, depth=row.depth, parent=row.parent,
             position=row.position, text=row.text, tokens=row.tokens, finish_reason=row.finish_reason,
             chosen=row.id == block["candidate_id"], answers=answers.get(row.id, []), linted=linted.get(row.id, {}),
         )  # fmt: skip
-        if row.type in ("bm25-query", "next-type"):
-            queries.append(candidate)
-            query_steps.add((row.run, row.ordinal))
-        else:
-            sampled.append(candidate)
+        (queries if row.type in ("bm25-query", "next-type") else sampled).append(candidate)
     roots = tree(sampled)  # before the reasons, which use `on_path`
     neighbours = conn.execute(sql.load("sampled_neighbours"), {"trace": trace_id, "index": index}).one()
-    retrievals = _retrievals(conn, place, query_steps)
+    retrievals = [dict(hit._mapping) for hit in conn.execute(sql.load("retrieval_hits"), place)]
     return Choice(block, rounds(sampled), roots, queries, retrievals, *neighbours)
-
-
-def _retrievals(
-    conn: sa.Connection, place: dict[str, int], query_steps: set[tuple[int, int]]
-) -> list[dict[str, Any]]:
-    """The hits of a block's queries. A query's retrieval is the next one in its run of the tick."""
-    hits = conn.execute(sql.load("retrieval_hits"), place).all() if query_steps else []
-    steps = set()
-    for run, ordinal in query_steps:
-        later = [hit.ordinal for hit in hits if hit.run == run and hit.ordinal > ordinal]
-        steps |= {(run, min(later))} if later else set()
-    return [dict(hit._mapping) for hit in hits if (hit.run, hit.ordinal) in steps]

@@ -48,13 +48,6 @@ def rewards(conn: sa.Connection, job_id: int | None) -> Figure | None:
     return _figure(("Mean reward by tick", "tick", "reward, 0 to 0.5"), rows, curves, whole_x=True)
 
 
-def age(conn: sa.Connection, view: str) -> float | None:
-    """Seconds since the last refresh of a materialised view. None if it was never refreshed."""
-    query = sa.text("select seconds_ago from freshness where name = :name")
-    seconds = conn.execute(query, {"name": view}).scalar_one_or_none()
-    return None if seconds is None else float(seconds)
-
-
 def _rows(conn: sa.Connection, query: str, job_id: int | None) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in conn.execute(sql.load(query), {"job": job_id})]
 

@@ -6,7 +6,7 @@ The server keeps no state. A browser that reconnects sends the last event's id, 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -17,8 +17,8 @@ from starlette.responses import Response, StreamingResponse
 
 from weavegen.errors import UsageError
 from weavegen.monitoring.progress import Rates
-from weavegen.store import messages
-from weavegen.viewer import jobs, traces
+from weavegen.store import messages, reports
+from weavegen.viewer import traces
 from weavegen.viewer.rendering import templates
 from weavegen.viewer.responses import NO_STORE, path_number, query_number
 
@@ -49,13 +49,10 @@ class Events:
 
         def read() -> Reading:
             with self.reader.connect() as conn:
-                views = jobs.jobs(conn, job_id)
-            for number, view in enumerate(views):
-                if view.row.open:
-                    blocks, tokens = rates.now(time.monotonic(), view.row)
-                    views[number] = replace(view, blocks_now=blocks, tokens_now=tokens)
-            html = template.render(jobs=views, job=views[0] if views else None)
-            return html, [event("jobs", html)], job_id is not None and not views[0].row.open
+                jobs = reports.jobs(conn, job_id)
+            now = {job.id: rates.now(time.monotonic(), job) for job in jobs if job.open}
+            html = template.render(jobs=jobs, job=jobs[0] if jobs else None, now=now)
+            return html, [event("jobs", html)], job_id is not None and not jobs[0].open
 
         return stream(changes(request, read, "", JOBS_POLL_SECONDS))
 

@@ -2,20 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.services import model_server
-from weavegen.viewer import choices, database, figures, jobs, ticks, traces
-from weavegen.viewer.responses import NO_STORE, attachment, download, page, path_number, problem, query_number
+from weavegen.store import reports
+from weavegen.viewer import choices, database, figures, traces
+from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
 MAX_HITS = 30
@@ -38,7 +38,7 @@ class Pages:
 
     def jobs(self, request: Request) -> Response:
         with self.reader.connect() as conn:
-            return page("jobs.html", jobs=jobs.jobs(conn))
+            return page("jobs.html", jobs=reports.jobs(conn), now={})
 
     def job(self, request: Request) -> Response:
         job_id = path_number(request, "job")
@@ -46,11 +46,11 @@ class Pages:
         status = status if status in STATUSES else None
         number = query_number(request, "page") or 0
         with self.reader.connect() as conn:
-            [job] = jobs.jobs(conn, job_id)
-            rows = jobs.traces(conn, job_id, status, number)
-            about = jobs.settings(conn, job_id)
-        shown, more = rows[: jobs.TRACES_PER_PAGE], len(rows) > jobs.TRACES_PER_PAGE
-        return page("job.html", job=job, about=about, traces=shown, status=status, page=number, more=more)
+            [job] = reports.jobs(conn, job_id)
+            rows = traces.of_job(conn, job_id, status, number)
+            about = traces.job_settings(conn, job_id)
+        shown, more = rows[: traces.TRACES_PER_PAGE], len(rows) > traces.TRACES_PER_PAGE
+        return page("job.html", job=job, now={}, about=about, traces=shown, status=status, page=number, more=more)
 
     def trace(self, request: Request) -> Response:
         """A trace. With an index in the path, the page contains the piece of the trace with that block."""
@@ -96,15 +96,15 @@ class Pages:
 
     def ticks(self, request: Request) -> Response:
         with self.trace_of(request) as (conn, trace):
-            return page("ticks.html", trace=trace, ticks=ticks.ticks(conn, trace["id"]))
+            return page("ticks.html", trace=trace, ticks=traces.ticks(conn, trace["id"]))
 
     def tick(self, request: Request) -> Response:
         number = path_number(request, "tick")
         with self.trace_of(request) as (conn, trace):
-            tick = next((tick for tick in ticks.ticks(conn, trace["id"]) if tick["number"] == number), None)
+            tick = next((tick for tick in traces.ticks(conn, trace["id"]) if tick["number"] == number), None)
             if tick is None:
                 raise UsageError(f"trace {trace['id']} has no tick {number}")
-            return page("tick.html", trace=trace, tick=tick, timeline=ticks.timeline(conn, trace["id"], number))
+            return page("tick.html", trace=trace, tick=tick, steps=traces.steps(conn, trace["id"], number))
 
     def problems(self, request: Request) -> Response:
         with self.trace_of(request) as (conn, trace):
@@ -115,8 +115,8 @@ class Pages:
             return page("about.html", trace=trace, history=traces.history(conn, trace["id"]))
 
     def search(self, request: Request) -> Response:
+        from weavegen.search.corpus_index import Scope
         from weavegen.search.documents import RETRIEVABLE
-        from weavegen.search.scope import Scope
         from weavegen.search.user_search import search_texts
 
         asked = {name: request.query_params.get(name, "").strip() for name in ("q", "type", "job", "trace")}
@@ -128,7 +128,7 @@ class Pages:
                 scope = Scope(trace_id=trace_id, job_id=job_id, examples=trace_id is None and job_id is None)
                 with self.reader.connect() as conn:
                     hits = search_texts(conn, asked["q"], scope, type=asked["type"] or None, top_k=MAX_HITS)
-                    simulated = jobs.simulated(conn, {hit.job for hit in hits if hit.job is not None})
+                    simulated = traces.simulated_jobs(conn, {hit.job for hit in hits if hit.job is not None})
             except UsageError as error:
                 wrong = str(error)
         types = list(map(str, RETRIEVABLE))
@@ -142,10 +142,10 @@ class Pages:
             return page(
                 "figures.html",
                 job_id=job_id,
-                jobs=jobs.jobs(conn),
+                jobs=reports.jobs(conn),
                 calibration=figures.calibration(conn, job_id),
                 rewards=figures.rewards(conn, job_id),
-                ages={name: figures.age(conn, name) for name in ("evaluator_calibration", "tick_stats")},
+                ages=reports.materialised(conn, "evaluator_calibration, tick_stats"),
             )
 
     def report(self, request: Request) -> Response:
@@ -158,7 +158,7 @@ class Pages:
 
         job_id = path_number(request, "job")
         with self.reader.connect() as conn:
-            jobs.jobs(conn, job_id)  # raises UsageError, with the status 404, if there is no such job
+            reports.jobs(conn, job_id)  # raises UsageError, with the status 404, if there is no such job
             try:
                 simulation = model_server.simulated(configuration.load())
                 data = report.read(conn, job_id, seconds=database.QUERY_SECONDS, simulation=simulation)
@@ -181,34 +181,27 @@ class Pages:
 
     def python_file(self, request: Request) -> Response:
         """A trace as `weavegen show` prints it."""
-        trace_id = self.existing_trace(request)
+        from weavegen.exports.text import python
 
-        def texts() -> Iterator[str]:
-            with self.reader.connect() as conn:
-                yield from traces.rendered(conn, trace_id)
-
-        return download(texts(), "text/x-python; charset=utf-8", f"trace-{trace_id}.py")
+        return self.download(request, python, "text/x-python; charset=utf-8", "py")
 
     def json_file(self, request: Request) -> Response:
         """A trace's blocks as `weavegen show --json` prints them."""
-        from weavegen.trace.render import parse_trace
+        from weavegen.exports.text import json
 
-        trace_id = self.existing_trace(request)
+        return self.download(request, json, "application/json", "json")
 
-        def texts() -> Iterator[bytes]:
-            separator = b"[\n"
-            with self.reader.connect() as conn:
-                for text in traces.rendered(conn, trace_id):
-                    for block in parse_trace(text):
-                        yield separator + msgspec.json.encode(block)
-                        separator = b",\n"
-            yield b"[]\n" if separator == b"[\n" else b"\n]\n"
-
-        return download(texts(), "application/json", f"trace-{trace_id}.json")
-
-    def existing_trace(self, request: Request) -> int:
-        """The number of the trace in the path. Raises UsageError if there is no such trace."""
+    def download(
+        self, request: Request, text: Callable[[sa.Connection, int], Iterator[str]], media_type: str, suffix: str
+    ) -> Response:
+        """The trace in the path as a file that is sent as it is read. Raises UsageError if there is no such trace."""
         trace_id = path_number(request, "trace")
         with self.reader.connect() as conn:
             traces.state(conn, trace_id)
-        return trace_id
+
+        def texts() -> Iterator[str]:
+            with self.reader.connect() as conn:
+                yield from text(conn, trace_id)
+
+        headers = attachment(f"trace-{trace_id}.{suffix}")
+        return StreamingResponse(texts(), media_type=media_type, headers=headers)

@@ -15,6 +15,7 @@ from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
 from weavegen.config import SIMULATED_MODEL
+from weavegen.monitoring.progress import seconds_left
 from weavegen.text import bytes_text, duration, harmless
 from weavegen.trace.blocks import CALLBACK, MESSAGE, PROSE, BlockType
 
@@ -61,6 +62,7 @@ def templates() -> jinja2.Environment:
     }
     environment.globals |= {
         "sim_model": SIMULATED_MODEL,
+        "seconds_left": seconds_left,
         "code_types": CODE,
         "prose_types": frozenset(map(str, PROSE | {BlockType.GENESIS})),
         "message_types": frozenset(map(str, MESSAGE)),

@@ -4,12 +4,12 @@ Models and programs wrote some of its texts. The templates escape them and repla
 Content-Security-Policy allows its own style sheet alone.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from weavegen.exports.card import SIMULATED
+from weavegen.store import reports
 from weavegen.text import duration
 from weavegen.viewer import plot
 from weavegen.viewer.plot import Bar, ReferenceLine, Series
@@ -39,15 +39,7 @@ def html(report: Report) -> str:
 
 def flat(values: Row) -> list[tuple[str, str]]:
     """Settings as pairs of KEY and JSON, sorted; settings of a block type have the key TYPE.KEY."""
-    types = values.get("types")
-    pairs = dict(values)
-    if isinstance(types, dict):
-        del pairs["types"]
-        for type, own in types.items():
-            pairs |= (
-                {f"{type}.{key}": value for key, value in own.items()} if isinstance(own, dict) else {type: own}
-            )
-    return [(key, as_json(value, indent=-1)) for key, value in sorted(pairs.items())]
+    return [(key, as_json(value, indent=-1)) for key, value in sorted(reports.flat(values).items())]
 
 
 def plots(report: Report) -> dict[str, Markup | None]:
@@ -66,33 +58,32 @@ def plots(report: Report) -> dict[str, Markup | None]:
     }
 
 
-def _plot(title: str, x_label: str, y_label: str, series: Sequence[Series], **more: Any) -> Markup | None:
-    return plot.svg(title, x_label, y_label, series, inline=True, **more) if series else None
+def _plot(title: str, x_label: str, y_label: str, *series: Series, **more: Any) -> Markup | None:
+    drawn = [line for line in series if line.points]
+    return plot.svg(title, x_label, y_label, drawn, inline=True, **more) if drawn else None
 
 
 def _scores(rows: list[Row]) -> Markup | None:
     """Shares and not counts: there are several losers for each chosen candidate."""
     series = []
     for kind in ("lost", "chosen"):
-        if total := sum(row[kind] for row in rows):
-            points = [(row["score"], 100 * row[kind] / total) for row in rows if row[kind]]
-            series.append(Series(f"{kind} ({total:,})", points, "bars", SCORE_BIN))
+        total = sum(row[kind] for row in rows)
+        points = [(row["score"], 100 * row[kind] / total) for row in rows if row[kind]]
+        series.append(Series(f"{kind} ({total:,})", points, "bars", SCORE_BIN))
     beyond = any(row["score"] <= -MAX_SCORE or row["score"] >= MAX_SCORE - SCORE_BIN for row in rows)
     label = "score, log odds" + (f", beyond ±{MAX_SCORE} in the outermost bins" if beyond else "")
-    return _plot("Scores of candidates", label, "% of these", series)
+    return _plot("Scores of candidates", label, "% of these", *series)
 
 
 def _rewards(rows: list[Row]) -> Markup | None:
     points = [(row["reward"], float(row["ticks"])) for row in rows]
     name = f"ticks ({sum(row['ticks'] for row in rows):,})"
-    return _plot(
-        "Rewards of ticks", "reward", "ticks", [Series(name, points, "bars", REWARD_BIN)] if points else []
-    )
+    return _plot("Rewards of ticks", "reward", "ticks", Series(name, points, "bars", REWARD_BIN))
 
 
 def _ticks(rows: list[Row]) -> Markup | None:
     points = [(float(row["tick"]), row["reward"]) for row in rows if row["reward"] is not None]
-    series = [Series("mean over traces", points)] if len(points) > 1 else []
+    series = Series("mean over traces", points if len(points) > 1 else [])
     return _plot("Reward along a trace", "tick", "mean reward", series, whole_x=True)
 
 
@@ -108,9 +99,8 @@ def _calibration(rows: list[Row]) -> Markup | None:
         for type, own in list(by_type.items())[:MAX_CURVES]
     ]
     diagonal = ReferenceLine("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
-    return _plot(
-        "Predicted and observed successes", "probability of yes", "share that ran", series, references=[diagonal]
-    )
+    title = "Predicted and observed successes"
+    return _plot(title, "probability of yes", "share that ran", *series, references=[diagonal])
 
 
 def _rate(report: Report, column: str, title: str, per_seconds: float) -> Markup | None:
@@ -122,7 +112,7 @@ def _rate(report: Report, column: str, title: str, per_seconds: float) -> Markup
         (number * width / length, amounts.get(number, 0.0) * per_seconds / width)
         for number in range(max(amounts, default=-1) + 1)
     ]
-    series = [Series(f"in each {duration(width)}", points, "bars", width / length)] if points else []
+    series = Series(f"in each {duration(width)}", points, "bars", width / length)
     return _plot(title, f"{unit} since the start", title.lower(), series)
 
 
@@ -153,5 +143,5 @@ def _programs(unsorted: list[float]) -> Markup | None:
         number = max(0, min(PROGRAM_BINS - 1, int((score - low) / width)))
         counts[number] = counts.get(number, 0) + 1
     points = [(low + number * width, float(count)) for number, count in sorted(counts.items())]
-    series = [Series(f"programs with a score ({len(scores):,})", points, "bars", width)]
+    series = Series(f"programs with a score ({len(scores):,})", points, "bars", width)
     return _plot("Scores of programs", "score; the lowest twentieth in the first bin", "programs", series)

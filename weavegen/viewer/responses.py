@@ -1,10 +1,9 @@
 """Numbers out of addresses, and HTTP responses."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response
 
 from weavegen.errors import UsageError
 from weavegen.viewer.rendering import templates
@@ -45,11 +44,6 @@ def whole_number(text: str) -> int:
     if not 0 <= number < 2**62:
         raise UsageError(f"there is no number {number}")
     return number
-
-
-def download(texts: Iterator[str] | Iterator[bytes], media_type: str, name: str) -> Response:
-    """A file that is sent as it is read."""
-    return StreamingResponse(texts, media_type=media_type, headers=attachment(name))
 
 
 def attachment(name: str) -> dict[str, str]:

@@ -1,16 +1,36 @@
-"""A trace: its summary, its blocks in pieces, its history and its problem map."""
+"""Jobs and their traces; and of a trace its summary, its blocks in pieces, ticks, history and problem map."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
 from weavegen.viewer import sql
 
+TRACES_PER_PAGE = 100
 BLOCKS_PER_PIECE = 25
 """Blocks that a page fetches together."""
+
+
+def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
+    """The jobs among `job_ids` whose texts the simulated model writes."""
+    query = sa.text("select id from jobs where id = any(:ids) and model = :model")
+    return set(conn.execute(query, {"ids": list(job_ids), "model": SIMULATED_MODEL}).scalars())
+
+
+def of_job(conn: sa.Connection, job_id: int, status: str | None, page: int) -> list[dict[str, Any]]:
+    """A page of a job's traces by number, with one trace more than TRACES_PER_PAGE if there is a next page."""
+    page_of = {"limit": TRACES_PER_PAGE + 1, "offset": page * TRACES_PER_PAGE}
+    rows = conn.execute(sql.load("job_traces"), {"job": job_id, "status": status, **page_of})
+    return [dict(row._mapping) for row in rows]
+
+
+def job_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
+    """Seed, version, user, time of enqueueing, and the settings that differ from the defaults."""
+    query = sa.text("select seed, version, enqueued_by, created_at, settings from jobs where id = :job")
+    return dict(conn.execute(query, {"job": job_id}).one()._mapping)
 
 
 @dataclass(frozen=True)
@@ -135,37 +155,30 @@ def history(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in conn.execute(query, {"trace": trace_id})]
 
 
-@dataclass
-class Problem:
-    """A subagent in the problem map."""
+def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
+    """The main agent with its subagents as a forest. A subagent whose parent is not recorded is a root.
 
-    row: Any
-    """Of the table subagents."""
-    evaluations: list[dict[str, Any]]
-    """The latest result of each evaluation of its task."""
-    children: list["Problem"] = field(default_factory=list)
-
-
-def problem_map(conn: sa.Connection, trace_id: int) -> list[Problem]:
-    """The main agent with its subagents as a forest. A subagent whose parent is not recorded is a root."""
+    Each is its row, with the latest `evaluations` of its task, and its own subagents as `children`.
+    """
     latest = [dict(row._mapping) for row in conn.execute(sql.load("latest_evaluations"), {"trace": trace_id})]
     query = sa.text("select * from subagents where trace_id = :trace order by id")
-    problems = {
-        row.name: Problem(row, [result for result in latest if result["subagent"] == row.name])
-        for row in conn.execute(query, {"trace": trace_id})
-    }
-    roots: list[Problem] = []
+    problems = {}
+    for row in conn.execute(query, {"trace": trace_id}):
+        evaluations = [result for result in latest if result["subagent"] == row.name]
+        problems[row.name] = {**row._mapping, "evaluations": evaluations, "children": []}
+    roots: list[dict[str, Any]] = []
     for name, problem in problems.items():
-        parent = problems.get(problem.row.parent)
-        (roots if parent is None or problem.row.parent == name else parent.children).append(problem)
+        parent = problems.get(problem["parent"])
+        (roots if parent is None or problem["parent"] == name else parent["children"]).append(problem)
     return roots
 
 
-def rendered(conn: sa.Connection, trace_id: int, chunk: int = 500) -> Iterator[str]:
-    """The text of a trace, `chunk` blocks at a time."""
-    query = sa.text(
-        "select rendered from blocks where trace_id = :trace and index >= :first and index < :end order by index"
-    )
-    for first in range(0, state(conn, trace_id).blocks, chunk):
-        span = {"trace": trace_id, "first": first, "end": first + chunk}
-        yield "".join(conn.execute(query, span).scalars())
+def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
+    """The ticks in order, each with its first block and that of the next tick."""
+    return [dict(row._mapping) for row in conn.execute(sql.load("ticks"), {"trace": trace_id})]
+
+
+def steps(conn: sa.Connection, trace_id: int, tick: int) -> list[dict[str, Any]]:
+    """The steps of a tick, with where their seconds went."""
+    rows = conn.execute(sql.load("steps_of_tick"), {"trace": trace_id, "tick": tick})
+    return [dict(row._mapping) for row in rows]

@@ -1,13 +1,13 @@
 """What a release records about its rows and the traces that they come from."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen.exports.format import Key
 from weavegen.exports.releases.manifest import SHOWN, digest
-from weavegen.exports.releases.near_duplicates import Double, Key, Unit, jaccard
+from weavegen.exports.releases.near_duplicates import Double, Unit, jaccard
 from weavegen.store import releases
 
 DEFAULT_THRESHOLD = 0.8
@@ -38,19 +38,6 @@ def units(
             yield Unit(tuple(row_key), text, reward, questions.get(tuple(row_key), ""))
 
 
-@dataclass
-class Finding:
-    """Retrieved blocks of one kind of contamination."""
-
-    count: int = 0
-    examples: list[dict[str, int]] = field(default_factory=list)
-
-    def add(self, row: Any) -> None:
-        self.count += 1
-        if len(self.examples) < SHOWN:
-            self.examples.append({"trace": row.trace_id, "shown": row.block_id, "shown_from": row.source})
-
-
 def contamination(
     conn: sa.Connection,
     traces: Sequence[int],
@@ -64,41 +51,38 @@ def contamination(
     """
     inside = set(traces)
     twins = {frozenset((row.key[0], row.like[0])) for row in removed if row.key[0] != row.like[0]}
+    counts = {"shown": 0, "from_other_traces": 0, "examples": 0}
     kinds = ("future", "other_split", "itself", "near_duplicate", "outside")
-    findings = {kind: Finding() for kind in kinds}
-    shown = others = examples = 0
+    findings: dict[str, dict[str, Any]] = {kind: {"count": 0, "examples": []} for kind in kinds}
     for row in releases.retrieved(conn, traces):
         if row.block_id is None:
-            examples += 1
+            counts["examples"] += 1
             continue
-        shown += 1
-        if row.future:
-            findings["future"].add(row)
-        if row.written is not None and jaccard(row.body, row.written) >= (threshold or DEFAULT_THRESHOLD):
-            findings["itself"].add(row)
-        if row.source == row.trace_id:
-            continue
-        others += 1
-        if row.source not in inside:
-            findings["outside"].add(row)
-        if split(row.source) != split(row.trace_id):
-            findings["other_split"].add(row)
-        if frozenset((row.source, row.trace_id)) in twins:
-            findings["near_duplicate"].add(row)
-    counts = {"shown": shown, "from_other_traces": others, "examples": examples}
-    return counts | {kind: vars(finding) for kind, finding in findings.items()}
+        other = row.source != row.trace_id
+        counts["shown"] += 1
+        counts["from_other_traces"] += other
+        found = {
+            "future": row.future,
+            "itself": row.written is not None
+            and jaccard(row.body, row.written) >= (threshold or DEFAULT_THRESHOLD),
+            "outside": other and row.source not in inside,
+            "other_split": other and split(row.source) != split(row.trace_id),
+            "near_duplicate": frozenset((row.source, row.trace_id)) in twins,
+        }
+        for finding in (findings[kind] for kind in kinds if found[kind]):
+            finding["count"] += 1
+            if finding["count"] <= SHOWN:
+                example = {"trace": row.trace_id, "shown": row.block_id, "shown_from": row.source}
+                finding["examples"].append(example)
+    return counts | findings
 
 
 def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, Any]:
     """What the manifest says about the traces: models, versions, rubrics, and hashes of settings by job."""
     names = releases.origins(conn, traces)
+    names["written_by"] = names.pop("versions")
     settings: dict[str, dict[str, str]] = {}
     for row in releases.settings(conn, traces):
         value = {"agent": row.agent, "model": row.model, "settings": row.settings}
         settings.setdefault(str(row.job_id), {})[str(row.revision)] = digest(value)
-    return {
-        "models": names["models"],
-        "written_by": names["versions"],
-        "rubrics": names["rubrics"],
-        "settings": settings,
-    }
+    return names | {"settings": settings}

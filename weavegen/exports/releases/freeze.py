@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ import sqlalchemy as sa
 from weavegen import exports
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError, WeavegenError
-from weavegen.exports import selection, write
+from weavegen.exports import write
 from weavegen.exports.card import CARD, Written
 from weavegen.exports.folder import check_free, clear, file_sha256
+from weavegen.exports.format import Key, Options
 from weavegen.exports.releases import manifest
 from weavegen.exports.releases.facts import comparable, contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
-from weavegen.exports.releases.near_duplicates import Double, Key, doubles
+from weavegen.exports.releases.near_duplicates import Double, Unit, doubles
 from weavegen.pool.client import ModelClient
 from weavegen.services import model_server
 from weavegen.store import releases
@@ -37,17 +38,13 @@ Progress = Callable[[str, int, int], None]
 """Called with the current activity, the number of rows that are done, and the number of all."""
 
 
-def no_progress(activity: str, done: int, count: int) -> None:
-    """Ignore progress."""
-
-
 def freeze(
     conn: sa.Connection,
     name: str,
     order: write.Export,
     threshold: float | None,
     config: Config,
-    progress: Progress = no_progress,
+    progress: Progress = lambda *_: None,
 ) -> Written:
     """Write a release: its folder, and its rows to the database. If it fails, neither is left.
 
@@ -65,8 +62,8 @@ def freeze(
     check_free(order.out)
     with contextlib.ExitStack() as stack:
 
-        def subset(keys: Iterable[Key]) -> selection.Selection:
-            return stack.enter_context(contextlib.closing(selection.Selection(keys, len(format.key))))
+        def subset(keys: Iterable[Key]) -> write.Selection:
+            return stack.enter_context(contextlib.closing(write.Selection(keys, len(format.key))))
 
         matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
         ended = releases.ended(conn, [trace for trace, _ in matching.traces()])
@@ -92,22 +89,20 @@ def freeze(
 def near_duplicates(
     conn: sa.Connection,
     order: write.Export,
-    rows: selection.Selection,
+    rows: write.Selection,
     threshold: float | None,
     progress: Progress,
 ) -> list[Double]:
     """The rows to remove because they are similar to a better one."""
     if threshold is None:
         return []
-    done = 0
 
-    def count() -> None:
-        nonlocal done
-        done += 1
-        progress("compare", done, rows.count)
+    def compared() -> Iterator[Unit]:
+        for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
+            yield unit
+            progress("compare", done, rows.count)
 
-    format = order.format
-    return doubles(units(conn, format.view, format.key, rows.traces()), threshold, count)
+    return doubles(compared(), threshold)
 
 
 def collect_facts(
@@ -116,7 +111,7 @@ def collect_facts(
     config: Config,
     threshold: float | None,
     removed: list[Double],
-    kept: selection.Selection,
+    kept: write.Selection,
 ) -> dict[str, Any]:
     """What the manifest says about a release, except for its rows and files."""
     format = order.format
@@ -124,7 +119,7 @@ def collect_facts(
 
     @cache
     def split(trace: int) -> str:
-        return selection.split_of(conn, trace, order.splits)
+        return write.split_of(conn, trace, order.splits)
 
     return {
         "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -155,7 +150,7 @@ def publish(
     order: write.Export,
     facts: dict[str, Any],
     removed: list[Double],
-    kept: selection.Selection,
+    kept: write.Selection,
     progress: Progress,
 ) -> Written:
     """Write the folder with the kept rows, and the release to the database."""
@@ -193,7 +188,7 @@ def publish(
     return written
 
 
-def write_rows(conn: sa.Connection, order: write.Export, rows: selection.Selection, progress: Progress) -> Written:
+def write_rows(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Written:
     """Write the folder with these rows."""
     conn.rollback()
     return write.export(conn, order, keys=rows, progress=lambda done, count: progress("write", done, count))
@@ -203,12 +198,12 @@ def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any]
     """Add the release's facts to its folder: in the card and the manifest. Returns files and manifest hash."""
     with (folder / CARD).open("a") as card:
         card.write(manifest.section(name, facts))
-    files = manifest.files(folder, but=(MANIFEST,))
+    files = manifest.files(folder)
     (folder / MANIFEST).write_bytes(manifest.manifest(name, facts, files))
     return files, file_sha256(folder / MANIFEST)
 
 
-def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_progress) -> Written:
+def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = lambda *_: None) -> Written:
     """Write a release again. Raises WeavegenError where the files differ; then no folder is left."""
     row = releases.load(conn, name)
 
@@ -226,12 +221,12 @@ def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = no_
         where=row.condition,
         splits=dict(row.splits),
         limit=row.row_limit,
-        options=msgspec.convert(row.options, exports.Options),
+        options=msgspec.convert(row.options, Options),
         shard_bytes=row.shard_bytes,
         simulation=row.facts["simulation"],
         extra=compare,
     )
-    with contextlib.closing(selection.Selection(releases.keys(conn, row), row.key_width)) as kept:
+    with contextlib.closing(write.Selection(releases.keys(conn, row), row.key_width)) as kept:
         return write_rows(conn, order, kept, progress)
 
 
@@ -253,7 +248,7 @@ def differing(conn: sa.Connection, name: str, folder: Path) -> list[str]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: give the folder of the release")
     expected = dict(row.files) | {MANIFEST: row.manifest_sha256}
-    actual: dict[str, Any] = dict(manifest.files(folder, but=(MANIFEST,)))
+    actual: dict[str, Any] = dict(manifest.files(folder))
     if (folder / MANIFEST).is_file():
         actual[MANIFEST] = file_sha256(folder / MANIFEST)
     return manifest.differences(expected, actual)

@@ -1,13 +1,13 @@
 """The manifest of a release, its section of the card, and hashes. Pure except for reading files."""
 
 import hashlib
-from collections.abc import Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from weavegen.exports.card import template
 from weavegen.exports.folder import file_sha256
 from weavegen.exports.releases.near_duplicates import PERMUTATIONS, SHINGLE_WORDS
 
@@ -39,14 +39,14 @@ def libraries() -> dict[str, str]:
     return {name: installed(name) for name in LIBRARIES}
 
 
-def files(folder: Path, *, but: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Size and hash of each file below a folder except `but`, by name. Hidden files at its top are left out."""
+def files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and hash of each file below a folder except the manifest, by name. Hidden files at its top are left out."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path: str(path.relative_to(folder)) for path in paths}
     return {
         name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path, name in names.items()
-        if name not in but and not name.startswith(".")
+        if name != MANIFEST and not name.startswith(".")
     }
 
 
@@ -66,51 +66,4 @@ def manifest(name: str, facts: dict[str, Any], files: dict[str, dict[str, Any]])
 
 def section(name: str, facts: dict[str, Any]) -> str:
     """The card's section about a release."""
-    rows, leaks = facts["rows"], facts["contamination"]
-    lines = [
-        "",
-        f"## Release {name}",
-        "",
-        f"Frozen {facts['created_at']} by weavegen {facts['version']} (code {facts['code_sha256'][:12]}). "
-        f"`weavegen release {name} --verify FOLDER` compares a folder with it, `--rebuild FOLDER` writes it "
-        "again; manifest.json has a hash of each file, and everything below in full.",
-        "",
-        f"- Rows of the view: {rows['found']} found, {rows['open']} left out because their traces still ran, "
-        f"{rows['near_duplicates']} near-duplicates removed, {rows['kept']} kept",
-        f"- Near-duplicates: {near_duplicates(facts['near_duplicates']['threshold'])}",
-        f"- Tokeniser: {tokenizer(facts['tokenizer'])}",
-        f"- Rubrics: {', '.join(facts['rubrics']) or 'none'}",
-        f"- Settings: {len(facts['settings'])} jobs, their hashes in the manifest",
-        "",
-        "### Contamination",
-        "",
-        f"{leaks['shown']} retrieved blocks were shown to the model while these traces were written, "
-        f"{leaks['from_other_traces']} of them from other traces, and {leaks['examples']} examples.",
-        "",
-        "| finding | retrieved blocks |",
-        "|---|---|",
-        f"| recorded later than it was shown, or still in the window | {leaks['future']['count']} |",
-        f"| from a trace of another split | {leaks['other_split']['count']} |",
-        f"| near-duplicate of the block written after it | {leaks['itself']['count']} |",
-        f"| from a near-duplicate of the trace | {leaks['near_duplicate']['count']} |",
-        f"| from a trace outside of the release | {leaks['outside']['count']} |",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def near_duplicates(threshold: float | None) -> str:
-    """How near-duplicates were removed."""
-    if threshold is None:
-        return "kept, nothing was compared"
-    return (
-        f"{SHINGLE_WORDS}-word shingles, MinHash with {PERMUTATIONS} permutations, similarity {threshold} or "
-        "more; the row with the higher reward stayed, of equal ones the older"
-    )
-
-
-def tokenizer(facts: dict[str, Any] | None) -> str:
-    """The tokeniser, and whether it wrote the traces."""
-    if facts is None:
-        return "not known: no model server answered"
-    same = {True: ", the one that wrote the traces", False: ", not the one that wrote the traces", None: ""}
-    return f"{facts['sha256'][:12]}{same[facts['wrote_the_traces']]}"
+    return template("release.md").render(facts, name=name, shingle_words=SHINGLE_WORDS, permutations=PERMUTATIONS)

@@ -1,10 +1,11 @@
 """Finds rows that are nearly the same, by MinHash of the text that the model wrote in them. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-Key = tuple[int, ...]
+from weavegen.exports.format import Key
+
 SHINGLE_WORDS = 5
 PERMUTATIONS = 128
 """Permutations of MinHash: the error of a similarity is about 0.09, one over the square root."""
@@ -46,11 +47,11 @@ def jaccard(text: str, other: str) -> float:
     return len(a & b) / len(a | b) if a and b else 0.0
 
 
-def doubles(units: Iterable[Unit], threshold: float, progress: Callable[[], None] = lambda: None) -> list[Double]:
+def doubles(units: Iterable[Unit], threshold: float) -> list[Double]:
     """The rows to remove, in the order of `units`, which come from the oldest to the newest.
 
     Rows are taken from the highest reward to the lowest, older ones first. A row is kept unless it resembles one
-    that is kept. Needs about 2 kB of memory per row. `progress` is called once per row.
+    that is kept. Needs about 2 kB of memory per row.
     """
     from datasketch import MinHash, MinHashLSH
 
@@ -61,7 +62,6 @@ def doubles(units: Iterable[Unit], threshold: float, progress: Callable[[], None
             minhash = MinHash(num_perm=PERMUTATIONS, seed=1)
             minhash.update_batch(sorted(parts))
             hashes.append((Unit(unit.key, "", unit.reward, unit.apart), minhash))
-        progress()
     # The index proposes pairs, which are then compared. These weights make it miss few at the cost of more pairs.
     index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS, weights=(0.1, 0.9))
     removed: dict[int, Double] = {}

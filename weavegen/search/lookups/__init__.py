@@ -16,8 +16,8 @@ from weavegen.errors import UsageError
 from weavegen.kernel import lookups as declared
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import LookUpResult
-from weavegen.search.lookups import corpus, database, documents, library
-from weavegen.search.lookups.database import TIMEOUT_SECONDS
+from weavegen.search.lookups import corpus, documents, library
+from weavegen.search.lookups.corpus import TIMEOUT_SECONDS
 
 IMPLEMENTATIONS: dict[type[declared.Arguments], Callable[[sa.Connection, int, Any], str]] = {
     declared.ListDocuments: documents.list_documents,
@@ -26,7 +26,7 @@ IMPLEMENTATIONS: dict[type[declared.Arguments], Callable[[sa.Connection, int, An
     declared.ReadDocument: documents.read_document,
     declared.SearchCorpus: corpus.search_corpus,
     declared.ReadBlocks: corpus.read_blocks,
-    declared.Sql: database.sql,
+    declared.Sql: corpus.sql,
     declared.ReadRequest: library.read_request,
     declared.PastRequests: library.past_requests,
     declared.Preferences: library.preferences,

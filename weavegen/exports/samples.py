@@ -1,4 +1,7 @@
-"""`grpo`: prompts to sample after, with what a reward function needs, and recorded samples with their values."""
+"""`dpo` and `grpo`: candidates that were sampled after one prompt, compared by their values.
+
+`dpo` has two completions, of which one is better; `grpo` all samples, with what a reward function needs.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,10 +11,22 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, completion, prompt_rows
-from weavegen.exports.format import Key, Row, RowFormat, column
+from weavegen.exports.format import Key, Options, Row, RowFormat, column
 from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import ModelPrompt
 
+PAIR = [
+    column("chosen", pa.string(), "The better completion, as it was sampled."),
+    column("rejected", pa.string(), "The worse completion."),
+    column(
+        "kind", pa.string(), "candidates: two of one block; correction: a failed attempt and the next, which ran."
+    ),
+    column("margin", pa.float64(), "chosen_value minus rejected_value; null in a correction."),
+    column(
+        "chosen_value", pa.float64(), "Log odds minus penalties, corrected by the outcome; null in a correction."
+    ),
+    column("rejected_value", pa.float64(), "The value of the worse completion."),
+]
 # TRL passes every column to reward functions by name, and reserves names of its own: prompts, completions.
 SAMPLES = [
     column("question", pa.string(), "What the evaluator is asked about a sample."),
@@ -28,7 +43,38 @@ SAMPLES = [
 ]
 
 
-def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
+def first_pairs(options: Options) -> str:
+    """By default one pair per block: prompts are long, and the first pair is the most informative."""
+    return f"pair <= {options.per_block or 1:d}"
+
+
+def pairs(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
+    """The rejected candidates, each with its chosen one. The prompt is that of the rejected candidate."""
+    ids = [candidate for _, _, *pair in batch for candidate in pair]
+    rows = conn.execute(query("dpo"), {"trace": trace, "ids": ids}).mappings()
+    candidates = {row["candidate_id"]: row for row in rows}
+    return {
+        key: {**candidates[key[3]], "chosen": candidates[key[2]]}
+        for key in batch
+        if key[2] in candidates and key[3] in candidates
+    }
+
+
+def pair(rejected: Record, prompt: ModelPrompt) -> Row:
+    chosen = rejected["chosen"]
+    same_block = chosen["index"] == rejected["index"]
+    return {
+        "prompt": prompt.text + prompt.prefix,
+        "chosen": completion(prompt, chosen),
+        "rejected": completion(prompt, rejected),
+        "kind": "candidates" if same_block else "correction",
+        "margin": chosen["value"] - rejected["value"] if same_block else None,
+        "chosen_value": chosen["value"] if same_block else None,
+        "rejected_value": rejected["value"] if same_block else None,
+    }
+
+
+def groups(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The kept candidates, each with its block and with all samples of the block."""
     block_rows = conn.execute(query("grpo-blocks"), {"trace": trace, "ids": [block for _, _, block in batch]})
     blocks = {row.block_id: row for row in block_rows}
@@ -36,7 +82,7 @@ def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, 
     indexes = {"trace": trace, "indexes": [index for _, index, _ in batch]}
     for row in conn.execute(query("grpo-candidates"), indexes).mappings():
         samples[row["index"], row["header"]].append(row)
-    kept = {row["block_id"]: row for group in samples.values() for row in group if row["block_id"]}
+    kept = {row["block_id"]: row for sampled in samples.values() for row in sampled if row["block_id"]}
     return {
         key: {**kept[key[2]], "block": blocks[key[2]], "samples": samples[key[1], blocks[key[2]].header]}
         for key in batch
@@ -44,7 +90,7 @@ def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, 
     }
 
 
-def make(kept: Record, prompt: ModelPrompt) -> Row:
+def group(kept: Record, prompt: ModelPrompt) -> Row:
     block, samples = kept["block"], kept["samples"]
     return {
         "prompt": prompt.text + prompt.prefix,
@@ -60,11 +106,21 @@ def make(kept: Record, prompt: ModelPrompt) -> Row:
     }
 
 
-FORMAT = RowFormat(
+DPO = RowFormat(
+    name="dpo",
+    about="Prompt, chosen, rejected: candidates of a block by value, failed attempts and the next that ran.",
+    view="preference_pairs",
+    key=("trace_id", "index", "chosen_id", "rejected_id"),
+    takes=frozenset({"per_block"}),
+    narrow=first_pairs,
+    schema=pa.schema([PROMPT, *PAIR, *PLACE, EXACT]),
+    rows=prompt_rows(pairs, pair),
+)
+GRPO = RowFormat(
     name="grpo",
     about="Prompts to sample after, with what a reward function needs, and recorded samples with their values.",
     view="grpo_prompts",
     key=("trace_id", "index", "block_id"),
     schema=pa.schema([PROMPT, *SAMPLES, *PLACE, EXACT]),
-    rows=prompt_rows(find, make),
+    rows=prompt_rows(groups, group),
 )
