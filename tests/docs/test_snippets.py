@@ -20,7 +20,7 @@ from weavegen.cli.jobs import Program, by_type, pairs
 from weavegen.config import Config
 from weavegen.kernel.settings import Settings, settings
 from weavegen.sandbox.environment import dry_run
-from weavegen.services import flower
+from weavegen.services import fleet
 from weavegen.store import reports, session
 from weavegen.trace.blocks import BlockType
 
@@ -128,6 +128,6 @@ def test_settings_that_are_named_are_there() -> None:
 
 
 def test_variables_that_are_named_are_read() -> None:
-    read = {*environment_variables(), *flower.SETTINGS, *FLOWER_VARIABLES, "WEAVEGEN_WRITE_ANSWERS"}
+    read = {*environment_variables(), *fleet.FLOWER_SETTINGS, *FLOWER_VARIABLES, "WEAVEGEN_WRITE_ANSWERS"}
     for document in DOCUMENTS:
         assert set(re.findall(r"\b(?:WEAVEGEN|FLOWER)_[A-Z_]+\b", document.read_text())) <= read, document.name
