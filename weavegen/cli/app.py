@@ -20,6 +20,8 @@ from rich.text import Text
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.errors import UsageError, WeavegenError
+from weavegen.services import model_server
+from weavegen.store.session import make_engine
 from weavegen.text import harmless, harmless_json
 from weavegen.version import __version__
 
@@ -163,7 +165,6 @@ def fail(message: str, code: int = 2) -> NoReturn:
 def reading() -> Iterator[sa.Connection]:
     """A connection to the database. An embedded database that does not run is started for the time being."""
     from weavegen.services import postgres, schema
-    from weavegen.store.session import make_engine
 
     with postgres.running(configuration.load()) as url:
         schema.check(url)
@@ -200,8 +201,6 @@ def progress_bar(description: str) -> Iterator[Callable[..., None]]:
 
 def is_simulated() -> bool:
     """Whether the installation's model is the simulation."""
-    from weavegen.services import model_server
-
     return model_server.simulated(configuration.load())
 
 

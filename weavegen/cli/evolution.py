@@ -14,6 +14,7 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading, write_file
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
+from weavegen.store import programs
 from weavegen.store.programs import SearchTask
 
 MAX_ANCESTORS = 20
@@ -34,8 +35,6 @@ def evolution(
 
     Example: weavegen evolution 17 --svg evolution.svg
     """
-    from weavegen.store import programs
-
     with reading() as conn:
         rows = programs.of_trace(conn, trace)
         about = programs.task_of(conn, trace)

@@ -19,6 +19,7 @@ from weavegen.cli.watch import follow
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import MOST, check_json
 from weavegen.kernel.steps import Executed, Failure, Op
+from weavegen.store import campaigns, reports, traces
 from weavegen.text import parse_size
 
 Param = Annotated[
@@ -149,7 +150,6 @@ def run(job: JobOptions) -> None:
 def submit(job: JobOptions, *, workers: bool = False) -> int:
     """Check the options, and with `workers` that some answer; then write the job. Returns its number."""
     from weavegen.engine import enqueueing
-    from weavegen.store import campaigns
 
     if bool(job.files or job.task) == bool(job.from_):
         raise UsageError("give bootstrap files, --task, or --from with a jobs file: one of them")
@@ -221,8 +221,6 @@ def cancel(job: Annotated[int, typer.Argument(help="The job's number.", autocomp
 
     Example: weavegen cancel 3
     """
-    from weavegen.store import reports, traces
-
     with writing() as conn:
         reports.jobs(conn, job)
         cancelled = traces.cancel(conn, job)

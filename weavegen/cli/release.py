@@ -13,6 +13,7 @@ from weavegen.cli import display
 from weavegen.cli.app import SIMULATED_DATA, Result, command, progress_bar, reading
 from weavegen.cli.export import Context, ContextBytes, Limit, Out, PerBlock, ShardSize, Split, Where, order_of
 from weavegen.errors import UsageError
+from weavegen.store import releases
 from weavegen.trace.render import one_line
 
 MAX_NAME_CHARS = 100
@@ -55,7 +56,6 @@ def release(
     Example: weavegen release pairs-1 --format dpo --where "margin > 1" --split train=0.9,test=0.1 --out pairs-1
     """
     from weavegen.exports.releases.freeze import again, differing, freeze
-    from weavegen.store import releases
 
     if list_:
         with reading() as conn:

@@ -11,6 +11,7 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, Seed, User, app, command, reading
 from weavegen.cli.jobs import Set, by_type, pairs
 from weavegen.errors import UsageError
+from weavegen.store import tools as store
 
 request = typer.Typer(
     no_args_is_help=True,
@@ -173,8 +174,6 @@ def tools(
 
     Example: weavegen tools count_words
     """
-    from weavegen.store import tools as store
-
     with reading() as conn:
         rows = store.rows(conn, None if name is None else [name])
         versions = [] if name is None else store.versions(conn, name)

@@ -26,6 +26,7 @@ from weavegen.cli.app import (
 )
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import parse
+from weavegen.store import campaigns, reports
 from weavegen.store.campaigns import CampaignRow
 from weavegen.store.models import CampaignState
 from weavegen.trace.render import one_line
@@ -88,8 +89,6 @@ def rescore(
 
     Example: weavegen rescore --rubric docs/rubric.toml --where "type = 'action' and ran is not null" --wait
     """
-    from weavegen.store import campaigns
-
     changes = (stop, resume, retry)
     if (rubric is not None or where is not None) + list_ + sum(change is not None for change in changes) != 1:
         raise UsageError("give --rubric with --where, or one of --list, --stop, --resume, --retry")
@@ -134,7 +133,6 @@ def create(
 ) -> tuple[str, Result]:
     """Write a campaign, unless it is a dry run. Returns its name, and what it asks about. Raises UsageError."""
     from weavegen.engine import enqueueing
-    from weavegen.store import campaigns, reports
 
     questions = parse(enqueueing.read(rubric), str(rubric))
     campaign = one_line(name if name is not None else rubric.stem)
@@ -182,8 +180,6 @@ def parts(rows: list[CampaignRow]) -> Iterator[RenderableType]:
 
 def watch(conn: sa.Connection, name: str, *, stderr: bool) -> CampaignRow:
     """Show a campaign's progress until it is done or stopped: a bar, or lines where there is no terminal."""
-    from weavegen.store import campaigns
-
     console = display.console(stderr=stderr)
     next_line = time.monotonic() + LINE_SECONDS
     with progress_bar(name) as progress:
@@ -220,7 +216,6 @@ def calibrate(
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """
     from weavegen.evaluator.calibration import figures
-    from weavegen.store import campaigns
 
     with writing() as conn:
         pairs, undefined = read_pairs(conn, campaign, where, bearing=bearing)
@@ -261,7 +256,6 @@ def read_pairs(
 ) -> tuple[dict[tuple[str, str], list["Pair"]], int]:
     """Pairs of score and outcome by question and kind of outcome, and the number of answers without a score."""
     from weavegen.evaluator.calibration import Pair
-    from weavegen.store import campaigns, reports
 
     source = "is null"
     if campaign is not None:

@@ -37,6 +37,7 @@ from weavegen.errors import UsageError
 from weavegen.monitoring import queries
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
+from weavegen.services import pool_members
 from weavegen.store import reports
 from weavegen.text import duration, number
 
@@ -116,7 +117,6 @@ class FleetReader:
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
         from weavegen.monitoring import metrics
-        from weavegen.services import pool_members
 
         jobs = read_jobs(self.conn, self.rates)
         with self.conn.begin():
