@@ -1,10 +1,9 @@
 """Commands about model servers: which are in the pool, who lends and who used them; and nano, a small one."""
 
-import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,15 +26,6 @@ app.add_typer(pool, name="pool")
 Url = Annotated[str, typer.Argument(metavar="URL", help="Base URL, such as http://gpu7:8000/v1.")]
 HEADINGS = {"job_id": "job", "job": "name", "enqueued_by": "user"}
 """Headings of pool_usage that are not the column's name."""
-
-
-class By(enum.StrEnum):
-    """What the ledger is grouped by."""
-
-    SERVER = "server"
-    OWNER = "owner"
-    JOB = "job"
-    USER = "user"
 
 
 @pool.callback()
@@ -174,7 +164,9 @@ def list_servers(
 
 
 @command(group=pool)
-def usage(by: Annotated[By, typer.Option(help="What to group by.")] = By.SERVER) -> Result:
+def usage(
+    by: Annotated[Literal["server", "owner", "job", "user"], typer.Option(help="What to group by.")] = "server",
+) -> Result:
     """Show the ledger: how much servers answered, and for whom. The view pool_usage has it by day and step kind.
 
     Example: weavegen pool usage --by user

@@ -1,11 +1,10 @@
 """Commands about answers of the model: rescore asks further questions, calibrate compares answers with outcomes."""
 
-import enum
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import sqlalchemy as sa
 import typer
@@ -43,14 +42,11 @@ LINE_SECONDS = 10.0
 """Between two lines about a campaign, where there is no terminal."""
 
 
-class Over(enum.StrEnum):
-    """What a campaign asks about."""
-
-    BLOCKS = "blocks"
-    CANDIDATES = "candidates"
-
-
-VIEWS = {Over.BLOCKS: ("corpus", "block_id"), Over.CANDIDATES: ("corpus_candidates", "candidate_id")}
+Over = Literal["blocks", "candidates"]
+VIEWS: dict[Over, tuple[str, str]] = {
+    "blocks": ("corpus", "block_id"),
+    "candidates": ("corpus_candidates", "candidate_id"),
+}
 """The view that --where applies to, and its column of ids."""
 
 
@@ -66,7 +62,7 @@ def rescore(
     name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None,
     over: Annotated[
         Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")
-    ] = Over.BLOCKS,
+    ] = "blocks",
     limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None,
     model: Annotated[
         str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")
