@@ -28,7 +28,6 @@ from weavegen.sandbox import groups
 from weavegen.sandbox.children import tail
 from weavegen.sandbox.client_session import (
     Ask,
-    BlockBrief,
     Blocks,
     ClientSession,
     SessionBroken,
@@ -39,20 +38,6 @@ from weavegen.sandbox.client_session import (
 )
 from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider
 from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
-
-__all__ = [
-    "Ask",
-    "BlockBrief",
-    "Blocks",
-    "Chat",
-    "Environment",
-    "Limits",
-    "dry_run",
-    "kill_reason",
-    "no_blocks",
-    "remove",
-    "running",
-]
 
 PROJECT = Path(__file__).resolve().parents[2]
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
@@ -185,9 +170,6 @@ class Environment:
                 session.hello()
         except SessionBroken as error:
             raise self.failure(error) from error
-
-    def alive(self) -> bool:
-        return self.handle.alive()
 
     def stop(self, *, keep_workspace: bool = True) -> None:
         """Kill every process of the environment and remove its socket, and its workspace unless it is kept."""
