@@ -96,7 +96,7 @@ class Discord:
         answer = self._call("GET", f"/channels/{channel}/messages?after={after}&limit={MAX_LISTED_MESSAGES}")
         return sorted(self._decode(answer, list[Listed]), key=lambda message: int(message.id))
 
-    def _call(self, method: str, path: str, body: object = None) -> bytes:
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         headers = {"Authorization": f"Bot {self._token}", "User-Agent": f"DiscordBot (weavegen, {__version__})"}
         try:
             answer = requests.request(

@@ -166,6 +166,26 @@ def cancel(number: Number, reason: Annotated[str, typer.Option(help="Why; the re
     return Result(row, f"request {number} canceled")
 
 
+LIBRARY: display.Fields = {
+    "tool": "name",
+    "version": "version",
+    "score": "score",
+    "uses": "uses",
+    "worked": "successes",
+    "in traces": "users",
+    "what it does": lambda row: row.description[:200],
+}
+VERSIONS: display.Fields = {
+    "version": "version",
+    "score": "score",
+    "generality": "generality",
+    "uses": "uses",
+    "worked": "successes",
+    "made by trace": lambda row: None if row.made_by is None else str(row.made_by),
+    "program": lambda row: None if row.program is None else f"{row.searched_by}:{row.program}",
+}
+
+
 @command()
 def tools(
     name: Annotated[str | None, typer.Argument(help="A tool's name. Default: list all tools.")] = None,
@@ -178,39 +198,13 @@ def tools(
         rows = store.rows(conn, None if name is None else [name])
         versions = [] if name is None else store.versions(conn, name)
     if name is None:
-        return Result(rows, library(rows))
+        return Result(rows, display.table(rows, LIBRARY))
     if not rows:
         raise UsageError(f"the library has no tool {name!r:.80}: `weavegen tools` lists them")
 
     def shown() -> Iterator[RenderableType]:
         yield rows[0].description
-        yield versions_table(versions)
+        yield display.table(versions, VERSIONS)
         yield f"\n{versions[-1].source.rstrip()}"
 
     return Result(versions, shown())
-
-
-def library(rows: Any) -> RenderableType:
-    columns: display.Fields = {
-        "tool": "name",
-        "version": "version",
-        "score": "score",
-        "uses": "uses",
-        "worked": "successes",
-        "in traces": "users",
-        "what it does": lambda row: row.description[:200],
-    }
-    return display.table(rows, columns)
-
-
-def versions_table(versions: Any) -> RenderableType:
-    columns: display.Fields = {
-        "version": "version",
-        "score": "score",
-        "generality": "generality",
-        "uses": "uses",
-        "worked": "successes",
-        "made by trace": lambda row: None if row.made_by is None else str(row.made_by),
-        "program": lambda row: None if row.program is None else f"{row.searched_by}:{row.program}",
-    }
-    return display.table(versions, columns)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -50,23 +50,31 @@ VIEWS: dict[Over, tuple[str, str]] = {
 """The view that --where applies to, and its column of ids."""
 
 
-@command()
-def rescore(
+@dataclass(frozen=True)
+class CampaignOptions:
+    """What a new campaign asks. Each field is an option of the command line."""
+
     rubric: Annotated[
         Path | None, typer.Option(help="A TOML file with the questions; docs/rubric.toml is an example.")
-    ] = None,
+    ] = None
     where: Annotated[
         str | None,
         typer.Option(help="An SQL condition over the view corpus, or corpus_candidates with --over candidates."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None,
-    over: Annotated[
-        Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")
-    ] = "blocks",
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None,
+    ] = None
+    name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None
+    over: Annotated[Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")] = (
+        "blocks"
+    )
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None
     model: Annotated[
         str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")
-    ] = None,
+    ] = None
+
+
+@command()
+def rescore(
+    *,
+    options: CampaignOptions,
     wait: Annotated[bool, typer.Option(help="Show the campaign's progress until it is done.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Only print how many questions would be asked.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the campaigns.")] = False,
@@ -86,7 +94,9 @@ def rescore(
     Example: weavegen rescore --rubric docs/rubric.toml --where "type = 'action' and ran is not null" --wait
     """
     changes = (stop, resume, retry)
-    if (rubric is not None or where is not None) + list_ + sum(change is not None for change in changes) != 1:
+    if (options.rubric is not None or options.where is not None) + list_ + sum(
+        change is not None for change in changes
+    ) != 1:
         raise UsageError("give --rubric with --where, or one of --list, --stop, --resume, --retry")
     if list_:
         with reading() as conn:
@@ -94,13 +104,7 @@ def rescore(
         return Result(rows, parts(rows))
     campaign = stop or resume or retry
     if campaign is None:
-        if rubric is None:
-            raise UsageError("give --rubric: the file with the questions")
-        if where is None:
-            raise UsageError(
-                "give --where: which blocks to ask about, such as \"type = 'action'\"; 'true' for all"
-            )
-        campaign, preview = create(rubric, where, name, over, limit, model, workers=wait, dry_run=dry_run)
+        campaign, preview = create(options, workers=wait, dry_run=dry_run)
         if dry_run:
             return preview
         if not json:
@@ -116,29 +120,24 @@ def rescore(
     return Result(row, parts([row]), code=1 if wait and row.failed else 0)
 
 
-def create(
-    rubric: Path,
-    where: str,
-    name: str | None,
-    over: Over,
-    limit: int | None,
-    model: str | None,
-    *,
-    workers: bool,
-    dry_run: bool,
-) -> tuple[str, Result]:
+def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[str, Result]:
     """Write a campaign, unless it is a dry run. Returns its name, and what it asks about. Raises UsageError."""
     from weavegen.engine import enqueueing
 
+    rubric, where, over = options.rubric, options.where, options.over
+    if rubric is None:
+        raise UsageError("give --rubric: the file with the questions")
+    if where is None:
+        raise UsageError("give --where: which blocks to ask about, such as \"type = 'action'\"; 'true' for all")
     questions = parse(enqueueing.read(rubric), str(rubric))
-    campaign = one_line(name if name is not None else rubric.stem)
+    campaign = one_line(options.name if options.name is not None else rubric.stem)
     if not 0 < len(campaign) <= MAX_NAME_CHARS or campaign.startswith("-"):
         raise UsageError(f"--name {campaign!r:.50}: give a name of up to {MAX_NAME_CHARS} characters")
     if not dry_run:
-        enqueueing.check_services(configuration.load(), model, workers=workers)
+        enqueueing.check_services(configuration.load(), options.model, workers=workers)
     view, id = VIEWS[over]
     with writing() as conn:
-        rest = "order by 1" + (f" limit {limit}" if limit is not None else "")
+        rest = "order by 1" + (f" limit {options.limit}" if options.limit is not None else "")
         rows = reports.matching(conn, f"select {id} from {view} where true", where, QUERY_SECONDS, rest)
         conn.rollback()
         ids = [int(row[0]) for row in rows]
@@ -150,7 +149,7 @@ def create(
             )
         if not dry_run:
             campaigns.create(
-                conn, campaign, questions, over, ids, condition=where, model=model, version=__version__
+                conn, campaign, questions, over, ids, condition=where, model=options.model, version=__version__
             )
     left_out = counts.found - counts.asked
     line = (
