@@ -16,7 +16,6 @@ from weavegen.text import bytes_text, parse_size
 
 if TYPE_CHECKING:
     from weavegen.exports import write
-    from weavegen.exports.format import Format
 
 MAX_SHARD_BYTES = 1e12
 
@@ -157,25 +156,6 @@ def formats(name: str | None) -> Result:
     from weavegen import exports
     from weavegen.exports.format import RowFormat, comments
 
-    def columns(format: "Format") -> dict[str, str]:
-        return comments(format.schema) if isinstance(format, RowFormat) else {}
-
-    def shown() -> Iterator[RenderableType]:
-        yield display.table(chosen, {"format": "name", "--where is over": "view", "what it is": "about"})
-        for format in chosen if name is not None else ():
-            if isinstance(format, RowFormat):
-                rows = [
-                    {"column": column, "type": str(format.schema.field(column).type), "meaning": meaning}
-                    for column, meaning in columns(format).items()
-                ]
-                yield "\ncolumns that are written:"
-                yield display.table(rows)
-        view = "VIEW" if name is None else chosen[0].view
-        yield (
-            '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '
-            f"pg_attribute where attrelid = '{view}'::regclass and attnum > 0\""
-        )
-
     chosen = [exports.find(name)] if name is not None else list(exports.FORMATS.values())
     value = [
         {
@@ -183,8 +163,24 @@ def formats(name: str | None) -> Result:
             "about": format.about,
             "view": format.view,
             "options": sorted(format.takes),
-            "columns": columns(format),
+            "columns": comments(format.schema) if isinstance(format, RowFormat) else {},
         }
         for format in chosen
     ]
+
+    def shown() -> Iterator[RenderableType]:
+        yield display.table(chosen, {"format": "name", "--where is over": "view", "what it is": "about"})
+        if name is not None and isinstance(format := chosen[0], RowFormat):
+            yield "\ncolumns that are written:"
+            columns = comments(format.schema).items()
+            types = {column: str(format.schema.field(column).type) for column, _ in columns}
+            yield display.table(
+                [{"column": column, "type": types[column], "meaning": meaning} for column, meaning in columns]
+            )
+        view = "VIEW" if name is None else chosen[0].view
+        yield (
+            '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '
+            f"pg_attribute where attrelid = '{view}'::regclass and attnum > 0\""
+        )
+
     return Result(value, shown())

@@ -16,9 +16,9 @@ from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError
 from weavegen.services import postgres
-from weavegen.store import jobs, reports, steps, urls, views
+from weavegen.store import jobs, reports, steps, views
 from weavegen.store.models import Base, Job, JobState, TraceStatus
-from weavegen.store.session import make_engine
+from weavegen.store.session import unpooled_engine
 from weavegen.version import __version__
 
 OneJob = Annotated[
@@ -173,20 +173,14 @@ def restore(file: File) -> Result:
 
     Example: WEAVEGEN_HOME=/new/home weavegen restore corpus.dump
     """
-    from weavegen.services import postgres, schema
+    from weavegen.services import schema
 
     if not file.is_file():
         raise UsageError(f"{file} is no file: give one that `weavegen backup` wrote")
     run("pg_restore", "--list", str(file.absolute()))
-    config = configuration.load()
-    started_here = config.database_url is None and postgres.find(config) is None
-    if config.database_url is None:
-        postgres.start(config)
-    url = urls.database_url(config)
-    engine = make_engine(url)
-    try:
-        postgres.check(config)
+    with postgres.running(configuration.load(), create=True) as url:
         schema.upgrade(url)  # also creates the reader role, with its privileges on tables that will be created
+        engine = unpooled_engine(url)
         clear(engine)
         options = ("--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error")
         run_on(url, "pg_restore", *options, str(file.absolute()))
@@ -196,10 +190,6 @@ def restore(file: File) -> Result:
             steps.unbind_hosts(conn)
             rows = conn.execute(sa.text("select status, count(*) as number from traces group by 1"))
             counts = {row.status: row.number for row in rows}
-    finally:
-        engine.dispose()
-        if started_here:
-            postgres.stop(config)
     return Result(
         counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces"
     )

