@@ -22,7 +22,8 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import Entry
 from weavegen.kernel.steps import Candidate, Execute, Executed, ProgramEvaluated, Sample, Step
-from weavegen.sandbox.environment import Environment, Limits
+from weavegen.sandbox.environment import Environment
+from weavegen.sandbox.providers import Limits
 from weavegen.store import jobs, programs
 from weavegen.store.jobs import Order
 
@@ -374,7 +375,7 @@ def test_a_hostile_program_harms_nothing_and_fakes_no_score(box: Environment, ki
     source = named(HOSTILE + HARMLESS)[kind]
     before, tried, after = held(box, [GOOD, source, GOOD])
     assert before["score"] == after["score"] == 2.0
-    assert box.alive()
+    assert box.handle.alive()
     if kind in named(HARMLESS):
         assert (tried["score"], tried["error"]) == (2.0, None)
         assert len(tried["output"]) <= trial.MAX_OUTPUT_CHARS

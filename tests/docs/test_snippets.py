@@ -15,12 +15,13 @@ from typer.main import get_command
 
 from tests.docs.reading import DOCUMENTS, ROOT, Code, code
 from tests.support.deployment import FLOWER_VARIABLES, environment_variables
+from weavegen.agents import AGENTS
 from weavegen.cli.app import app
-from weavegen.cli.jobs import Program, by_type, pairs
+from weavegen.cli.jobs import by_type, pairs
 from weavegen.config import Config
 from weavegen.kernel.settings import Settings, settings
 from weavegen.sandbox.environment import dry_run
-from weavegen.services import flower
+from weavegen.services import fleet
 from weavegen.store import reports, session
 from weavegen.trace.blocks import BlockType
 
@@ -120,14 +121,14 @@ def test_the_rest(block: Code) -> None:
 def test_settings_that_are_named_are_there() -> None:
     named = [(one, found) for one in ALL for found in re.findall(r"--set ['\"]?([a-z_.]+)=?", one.text)]
     assert len(named) > 20
-    kinds = {*BlockType, *Program}
+    kinds = {*BlockType, *AGENTS}
     for one, name in named:
         kind, dot, own = name.rpartition(".")
-        assert own in Settings.__struct_fields__ or (kind in set(Program) and own == "model"), one
+        assert own in Settings.__struct_fields__ or (kind in set(AGENTS) and own == "model"), one
         assert not dot or kind in kinds, one
 
 
 def test_variables_that_are_named_are_read() -> None:
-    read = {*environment_variables(), *flower.SETTINGS, *FLOWER_VARIABLES, "WEAVEGEN_WRITE_ANSWERS"}
+    read = {*environment_variables(), *fleet.FLOWER_SETTINGS, *FLOWER_VARIABLES, "WEAVEGEN_WRITE_ANSWERS"}
     for document in DOCUMENTS:
         assert set(re.findall(r"\b(?:WEAVEGEN|FLOWER)_[A-Z_]+\b", document.read_text())) <= read, document.name

@@ -21,7 +21,8 @@ from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
 from weavegen.kernel.steps import Execute, Executed
-from weavegen.sandbox.environment import Ask, BlockBrief, Environment, dry_run, remove, running, undecided
+from weavegen.sandbox.client_session import Ask, BlockBrief, undecided
+from weavegen.sandbox.environment import Environment, dry_run, remove, running
 from weavegen.sandbox.providers import Limits
 
 QUICK = Limits(seconds=1.0, grace=1.0)
@@ -175,7 +176,7 @@ class TestOperations:
     def test_one_that_is_started_again_begins_empty(self, config: Config, environment: Environment) -> None:
         value(environment, "open('mine', 'w').write('yes')")
         again = Environment.start(config, environment.trace_id)
-        assert not environment.alive()
+        assert not environment.handle.alive()
         environment.stop()  # too late: it must not take the new one's socket away
         assert again.execute(next(step_ids), Execute(op="bootstrap", source=EMPTY)).error is None
         assert value(again, "return os.path.exists('mine')") is False
@@ -278,7 +279,7 @@ class TestDelivery:
         assert found is not None
         assert value(found, "return self.name") == "main"
         found.stop()
-        assert not found.alive()
+        assert not found.handle.alive()
         assert Environment.find(config, trace_id) is None
 
 
@@ -326,7 +327,7 @@ class TestHostileCallbacks:
         environment.execute(next(step_ids), Execute(op="begin"))
         environment.execute(next(step_ids), Execute(op="evaluate"))
         assert act(environment, "print('still here')\nreturn 1").output in ("still here\n", "")
-        assert environment.alive()
+        assert environment.handle.alive()
 
     @pytest.mark.parametrize(
         "body",
@@ -372,7 +373,7 @@ class TestHostileCallbacks:
         with pytest.raises(EnvironmentFailure, match=word):
             act(environment, body, limits=Limits(seconds=0.3, grace=0.3))
         assert time.monotonic() - began < 2
-        assert not environment.alive()
+        assert not environment.handle.alive()
         with pytest.raises(EnvironmentFailure):
             act(environment, "return 1")
 
@@ -390,7 +391,7 @@ class TestHostileCallbacks:
         )
         with pytest.raises(EnvironmentFailure, match="was killed"):
             act(environment, body)
-        assert not environment.alive()
+        assert not environment.handle.alive()
 
     def test_a_flood_of_output_is_cut(self, environment: Environment) -> None:
         executed = act(
@@ -515,13 +516,13 @@ class TestBoxes:
             == "X"
         )
         environment.stop(keep_workspace=False)
-        assert not environment.alive()
+        assert not environment.handle.alive()
         assert not environment.workspace.exists()
 
     def test_a_deep_home(self, config: Config) -> None:
         deep = replace(config, home=config.home / ("deep" * 20) / ("er" * 20))
         environment = Environment.start(deep, 1)
-        assert environment.alive()
+        assert environment.handle.alive()
         environment.stop()
         shutil.rmtree(deep.runtime)
 

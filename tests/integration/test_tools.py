@@ -15,7 +15,8 @@ from weavegen import config as configuration
 from weavegen.channels.exchange import Exchange, private_channels
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import Execute, Executed
-from weavegen.sandbox.environment import Environment, Limits
+from weavegen.sandbox.environment import Environment
+from weavegen.sandbox.providers import Limits
 
 EMPTY = "def action_nothing(self):\n    return 1\n\nself.add_action('Nothing', action_nothing)\n"
 step_ids, trace_ids = itertools.count(1), itertools.count(1)

@@ -29,8 +29,8 @@ from weavegen.kernel.steps import (
     YesNo,
 )
 from weavegen.linting.lint import verdict
-from weavegen.sandbox.client_session import undecided
-from weavegen.sandbox.environment import Ask, Environment
+from weavegen.sandbox.client_session import Ask, undecided
+from weavegen.sandbox.environment import Environment
 from weavegen.trace.blocks import BlockType
 
 T = BlockType

@@ -15,7 +15,7 @@ from tests.support.deployment import QUEUES, environment_variables
 from weavegen import config
 from weavegen.cli.app import app
 from weavegen.sandbox import bubblewrap
-from weavegen.services import fleet, flower
+from weavegen.services import fleet
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -102,12 +102,12 @@ def test_every_command_and_option_exists() -> None:
             assert words[0] == "execute-worker"
             assert f"/usr/local/bin/{words[0]}" in (DEPLOY / "Dockerfile").read_text()
     assert commands()["compose flower"] == [
-        "celery", *flower.command(5555, "0.0.0.0")[3:]
+        "celery", *fleet.flower_command(5555, "0.0.0.0")[3:]
     ]  # fmt: skip
 
 
 def test_every_environment_variable_is_read_by_somebody() -> None:
-    ours = environment_variables() | flower.SETTINGS.keys() | {"FLOWER_BASIC_AUTH"}
+    ours = environment_variables() | fleet.FLOWER_SETTINGS.keys() | {"FLOWER_BASIC_AUTH"}
     for name in OURS:
         assert COMPOSE["services"][name]["environment"].keys() <= ours
     [shared] = [one["data"] for one in OBJECTS if one["kind"] == "ConfigMap"]
@@ -121,8 +121,8 @@ def test_every_environment_variable_is_read_by_somebody() -> None:
 def test_flower_is_set_up_as_by_up() -> None:
     [container] = [container for name, container in containers() if name == "flower"]
     given = {one["name"]: one.get("value") for one in container["env"] if "value" in one}
-    assert given == flower.SETTINGS
-    assert flower.SETTINGS.items() <= COMPOSE["services"]["flower"]["environment"].items()
+    assert given == fleet.FLOWER_SETTINGS
+    assert fleet.FLOWER_SETTINGS.items() <= COMPOSE["services"]["flower"]["environment"].items()
 
 
 def test_ports_are_those_of_the_code() -> None:

@@ -1,13 +1,10 @@
 """A client of Discord's REST API with the three calls of the bridge (engine/discord_bridge.py)."""
 
-import http.client
-import json
-import urllib.error
 import urllib.parse
-import urllib.request
 from typing import Any, TypeVar
 
 import msgspec
+import requests
 
 from weavegen.errors import TransientError, WeavegenError
 from weavegen.version import __version__
@@ -99,29 +96,22 @@ class Discord:
         answer = self._call("GET", f"/channels/{channel}/messages?after={after}&limit={MAX_LISTED_MESSAGES}")
         return sorted(self._decode(answer, list[Listed]), key=lambda message: int(message.id))
 
-    def _call(self, method: str, path: str, body: object = None) -> bytes:
-        headers = {
-            "Authorization": f"Bot {self._token}",
-            "User-Agent": f"DiscordBot (weavegen, {__version__})",
-            "Content-Type": "application/json",
-        }
-        data = b"" if method == "PUT" else None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, headers, method=method)
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+        headers = {"Authorization": f"Bot {self._token}", "User-Agent": f"DiscordBot (weavegen, {__version__})"}
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-                return bytes(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                text = error.read(2_000)
-            if error.code == 429:
-                limit = self._decode(text, TooMany)
-                raise RateLimited(limit.retry_after, limit.is_global) from None
-            if error.code >= 500:
-                raise TransientError(f"Discord answers {error.code}") from None
-            reason = text.decode(errors="replace").replace(self._token, "***")[:200]
-            raise DiscordRefusal(error.code, reason) from None
-        except (OSError, http.client.HTTPException) as error:
+            answer = requests.request(
+                method, self._url + path, headers=headers, json=body, timeout=TIMEOUT_SECONDS
+            )
+        except requests.RequestException as error:
             raise TransientError(f"Discord can't be reached: {error}") from None
+        if answer.status_code == 429:
+            limit = self._decode(answer.content, TooMany)
+            raise RateLimited(limit.retry_after, limit.is_global)
+        if answer.status_code >= 500:
+            raise TransientError(f"Discord answers {answer.status_code}")
+        if not answer.ok:
+            raise DiscordRefusal(answer.status_code, answer.text.replace(self._token, "***")[:200])
+        return answer.content
 
     @staticmethod
     def _decode(data: bytes, type: type[T]) -> T:

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, NoReturn
 
 import msgspec
@@ -20,6 +20,8 @@ from rich.text import Text
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.errors import UsageError, WeavegenError
+from weavegen.services import model_server
+from weavegen.store.session import make_engine
 from weavegen.text import harmless, harmless_json
 from weavegen.version import __version__
 
@@ -72,22 +74,38 @@ def prints(function: Callable[..., Any]) -> Callable[..., None]:
     """Adds the option --json to a command, and prints what it returns.
 
     That is a Result; or one value or rows, for a table or JSON; or None, where the command prints by itself. A
-    function with a parameter `json` also gets the option's value.
+    function with a parameter `json` also gets the option's value. In place of a parameter that is a dataclass, the
+    command has an option for each of its fields.
     """
-    signature = inspect.signature(function)
-    parameters = dict(signature.parameters)
+    parameters = dict(inspect.signature(function).parameters)
     wants_json = parameters.pop("json", None) is not None
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
+    }
 
     @functools.wraps(function)
     def run(*arguments: Any, json: bool = False, **options: Any) -> None:
+        for name, group in groups.items():
+            options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
         result = function(*arguments, **options, **({"json": json} if wants_json else {}))
         if result is not None:
             print_result(result if isinstance(result, Result) else Result(result, display.table(result)), json)
 
-    option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
-    run.__signature__ = signature.replace(parameters=[*parameters.values(), option])  # type: ignore[attr-defined]
-    run.__annotations__ = {**function.__annotations__, "json": Json}
+    json_option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+    options = [option for each in parameters.values() for option in options_of(each)] + [json_option]
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
     return run
+
+
+def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The parameter; or one for each field, if it is a dataclass."""
+    if not is_dataclass(parameter.annotation):
+        return [parameter.replace(kind=parameter.KEYWORD_ONLY)]
+    return [
+        inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(parameter.annotation)
+    ]
 
 
 def print_result(result: Result, json: bool) -> None:
@@ -163,7 +181,6 @@ def fail(message: str, code: int = 2) -> NoReturn:
 def reading() -> Iterator[sa.Connection]:
     """A connection to the database. An embedded database that does not run is started for the time being."""
     from weavegen.services import postgres, schema
-    from weavegen.store.session import make_engine
 
     with postgres.running(configuration.load()) as url:
         schema.check(url)
@@ -200,8 +217,6 @@ def progress_bar(description: str) -> Iterator[Callable[..., None]]:
 
 def is_simulated() -> bool:
     """Whether the installation's model is the simulation."""
-    from weavegen.services import model_server
-
     return model_server.simulated(configuration.load())
 
 

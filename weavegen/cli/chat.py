@@ -15,6 +15,7 @@ import typer
 from weavegen.cli.app import command, reading
 from weavegen.cli.complete import trace_numbers
 from weavegen.errors import UsageError
+from weavegen.store import messages
 from weavegen.text import harmless, harmless_json
 
 POLL_SECONDS = 0.2
@@ -76,8 +77,6 @@ class Talk:
         self.own_messages: set[int] = set()
 
     def run(self) -> None:
-        from weavegen.store import messages
-
         while True:
             # Read first, so that messages written before the trace ended are still shown.
             over = messages.end_reason(self.conn, self.trace)
@@ -97,8 +96,6 @@ class Talk:
 
     def find(self) -> None:
         """Look for the channel."""
-        from weavegen.store import messages
-
         channels = messages.channels(self.conn, self.trace)
         if self.channel_name is None and len(channels) > 1:
             names = " | ".join(channels)
@@ -108,8 +105,6 @@ class Talk:
 
     def send(self, channel: int) -> None:
         """Put the typed lines into the channel."""
-        from weavegen.store import messages
-
         while self.typed:
             line = self.typed.popleft()
             for start in range(0, len(line), MAX_MESSAGE_CHARS):
@@ -119,8 +114,6 @@ class Talk:
 
     def receive(self, channel: int) -> None:
         """Print the new messages of others."""
-        from weavegen.store import messages
-
         for message in messages.since(self.conn, channel, self.last_seen):
             self.last_seen = message.id
             if message.id in self.own_messages:

@@ -11,6 +11,9 @@ from sqlalchemy.engine import make_url
 
 from weavegen import config as configuration
 from weavegen.errors import WeavegenError
+from weavegen.kernel.settings import WRITTEN, BlockSettings, Settings
+from weavegen.services import postgres
+from weavegen.store import urls
 from weavegen.text import harmless
 
 MAX_NUMBERS = 50
@@ -34,9 +37,6 @@ def trace_numbers(incomplete: str) -> list[tuple[str, str]]:
 
 def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
     """Pairs of a number and its description, for the numbers that begin with `incomplete`."""
-    from weavegen.services import postgres
-    from weavegen.store import urls
-
     if not incomplete.isdigit() and incomplete:
         return
     with contextlib.suppress(psycopg.Error, WeavegenError, OSError):
@@ -55,8 +55,6 @@ def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
 def settings_names(incomplete: str) -> list[str]:
     """KEY= or TYPE.KEY=, for --set."""
     import msgspec
-
-    from weavegen.kernel.settings import WRITTEN, BlockSettings, Settings
 
     kind, dot, _ = incomplete.partition(".")
     names = [field.name for field in msgspec.structs.fields(BlockSettings if dot else Settings)]

@@ -19,7 +19,12 @@ from rich.text import Text
 from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, print_part, progress_bar, reading, writing
 from weavegen.cli.complete import block_types, job_numbers, trace_numbers
+from weavegen.cli.paging import page
 from weavegen.errors import UsageError
+from weavegen.store import examples as store
+from weavegen.store import reports
+from weavegen.store.blocks import texts
+from weavegen.store.views import refresh as views
 from weavegen.text import harmless, harmless_json
 from weavegen.trace.render import parse_trace
 
@@ -37,8 +42,6 @@ def status(
 
     Example: weavegen status 3
     """
-    from weavegen.store import reports
-
     with reading() as conn:
         jobs = reports.jobs(conn, job)
         if job is None:
@@ -65,9 +68,6 @@ def show(
 
     Example: weavegen show 1 > trace.py
     """
-    from weavegen.cli.paging import page
-    from weavegen.store import reports
-
     with reading() as conn:
         texts = reports.blocks(conn, trace)
         if json:
@@ -83,8 +83,6 @@ def show(
 
 def blocks(conn: sa.Connection, trace: int) -> Iterator[str]:
     """A trace's blocks, read as they are needed. No transaction stays open while a pager waits for its user."""
-    from weavegen.store.blocks import texts
-
     first = 0
     while chunk := texts(conn, trace, first, first + BLOCKS_PER_READ):
         conn.rollback()
@@ -107,8 +105,6 @@ def sql(
 
     Example: weavegen sql "select type, count(*), avg(score) from blocks group by type order by 2 desc"
     """
-    from weavegen.store import reports
-
     if query is None and sys.stdin.isatty():
         raise UsageError('give a query: weavegen sql "select count(*) from blocks", or pipe one in')
     query = query if query is not None else sys.stdin.read()
@@ -262,8 +258,6 @@ def refresh(
 
     Example: weavegen refresh
     """
-    from weavegen.store.views import refresh as views
-
     refreshed = []
     with reading() as conn:
         for view in views.refresh(conn, names or ()):
@@ -289,7 +283,6 @@ def load(
     """
     from weavegen.engine.enqueueing import BOOTSTRAPS
     from weavegen.search.examples import read
-    from weavegen.store import examples as store
 
     loaded = [example for path in paths or [BOOTSTRAPS / "examples"] for example in read(path)]
     with writing() as conn:

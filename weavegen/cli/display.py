@@ -69,7 +69,8 @@ def command() -> str:
 def table(rows: Sequence[Any], fields: Fields | None = None) -> Table:
     """A table with one line per row. Without `fields`: all keys or attributes of the rows, under their names."""
     if fields is None:
-        names = list(attributes(rows[0])) if rows else []
+        first = rows[0] if rows else {}
+        names = first if isinstance(first, Mapping) else vars(first)
         fields = {name.replace("_", " "): name for name in names}
     drawn = Table(box=None, header_style="bold", pad_edge=False)
     columns = {heading: [value_of(row, field) for row in rows] for heading, field in fields.items()}
@@ -80,10 +81,6 @@ def table(rows: Sequence[Any], fields: Fields | None = None) -> Table:
     for row in zip(*columns.values(), strict=True):
         drawn.add_row(*(cell_of(value, plain) for value, plain in zip(row, are_ids, strict=True)))
     return drawn
-
-
-def attributes(row: Any) -> Mapping[str, Any]:
-    return row if isinstance(row, Mapping) else vars(row)
 
 
 def value_of(row: Any, field: str | Callable[[Any], Any]) -> Any:

@@ -14,6 +14,7 @@ from weavegen.cli.app import Result, command, reading
 from weavegen.cli.jobs import Param, Set, by_type, pairs
 from weavegen.cli.pool import members
 from weavegen.cli.watch import show as wait
+from weavegen.pool import adapters
 
 if TYPE_CHECKING:
     from weavegen.evaluator.evaluation import Evaluation, Measure
@@ -91,8 +92,6 @@ def run(
 @contextlib.contextmanager
 def serving(model: str | None) -> Iterator[str | None]:
     """Yields the model's name in the pool. A folder is loaded into the pool's servers for the time being."""
-    from weavegen.pool import adapters
-
     if model is None or not Path(model).is_dir():
         yield model
         return

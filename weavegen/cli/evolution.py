@@ -1,6 +1,5 @@
 """The command evolution: shows the generations of a FunSearch, and its best program."""
 
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading, write_file
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
+from weavegen.store import programs
 from weavegen.store.programs import SearchTask
 
 MAX_ANCESTORS = 20
@@ -34,10 +34,8 @@ def evolution(
 
     Example: weavegen evolution 17 --svg evolution.svg
     """
-    from weavegen.store import programs
-
     with reading() as conn:
-        rows = programs.of_trace(conn, trace)
+        rows, generations = programs.of_trace(conn, trace), programs.generations(conn, trace)
         about = programs.task_of(conn, trace)
     if about is None:
         raise UsageError(f"there is no trace {trace}: see their numbers with  weavegen status JOB")
@@ -46,13 +44,13 @@ def evolution(
     best = best_of(rows)
     older = [] if best is None else ancestors(rows, best.number)
     if svg is not None:
-        write_file(svg, picture(rows, about), "--svg")
+        write_file(svg, picture(rows, generations, about), "--svg")
     value = {
         "trace": trace,
         "task": about.file,
         "name": about.task.get("name"),
         "model": about.model,
-        "generations": generations(rows),
+        "generations": generations,
         "best": None if best is None else program(best),
         "ancestors": [program(row) for row in older],
         "svg": None if svg is None else str(svg),
@@ -60,7 +58,7 @@ def evolution(
 
     def shown() -> Iterator[RenderableType]:
         yield display.cell(title(about))
-        yield display.table(generations(rows))
+        yield display.table(generations)
         if best is None:
             yield "(no program has a score yet)"
         else:
@@ -73,29 +71,6 @@ def evolution(
             yield f"\nplot written to {svg}"
 
     return Result(value, shown())
-
-
-def generations(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """For each generation: programs tried, those without a score, best, mean, median, and the best so far."""
-    table: list[dict[str, Any]] = []
-    best_so_far: float | None = None
-    for number in sorted({row.generation for row in rows}):
-        tried = [row for row in rows if row.generation == number]
-        scores = [row.score for row in tried if row.score is not None]
-        best = max(scores, default=None)
-        best_so_far = max((score for score in (best_so_far, best) if score is not None), default=None)
-        table.append(
-            {
-                "generation": number,
-                "programs": len(tried),
-                "without_score": len(tried) - len(scores),
-                "best": best,
-                "mean": statistics.fmean(scores) if scores else None,
-                "median": statistics.median(scores) if scores else None,
-                "best_so_far": best_so_far,
-            }
-        )
-    return table
 
 
 def best_of(rows: Sequence[Any]) -> Any | None:
@@ -146,16 +121,17 @@ def title(about: SearchTask) -> str:
     return f"{about.file}: {about.task.get('name')}{model}{label}"
 
 
-def picture(rows: Sequence[Any], about: SearchTask) -> str:
+def picture(rows: Sequence[Any], generations: list[dict[str, Any]], about: SearchTask) -> str:
     """An SVG plot of every score, the medians and the best so far. Raises UsageError without scores."""
     from weavegen.viewer import plot
 
     scored = [(row.generation, row.score) for row in rows if row.score is not None]
     if not scored:
         raise UsageError("no program has a score yet: there is nothing to plot")
-    table = generations(rows)
-    best_so_far = [(row["generation"], row["best_so_far"]) for row in table if row["best_so_far"] is not None]
-    medians = [(row["generation"], row["median"]) for row in table if row["median"] is not None]
+    best_so_far, medians = (
+        [(row["generation"], row[name]) for row in generations if row[name] is not None]
+        for name in ("best_so_far", "median")
+    )
     target = about.task.get("score_to_reach")
     # The axis begins at the lower quartile, or a few very low scores would press all others into one line.
     heights = sorted(score for _, score in scored)

@@ -1,7 +1,7 @@
 """The command export: writes the corpus in the format of a trainer."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,43 +16,61 @@ from weavegen.text import bytes_text, parse_size
 
 if TYPE_CHECKING:
     from weavegen.exports import write
-    from weavegen.exports.format import Format
 
 MAX_SHARD_BYTES = 1e12
 
-Where = Annotated[str | None, typer.Option(help="An SQL condition over the format's view. Default: all rows.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")]
-Split = Annotated[
-    str, typer.Option(help="Shares of the traces: train=0.95,test=0.05. Each trace is in one split only.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first so many rows of the view.")]
-Context = Annotated[
-    int | None, typer.Option(min=1, help="Format text: cut traces between blocks into pieces of at most N tokens.")
-]
-ContextBytes = Annotated[
-    int | None, typer.Option(min=1, help="As --context, but in bytes, for traces without token counts.")
-]
-PerBlock = Annotated[
-    int | None,
-    typer.Option(min=1, help="dpo: at most N pairs of a block; kto: at most N candidates of each label."),
-]
-ShardSize = Annotated[str, typer.Option(help="Begin a new file after so many bytes, such as 500M.")]
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """The options of an export besides its format. Each field is an option of the command line."""
+
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")] = None
+    where: Annotated[
+        str | None, typer.Option(help="An SQL condition over the format's view. Default: all rows.")
+    ] = None
+    split: Annotated[
+        str, typer.Option(help="Shares of the traces: train=0.95,test=0.05. Each trace is in one split only.")
+    ] = "train=1"
+    limit: Annotated[int | None, typer.Option(min=1, help="Take only the first so many rows of the view.")] = None
+    context: Annotated[
+        int | None,
+        typer.Option(min=1, help="Format text: cut traces between blocks into pieces of at most N tokens."),
+    ] = None
+    context_bytes: Annotated[
+        int | None, typer.Option(min=1, help="As --context, but in bytes, for traces without token counts.")
+    ] = None
+    per_block: Annotated[
+        int | None,
+        typer.Option(min=1, help="dpo: at most N pairs of a block; kto: at most N candidates of each label."),
+    ] = None
+    shard_size: Annotated[str, typer.Option(help="Begin a new file after so many bytes, such as 500M.")] = "500M"
+
+    def order(self, format: str) -> "write.Export":
+        """The export that these options order. Raises UsageError."""
+        from weavegen import exports
+        from weavegen.exports import write
+        from weavegen.exports.format import Options
+
+        return write.Export(
+            format=exports.find(format),
+            out=self.out or Path(),
+            where=self.where,
+            splits=write.read_splits(self.split),
+            limit=self.limit,
+            options=Options(self.context, self.context_bytes, self.per_block),
+            shard_bytes=parse_size(self.shard_size, "--shard-size", MAX_SHARD_BYTES),
+            simulation=is_simulated(),
+        )
 
 
 @command()
 def export(
+    *,
     format: Annotated[
         str | None,
         typer.Option("--format", "-f", help="A format; --list shows all.", autocompletion=export_formats),
     ] = None,
-    out_: Out = None,
-    where: Where = None,
-    split: Split = "train=1",
-    limit: Limit = None,
-    context: Context = None,
-    context_bytes: ContextBytes = None,
-    per_block: PerBlock = None,
-    shard_size: ShardSize = "500M",
+    options: ExportOptions,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the condition.")] = QUERY_SECONDS,
     push: Annotated[
         str | None,
@@ -74,41 +92,14 @@ def export(
     """
     if list_:
         return formats(format)
-    if format is None or (out_ is None and not dry_run and push is None):
+    if format is None or (options.out is None and not dry_run and push is None):
         raise UsageError("give --format and --out; `weavegen export --list` shows the formats")
-    if push is not None and (format != "atropos" or out_ is not None):
+    if push is not None and (format != "atropos" or options.out is not None):
         raise UsageError("--push goes with --format atropos, and in place of --out")
-    options = {"context": context, "context_bytes": context_bytes, "per_block": per_block}
-    order = dataclasses.replace(order_of(format, out_, where, split, limit, options, shard_size), seconds=seconds)
+    order = dataclasses.replace(options.order(format), seconds=seconds)
     if dry_run:
         return preview(order)
     return write_folder(order) if push is None else send(order, push)
-
-
-def order_of(
-    format: str,
-    out: Path | None,
-    where: str | None,
-    split: str,
-    limit: int | None,
-    options: Mapping[str, int | None],
-    shard_size: str,
-) -> "write.Export":
-    """The export that the options of a command line order. Raises UsageError."""
-    from weavegen import exports
-    from weavegen.exports import write
-    from weavegen.exports.format import Options
-
-    return write.Export(
-        format=exports.find(format),
-        out=out or Path(),
-        where=where,
-        splits=write.read_splits(split),
-        limit=limit,
-        options=Options(**options),
-        shard_bytes=parse_size(shard_size, "--shard-size", MAX_SHARD_BYTES),
-        simulation=is_simulated(),
-    )
 
 
 def preview(order: "write.Export") -> Result:
@@ -166,25 +157,6 @@ def formats(name: str | None) -> Result:
     from weavegen import exports
     from weavegen.exports.format import RowFormat, comments
 
-    def columns(format: "Format") -> dict[str, str]:
-        return comments(format.schema) if isinstance(format, RowFormat) else {}
-
-    def shown() -> Iterator[RenderableType]:
-        yield display.table(chosen, {"format": "name", "--where is over": "view", "what it is": "about"})
-        for format in chosen if name is not None else ():
-            if isinstance(format, RowFormat):
-                rows = [
-                    {"column": column, "type": str(format.schema.field(column).type), "meaning": meaning}
-                    for column, meaning in columns(format).items()
-                ]
-                yield "\ncolumns that are written:"
-                yield display.table(rows)
-        view = "VIEW" if name is None else chosen[0].view
-        yield (
-            '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '
-            f"pg_attribute where attrelid = '{view}'::regclass and attnum > 0\""
-        )
-
     chosen = [exports.find(name)] if name is not None else list(exports.FORMATS.values())
     value = [
         {
@@ -192,8 +164,24 @@ def formats(name: str | None) -> Result:
             "about": format.about,
             "view": format.view,
             "options": sorted(format.takes),
-            "columns": columns(format),
+            "columns": comments(format.schema) if isinstance(format, RowFormat) else {},
         }
         for format in chosen
     ]
+
+    def shown() -> Iterator[RenderableType]:
+        yield display.table(chosen, {"format": "name", "--where is over": "view", "what it is": "about"})
+        if name is not None and isinstance(format := chosen[0], RowFormat):
+            yield "\ncolumns that are written:"
+            columns = comments(format.schema).items()
+            types = {column: str(format.schema.field(column).type) for column, _ in columns}
+            yield display.table(
+                [{"column": column, "type": types[column], "meaning": meaning} for column, meaning in columns]
+            )
+        view = "VIEW" if name is None else chosen[0].view
+        yield (
+            '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '
+            f"pg_attribute where attrelid = '{view}'::regclass and attnum > 0\""
+        )
+
     return Result(value, shown())

@@ -1,24 +1,21 @@
 """Commands that create and end jobs: enqueue, run, cancel; and check, which tries a bootstrap file."""
 
 import dataclasses
-import enum
-import functools
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import typer
 
 from weavegen import config as configuration
-from weavegen.agents.tables import outcome_table, problem_map
 from weavegen.cli.app import N, Result, Seed, User, command, reading, writing
 from weavegen.cli.complete import job_numbers, settings_names
 from weavegen.cli.watch import follow
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import MOST, check_json
 from weavegen.kernel.steps import Executed, Failure, Op
+from weavegen.store import campaigns, reports, traces
 from weavegen.text import parse_size
 
 Param = Annotated[
@@ -36,34 +33,11 @@ Set = Annotated[
 JobName = Annotated[str | None, typer.Option(help="A name for the job.")]
 
 
-class Reach(enum.StrEnum):
-    """What the traces' environments can reach over the network."""
-
-    NONE = "none"
-    HOST = "host"
-
-
-class Search(enum.StrEnum):
-    """How a block is searched."""
-
-    CASCADE = "cascade"
-    TREE = "tree"
-
-
-class Program(enum.StrEnum):
-    """The agents; see weavegen/agents."""
-
-    WEAVE = "weave"
-    PLANNING = "planning"
-    REACT = "react"
-    RESEARCH = "research"
-    FUNSEARCH = "funsearch"
-    TOOLSMITH = "toolsmith"
-
-
 Network = Annotated[
-    Reach | None, typer.Option(help="What environments can reach: nothing, or everything that the host can.")
+    Literal["none", "host"] | None,
+    typer.Option(help="What environments can reach: nothing, or everything that the host can."),
 ]
+Agent = Literal["weave", "planning", "react", "research", "funsearch", "toolsmith"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +62,7 @@ class JobOptions:
     ] = None
     name: JobName = None
     user: User = None
-    agent: Annotated[Program, typer.Option(help="The agent that writes the traces; see docs/agents.md.")] = (
-        Program.WEAVE
-    )
+    agent: Annotated[Agent, typer.Option(help="The agent that writes the traces; see docs/agents.md.")] = "weave"
     task: Annotated[
         list[str] | None, typer.Option(help="A task as text, for agents that take one; repeatable.")
     ] = None
@@ -99,34 +71,16 @@ class JobOptions:
     ] = None
     network: Network = None
     search: Annotated[
-        Search | None, typer.Option(help="Sample whole blocks in rounds, or grow a tree of half-written blocks.")
+        Literal["cascade", "tree"] | None,
+        typer.Option(help="Sample whole blocks in rounds, or grow a tree of half-written blocks."),
     ] = None
     correction: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Correct scores with this correction of `weavegen calibrate --fit`."),
     ] = None
-    json: bool = False
-
-
-def takes_job(function: Callable[[JobOptions], Any]) -> Callable[..., Any]:
-    """A decorator: gives a function of JobOptions a parameter for each option, which typer can read."""
-
-    @functools.wraps(function)
-    def with_options(**options: Any) -> Any:
-        return function(JobOptions(**options))
-
-    fields = dataclasses.fields(JobOptions)
-    with_options.__annotations__ = {field.name: field.type for field in fields}
-    parameters = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields
-    ]
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return with_options
 
 
 @command()
-@takes_job
 def enqueue(job: JobOptions) -> Result:
     """Enqueue traces and return at once. The workers write them.
 
@@ -137,34 +91,27 @@ def enqueue(job: JobOptions) -> Result:
 
 
 @command()
-@takes_job
-def run(job: JobOptions) -> None:
+def run(job: JobOptions, json: bool = False) -> None:
     """Enqueue traces and watch them until they are over. The exit code is 1 if any failed.
 
     Example: weavegen run bootstraps/tictactoe.py -n 8 --ticks 12 --seed 1
     """
-    raise typer.Exit(follow(submit(job, workers=True), job.json))
+    raise typer.Exit(follow(submit(job, workers=True), json))
 
 
 def submit(job: JobOptions, *, workers: bool = False) -> int:
     """Check the options, and with `workers` that some answer; then write the job. Returns its number."""
     from weavegen.engine import enqueueing
-    from weavegen.store import campaigns
 
     if bool(job.files or job.task) == bool(job.from_):
         raise UsageError("give bootstrap files, --task, or --from with a jobs file: one of them")
     if job.from_:
         orders = enqueueing.rows(job.from_)
     else:
-        orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=str(job.agent))
+        orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=job.agent)
         orders += enqueueing.task_orders(job.task or [], job.n)
-    settings = by_type(pairs(job.set_))
-    if job.ticks is not None:
-        settings["ticks"] = job.ticks
-    if job.network is not None:
-        settings["network"] = str(job.network)
-    if job.search is not None:
-        settings["search"] = str(job.search)
+    given = {"ticks": job.ticks, "network": job.network, "search": job.search}
+    settings = by_type(pairs(job.set_)) | {name: value for name, value in given.items() if value is not None}
     if job.until is not None:
         settings["until_bytes"] = parse_size(job.until, "--until", MOST["until_bytes"])
     enqueueing.check_services(configuration.load(), job.model, workers=workers)
@@ -177,7 +124,7 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         name=job.name,
         seed=job.seed,
         model=job.model,
-        agent=str(job.agent),
+        agent=job.agent,
         settings=settings,
         documents=job.documents,
         user=job.user,
@@ -208,7 +155,7 @@ def by_type(settings: dict[str, Any]) -> dict[str, Any]:
     for key, value in settings.items():
         owner, dot, name = key.partition(".")
         if dot:
-            kind = "delegates" if owner in set(Program) else "types"
+            kind = "delegates" if owner in get_args(Agent) else "types"
             if kind in grouped:
                 raise UsageError(f"--set: give either {kind}, or {key}")
             nested.setdefault(kind, {}).setdefault(owner, {})[name] = value
@@ -221,8 +168,6 @@ def cancel(job: Annotated[int, typer.Argument(help="The job's number.", autocomp
 
     Example: weavegen cancel 3
     """
-    from weavegen.store import reports, traces
-
     with writing() as conn:
         reports.jobs(conn, job)
         cancelled = traces.cancel(conn, job)
@@ -260,6 +205,8 @@ def failures_of(executed: Executed) -> list[Failure]:
 
 def report(done: dict[str, Executed], failures: list[Failure]) -> Iterator[str]:
     """What the first tick did, worded as in a trace."""
+    from weavegen.agents.tables import outcome_table, problem_map
+
     if "begin" in done:
         yield outcome_table(done["bootstrap"], done["evaluate"].evaluations)
         yield problem_map(done["begin"].subagents)

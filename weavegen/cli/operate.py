@@ -15,7 +15,10 @@ from weavegen.cli.app import Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError
+from weavegen.services import postgres
+from weavegen.store import jobs, reports, steps, views
 from weavegen.store.models import Base, Job, JobState, TraceStatus
+from weavegen.store.session import unpooled_engine
 from weavegen.version import __version__
 
 OneJob = Annotated[
@@ -45,8 +48,6 @@ def retry(
 
     Example: weavegen retry --job 3 --where "failure_kind = 'model' and ticks < 3"
     """
-    from weavegen.store import jobs, reports
-
     if job is None and where is None:
         raise UsageError("give --job, --where or both: which traces to retry")
     status = TraceStatus.CANCELLED if cancelled else TraceStatus.FAILED
@@ -102,8 +103,6 @@ def resume(job: OneJob = None) -> Result:
 
 
 def set_state(state: JobState, job: int | None) -> Result:
-    from weavegen.store import jobs
-
     with writing() as conn:
         changed = jobs.set_state(conn, state, job)
     if changed:
@@ -132,8 +131,6 @@ def retune(
 
     Example: weavegen retune 3 ticks=40 action.temperature=0.8
     """
-    from weavegen.store import jobs
-
     with writing() as conn:
         tuned = jobs.retune(conn, job, by_type(pairs(values)))
         conn.commit()
@@ -154,8 +151,6 @@ def backup(file: File) -> Result:
 
     Example: weavegen backup corpus.dump
     """
-    from weavegen.services import postgres
-
     if not file.parent.is_dir():
         raise UsageError(f"{file.parent} is no folder: give a file in one that exists")
     with postgres.running(configuration.load()) as url:
@@ -178,22 +173,14 @@ def restore(file: File) -> Result:
 
     Example: WEAVEGEN_HOME=/new/home weavegen restore corpus.dump
     """
-    from weavegen.services import postgres, schema
-    from weavegen.store import steps, urls
-    from weavegen.store.session import make_engine
+    from weavegen.services import schema
 
     if not file.is_file():
         raise UsageError(f"{file} is no file: give one that `weavegen backup` wrote")
     run("pg_restore", "--list", str(file.absolute()))
-    config = configuration.load()
-    started_here = config.database_url is None and postgres.find(config) is None
-    if config.database_url is None:
-        postgres.start(config)
-    url = urls.database_url(config)
-    engine = make_engine(url)
-    try:
-        postgres.check(config)
+    with postgres.running(configuration.load(), create=True) as url:
         schema.upgrade(url)  # also creates the reader role, with its privileges on tables that will be created
+        engine = unpooled_engine(url)
         clear(engine)
         options = ("--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error")
         run_on(url, "pg_restore", *options, str(file.absolute()))
@@ -203,10 +190,6 @@ def restore(file: File) -> Result:
             steps.unbind_hosts(conn)
             rows = conn.execute(sa.text("select status, count(*) as number from traces group by 1"))
             counts = {row.status: row.number for row in rows}
-    finally:
-        engine.dispose()
-        if started_here:
-            postgres.stop(config)
     return Result(
         counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces"
     )
@@ -214,8 +197,6 @@ def restore(file: File) -> Result:
 
 def clear(engine: sa.Engine) -> None:
     """Drop all tables and views. Raises UsageError where there are jobs."""
-    from weavegen.store import views
-
     with engine.begin() as conn:
         jobs = conn.execute(sa.select(sa.func.count()).select_from(Job)).scalar_one()
         if jobs:
@@ -247,8 +228,6 @@ def run(program: str, *arguments: str, **environ: str) -> None:
 
 
 def find(program: str) -> str:
-    from weavegen.services import postgres
-
     try:
         return str(postgres.binaries() / program)
     except UsageError:

@@ -1,10 +1,9 @@
 """Commands about model servers: which are in the pool, who lends and who used them; and nano, a small one."""
 
-import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,7 +13,12 @@ from weavegen.cli.app import Result, app, command, prints, reading, writing
 from weavegen.config import person
 from weavegen.errors import UsageError
 from weavegen.nano import WEIGHTS
-from weavegen.pool.survey import ServerRow
+from weavegen.pool import adapters
+from weavegen.pool.routing import moves
+from weavegen.pool.served import address, check_newcomer
+from weavegen.pool.survey import ServerRow, survey
+from weavegen.services import pool_members
+from weavegen.store import reports, servers
 
 pool = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 app.add_typer(pool, name="pool")
@@ -22,15 +26,6 @@ app.add_typer(pool, name="pool")
 Url = Annotated[str, typer.Argument(metavar="URL", help="Base URL, such as http://gpu7:8000/v1.")]
 HEADINGS = {"job_id": "job", "job": "name", "enqueued_by": "user"}
 """Headings of pool_usage that are not the column's name."""
-
-
-class By(enum.StrEnum):
-    """What the ledger is grouped by."""
-
-    SERVER = "server"
-    OWNER = "owner"
-    JOB = "job"
-    USER = "user"
 
 
 @pool.callback()
@@ -47,9 +42,6 @@ def show(
     """
     if context.invoked_subcommand is not None:
         return None
-    from weavegen.pool.survey import survey
-    from weavegen.services import pool_members
-    from weavegen.store import reports
 
     with reading() as conn:
         members = pool_members.members(conn, configuration.load())
@@ -85,11 +77,6 @@ def add(
 
     Example: weavegen pool add http://gpu7:8000/v1 --owner ada
     """
-    from weavegen.pool.routing import moves
-    from weavegen.pool.served import address, check_newcomer
-    from weavegen.services import pool_members
-    from weavegen.store import servers
-
     config = configuration.load()
     base, lender = address(url), config.user if owner is None else person(owner, "--owner")
     with writing() as conn:
@@ -110,10 +97,6 @@ def remove(url: Url) -> Result:
 
     Example: weavegen pool remove http://gpu7:8000/v1
     """
-    from weavegen.pool.served import address
-    from weavegen.services import pool_members
-    from weavegen.store import servers
-
     base = address(url)
     with writing() as conn:
         before = pool_members.members(conn, config := configuration.load())
@@ -142,8 +125,6 @@ def load(
 
     Example: weavegen pool load round-1 models/round-1
     """
-    from weavegen.pool import adapters
-
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: give that of an adapter")
     keys = members()
@@ -158,8 +139,6 @@ def unload(name: Annotated[str, typer.Argument(help="The name under which it was
 
     Example: weavegen pool unload round-1
     """
-    from weavegen.pool import adapters
-
     if not adapters.unload(members(), name):
         raise UsageError(f"no server of the pool has an adapter {name!r}: see `weavegen pool`")
     return Result({"name": name}, f"{name} is no longer served")
@@ -173,9 +152,6 @@ def list_servers(
 
     Example: weavegen pool list --all
     """
-    from weavegen.services import pool_members
-    from weavegen.store import servers
-
     with reading() as conn:
         members = pool_members.members(conn, configuration.load())
         lent = servers.servers(conn, gone=gone)
@@ -188,13 +164,13 @@ def list_servers(
 
 
 @command(group=pool)
-def usage(by: Annotated[By, typer.Option(help="What to group by.")] = By.SERVER) -> Result:
+def usage(
+    by: Annotated[Literal["server", "owner", "job", "user"], typer.Option(help="What to group by.")] = "server",
+) -> Result:
     """Show the ledger: how much servers answered, and for whom. The view pool_usage has it by day and step kind.
 
     Example: weavegen pool usage --by user
     """
-    from weavegen.store import servers
-
     with reading() as conn:
         rows = servers.usage(conn, by)
     columns = {HEADINGS.get(name, name.replace("_", " ")): name for name in (rows[0] if rows else ())}
@@ -203,8 +179,6 @@ def usage(by: Annotated[By, typer.Option(help="What to group by.")] = By.SERVER)
 
 def members() -> Mapping[str, str]:
     """API keys of the pool's servers by base URL. Raises UsageError where there is no server."""
-    from weavegen.services import pool_members
-
     with reading() as conn:
         pool = pool_members.members(conn, configuration.load())
     pool.require()

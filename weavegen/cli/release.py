@@ -11,8 +11,9 @@ from rich.text import Text
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import SIMULATED_DATA, Result, command, progress_bar, reading
-from weavegen.cli.export import Context, ContextBytes, Limit, Out, PerBlock, ShardSize, Split, Where, order_of
+from weavegen.cli.export import ExportOptions
 from weavegen.errors import UsageError
+from weavegen.store import releases
 from weavegen.trace.render import one_line
 
 MAX_NAME_CHARS = 100
@@ -22,16 +23,10 @@ LISTED = ("release", "format", "rows", "created_at", "version", "manifest_sha256
 
 @command()
 def release(
+    *,
     name: Annotated[str | None, typer.Argument(help="The release's name.")] = None,
-    where: Where = None,
-    out_: Out = None,
     format: Annotated[str, typer.Option("--format", "-f", help="A format of `weavegen export --list`.")] = "text",
-    split: Split = "train=1",
-    limit: Limit = None,
-    context: Context = None,
-    context_bytes: ContextBytes = None,
-    per_block: PerBlock = None,
-    shard_size: ShardSize = "500M",
+    options: ExportOptions,
     near_duplicates: Annotated[
         float,
         typer.Option(
@@ -55,14 +50,12 @@ def release(
     Example: weavegen release pairs-1 --format dpo --where "margin > 1" --split train=0.9,test=0.1 --out pairs-1
     """
     from weavegen.exports.releases.freeze import again, differing, freeze
-    from weavegen.store import releases
 
     if list_:
         with reading() as conn:
             return listing(releases.rows(conn))
-    if name is None or sum(folder is not None for folder in (out_, verify, rebuild)) != 1:
+    if name is None or sum(folder is not None for folder in (options.out, verify, rebuild)) != 1:
         raise UsageError("give a NAME with --out, --verify or --rebuild, or --list")
-    options = {"context": context, "context_bytes": context_bytes, "per_block": per_block}
     differences: list[str] = []
     written = None
     with reading() as conn, progress_bar("release") as bar:
@@ -75,10 +68,10 @@ def release(
         elif rebuild is not None:
             written = again(conn, name, rebuild, progress)
         else:
-            order = order_of(format, out_, where, split, limit, options, shard_size)
+            order = options.order(format)
             written = freeze(conn, checked(name), order, near_duplicates or None, configuration.load(), progress)
         row = releases.load(conn, name)
-    folder = verify or rebuild or out_
+    folder = verify or rebuild or options.out
     value = {"release": name, "folder": str(folder), "differences": differences, "facts": row.facts}
     return Result(value, report(row, name, folder, differences, written), code=1 if differences else 0)
 

@@ -11,6 +11,7 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, Seed, User, app, command, reading
 from weavegen.cli.jobs import Set, by_type, pairs
 from weavegen.errors import UsageError
+from weavegen.store import tools as store
 
 request = typer.Typer(
     no_args_is_help=True,
@@ -165,6 +166,26 @@ def cancel(number: Number, reason: Annotated[str, typer.Option(help="Why; the re
     return Result(row, f"request {number} canceled")
 
 
+LIBRARY: display.Fields = {
+    "tool": "name",
+    "version": "version",
+    "score": "score",
+    "uses": "uses",
+    "worked": "successes",
+    "in traces": "users",
+    "what it does": lambda row: row.description[:200],
+}
+VERSIONS: display.Fields = {
+    "version": "version",
+    "score": "score",
+    "generality": "generality",
+    "uses": "uses",
+    "worked": "successes",
+    "made by trace": lambda row: None if row.made_by is None else str(row.made_by),
+    "program": lambda row: None if row.program is None else f"{row.searched_by}:{row.program}",
+}
+
+
 @command()
 def tools(
     name: Annotated[str | None, typer.Argument(help="A tool's name. Default: list all tools.")] = None,
@@ -173,45 +194,17 @@ def tools(
 
     Example: weavegen tools count_words
     """
-    from weavegen.store import tools as store
-
     with reading() as conn:
         rows = store.rows(conn, None if name is None else [name])
         versions = [] if name is None else store.versions(conn, name)
     if name is None:
-        return Result(rows, library(rows))
+        return Result(rows, display.table(rows, LIBRARY))
     if not rows:
         raise UsageError(f"the library has no tool {name!r:.80}: `weavegen tools` lists them")
 
     def shown() -> Iterator[RenderableType]:
         yield rows[0].description
-        yield versions_table(versions)
+        yield display.table(versions, VERSIONS)
         yield f"\n{versions[-1].source.rstrip()}"
 
     return Result(versions, shown())
-
-
-def library(rows: Any) -> RenderableType:
-    columns: display.Fields = {
-        "tool": "name",
-        "version": "version",
-        "score": "score",
-        "uses": "uses",
-        "worked": "successes",
-        "in traces": "users",
-        "what it does": lambda row: row.description[:200],
-    }
-    return display.table(rows, columns)
-
-
-def versions_table(versions: Any) -> RenderableType:
-    columns: display.Fields = {
-        "version": "version",
-        "score": "score",
-        "generality": "generality",
-        "uses": "uses",
-        "worked": "successes",
-        "made by trace": lambda row: None if row.made_by is None else str(row.made_by),
-        "program": lambda row: None if row.program is None else f"{row.searched_by}:{row.program}",
-    }
-    return display.table(versions, columns)

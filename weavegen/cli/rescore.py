@@ -1,11 +1,10 @@
 """Commands about answers of the model: rescore asks further questions, calibrate compares answers with outcomes."""
 
-import enum
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import sqlalchemy as sa
 import typer
@@ -26,6 +25,7 @@ from weavegen.cli.app import (
 )
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import parse
+from weavegen.store import campaigns, reports
 from weavegen.store.campaigns import CampaignRow
 from weavegen.store.models import CampaignState
 from weavegen.trace.render import one_line
@@ -42,34 +42,39 @@ LINE_SECONDS = 10.0
 """Between two lines about a campaign, where there is no terminal."""
 
 
-class Over(enum.StrEnum):
-    """What a campaign asks about."""
-
-    BLOCKS = "blocks"
-    CANDIDATES = "candidates"
-
-
-VIEWS = {Over.BLOCKS: ("corpus", "block_id"), Over.CANDIDATES: ("corpus_candidates", "candidate_id")}
+Over = Literal["blocks", "candidates"]
+VIEWS: dict[Over, tuple[str, str]] = {
+    "blocks": ("corpus", "block_id"),
+    "candidates": ("corpus_candidates", "candidate_id"),
+}
 """The view that --where applies to, and its column of ids."""
+
+
+@dataclass(frozen=True)
+class CampaignOptions:
+    """What a new campaign asks. Each field is an option of the command line."""
+
+    rubric: Annotated[
+        Path | None, typer.Option(help="A TOML file with the questions; docs/rubric.toml is an example.")
+    ] = None
+    where: Annotated[
+        str | None,
+        typer.Option(help="An SQL condition over the view corpus, or corpus_candidates with --over candidates."),
+    ] = None
+    name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None
+    over: Annotated[Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")] = (
+        "blocks"
+    )
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None
+    model: Annotated[
+        str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")
+    ] = None
 
 
 @command()
 def rescore(
-    rubric: Annotated[
-        Path | None, typer.Option(help="A TOML file with the questions; docs/rubric.toml is an example.")
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(help="An SQL condition over the view corpus, or corpus_candidates with --over candidates."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None,
-    over: Annotated[
-        Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")
-    ] = Over.BLOCKS,
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")
-    ] = None,
+    *,
+    options: CampaignOptions,
     wait: Annotated[bool, typer.Option(help="Show the campaign's progress until it is done.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Only print how many questions would be asked.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the campaigns.")] = False,
@@ -88,10 +93,10 @@ def rescore(
 
     Example: weavegen rescore --rubric docs/rubric.toml --where "type = 'action' and ran is not null" --wait
     """
-    from weavegen.store import campaigns
-
     changes = (stop, resume, retry)
-    if (rubric is not None or where is not None) + list_ + sum(change is not None for change in changes) != 1:
+    if (options.rubric is not None or options.where is not None) + list_ + sum(
+        change is not None for change in changes
+    ) != 1:
         raise UsageError("give --rubric with --where, or one of --list, --stop, --resume, --retry")
     if list_:
         with reading() as conn:
@@ -99,13 +104,7 @@ def rescore(
         return Result(rows, parts(rows))
     campaign = stop or resume or retry
     if campaign is None:
-        if rubric is None:
-            raise UsageError("give --rubric: the file with the questions")
-        if where is None:
-            raise UsageError(
-                "give --where: which blocks to ask about, such as \"type = 'action'\"; 'true' for all"
-            )
-        campaign, preview = create(rubric, where, name, over, limit, model, workers=wait, dry_run=dry_run)
+        campaign, preview = create(options, workers=wait, dry_run=dry_run)
         if dry_run:
             return preview
         if not json:
@@ -121,30 +120,24 @@ def rescore(
     return Result(row, parts([row]), code=1 if wait and row.failed else 0)
 
 
-def create(
-    rubric: Path,
-    where: str,
-    name: str | None,
-    over: Over,
-    limit: int | None,
-    model: str | None,
-    *,
-    workers: bool,
-    dry_run: bool,
-) -> tuple[str, Result]:
+def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[str, Result]:
     """Write a campaign, unless it is a dry run. Returns its name, and what it asks about. Raises UsageError."""
     from weavegen.engine import enqueueing
-    from weavegen.store import campaigns, reports
 
+    rubric, where, over = options.rubric, options.where, options.over
+    if rubric is None:
+        raise UsageError("give --rubric: the file with the questions")
+    if where is None:
+        raise UsageError("give --where: which blocks to ask about, such as \"type = 'action'\"; 'true' for all")
     questions = parse(enqueueing.read(rubric), str(rubric))
-    campaign = one_line(name if name is not None else rubric.stem)
+    campaign = one_line(options.name if options.name is not None else rubric.stem)
     if not 0 < len(campaign) <= MAX_NAME_CHARS or campaign.startswith("-"):
         raise UsageError(f"--name {campaign!r:.50}: give a name of up to {MAX_NAME_CHARS} characters")
     if not dry_run:
-        enqueueing.check_services(configuration.load(), model, workers=workers)
+        enqueueing.check_services(configuration.load(), options.model, workers=workers)
     view, id = VIEWS[over]
     with writing() as conn:
-        rest = "order by 1" + (f" limit {limit}" if limit is not None else "")
+        rest = "order by 1" + (f" limit {options.limit}" if options.limit is not None else "")
         rows = reports.matching(conn, f"select {id} from {view} where true", where, QUERY_SECONDS, rest)
         conn.rollback()
         ids = [int(row[0]) for row in rows]
@@ -156,7 +149,7 @@ def create(
             )
         if not dry_run:
             campaigns.create(
-                conn, campaign, questions, over, ids, condition=where, model=model, version=__version__
+                conn, campaign, questions, over, ids, condition=where, model=options.model, version=__version__
             )
     left_out = counts.found - counts.asked
     line = (
@@ -182,8 +175,6 @@ def parts(rows: list[CampaignRow]) -> Iterator[RenderableType]:
 
 def watch(conn: sa.Connection, name: str, *, stderr: bool) -> CampaignRow:
     """Show a campaign's progress until it is done or stopped: a bar, or lines where there is no terminal."""
-    from weavegen.store import campaigns
-
     console = display.console(stderr=stderr)
     next_line = time.monotonic() + LINE_SECONDS
     with progress_bar(name) as progress:
@@ -220,7 +211,6 @@ def calibrate(
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """
     from weavegen.evaluator.calibration import figures
-    from weavegen.store import campaigns
 
     with writing() as conn:
         pairs, undefined = read_pairs(conn, campaign, where, bearing=bearing)
@@ -261,7 +251,6 @@ def read_pairs(
 ) -> tuple[dict[tuple[str, str], list["Pair"]], int]:
     """Pairs of score and outcome by question and kind of outcome, and the number of answers without a score."""
     from weavegen.evaluator.calibration import Pair
-    from weavegen.store import campaigns, reports
 
     source = "is null"
     if campaign is not None:

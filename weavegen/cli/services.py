@@ -15,6 +15,8 @@ from weavegen.cli import display
 from weavegen.cli.app import N, Result, Seed, app, command, print_part, reading
 from weavegen.cli.watch import show
 from weavegen.errors import UsageError
+from weavegen.store import urls
+from weavegen.store.views.refresh import refresh
 
 Model = Annotated[
     str | None,
@@ -112,7 +114,6 @@ def migrate() -> Result:
     Example: DATABASE_URL=postgresql://weavegen@db/weavegen weavegen migrate
     """
     from weavegen.services import postgres, schema
-    from weavegen.store import urls
 
     config = configuration.load()
     postgres.check(config)
@@ -190,7 +191,6 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
     """
     from weavegen.engine import enqueueing
     from weavegen.services import fleet, model_server
-    from weavegen.store.views.refresh import refresh
 
     config = with_model(model)
     ran_before = {service.name for service in fleet.running(config)}

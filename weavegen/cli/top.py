@@ -37,6 +37,7 @@ from weavegen.errors import UsageError
 from weavegen.monitoring import queries
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
+from weavegen.services import pool_members
 from weavegen.store import reports
 from weavegen.text import duration, number
 
@@ -116,16 +117,15 @@ class FleetReader:
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
         from weavegen.monitoring import metrics
-        from weavegen.services import pool_members
 
         jobs = read_jobs(self.conn, self.rates)
         with self.conn.begin():
-            steps = self.conn.execute(QUERIES["open_steps"]).all()
+            queues = [QueueRow(**row) for row in self.conn.execute(QUERIES["open_steps"]).mappings()]
             hosts = self.conn.execute(metrics.QUERIES["environments"]).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
         self.keys = dict(members.keys)
         environments = {row.host: row.environments_open for row in hosts}
-        return Fleet(jobs, queue_rows_of(steps), environments, homes, dict(members.owners))
+        return Fleet(jobs, queues, environments, homes, dict(members.owners))
 
     def servers(self) -> list[ServerRow]:
         """What the model servers report about the second that this takes."""
@@ -145,21 +145,6 @@ class FleetReader:
         except (UsageError, OperationalError, OSError):
             return None
         return Counter(queue["name"] for of_worker in queues.values() for queue in of_worker)
-
-
-def queue_rows_of(steps: Sequence[Any]) -> list[QueueRow]:
-    """Rows of the query open_steps by queue and kind, without steps that wait for other traces or for people."""
-    rows: dict[tuple[str, str], QueueRow] = {}
-    for step in steps:
-        if step.kind in ("work", "delegate", "await") or (step.paused and step.status == "ready"):
-            continue
-        row = rows.setdefault((step.queue, step.kind), QueueRow(step.queue, step.kind, 0, 0, 0, None))
-        if step.status == "running":
-            row = dataclasses.replace(row, leased=row.leased + step.steps)
-        else:
-            row = dataclasses.replace(row, waiting=step.steps, retrying=step.retrying, oldest=step.oldest)
-        rows[step.queue, step.kind] = row
-    return [rows[key] for key in sorted(rows)]
 
 
 # ------------------------------------------------------------------------------------------------- in a terminal
@@ -274,7 +259,8 @@ def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
         "done": [f"{row.progress:.0%}" for row in rows],
         "left": [UNKNOWN if seconds is None else duration(seconds) for seconds in left],
     }
-    dropped = [
+    short = ("name", "agent", "user", "state")
+    dropped = (
         "cancelled",
         "user",
         "agent",
@@ -285,8 +271,8 @@ def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
         "blocks/min",
         "name",
         "tokens/s",
-    ]
-    return display.fitted_table(columns, ("name", "agent", "user", "state"), dropped=dropped, width=width)
+    )
+    return display.fitted_table(columns, short, dropped=dropped, width=width)
 
 
 def queue_rows(now: Fleet) -> list[tuple[str, int | None, QueueRow | None]]:

@@ -13,6 +13,7 @@ import typer
 from weavegen.cli.app import Result, command, is_simulated, reading
 from weavegen.cli.pool import members
 from weavegen.errors import UsageError, WeavegenError
+from weavegen.pool import adapters
 from weavegen.training.plan import EXPORTS, RATES, TunePlan
 
 CONDITIONS = {"verifier": "source <> 'drawn'"}
@@ -100,8 +101,6 @@ def tune(
         shutil.rmtree(to, ignore_errors=True)
         raise
     if load is not None:
-        from weavegen.pool import adapters
-
         adapters.load(members(), load, to)
     losses = msgspec.json.decode((to / "losses.json").read_bytes())
     lines = [f"{name}: {count:,} rows" for name, count in rows.items()]

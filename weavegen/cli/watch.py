@@ -126,7 +126,8 @@ class JobReader:
     def __init__(self, conn: sa.Connection, job_id: int) -> None:
         self.conn, self.job_id = conn, job_id
         self.rates = Rates(WINDOW_SECONDS)
-        self.job, self.troubles = Paced(self._job, PICTURE_SECONDS), Paced(self._troubles, PICTURE_SECONDS)
+        self.job = Paced(self._job, PICTURE_SECONDS)
+        self.troubles = Paced(lambda: reports.troubles(conn, self.job.get().row), PICTURE_SECONDS)
 
     def now(self) -> WatchedJob:
         return WatchedJob(self.job.get(), self.troubles.get())
@@ -140,9 +141,6 @@ class JobReader:
         if not job.row.open:
             self.troubles.due = 0.0  # the last picture shows the final figures
         return job
-
-    def _troubles(self) -> Troubles:
-        return reports.troubles(self.conn, self.job.get().row)
 
 
 # -------------------------------------------------------------------------------------------------- in a terminal

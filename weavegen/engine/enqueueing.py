@@ -19,7 +19,8 @@ from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
 from weavegen.pool.served import check_servers
-from weavegen.sandbox.environment import Limits, dry_run
+from weavegen.sandbox.environment import dry_run
+from weavegen.sandbox.providers import Limits
 from weavegen.services import fleet, pool_members, postgres, redis, schema
 from weavegen.store import documents as document_rows
 from weavegen.store import jobs, urls

@@ -8,11 +8,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen.channels.exchange import Exchange
+from weavegen.channels.exchange import Chat, Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure
 from weavegen.kernel.steps import Execute, Executed, Failure
-from weavegen.sandbox.environment import Ask, BlockBrief, Chat, Environment, kill_reason, remove
+from weavegen.sandbox.client_session import Ask, BlockBrief
+from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.providers import Limits
 from weavegen.store import blocks, environments, messages, steps, traces
 from weavegen.store.session import engine as database

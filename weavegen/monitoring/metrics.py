@@ -68,9 +68,7 @@ def text(conn: sa.Connection) -> str:
 
     Raises SQLAlchemy's errors if the database does not answer.
     """
-    registry = CollectorRegistry()
-    registry.register(Reading(lambda: read(conn)))
-    return generate_latest(registry).decode()
+    return generate_latest(Reading(lambda: read(conn))).decode()
 
 
 def answer(engine: sa.Engine) -> tuple[int, str]:

@@ -111,19 +111,11 @@ def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequen
         "gen_ai.provider.name": PROVIDERS.get(tick.model, "vllm") if tick.model else None,
         "gen_ai.request.model": tick.model,
     }
-    attributes = model | {
+    attributes = named(tick) | model
+    attributes |= {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.agent.name": tick.agent,
-        "gen_ai.conversation.id": str(tick.trace_id),
         "gen_ai.usage.input_tokens": total(step.input_tokens for step in steps),
         "gen_ai.usage.output_tokens": total(step.output_tokens for step in steps),
-        "weavegen.job": tick.job_id,
-        "weavegen.job.name": tick.job,
-        "weavegen.trace": tick.trace_id,
-        "weavegen.tick": tick.number,
-        "weavegen.subagent": tick.subagent,
-        "weavegen.bootstrap": tick.bootstrap,
-        "weavegen.reward": tick.reward,
         "weavegen.simulated": tick.model == SIMULATED_MODEL,
     }
     whole = ReadableSpan(
@@ -142,18 +134,7 @@ def step_span(step: Any, parent: SpanContext, model: dict[str, Any], evaluations
     # The label begins with trace and tick, which are attributes of the parent.
     what = " ".join(step.label.split()[4:6])
     operation = OPERATIONS.get(step.kind)
-    attributes: dict[str, Any] = {
-        "gen_ai.operation.name": operation,
-        "weavegen.step": step.id,
-        "weavegen.kind": step.kind,
-        "weavegen.label": step.label,
-        "weavegen.status": step.status,
-        "weavegen.queue": step.queue,
-        "weavegen.worker": step.worker,
-        "weavegen.claims": step.claims,
-        "weavegen.model_seconds": step.model_seconds,
-        "weavegen.environment_seconds": step.environment_seconds,
-    }
+    attributes = named(step) | {"gen_ai.operation.name": operation}
     if operation == "text_completion":
         attributes |= model | {
             "gen_ai.usage.input_tokens": step.input_tokens,
@@ -183,12 +164,10 @@ def step_span(step: Any, parent: SpanContext, model: dict[str, Any], evaluations
 def evaluation_event(row: Any, at: int) -> Event:
     """The result of an evaluation callback. Results that are neither a number nor true or false have no score."""
     value = row.value
-    attributes = {
-        "gen_ai.evaluation.name": row.title,
+    attributes = named(row) | {
         "gen_ai.evaluation.score.value": float(value) if isinstance(value, bool | int | float) else None,
         "gen_ai.evaluation.score.label": ("pass" if value else "fail") if isinstance(value, bool) else None,
         "error.type": None if row.error is None else "evaluation_error",
-        "weavegen.evaluation.scope": row.scope,
     }
     return Event("gen_ai.evaluation.result", known(attributes), at)
 
@@ -212,6 +191,11 @@ def total(counts: Any) -> int | None:
     """The sum of the known counts; None if none is known."""
     numbers = [count for count in counts if count is not None]
     return sum(numbers) if numbers else None
+
+
+def named(row: Any) -> dict[str, Any]:
+    """The columns of a row that are attributes: their names have a dot."""
+    return {name: value for name, value in row._mapping.items() if "." in name}
 
 
 def known(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -218,33 +219,29 @@ def await_result(session: ClientSession, ask: Ask, chat: Chat, step_id: int, ste
                 return check_answer(message.result, step)
         if message.replaced:
             raise TransientError("another worker has taken this step over")
-        if message.chat is not None:
-            usage.count_channel_request(message.chat.wait)
-            answer_channel_request(session, chat, message.chat)
+        if (request := message.chat) is not None:
+            usage.count_channel_request(request.wait)
+            reply(session, request.number, (request.text, request.channel), partial(chat, request))
         elif message.ask is not None:
-            usage.count_prompts(message.ask.prompts)
-            answer_prompts(session, ask, message.ask)
+            prompts = message.ask.prompts
+            usage.count_prompts(prompts)
+            reply(session, message.ask.number, prompts, partial(answer_prompts, ask, prompts))
         else:
             raise SessionBroken("it sent an empty message")
 
 
-def answer_channel_request(session: ClientSession, chat: Chat, request: Exchange) -> None:
+def reply(session: ClientSession, number: int, texts: Iterable[str], work: Callable[[], dict[str, Any]]) -> None:
+    """Check the texts of a request, and send what `work` returns, whose time does not count."""
     with session.in_time():
-        check_text(request.text, len(request.text))
-        check_text(request.channel, len(request.channel))
+        for text in texts:
+            check_text(text, len(text))
     with session.paused():
-        answers = chat(request)
-    session.send({"answers": {"number": request.number, **answers}})
+        answers = work()
+    session.send({"answers": {"number": number, **answers}})
 
 
-def answer_prompts(session: ClientSession, ask: Ask, request: AskRequest) -> None:
-    with session.in_time():
-        for prompt in request.prompts:
-            check_text(prompt, len(prompt))
-    answers: dict[str, Any]
-    with session.paused():
-        try:
-            answers = {"values": ask(request.prompts)}
-        except ModelError as error:
-            answers = {"error": str(error)}
-    session.send({"answers": {"number": request.number, **answers}})
+def answer_prompts(ask: Ask, prompts: list[str]) -> dict[str, Any]:
+    try:
+        return {"values": ask(prompts)}
+    except ModelError as error:
+        return {"error": str(error)}

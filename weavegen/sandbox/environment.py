@@ -28,7 +28,6 @@ from weavegen.sandbox import groups
 from weavegen.sandbox.children import tail
 from weavegen.sandbox.client_session import (
     Ask,
-    BlockBrief,
     Blocks,
     ClientSession,
     SessionBroken,
@@ -40,21 +39,9 @@ from weavegen.sandbox.client_session import (
 from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider
 from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 
-__all__ = [
-    "Ask",
-    "BlockBrief",
-    "Blocks",
-    "Chat",
-    "Environment",
-    "Limits",
-    "dry_run",
-    "kill_reason",
-    "no_blocks",
-    "remove",
-    "running",
-]
-
 PROJECT = Path(__file__).resolve().parents[2]
+IMPORTABLE = {"bootstraps": PROJECT / "bootstraps", "tools": PROJECT / "bootstraps" / "tools"}
+"""The folders that can be imported in the box besides the standard library, by name."""
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
 
@@ -117,7 +104,7 @@ class Environment:
                     uid=uid,
                     command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
-                    folders=importable_folders(),
+                    folders={name: folder for name, folder in IMPORTABLE.items() if folder.is_dir()},
                     descriptors=(listener.fileno(), file.fileno()),
                     log=log_path(config, trace_id),
                     limits=limits,
@@ -185,9 +172,6 @@ class Environment:
                 session.hello()
         except SessionBroken as error:
             raise self.failure(error) from error
-
-    def alive(self) -> bool:
-        return self.handle.alive()
 
     def stop(self, *, keep_workspace: bool = True) -> None:
         """Kill every process of the environment and remove its socket, and its workspace unless it is kept."""
@@ -268,12 +252,6 @@ def remove(config: Config, trace_id: int) -> None:
 
 def log_path(config: Config, trace_id: int) -> Path:
     return config.logs / f"environment-{trace_id}.log"
-
-
-def importable_folders() -> dict[str, Path]:
-    """Return the folders that can be imported in the box besides the standard library, by name."""
-    folders = {"bootstraps": PROJECT / "bootstraps", "tools": PROJECT / "bootstraps" / "tools"}
-    return {name: folder for name, folder in folders.items() if folder.is_dir()}
 
 
 def kill_reason(config: Config, trace_id: int) -> str | None:

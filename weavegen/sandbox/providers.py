@@ -1,7 +1,8 @@
-"""The contract of the providers of boxes, the limits of a box, and the choice of a provider by name."""
+"""The contract of the providers of boxes, the limits of a box, the provider `none`, and the choice by name."""
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Protocol
 import psutil  # type: ignore[import-untyped]
 
 from weavegen.errors import EnvironmentFailure, UsageError
-from weavegen.sandbox.children import collect, release
+from weavegen.sandbox.children import adopt, collect, release, spawn
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,48 @@ class Sandbox(Protocol):
         ...
 
 
+class NoSandbox:
+    """The provider without isolation: processes run on the host as the user who started the worker.
+
+    It is for platforms without bubblewrap, and used only when it is named. All traces share the host's network, so
+    two of them can't serve the same port. A trace can read and delete every file that the user can.
+    """
+
+    name = "none"
+
+    def layout(self, workspace: Path) -> Layout:
+        code = Path(__file__).resolve().parents[2]
+        return Layout(str(workspace), str(code), getattr(sys, "_base_executable", sys.executable))
+
+    def uid(self, trace_id: int, workspaces: Path) -> int:
+        return os.getuid()
+
+    def require(self) -> None:
+        """Nothing is required."""
+
+    def start(self, box: Box) -> Handle:
+        for name, folder in box.folders.items():
+            link = box.workspace / name
+            if not link.is_symlink():
+                link.symlink_to(folder)
+        limits, command = box.limits, list(box.command)
+        if shutil.which("prlimit"):  # without --nproc, which would count all processes of the user
+            numbers = (f"--as={limits.address_space}", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
+            command = ["prlimit", *numbers, "--core=0", "--", *command]
+        environ = {"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ}
+        process = spawn(command, box, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
+        adopt(process.pid, process)
+        return Handle.of(process.pid)
+
+    def kill(self, handle: Handle, wait: float = 5.0) -> None:
+        """Kill the process, its descendants and its process group. A process that left both escapes."""
+        handle.kill(family=True)
+        handle.wait(wait)
+
+
 def provider(name: str) -> Sandbox:
     """Return the provider with this name (WEAVEGEN_SANDBOX). Raises UsageError."""
     from weavegen.sandbox.bubblewrap import Bubblewrap
-    from weavegen.sandbox.none import NoSandbox
 
     providers: dict[str, type[Bubblewrap] | type[NoSandbox]] = {"bubblewrap": Bubblewrap, "none": NoSandbox}
     if name not in providers:

@@ -211,11 +211,6 @@ def descent(pid: int, children: dict[int, list[int]]) -> list[int]:
     return pids
 
 
-def family(pid: int, processes: dict[int, Process]) -> list[int]:
-    """Return a process and its descendants, as far as they are in `processes`."""
-    return [member for member in descent(pid, by_parent(processes)) if member in processes]
-
-
 def own_memory(process: Process) -> int:
     """Return bytes of memory, each page divided by the number of processes that share it, without program files.
 

@@ -2,17 +2,15 @@
 
 import contextlib
 import os
+import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
-from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError
@@ -22,6 +20,7 @@ from weavegen.sandbox import groups
 from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
 from weavegen.store import urls
+from weavegen.store.session import unpooled_engine
 
 MIN_FREE_BYTES = 5 * 2**30
 """A trace takes megabytes, because every candidate is kept."""
@@ -64,14 +63,6 @@ def _problem(detail: str, advice: str | None = None) -> Iterator[None]:
         yield
     except UsageError as error:
         raise Problem(detail, advice or str(error)) from None
-
-
-def _python(config: Config) -> str:
-    version = ".".join(map(str, sys.version_info[:3]))
-    supported = sys.version_info >= (3, 11)
-    if not supported:
-        raise Problem(version, "install Python 3.11 or newer")
-    return version
 
 
 def _home(config: Config) -> str:
@@ -177,8 +168,7 @@ def _model(config: Config) -> str:
 def _server_keys(config: Config) -> Mapping[str, str]:
     """Return API keys by base URL: of the pool's servers or, without a database, of the configured ones."""
     try:
-        url = urls.database_url(config)
-        with create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 5}).connect() as conn:
+        with unpooled_engine(urls.database_url(config)).connect() as conn:
             return pool_members.members(conn, config).keys
     except (DBAPIError, UsageError):
         with contextlib.suppress(UsageError):
@@ -208,7 +198,7 @@ def _workers(config: Config) -> str:
 
 
 CHECKS: dict[str, Callable[[Config], str]] = {
-    "python": _python,
+    "python": lambda config: platform.python_version(),
     "home": _home,
     "disk": _disk,
     "bubblewrap": _bubblewrap,

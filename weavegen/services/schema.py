@@ -8,11 +8,10 @@ from alembic.config import Config as Alembic
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.pool import NullPool
 
 from weavegen.errors import UsageError
+from weavegen.store.session import unpooled_engine
 
 
 def upgrade(url: str) -> None:
@@ -36,8 +35,7 @@ def newest() -> str | None:
 
 def current(url: str) -> str | None:
     """Return the revision of the database at `url`; None if it was never migrated."""
-    engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 5})
-    with engine.connect() as connection:
+    with unpooled_engine(url).connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 

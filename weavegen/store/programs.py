@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from weavegen.kernel.steps import ProgramEvaluated
 from weavegen.store import models as m
+from weavegen.store import sql
 
 BOOTSTRAPS, CANDIDATES, JOBS, PROGRAMS, TRACES = map(
     m.table, (m.Bootstrap, m.Candidate, m.Job, m.TriedProgram, m.Trace)
@@ -37,6 +38,11 @@ def of_trace(conn: sa.Connection, trace_id: int) -> Sequence[Any]:
     names = ("number", "generation", "island", "parents", "score", "error", "source")
     query = sa.select(*PROGRAMS.c[names]).where(PROGRAMS.c.trace_id == trace_id)
     return conn.execute(query.order_by(PROGRAMS.c.number)).all()
+
+
+def generations(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
+    """For each generation: programs tried, those without a score, best, mean, median, and the best so far."""
+    return [dict(row) for row in conn.execute(sql.load("generations"), {"trace": trace_id}).mappings()]
 
 
 @dataclass(frozen=True)

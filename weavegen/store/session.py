@@ -25,6 +25,11 @@ def make_engine(url: str, **kw: Any) -> sa.Engine:
     )
 
 
+def unpooled_engine(url: str | sa.URL) -> sa.Engine:
+    """An engine for few connections, whose server may be away: each is tried for five seconds, and not kept."""
+    return sa.create_engine(url, poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
+
+
 @cache
 def single() -> sa.Engine:
     """The engine of this process for single statements: each commits itself, which saves two round trips."""

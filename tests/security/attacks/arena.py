@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.security.attacks.attack import family
 from tests.support.ports import free_port
 from weavegen.config import Config
 from weavegen.folders import private
@@ -22,7 +23,7 @@ from weavegen.sandbox import groups
 from weavegen.sandbox.environment import PROJECT, Environment, remove
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.seccomp import CLONE, CLONE3, REFUSED
-from weavegen.sandbox.watch import family, process_table, watching
+from weavegen.sandbox.watch import process_table, watching
 
 NEIGHBOUR, FIRST = 1, 2
 """Numbers of traces in the arena."""
@@ -90,7 +91,7 @@ class Arena:
             "secret": read(self.folder / "secret"),
             "code": {str(path): (path.stat().st_mtime_ns, path.stat().st_mode) for path in code},
             "victim": self.victim.poll(),
-            "neighbour": self.neighbour.alive(),
+            "neighbour": self.neighbour.handle.alive(),
             "processes": sorted(self.processes()),
             "groups": self.groups(),
             "terminal": os.isatty(0) and os.tcgetpgrp(0),

@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from weavegen.sandbox.providers import Limits
-from weavegen.sandbox.watch import family, files, own_memory, process_table
+from weavegen.sandbox.watch import Process, by_parent, descent, files, own_memory, process_table
 
 if TYPE_CHECKING:
     from tests.security.attacks.selfcheck import Scene
@@ -21,6 +21,11 @@ LIMITS = Limits(
 """Of the attacked boxes: small, so that bombs go off soon."""
 HASTE = replace(LIMITS, seconds=0.4, grace=0.3)
 """Of those that hang."""
+
+
+def family(pid: int, processes: dict[int, Process]) -> list[int]:
+    """A process and its descendants, as far as they are in `processes`."""
+    return [member for member in descent(pid, by_parent(processes)) if member in processes]
 
 
 class Escaped(Exception):
@@ -52,7 +57,7 @@ class Attack:
 def memory_held(scene: "Scene") -> None:
     """The box was ended for its memory, or has no more of it than it may."""
     environment = scene.environment
-    if not environment.alive():
+    if not environment.handle.alive():
         return
     processes = process_table()
     members = family(environment.pid, processes)

@@ -18,14 +18,15 @@ import msgspec
 
 from tests.security.attacks import ATTACKS
 from tests.security.attacks.arena import EMPTY, Arena, arena, read
-from tests.security.attacks.attack import Attack, Escaped
+from tests.security.attacks.attack import Attack, Escaped, family
 from tests.security.attacks.tools import PRELUDE
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
 from weavegen.kernel.steps import Execute, Executed
-from weavegen.sandbox.environment import BlockBrief, Environment, log_path, remove
+from weavegen.sandbox.client_session import BlockBrief
+from weavegen.sandbox.environment import Environment, log_path, remove
 from weavegen.sandbox.providers import provider
-from weavegen.sandbox.watch import family, process_table
+from weavegen.sandbox.watch import process_table
 
 SLACK = 15.0
 """Seconds that an attack may take beyond its limits before this counts as a hang; a busy machine is slow."""
@@ -131,7 +132,7 @@ def fight(attack: Attack, scene: Scene) -> Scene:
     finally:
         scene.seconds = time.monotonic() - began
     deadline = time.monotonic() + attack.linger
-    while time.monotonic() < deadline and environment.alive():
+    while time.monotonic() < deadline and environment.handle.alive():
         time.sleep(0.05)
     try:
         harmless = Execute(op="run", source="harmless = True")
