@@ -15,7 +15,8 @@ from weavegen.cli.app import Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError
-from weavegen.store.models import Base, Job, JobState, TraceStatus
+from weavegen.store.models import METADATA, JobState, TraceStatus
+from weavegen.store.models.traces import JOBS
 from weavegen.version import __version__
 
 OneJob = Annotated[
@@ -217,14 +218,14 @@ def clear(engine: sa.Engine) -> None:
     from weavegen.store import views
 
     with engine.begin() as conn:
-        jobs = conn.execute(sa.select(sa.func.count()).select_from(Job)).scalar_one()
+        jobs = conn.execute(sa.select(sa.func.count()).select_from(JOBS)).scalar_one()
         if jobs:
             raise UsageError(
                 f"there are {jobs} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
                 "without any"
             )
         views.drop(conn)
-        Base.metadata.drop_all(conn)
+        METADATA.drop_all(conn)
         conn.execute(sa.text("drop table alembic_version"))
         conn.execute(sa.text("drop function if exists queue_blocks()"))  # of a trigger on blocks
 

@@ -32,10 +32,10 @@ from weavegen.search.postings import (
     unpack_pairs,
 )
 from weavegen.search.queries import sql
-from weavegen.store import models as m
+from weavegen.store.models.blocks import BLOCKS
+from weavegen.store.models.retrieval import SEGMENTS
 from weavegen.trace.query import Query
 
-BLOCKS, SEGMENTS = map(m.table, (m.Block, m.Segment))
 SEGMENT_BLOCKS = 128
 """Blocks of a segment. With fewer, a common word has more rows to read; with more, more text is read."""
 

@@ -7,11 +7,10 @@ import sqlalchemy as sa
 
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import candidates, examples
-from weavegen.store import models as m
+from weavegen.store.models.blocks import BLOCKS, CANDIDATES
+from weavegen.store.models.retrieval import POSTINGS, SEGMENTS
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
-
-BLOCKS, CANDIDATES, SEGMENTS, POSTINGS = map(m.table, (m.Block, m.Candidate, m.Segment, m.Posting))
 
 
 def append(

@@ -11,15 +11,19 @@ from weavegen.errors import UsageError
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
-from weavegen.store import models as m
 from weavegen.store import sql
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
-from weavegen.store.models.base import array_text
-
-CAMPAIGNS, BATCHES, ITEMS, ANSWERS, CORRECTIONS, CORRECTED = map(
-    m.table, (m.Campaign, m.CampaignBatch, m.CampaignItem, m.Answer, m.Correction, m.CorrectedQuestion)
+from weavegen.store.models.campaigns import (
+    ANSWERS,
+    BATCHES,
+    CAMPAIGNS,
+    CORRECTED,
+    CORRECTIONS,
+    ITEMS,
 )
+from weavegen.store.models.columns import array_text
+
 BATCH_SIZE = 64
 """Texts of one trace that a worker asks about before it stores the answers: as many as a round samples."""
 MAX_IN_FLIGHT = 32
@@ -164,7 +168,13 @@ class AnsweredItem:
 
 CLAIM = LEASES.claiming(
     (CAMPAIGNS.c.id == BATCHES.c.campaign_id) & (CAMPAIGNS.c.state == CampaignState.ACTIVE)
-).returning(BATCHES.c.id, BATCHES.c.trace_id, BATCHES.c.claims, CAMPAIGNS.c.rubric, CAMPAIGNS.c.model)
+).returning(
+    BATCHES.c.id,
+    BATCHES.c.trace_id,
+    BATCHES.c.claims,
+    CAMPAIGNS.c.rubric,
+    CAMPAIGNS.c.model,
+)
 
 
 def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batch | None:

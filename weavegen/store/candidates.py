@@ -10,12 +10,9 @@ from sqlalchemy.dialects.postgresql import insert
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
-from weavegen.store import models as m
+from weavegen.store.models.blocks import BLOCK_TOKENS, BLOCKS, CANDIDATES, PENALTIES, PROMPTS, SCORES
+from weavegen.store.models.traces import STEPS
 from weavegen.store.steps import Claimed
-
-BLOCKS, BLOCK_TOKENS, CANDIDATES, PENALTIES, PROMPTS, SCORES, STEPS = map(
-    m.table, (m.Block, m.BlockTokens, m.Candidate, m.Penalties, m.ModelRead, m.Score, m.Step)
-)
 
 QUERY = "bm25-query"
 """Type of a candidate that is not a block but a query for its header."""

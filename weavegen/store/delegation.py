@@ -8,11 +8,10 @@ from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate
 from weavegen.store import documents, jobs
-from weavegen.store import models as m
 from weavegen.store.models import TraceStatus
+from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.traces import TickSettings
 
-JOBS, TRACES = map(m.table, (m.Job, m.Trace))
 INHERITED = ("context", "message_open", "message_close", "tokens", "network", "callback_seconds", "delegates")
 """Settings that a delegated trace has from its caller."""
 

@@ -8,9 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.store import models as m
+from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS, TRACES
 
-DOCUMENTS, JOB_DOCUMENTS, TRACES = map(m.table, (m.Document, m.JobDocument, m.Trace))
 TEXTS_PER_STATEMENT = 100
 
 

@@ -7,12 +7,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from weavegen.kernel.steps import Asserted, Evaluated, SubagentState
-from weavegen.store import models as m
+from weavegen.store.models.blocks import EVALUATIONS, LABELS
+from weavegen.store.models.traces import ENVIRONMENTS, SUBAGENTS, TRACES
 from weavegen.store.traces import OVER
-
-ENVIRONMENTS, EVALUATIONS, LABELS, SUBAGENTS, TRACES = map(
-    m.table, (m.Environment, m.Evaluation, m.GroundedLabel, m.Subagent, m.Trace)
-)
 
 
 def host(conn: sa.Connection, trace_id: int) -> str | None:

@@ -19,14 +19,11 @@ from weavegen.kernel.replay import Entry, InheritedSettings, Start
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
 from weavegen.store import environments, jobs, sql
-from weavegen.store import models as m
 from weavegen.store import traces as trace_rows
 from weavegen.store.models import StepStatus
+from weavegen.store.models.blocks import BLOCKS, SCORES
+from weavegen.store.models.traces import JOB_SETTINGS, JOBS, STEPS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
-
-BLOCKS, JOBS, JOB_SETTINGS, STEPS, SCORES, TICKS, TRACES = map(
-    m.table, (m.Block, m.Job, m.JobSettings, m.Step, m.Score, m.Tick, m.Trace)
-)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,10 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from weavegen.errors import UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
-from weavegen.store import models as m
 from weavegen.store import sql
 from weavegen.store.models import JobState, StepStatus, TraceStatus
+from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, STEPS, TRACES
 from weavegen.store.traces import OPEN
-
-JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, STEPS = map(m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Step))
 
 
 @dataclass(frozen=True)

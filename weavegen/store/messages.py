@@ -14,12 +14,11 @@ from sqlalchemy.dialects.postgresql import insert
 
 from weavegen.channels.exchange import Exchange
 from weavegen.errors import UsageError
-from weavegen.store import models as m
 from weavegen.store.leases import later
 from weavegen.store.models import TraceStatus
+from weavegen.store.models.people import CHANNELS, EXCHANGES, MESSAGES
+from weavegen.store.models.traces import TRACES
 from weavegen.store.traces import OVER
-
-CHANNELS, MESSAGES, EXCHANGES, TRACES = map(m.table, (m.Channel, m.Message, m.Exchange, m.Trace))
 
 
 def exchange(

@@ -8,11 +8,9 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen.kernel.steps import ProgramEvaluated
-from weavegen.store import models as m
-
-BOOTSTRAPS, CANDIDATES, JOBS, PROGRAMS, TRACES = map(
-    m.table, (m.Bootstrap, m.Candidate, m.Job, m.TriedProgram, m.Trace)
-)
+from weavegen.store.models.blocks import CANDIDATES
+from weavegen.store.models.tools import PROGRAMS
+from weavegen.store.models.traces import BOOTSTRAPS, JOBS, TRACES
 
 
 def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated, steps: Mapping[int, int]) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.store import models as m
 from weavegen.store import sql
-from weavegen.store.models.base import array_text
+from weavegen.store.models.columns import array_text
+from weavegen.store.models.corpus import KEYS, RELEASES
+from weavegen.store.models.traces import TRACES
 from weavegen.store.traces import OVER
 
-RELEASES, KEYS, TRACES = map(m.table, (m.Release, m.ReleaseKeys, m.Trace))
 KEYS_PER_PART = 100_000
 """Numbers in one part of a release's keys."""
 TRACES_PER_QUERY = 500

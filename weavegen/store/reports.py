@@ -13,12 +13,11 @@ import sqlalchemy as sa
 
 from weavegen import config
 from weavegen.errors import UsageError
-from weavegen.store import models as m
 from weavegen.store import sql
+from weavegen.store.models import StepStatus, TraceStatus
+from weavegen.store.models.blocks import BLOCKS
+from weavegen.store.models.traces import JOB_SETTINGS, JOBS, STEPS, TRACES
 from weavegen.store.urls import READER, reader_url
-
-BLOCKS, TRACES, JOBS, JOB_SETTINGS, STEPS = map(m.table, (m.Block, m.Trace, m.Job, m.JobSettings, m.Step))
-
 
 # -------------------------------------------------------------------------------------------------------- jobs
 
@@ -176,7 +175,7 @@ def worked_on(conn: sa.Connection, job_id: int) -> bool:
     held = sa.exists().where(
         STEPS.c.trace_id == TRACES.c.id,
         TRACES.c.job_id == job_id,
-        STEPS.c.status == m.StepStatus.RUNNING,
+        STEPS.c.status == StepStatus.RUNNING,
         STEPS.c.lease_until > sa.func.clock_timestamp(),
     )
     return bool(conn.execute(sa.select(held)).scalar_one())
@@ -215,11 +214,11 @@ class TraceRow:
 
 
 def traces(
-    conn: sa.Connection, job_id: int, limit: int | None = None, *, status: m.TraceStatus | str | None = None
+    conn: sa.Connection, job_id: int, limit: int | None = None, *, status: TraceStatus | str | None = None
 ) -> list[TraceRow]:
     """A job's traces, in order; or only those with one status. Reads no more rows than it returns."""
     # The status is part of the text, and ids are in the order of numbers: running traces have an index by both.
-    which = "true" if status is None else f"status = '{m.TraceStatus(status)}'"
+    which = "true" if status is None else f"status = '{TraceStatus(status)}'"
     query = sql.text("trace_rows").format(which=which, order="number" if status is None else "id")
     return [TraceRow(**row._mapping) for row in conn.execute(sa.text(query), {"job": job_id, "limit": limit})]
 
@@ -228,7 +227,7 @@ def traces_by_server(conn: sa.Connection) -> dict[str, int]:
     """How many running traces each model server has."""
     rows = conn.execute(
         sa.select(TRACES.c.server, sa.func.count().label("traces"))
-        .where(TRACES.c.status == m.TraceStatus.RUNNING, TRACES.c.server.is_not(None))
+        .where(TRACES.c.status == TraceStatus.RUNNING, TRACES.c.server.is_not(None))
         .group_by(TRACES.c.server)
     )
     return {row.server: row.traces for row in rows}

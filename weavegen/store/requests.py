@@ -13,12 +13,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.store import models as m
 from weavegen.store import sql
 from weavegen.store.models import RequestStatus, TraceStatus
+from weavegen.store.models.people import CHANGES, REQUESTS
+from weavegen.store.models.traces import TRACES
 from weavegen.trace.render import one_line
 
-REQUESTS, CHANGES, TRACES = map(m.table, (m.Request, m.RequestChange, m.Trace))
 S = RequestStatus
 
 SUCCESSORS: dict[RequestStatus, frozenset[RequestStatus]] = {

@@ -8,12 +8,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
-from weavegen.store import models as m
 from weavegen.store import reports
 from weavegen.store.models import TraceStatus
+from weavegen.store.models.servers import SERVERS, USAGE
+from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.traces import SERVER_LOCK
 
-SERVERS, USAGE, TRACES, JOBS = map(m.table, (m.ModelServer, m.ModelUsage, m.Trace, m.Job))
 RECORD = sa.insert(USAGE)
 
 

@@ -18,12 +18,11 @@ from weavegen.kernel.steps import (
     Step,
     SubagentDone,
 )
-from weavegen.store import models as m
 from weavegen.store import sql
 from weavegen.store.leases import LeaseTable, later
 from weavegen.store.models import JobState, StepStatus, TraceStatus
+from weavegen.store.models.traces import ENVIRONMENTS, JOBS, STEPS, TICKS, TRACES
 
-STEPS, TRACES, TICKS, JOBS, ENVIRONMENTS = map(m.table, (m.Step, m.Trace, m.Tick, m.Job, m.Environment))
 OPEN = (StepStatus.READY, StepStatus.RUNNING)
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
 """Kinds whose results the typed tables hold too."""

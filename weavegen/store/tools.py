@@ -8,10 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from weavegen.kernel.steps import ToolCalled, ToolSaved
-from weavegen.store import models as m
 from weavegen.store import sql
-
-TOOLS, VERSIONS, USES = map(m.table, (m.Tool, m.ToolVersion, m.ToolUse))
+from weavegen.store.models.tools import TOOLS, USES, VERSIONS
 
 
 @dataclass(frozen=True)

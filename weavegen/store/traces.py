@@ -11,15 +11,12 @@ import sqlalchemy as sa
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
-from weavegen.store import models as m
 from weavegen.store import reports, sql, steps
 from weavegen.store.models import JobState, TraceStatus
+from weavegen.store.models.traces import BOOTSTRAPS, EVENTS, JOB_SETTINGS, JOBS, STEPS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
 from weavegen.version import __version__
 
-JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, TICKS, EVENTS, STEPS = map(
-    m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Tick, m.Event, m.Step)
-)
 OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)
 OVER = (TraceStatus.ENDED, TraceStatus.FAILED, TraceStatus.CANCELLED)
 START_LOCK = 0x77656176
