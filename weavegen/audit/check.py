@@ -2,15 +2,14 @@
 
 A check that SQL can express is a file checks/NAME.sql: a header of comments, then one query for all traces, which
 gives a row (trace, place, problem) for each finding. `{scope}` in it stands for the condition on `traces t`,
-`{live}` and `{sampled}` for the common table expressions of these names in queries/.
+`{live}` and `{sampled}` for the common table expressions of these names in sql/.
 """
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "checks"
 HEADER = re.compile(
     r"-- proves: (?P<proves>.+?)\n-- subject: (?P<subject>.+?)\n(-- findings: (?P<findings>.+?)\n)?", re.S
 )
@@ -24,7 +23,7 @@ class Check:
     name: str
     proves: str
     subject: str
-    """What it examines: a column of queries/counts.sql, or `host`."""
+    """What it examines: a column of sql/counts.sql, or `host`."""
     remark: bool = False
     """Its findings are remarks, not damage."""
     waits: bool = False
@@ -35,7 +34,7 @@ class Check:
 
 def sql_check(name: str) -> Check:
     """The check in checks/NAME.sql."""
-    text = (FOLDER / "checks" / f"{name}.sql").read_text()
+    text = (FOLDER / f"{name}.sql").read_text()
     header = HEADER.match(text)
     assert header is not None, f"{name}.sql has no header"
     return Check(
@@ -46,9 +45,3 @@ def sql_check(name: str) -> Check:
         waits=header["findings"] == WHILE_DOWN,
         sql=text[header.end() :],
     )
-
-
-@cache
-def query(name: str) -> str:
-    """The text of queries/NAME.sql."""
-    return (FOLDER / "queries" / f"{name}.sql").read_text()

@@ -2,8 +2,9 @@
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.audit import host, texts
-from weavegen.audit.check import query, sql_check
+from weavegen.audit.check import sql_check
 from weavegen.audit.report import Outcome, Report
 from weavegen.audit.scan import Scan, Scope
 from weavegen.errors import UsageError
@@ -30,7 +31,7 @@ def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | Non
     """
     scan = Scan(conn, scope, grace)
     paused = seen is not None and seen.paused
-    [row] = scan.rows(query("counts"), at_once=True)
+    [row] = scan.rows(sql.text("audit/counts"), at_once=True)
     counts: dict[str, int] = dict(row._mapping)
     if scope != Scope() and not counts["traces"]:
         what = f"trace {scope.trace}" if scope.trace is not None else f"job {scope.job}"

@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.agents import AGENTS
-from weavegen.audit.check import query
 from weavegen.audit.report import MAX_FINDINGS, Finding, Outcome
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import WRITTEN, Settings
@@ -60,10 +60,10 @@ class Scan:
         }
         """Parameters of the queries."""
 
-    def rows(self, sql: str, *, at_once: bool = False, **parameters: Any) -> Iterator[Any]:
+    def rows(self, query: str, *, at_once: bool = False, **parameters: Any) -> Iterator[Any]:
         """Rows of a query, CHUNK_ROWS at a time. `at_once` fetches all in one round trip instead of four."""
-        sql = sql.replace("{live}", query("live")).replace("{sampled}", query("sampled"))
-        statement = sa.text(sql.replace("{scope}", self.scope.condition))
+        query = query.replace("{live}", sql.text("audit/live")).replace("{sampled}", sql.text("audit/sampled"))
+        statement = sa.text(query.replace("{scope}", self.scope.condition))
         options = {} if at_once else {"yield_per": CHUNK_ROWS}
         with self.conn.execute(statement, self.parameters | parameters, execution_options=options) as result:
             yield from result

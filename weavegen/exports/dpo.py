@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, completion, prompt_rows
 from weavegen.exports.format import Key, Options, Row, RowFormat, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import ModelPrompt
 
 PAIR = [
@@ -32,7 +32,7 @@ def first_pairs(options: Options) -> str:
 def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The rejected candidates, each with its chosen one. The prompt is that of the rejected candidate."""
     ids = [candidate for _, _, *pair in batch for candidate in pair]
-    rows = conn.execute(query("dpo"), {"trace": trace, "ids": ids}).mappings()
+    rows = conn.execute(sql.load("exports/dpo"), {"trace": trace, "ids": ids}).mappings()
     candidates = {row["candidate_id"]: row for row in rows}
     return {
         key: {**candidates[key[3]], "chosen": candidates[key[2]]}

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, completion, prompt_rows
 from weavegen.exports.format import Key, Row, RowFormat, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import ModelPrompt
 
 # TRL passes every column to reward functions by name, and reserves names of its own: prompts, completions.
@@ -30,11 +30,13 @@ SAMPLES = [
 
 def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The kept candidates, each with its block and with all samples of the block."""
-    block_rows = conn.execute(query("grpo-blocks"), {"trace": trace, "ids": [block for _, _, block in batch]})
+    block_rows = conn.execute(
+        sql.load("exports/grpo-blocks"), {"trace": trace, "ids": [block for _, _, block in batch]}
+    )
     blocks = {row.block_id: row for row in block_rows}
     samples: defaultdict[tuple[int, str], list[Any]] = defaultdict(list)
     indexes = {"trace": trace, "indexes": [index for _, index, _ in batch]}
-    for row in conn.execute(query("grpo-candidates"), indexes).mappings():
+    for row in conn.execute(sql.load("exports/grpo-candidates"), indexes).mappings():
         samples[row["index"], row["header"]].append(row)
     kept = {row["block_id"]: row for group in samples.values() for row in group if row["block_id"]}
     return {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.exports.format import Format, Key, Options
-from weavegen.exports.queries import query
 from weavegen.store import reports
 
 SELECT_SECONDS = 600.0
@@ -108,7 +108,7 @@ def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> st
     names = list(splits)
     if len(names) == 1:
         return names[0]
-    job, number = conn.execute(query("root-trace"), {"trace": trace_id}).one()
+    job, number = conn.execute(sql.load("exports/root-trace"), {"trace": trace_id}).one()
     point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
         point -= splits[name]

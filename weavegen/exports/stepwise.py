@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, prompt_rows, split_body
 from weavegen.exports.format import Key, Row, RowFormat, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import END, ModelPrompt
 
 LABELS = re.compile(r"^#q: .*\n", re.MULTILINE)
@@ -34,12 +34,12 @@ def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, 
     """The ticks, each with its blocks from the first step on. The prompt is that of the first step."""
     ticks = {"trace": trace, "ticks": [tick for _, tick in batch]}
     blocks: dict[int, list[Any]] = {tick: [] for _, tick in batch}
-    for row in conn.execute(query("stepwise-blocks"), ticks):
+    for row in conn.execute(sql.load("exports/stepwise-blocks"), ticks):
         if row.label is not None or blocks[row.tick]:
             blocks[row.tick].append(row)
     return {
         (trace, row["tick"]): {**row, "blocks": blocks[row["tick"]], "step_id": blocks[row["tick"]][0].step_id}
-        for row in conn.execute(query("stepwise-ticks"), ticks).mappings()
+        for row in conn.execute(sql.load("exports/stepwise-ticks"), ticks).mappings()
         if blocks[row["tick"]]
     }
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
-from weavegen.store import sql
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
 from weavegen.store.models.campaigns import (
@@ -62,7 +62,7 @@ class Chosen:
 
 def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Chosen:
     """What a campaign about these blocks or candidates would ask. Writes nothing."""
-    texts, parameters = sql.text("campaign_texts"), _parameters(rubric, over, ids)
+    texts, parameters = sql.text("store/campaign_texts"), _parameters(rubric, over, ids)
     counts = sa.text(f"select type, count(*) as items from ({texts}) t group by type")
     rows = conn.execute(counts, parameters).all()
     traces = conn.execute(sa.text(f"select count(distinct trace_id) from ({texts}) t"), parameters).scalar_one()
@@ -96,7 +96,8 @@ def create(
         "rubric_version": rubric.version, "model": model, "version": version,
     }  # fmt: skip
     campaign = conn.execute(sa.insert(CAMPAIGNS).values(values).returning(CAMPAIGNS.c.id)).scalar_one()
-    insert = f"with texts as materialized ({sql.text('campaign_texts')}), {sql.text('insert_campaign_batches')}"
+    insert = f"with texts as materialized ({sql.text('store/campaign_texts')}), "
+    insert += sql.text("store/insert_campaign_batches")
     conn.execute(sa.text(insert), _parameters(rubric, over, ids) | {"campaign": campaign})
     return int(campaign)
 
@@ -185,7 +186,7 @@ def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batc
 
 def load(conn: sa.Connection, batch: Batch) -> list[Item]:
     """The items of a batch that still have to be asked about, in the order in which the model wrote them."""
-    return [Item(**row._mapping) for row in conn.execute(sql.load("campaign_items"), {"batch": batch.id})]
+    return [Item(**row._mapping) for row in conn.execute(sql.load("store/campaign_items"), {"batch": batch.id})]
 
 
 def finish(
@@ -235,7 +236,7 @@ def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_
     waiting = {"status": BatchStatus.WAITING, "lease_until": None, "send_after": sa.func.clock_timestamp()}
     conn.execute(sa.update(BATCHES).where(LEASES.overdue(resend)).values(waiting))
     parameters = {"in_flight": in_flight, "resend": resend, "never": resend + MAX_DELAY_SECONDS}
-    return sorted((row.id, row.label) for row in conn.execute(sql.load("send_campaign_batches"), parameters))
+    return sorted((row.id, row.label) for row in conn.execute(sql.load("store/send_campaign_batches"), parameters))
 
 
 # ------------------------------------------------------------------------------------------------------ control
@@ -264,7 +265,9 @@ class CampaignRow:
 def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
     """All campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
-    return [CampaignRow(**row._mapping) for row in conn.execute(sql.load("campaigns"), {"campaign": campaign})]
+    return [
+        CampaignRow(**row._mapping) for row in conn.execute(sql.load("store/campaigns"), {"campaign": campaign})
+    ]
 
 
 def campaign_id(conn: sa.Connection, name: str) -> int:
@@ -283,7 +286,7 @@ def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:
 def retry(conn: sa.Connection, name: str) -> int:
     """Ask once more about the failed items of a campaign. Returns how many. Raises UsageError as above."""
     set_state(conn, name, CampaignState.ACTIVE)
-    return int(conn.execute(sql.load("retry_campaign"), {"name": name}).scalar_one())
+    return int(conn.execute(sql.load("store/retry_campaign"), {"name": name}).scalar_one())
 
 
 # -------------------------------------------------------------------------------------------------- corrections

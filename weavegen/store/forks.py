@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel import replay
 from weavegen.kernel.replay import Entry, InheritedSettings, Start
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
-from weavegen.store import environments, jobs, sql
+from weavegen.store import environments, jobs
 from weavegen.store import traces as trace_rows
 from weavegen.store.models import StepStatus
 from weavegen.store.models.blocks import BLOCKS, SCORES
@@ -104,7 +105,7 @@ def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
 
 def place(conn: sa.Connection, trace: ForkedTrace, at: int) -> Place | None:
     """The tick that block `at` belongs to, or would belong to. None: the trace ended before it."""
-    row = conn.execute(sql.load("fork_tick"), {"trace": trace.id, "at": at}).one_or_none()
+    row = conn.execute(sql.load("store/fork_tick"), {"trace": trace.id, "at": at}).one_or_none()
     if row is None:
         return None
     steps = _tick_steps(conn, trace.id, row.number, row.run)
@@ -112,7 +113,7 @@ def place(conn: sa.Connection, trace: ForkedTrace, at: int) -> Place | None:
 
 
 def _tick_steps(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
-    return conn.execute(sql.load("tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
+    return conn.execute(sql.load("store/tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
 
 
 def cut(conn: sa.Connection, trace: ForkedTrace, place: Place, at: int, ordinal: int, clock: float) -> Cut:
@@ -159,7 +160,7 @@ def emptied_results(conn: sa.Connection, steps: Sequence[Any]) -> dict[int, Any]
         return {}
     candidates: dict[int, list[Any]] = {}
     sampling = [row.origin for row in steps if row.kind == "sample"]
-    for row in conn.execute(sql.load("sampled_candidates"), {"steps": sampling}):
+    for row in conn.execute(sql.load("store/sampled_candidates"), {"steps": sampling}):
         candidates.setdefault(row.step_id, []).append(row)
     answers: dict[int, dict[tuple[int, str], YesNo]] = {}
     scoring = [row.origin for row in emptied if row.kind == "score"]
@@ -244,19 +245,19 @@ def enqueue(
 
 # -------------------------------------------------------------------------------------------------- copying
 
-COPIED = f"with {sql.text('fork_copied_steps')}"
+COPIED = f"with {sql.text('store/fork_copied_steps')}"
 COPIES = (
-    COPIED + sql.text("fork_copy_blocks"),
+    COPIED + sql.text("store/fork_copy_blocks"),
     # The index of the whole corpus has these blocks already, as those of the other trace.
     "delete from corpus_queue where block_id in (select id from blocks where trace_id = :child)",
-    sql.text("fork_copy_tokens"),
-    COPIED + sql.text("fork_copy_evaluations"),
-    COPIED + sql.text("fork_copy_labels"),
-    sql.text("fork_copy_messages"),
-    COPIED + sql.text("fork_copy_exchanges"),
-    sql.text("fork_copy_events"),
-    sql.text("fork_copy_programs"),
-    sql.text("fork_update_counts"),
+    sql.text("store/fork_copy_tokens"),
+    COPIED + sql.text("store/fork_copy_evaluations"),
+    COPIED + sql.text("store/fork_copy_labels"),
+    sql.text("store/fork_copy_messages"),
+    COPIED + sql.text("store/fork_copy_exchanges"),
+    sql.text("store/fork_copy_events"),
+    sql.text("store/fork_copy_programs"),
+    sql.text("store/fork_update_counts"),
 )
 """What is copied after the ticks and the steps, in order."""
 
@@ -277,13 +278,13 @@ def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_ro
         "clock": cut.clock,
         "moment": conn.execute(moment).scalar_one(),
     }
-    conn.execute(sql.load("fork_copy_ticks"), values)
-    conn.execute(sql.load("fork_copy_steps"), values)
+    conn.execute(sql.load("store/fork_copy_ticks"), values)
+    conn.execute(sql.load("store/fork_copy_steps"), values)
     for number in cut.open:
         _inherit(conn, trace_id, parent, number, cut.at)
     for statement in COPIES:
         conn.execute(sa.text(statement), values)
-    last = conn.execute(sql.load("last_executed"), values).scalar_one_or_none()
+    last = conn.execute(sql.load("store/last_executed"), values).scalar_one_or_none()
     if last is not None:
         environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
 
@@ -306,4 +307,4 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: ForkedTrace, number: in
 def unshare(conn: sa.Connection, trace_id: int, first: int) -> None:
     """A tick that begins at block `first` starts over: from there on a fork shares nothing any more."""
     for statement in ("unshare_trace", "unshare_ticks"):
-        conn.execute(sql.load(statement), {"trace": trace_id, "first": first})
+        conn.execute(sql.load(f"store/{statement}"), {"trace": trace_id, "first": first})

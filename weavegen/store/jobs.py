@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
-from weavegen.store import sql
 from weavegen.store.models import JobState, StepStatus, TraceStatus
 from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, STEPS, TRACES
 from weavegen.store.traces import OPEN
@@ -176,7 +176,7 @@ def retry(
         matching.append(TRACES.c.job_id == job_id)
     lock_jobs(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*matching)))
     matches = list(conn.execute(sa.select(TRACES.c.id).where(*matching)).scalars())
-    ids = list(conn.execute(sql.load("retriable_traces"), {"chosen": matches}).scalars()) if matches else []
+    ids = list(conn.execute(sql.load("store/retriable_traces"), {"chosen": matches}).scalars()) if matches else []
     if dry_run or not ids:
         return len(matches), ids
     retried = sa.select(TRACES).where(TRACES.c.id == sa.any_(sa.literal(ids, ARRAY(sa.BigInteger))))

@@ -11,9 +11,8 @@ from typing import Any, cast
 import psycopg
 import sqlalchemy as sa
 
-from weavegen import config
+from weavegen import config, sql
 from weavegen.errors import UsageError
-from weavegen.store import sql
 from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.traces import JOB_SETTINGS, JOBS, STEPS, TRACES
@@ -97,7 +96,7 @@ def jobs(
     """
     # The condition is part of the text, so that each has a plan of its own: one for all would read every trace.
     which = "j.id = :job" if job_id is not None else OPEN if only_open else "true"
-    query = sa.text(sql.text("job_rows").format(which=which))
+    query = sa.text(sql.text("store/job_rows").format(which=which))
     rows = conn.execute(query, {"limit": limit} | ({} if job_id is None else {"job": job_id})).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
@@ -163,7 +162,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
     try:
         with conn.begin():
             conn.execute(sa.text(f"set local statement_timeout = {int(seconds * 1000)}"))
-            return Troubles(*conn.execute(sql.load("job_losses"), parameters).one())
+            return Troubles(*conn.execute(sql.load("store/job_losses"), parameters).one())
     except sa.exc.OperationalError as error:
         if not isinstance(error.orig, psycopg.errors.QueryCanceled):
             raise
@@ -219,7 +218,7 @@ def traces(
     """A job's traces, in order; or only those with one status. Reads no more rows than it returns."""
     # The status is part of the text, and ids are in the order of numbers: running traces have an index by both.
     which = "true" if status is None else f"status = '{TraceStatus(status)}'"
-    query = sql.text("trace_rows").format(which=which, order="number" if status is None else "id")
+    query = sql.text("store/trace_rows").format(which=which, order="number" if status is None else "id")
     return [TraceRow(**row._mapping) for row in conn.execute(sa.text(query), {"job": job_id, "limit": limit})]
 
 

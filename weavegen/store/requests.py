@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.store import sql
 from weavegen.store.models import RequestStatus, TraceStatus
 from weavegen.store.models.people import CHANGES, REQUESTS
 from weavegen.store.models.traces import TRACES
@@ -133,13 +133,15 @@ class PastRequest:
 
 def past(conn: sa.Connection, other_than: int | None) -> list[PastRequest]:
     """The newest requests other than this one, newest first."""
-    return [PastRequest(**row._mapping) for row in conn.execute(sql.load("past_requests"), {"other": other_than})]
+    return [
+        PastRequest(**row._mapping) for row in conn.execute(sql.load("store/past_requests"), {"other": other_than})
+    ]
 
 
 def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
     """The constraints, answers and reasons that a user gave in requests other than this one, the newest first."""
     parameters = {"user": user, "other": other_than}
-    return list(dict.fromkeys(conn.execute(sql.load("user_statements"), parameters).scalars()))
+    return list(dict.fromkeys(conn.execute(sql.load("store/user_statements"), parameters).scalars()))
 
 
 # ---------------------------------------------------------------------------------------------------- changing
@@ -214,7 +216,7 @@ def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    traces = conn.execute(sql.load("requests_to_follow"), {"id": id}).mappings().all()
+    traces = conn.execute(sql.load("store/requests_to_follow"), {"id": id}).mappings().all()
     for trace in traces:
         row = load(conn, trace["id"])
         if trace["trace"] != row.trace_id:

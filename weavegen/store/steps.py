@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError
 from weavegen.kernel import replay
 from weavegen.kernel.steps import (
@@ -18,7 +19,6 @@ from weavegen.kernel.steps import (
     Step,
     SubagentDone,
 )
-from weavegen.store import sql
 from weavegen.store.leases import LeaseTable, later
 from weavegen.store.models import JobState, StepStatus, TraceStatus
 from weavegen.store.models.traces import ENVIRONMENTS, JOBS, STEPS, TICKS, TRACES
@@ -218,7 +218,7 @@ def end_subagent_step(conn: sa.Connection, trace_id: int, tick: int, result: Sub
 
 def end_returned_delegates(conn: sa.Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
-    for row in conn.execute(sql.load("returned_delegates")).all():
+    for row in conn.execute(sql.load("store/returned_delegates")).all():
         error = None
         if row.status == TraceStatus.FAILED:
             error = row.failure

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.kernel.steps import ToolCalled, ToolSaved
-from weavegen.store import sql
 from weavegen.store.models.tools import TOOLS, USES, VERSIONS
 
 
@@ -92,9 +92,9 @@ def count_use(conn: sa.Connection, trace_id: int, use: ToolCalled) -> None:
 def rows(conn: sa.Connection, names: Sequence[str] | None = None) -> list[ToolRow]:
     """Tools in their newest versions, in the order in which they were first made. `names` None: all."""
     parameters = {"names": None if names is None else list(names)}
-    return [ToolRow(**row._mapping) for row in conn.execute(sql.load("tools"), parameters)]
+    return [ToolRow(**row._mapping) for row in conn.execute(sql.load("store/tools"), parameters)]
 
 
 def versions(conn: sa.Connection, name: str) -> list[VersionRow]:
     """All versions of a tool, in order; none where there is no such tool."""
-    return [VersionRow(**row._mapping) for row in conn.execute(sql.load("tool_versions"), {"name": name})]
+    return [VersionRow(**row._mapping) for row in conn.execute(sql.load("store/tool_versions"), {"name": name})]

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
-from weavegen.store import reports, sql, steps
+from weavegen.store import reports, steps
 from weavegen.store.models import JobState, TraceStatus
 from weavegen.store.models.traces import BOOTSTRAPS, EVENTS, JOB_SETTINGS, JOBS, STEPS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
@@ -67,7 +68,7 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
         ) from None
     seed = row.seed
     if row.fork_of is not None:
-        seed = conn.execute(sql.load("first_seed"), {"trace": trace_id}).scalar_one()
+        seed = conn.execute(sql.load("store/first_seed"), {"trace": trace_id}).scalar_one()
     return TraceSpec(seed, row.agent, row.model, values, row.params, row.source)
 
 
@@ -177,7 +178,7 @@ class OpenTick:
 def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     # Not part of LOCK: a statement that waited for the lock would see these rows as they were before the wait.
-    row = conn.execute(sql.load("open_tick"), {"trace": trace.id}).one()
+    row = conn.execute(sql.load("store/open_tick"), {"trace": trace.id}).one()
     return OpenTick(
         start(row),
         row.run,
@@ -250,7 +251,7 @@ MAX_REPEATS = 16
 def repeats(conn: sa.Connection, trace_id: int, subagent: str) -> int:
     """How many of a subagent's last ticks in a row had the same actions and the same outcomes."""
     parameters = {"trace": trace_id, "subagent": subagent, "most": MAX_REPEATS}
-    texts = conn.execute(sql.load("latest_actions_and_outcomes"), parameters).scalars().all()
+    texts = conn.execute(sql.load("store/latest_actions_and_outcomes"), parameters).scalars().all()
     return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
 
 
@@ -292,7 +293,7 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tu
     if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(START_LOCK))).scalar_one():
         return []
     parameters = {"max_active": max_active, "at_most": at_most}
-    rows = conn.execute(sql.load("start_queued_traces"), parameters)
+    rows = conn.execute(sql.load("store/start_queued_traces"), parameters)
     return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
@@ -316,7 +317,7 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
 
 def cancel_abandoned(conn: sa.Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
-    ids = conn.execute(sql.load("abandoned_traces")).scalars().all()
+    ids = conn.execute(sql.load("store/abandoned_traces")).scalars().all()
     if ids:
         _cancel(conn, TRACES.c.id.in_(ids))
 

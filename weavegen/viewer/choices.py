@@ -5,8 +5,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.viewer import sql, traces
+from weavegen.viewer import traces
 from weavegen.viewer.candidates import Candidate, Round, rounds, tree
 from weavegen.viewer.differences import Difference, difference
 
@@ -65,10 +66,10 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     [block] = blocks
     place = {"trace": trace_id, "tick": block["tick"], "index": index}
     # The shared blocks of a fork were sampled in the original trace.
-    original = conn.execute(sql.load("place_of_candidate"), {"id": block["candidate_id"]}).one_or_none()
+    original = conn.execute(sql.load("viewer/place_of_candidate"), {"id": block["candidate_id"]}).one_or_none()
     if original is not None:
         place = dict(original._mapping)
-    rows = conn.execute(sql.load("sampled"), place).all()
+    rows = conn.execute(sql.load("viewer/sampled"), place).all()
     ids = [row.id for row in rows]
     answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
     sampled, queries, query_steps = [], [], set()
@@ -84,7 +85,7 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
         else:
             sampled.append(candidate)
     roots = tree(sampled)  # before the reasons, which use `on_path`
-    neighbours = conn.execute(sql.load("sampled_neighbours"), {"trace": trace_id, "index": index}).one()
+    neighbours = conn.execute(sql.load("viewer/sampled_neighbours"), {"trace": trace_id, "index": index}).one()
     retrievals = _retrievals(conn, place, query_steps)
     return Choice(block, rounds(sampled), roots, queries, retrievals, *neighbours)
 
@@ -93,7 +94,7 @@ def _retrievals(
     conn: sa.Connection, place: dict[str, int], query_steps: set[tuple[int, int]]
 ) -> list[dict[str, Any]]:
     """The hits of a block's queries. A query's retrieval is the next one in its run of the tick."""
-    hits = conn.execute(sql.load("retrieval_hits"), place).all() if query_steps else []
+    hits = conn.execute(sql.load("viewer/retrieval_hits"), place).all() if query_steps else []
     steps = set()
     for run, ordinal in query_steps:
         later = [hit.ordinal for hit in hits if hit.run == run and hit.ordinal > ordinal]

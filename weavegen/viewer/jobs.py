@@ -5,11 +5,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.monitoring.progress import seconds_left
 from weavegen.store import reports
 from weavegen.store.reports import JobRow
-from weavegen.viewer import sql
 
 MAX_JOBS = 50
 TRACES_PER_PAGE = 100
@@ -59,7 +59,7 @@ def simulated(conn: sa.Connection, job_ids: set[int]) -> set[int]:
 def traces(conn: sa.Connection, job_id: int, status: str | None, page: int) -> list[dict[str, Any]]:
     """A page of a job's traces by number, with one trace more than TRACES_PER_PAGE if there is a next page."""
     page_of = {"limit": TRACES_PER_PAGE + 1, "offset": page * TRACES_PER_PAGE}
-    rows = conn.execute(sql.load("job_traces"), {"job": job_id, "status": status, **page_of})
+    rows = conn.execute(sql.load("viewer/job_traces"), {"job": job_id, "status": status, **page_of})
     return [dict(row._mapping) for row in rows]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen.viewer import sql
+from weavegen import sql
 
 WIDTH = 1000
 """Of a timeline, in units of its SVG."""
@@ -13,7 +13,7 @@ WIDTH = 1000
 
 def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """The ticks in order, each with its first block and that of the next tick."""
-    return [dict(row._mapping) for row in conn.execute(sql.load("ticks"), {"trace": trace_id})]
+    return [dict(row._mapping) for row in conn.execute(sql.load("viewer/ticks"), {"trace": trace_id})]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Timeline:
 
 def timeline(conn: sa.Connection, trace_id: int, tick: int) -> Timeline | None:
     """The time that a tick spent. None before its first step."""
-    steps = conn.execute(sql.load("steps_of_tick"), {"trace": trace_id, "tick": tick}).all()
+    steps = conn.execute(sql.load("viewer/steps_of_tick"), {"trace": trace_id, "tick": tick}).all()
     if not steps:
         return None
     begin = min(step.ready for step in steps)

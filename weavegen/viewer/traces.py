@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.viewer import sql
 
 BLOCKS_PER_PIECE = 25
 """Blocks that a page fetches together."""
@@ -43,7 +43,7 @@ def state(conn: sa.Connection, trace_id: int) -> State:
 
 def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
     """The summary of a trace. Raises UsageError if there is no such trace."""
-    row = conn.execute(sql.load("trace"), {"trace": trace_id}).one_or_none()
+    row = conn.execute(sql.load("viewer/trace"), {"trace": trace_id}).one_or_none()
     if row is None:
         raise UsageError(f"there is no trace {trace_id}")
     return dict(row._mapping)
@@ -51,7 +51,7 @@ def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
 
 def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
     """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
-    rows = conn.execute(sql.load("pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
+    rows = conn.execute(sql.load("viewer/pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
     return [(row[0], row[1]) for row in rows]
 
 
@@ -59,14 +59,14 @@ def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dic
     """Blocks `first` to `end` - 1, each with the `answers` and `penalties` of its candidate and with the number of
     `candidates` sampled for it."""
     span = {"trace": trace_id, "first": first, "end": end}
-    rows = [dict(row._mapping) for row in conn.execute(sql.load("blocks"), span)]
+    rows = [dict(row._mapping) for row in conn.execute(sql.load("viewer/blocks"), span)]
     if not rows:
         return []
     chosen = [row["candidate_id"] for row in rows if row["candidate_id"] is not None]
     answers, linted = answers_of(conn, chosen), penalties_of(conn, chosen)
     ticks = [row["tick"] for row in rows]
     span |= {"first_tick": min(ticks), "last_tick": max(ticks)}
-    counts = {row[0]: row[1] for row in conn.execute(sql.load("candidate_counts"), span)}
+    counts = {row[0]: row[1] for row in conn.execute(sql.load("viewer/candidate_counts"), span)}
     for row in rows:
         row["answers"] = answers.get(row["candidate_id"], [])
         row["penalties"] = linted.get(row["candidate_id"], {})
@@ -148,7 +148,9 @@ class Problem:
 
 def problem_map(conn: sa.Connection, trace_id: int) -> list[Problem]:
     """The main agent with its subagents as a forest. A subagent whose parent is not recorded is a root."""
-    latest = [dict(row._mapping) for row in conn.execute(sql.load("latest_evaluations"), {"trace": trace_id})]
+    latest = [
+        dict(row._mapping) for row in conn.execute(sql.load("viewer/latest_evaluations"), {"trace": trace_id})
+    ]
     query = sa.text("select * from subagents where trace_id = :trace order by id")
     problems = {
         row.name: Problem(row, [result for result in latest if result["subagent"] == row.name])

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.lookups import GrepDocuments, ListDocuments, ReadDocument, SearchDocuments
 from weavegen.search.passages import passages_of
-from weavegen.search.queries import sql
 from weavegen.store import documents
 from weavegen.store.documents import Listed
 
@@ -84,7 +84,7 @@ def grep_documents(conn: sa.Connection, trace_id: int, call: GrepDocuments) -> s
         "max_chars": MAX_MATCH_CHARS,
         "max_matches": MAX_MATCHES + 1,
     }
-    rows = conn.execute(sql("grep"), values).all()
+    rows = conn.execute(sql.load("search/grep"), values).all()
     if not rows:
         return "no line matches"
     shown = [f"{row.path}:{row.number}: {row.line}" for row in rows[:MAX_MATCHES]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.store import sql
 
 WORK_MEMORY = "128MB"
 """Memory for a sort of a refresh. A hash may take twice as much."""
@@ -48,7 +48,7 @@ def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Refreshe
 def refresh_next(conn: sa.Connection) -> Refreshed | None:
     """Refresh the first materialised view that is due and that nobody else refreshes. None: there is none."""
     parameters = {"least": MIN_AGE_SECONDS, "rest": MIN_AGE_RATIO}
-    name = conn.execute(sql.load("views_due"), parameters).scalar_one_or_none()
+    name = conn.execute(sql.load("store/views_due"), parameters).scalar_one_or_none()
     if name is None:
         conn.rollback()
         return None

@@ -1,4 +1,3 @@
--- name: open_steps
 -- Uses the partial index on open steps, of which each running trace has a few.
 select s.queue, s.kind, s.status, j.state = 'paused' as paused, count(*) as steps,
   count(*) filter (where s.failure is not null) as retrying,
