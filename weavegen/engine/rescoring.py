@@ -48,9 +48,7 @@ class Rescorer:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.leases = Leases(
-            "batches", worker.config.lease, campaigns.LEASES.renew, campaigns.LEASES.give_back_held
-        )
+        self.leases = Leases("batches", campaigns.LEASES, worker.config.lease)
         self.texts = Context()
         """Not that of the worker's steps: campaigns read old blocks, steps read the newest."""
 

@@ -66,7 +66,7 @@ class Worker:
         """`work`: the function that does the work of each kind of step."""
         self.config, self.dispatch, self.work = config, dispatch, work
         self.engine = Engine(database(), max_active=config.max_active, resend=2 * config.lease)
-        self.leases = Leases("steps", config.lease, steps.LEASES.renew, steps.LEASES.give_back_held)
+        self.leases = Leases("steps", steps.LEASES, config.lease)
         self.texts = Context()
         self.pools = Pools(config)
 

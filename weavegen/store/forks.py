@@ -19,7 +19,7 @@ from weavegen.kernel import replay
 from weavegen.kernel.replay import Entry, InheritedSettings, Start
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
-from weavegen.store import environments, jobs
+from weavegen.store import environments, jobs, steps
 from weavegen.store import traces as trace_rows
 from weavegen.store.models import StepStatus
 from weavegen.store.models.blocks import BLOCKS, SCORES
@@ -108,8 +108,8 @@ def place(conn: sa.Connection, trace: ForkedTrace, at: int) -> Place | None:
     row = conn.execute(sql.load("store/fork_tick"), {"trace": trace.id, "at": at}).one_or_none()
     if row is None:
         return None
-    steps = _tick_steps(conn, trace.id, row.number, row.run)
-    return Place(row.number, row.run, row.revision, row.paused_seconds, trace_rows.start(row), steps)
+    rows = _tick_steps(conn, trace.id, row.number, row.run)
+    return Place(row.number, row.run, row.revision, row.paused_seconds, trace_rows.start(row), rows)
 
 
 def _tick_steps(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
@@ -139,34 +139,26 @@ def bodies(conn: sa.Connection, trace_id: int, tick: int) -> dict[int, str]:
 SCORED = ("step_id", "position", "question", "yes", "no")
 
 
-def entries(conn: sa.Connection, steps: Sequence[Any]) -> list[Entry]:
+def entries(conn: sa.Connection, rows: Sequence[Any]) -> list[Entry]:
     """The journal of a run of a tick, with the results that were emptied. Raises JournalMismatch."""
-    emptied = emptied_results(conn, steps)
-    journal = []
-    for row in steps:
-        step = replay.decode_step(row.kind, row.request)
-        if row.status == StepStatus.DONE:
-            result = emptied[row.id] if row.id in emptied else replay.decode_result(row.kind, row.result)
-            journal.append(Entry(step, done=True, result=result, at=row.at))
-        else:
-            journal.append(Entry(step))
-    return journal
+    emptied = emptied_results(conn, rows)
+    return [steps.entry(row, emptied.get(row.id)) for row in rows]
 
 
-def emptied_results(conn: sa.Connection, steps: Sequence[Any]) -> dict[int, Any]:
+def emptied_results(conn: sa.Connection, rows: Sequence[Any]) -> dict[int, Any]:
     """The results of a tick's steps that were emptied, by step, as the typed tables hold them."""
-    emptied = [row for row in steps if row.status == StepStatus.DONE and row.result is None]
+    emptied = [row for row in rows if row.status == StepStatus.DONE and row.result is None]
     if not emptied:
         return {}
     candidates: dict[int, list[Any]] = {}
-    sampling = [row.origin for row in steps if row.kind == "sample"]
+    sampling = [row.origin for row in rows if row.kind == "sample"]
     for row in conn.execute(sql.load("store/sampled_candidates"), {"steps": sampling}):
         candidates.setdefault(row.step_id, []).append(row)
     answers: dict[int, dict[tuple[int, str], YesNo]] = {}
     scoring = [row.origin for row in emptied if row.kind == "score"]
     for row in conn.execute(sa.select(*SCORES.c[SCORED]).where(SCORES.c.step_id.in_(scoring))):
         answers.setdefault(row.step_id, {})[row.position, row.question] = YesNo(yes=row.yes, no=row.no)
-    origins = {row.ordinal: row.origin for row in steps}
+    origins = {row.ordinal: row.origin for row in rows}
     results: dict[int, Any] = {}
     for row in emptied:
         if row.kind == "sample":

@@ -25,7 +25,8 @@ class Held(Protocol):
     @property
     def id(self) -> int: ...
     @property
-    def claims(self) -> int: ...
+    def claims(self) -> int:
+        """How often the row was claimed: the fence against workers that have lost it."""
 
 
 def later(seconds: Any) -> Any:

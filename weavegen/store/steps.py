@@ -263,18 +263,19 @@ LOAD = (
 def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:
     """A tick's journal, in order, and its step ids by ordinal."""
     rows = conn.execute(LOAD, {"trace": trace_id, "number": tick, "turn": run}).all()
-    entries = []
-    for row in rows:
-        step = replay.decode_step(row.kind, row.request)
-        if row.status == StepStatus.DONE:
-            result = replay.decode_result(row.kind, row.result)
-            entries.append(replay.Entry(step, done=True, result=result, at=float(row.at)))
-        elif row.status == StepStatus.FAILED:
-            failure = FAILURES.get(row.failure_kind, RolloutError)(row.failure)
-            entries.append(replay.Entry(step, done=True, failure=failure, at=float(row.at)))
-        else:
-            entries.append(replay.Entry(step))
-    return entries, {ordinal: row.id for ordinal, row in enumerate(rows)}
+    return [entry(row) for row in rows], {ordinal: row.id for ordinal, row in enumerate(rows)}
+
+
+def entry(row: Any, emptied: Any = None) -> replay.Entry:
+    """A row of the journal as replay takes it. `emptied`: its result, where the journal no longer has it."""
+    step = replay.decode_step(row.kind, row.request)
+    if row.status == StepStatus.DONE:
+        result = replay.decode_result(row.kind, row.result) if emptied is None else emptied
+        return replay.Entry(step, done=True, result=result, at=float(row.at))
+    if row.status == StepStatus.FAILED:
+        failure = FAILURES.get(row.failure_kind, RolloutError)(row.failure)
+        return replay.Entry(step, done=True, failure=failure, at=float(row.at))
+    return replay.Entry(step)
 
 
 def trace_of(conn: sa.Connection, step_id: int) -> int:
