@@ -11,14 +11,13 @@ import sqlalchemy as sa
 
 from weavegen.engine.leases import Leases
 from weavegen.engine.prompt_assembly import Context, Read, question_prompt
-from weavegen.engine.worker import Outcome, Worker, claimant, retry_delay
+from weavegen.engine.worker import Outcome, Worker, claimant, give_back
 from weavegen.errors import (
     JournalMismatch,
     ModelError,
     RolloutError,
     StepLost,
     TransientError,
-    Unserved,
     UsageError,
 )
 from weavegen.evaluator.rubrics import parse
@@ -29,7 +28,7 @@ from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.store import campaigns
 from weavegen.store.campaigns import AnsweredItem, Batch, Item
-from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS
+from weavegen.store.leases import MAX_CLAIMS
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -85,7 +84,7 @@ class Rescorer:
                 for group in groups(list(of_step), rubric):
                     self._ask_about(batch, rubric, group, answered, failures)
         except TransientError as error:
-            return give_back(batch, error)
+            return give_back(campaigns.LEASES, batch, error)
         except (sa.exc.OperationalError, sa.exc.InterfaceError):
             raise  # the database is away: the lease expires and the batch is sent again
         except Exception as error:
@@ -200,11 +199,3 @@ def groups(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
         result[-1].append(item)
         count += questions
     return result
-
-
-def give_back(batch: Batch, error: TransientError) -> Outcome:
-    """Let the batch be sent again after a delay that doubles each time; at last it fails."""
-    delay = retry_delay(batch.claims, MAX_DELAY_SECONDS)
-    with single().connect() as conn:
-        campaigns.LEASES.release(conn, batch, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
-    return Outcome("again", f"again in {delay:.1f} s: {error}")
