@@ -5,9 +5,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import candidates, examples
-from weavegen.store.models.blocks import BLOCKS, CANDIDATES
+from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.retrieval import POSTINGS, SEGMENTS
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
@@ -71,19 +72,10 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
 
 
 def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
-    """Rows (index, type, text, token_ids) of the blocks [first, end) of a trace.
-
-    A message that the model wrote has the sampled text and token ids (None where they are not kept). Other blocks
-    have their body as text, and no token ids.
-    """
-    text = sa.func.coalesce(CANDIDATES.c.text, BLOCKS.c.body)
-    query = (
-        sa.select(*BLOCKS.c["index", "type"], text.label("text"), CANDIDATES.c.token_ids)
-        .outerjoin(CANDIDATES, (CANDIDATES.c.id == BLOCKS.c.candidate_id) & (BLOCKS.c.type == BlockType.ASSISTANT))
-        .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, BLOCKS.c.index < end)
-        .order_by(BLOCKS.c.index)
-    )
-    return conn.execute(query).all()
+    """Rows (index, type, text, token_ids) of messages_of_window.sql, for the blocks [first, end) of a trace."""
+    return conn.execute(
+        sql.load("store/messages_of_window"), {"trace": trace_id, "first": first, "end": end}
+    ).all()
 
 
 def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:

@@ -311,12 +311,7 @@ def save_correction(
 
 def correction(conn: sa.Connection, name: str) -> dict[str, tuple[float, float]]:
     """Slope and intercept by question, as the setting `corrections` takes them. Raises UsageError."""
-    rows = conn.execute(
-        sa.select(CORRECTED.c.question, CORRECTED.c.slope, CORRECTED.c.intercept)
-        .join(CORRECTIONS, CORRECTIONS.c.id == CORRECTED.c.correction_id)
-        .where(CORRECTIONS.c.name == name)
-        .order_by(CORRECTED.c.question)
-    ).all()
+    rows = conn.execute(sql.load("store/correction"), {"name": name}).all()
     if not rows:
         known = conn.execute(sa.select(CORRECTIONS.c.name).order_by(CORRECTIONS.c.id)).scalars().all()
         advice = f"there are {', '.join(known)}" if known else "make one by `weavegen calibrate --fit NAME`"

@@ -23,21 +23,8 @@ from weavegen.store import environments, jobs, steps
 from weavegen.store import traces as trace_rows
 from weavegen.store.models import StepStatus
 from weavegen.store.models.blocks import BLOCKS, SCORES
-from weavegen.store.models.traces import JOB_SETTINGS, JOBS, STEPS, TICKS, TRACES
+from weavegen.store.models.traces import JOBS, STEPS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
-
-
-@dataclass(frozen=True)
-class ForkedTrace:
-    """A trace that is to be forked."""
-
-    id: int
-    agent: str
-    blocks: int
-    seed: int
-    lag: float
-    fork_of: int | None
-    fork_at: int | None
 
 
 @dataclass(frozen=True)
@@ -81,14 +68,12 @@ class Cut:
 # ------------------------------------------------------------------------------------------ finding the cut
 
 
-def trace(conn: sa.Connection, trace_id: int) -> ForkedTrace:
-    """A trace that is to be forked. Raises UsageError if there is none."""
-    names = ("id", "blocks", "seed", "lag", "fork_of", "fork_at")
-    query = sa.select(*TRACES.c[names], JOBS.c.agent).join(JOBS, JOBS.c.id == TRACES.c.job_id)
-    row = conn.execute(query.where(TRACES.c.id == trace_id)).one_or_none()
+def trace(conn: sa.Connection, trace_id: int) -> Any:
+    """A trace that is to be forked, a row of forked_trace.sql. Raises UsageError if there is none."""
+    row = conn.execute(sql.load("store/forked_trace"), {"trace": trace_id}).one_or_none()
     if row is None:
         raise UsageError(f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
-    return ForkedTrace(**row._mapping)
+    return row
 
 
 def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
@@ -103,20 +88,16 @@ def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
     return row.fork_of, row.fork_at
 
 
-def place(conn: sa.Connection, trace: ForkedTrace, at: int) -> Place | None:
+def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
     """The tick that block `at` belongs to, or would belong to. None: the trace ended before it."""
     row = conn.execute(sql.load("store/fork_tick"), {"trace": trace.id, "at": at}).one_or_none()
     if row is None:
         return None
-    rows = _tick_steps(conn, trace.id, row.number, row.run)
+    rows = steps.tick_rows(conn, trace.id, row.number, row.run)
     return Place(row.number, row.run, row.revision, row.paused_seconds, trace_rows.start(row), rows)
 
 
-def _tick_steps(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
-    return conn.execute(sql.load("store/tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
-
-
-def cut(conn: sa.Connection, trace: ForkedTrace, place: Place, at: int, ordinal: int, clock: float) -> Cut:
+def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, clock: float) -> Cut:
     """The cut before a step of a tick."""
     callers: list[int] = []
     tick = place.tick
@@ -199,11 +180,7 @@ def enqueue(
     conn: sa.Connection, cut: Cut, n: int, *, seed: int, values: Mapping[str, Any], name: str | None, version: str
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
-    parent = conn.execute(
-        sa.select(TRACES.c.bootstrap_id, TRACES.c.params, TRACES.c.job_id, JOBS)
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .where(TRACES.c.id == cut.trace_id)
-    ).one()
+    parent = conn.execute(sql.load("store/fork_parent"), {"trace": cut.trace_id}).one()
     job = {column: getattr(parent, column) for column in ("agent", "model", "asked_model", "settings", "revision")}
     job |= {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
@@ -213,10 +190,7 @@ def enqueue(
         "paused_seconds": cut.paused_seconds,
     }
     job_id = int(conn.execute(sa.insert(JOBS).values(job).returning(JOBS.c.id)).scalar_one())
-    columns = ["job_id", "revision", "settings"]
-    history = sa.select(sa.literal(job_id), JOB_SETTINGS.c.revision, JOB_SETTINGS.c.settings)
-    history = history.where(JOB_SETTINGS.c.job_id == parent.job_id)
-    conn.execute(sa.insert(JOB_SETTINGS).from_select(columns, history))
+    conn.execute(sql.load("store/fork_copy_settings"), {"job": job_id, "parent": parent.job_id})
     if values:
         jobs.retune(conn, job_id, dict(values))
     rows = [
@@ -281,7 +255,7 @@ def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_ro
         environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
 
 
-def _inherit(conn: sa.Connection, trace_id: int, parent: ForkedTrace, number: int, at: int) -> None:
+def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: int) -> None:
     """Record who wrote the blocks of an open tick so far and under which settings, and fill in emptied results."""
     child = (TICKS.c.trace_id == trace_id) & (TICKS.c.number == number)
     theirs = (TICKS.c.trace_id == parent.id) & (TICKS.c.number == number)
@@ -291,7 +265,7 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: ForkedTrace, number: in
         InheritedSettings(at, parent.seed, parent.lag, tick.revision),
     ]
     conn.execute(sa.update(TICKS).where(child).values(inherited=msgspec.to_builtins(inherited)))
-    copies = _tick_steps(conn, trace_id, number, tick.run)
+    copies = steps.tick_rows(conn, trace_id, number, tick.run)
     for id, result in emptied_results(conn, copies).items():
         conn.execute(sa.update(STEPS).where(STEPS.c.id == id).values(result=result))
 

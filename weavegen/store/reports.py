@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from weavegen import config, sql
 from weavegen.errors import UsageError
-from weavegen.store.models import StepStatus, TraceStatus
+from weavegen.store.models import TraceStatus
 from weavegen.store.models.blocks import BLOCKS
-from weavegen.store.models.traces import JOB_SETTINGS, JOBS, STEPS, TRACES
+from weavegen.store.models.traces import JOB_SETTINGS, JOBS, TRACES
 from weavegen.store.urls import READER, reader_url
 
 # -------------------------------------------------------------------------------------------------------- jobs
@@ -171,13 +171,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
 
 def worked_on(conn: sa.Connection, job_id: int) -> bool:
     """Whether a worker holds a step of a job right now."""
-    held = sa.exists().where(
-        STEPS.c.trace_id == TRACES.c.id,
-        TRACES.c.job_id == job_id,
-        STEPS.c.status == StepStatus.RUNNING,
-        STEPS.c.lease_until > sa.func.clock_timestamp(),
-    )
-    return bool(conn.execute(sa.select(held)).scalar_one())
+    return bool(conn.execute(sql.load("store/worked_on"), {"job": job_id}).scalar_one())
 
 
 # ------------------------------------------------------------------------------------------------------ traces
@@ -224,12 +218,7 @@ def traces(
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
     """How many running traces each model server has."""
-    rows = conn.execute(
-        sa.select(TRACES.c.server, sa.func.count().label("traces"))
-        .where(TRACES.c.status == TraceStatus.RUNNING, TRACES.c.server.is_not(None))
-        .group_by(TRACES.c.server)
-    )
-    return {row.server: row.traces for row in rows}
+    return {row.server: row.traces for row in conn.execute(sql.load("store/traces_by_server"))}
 
 
 def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarResult[str]:

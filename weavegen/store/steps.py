@@ -246,24 +246,15 @@ def _end(
 # -------------------------------------------------------------------------------------------- reading the journal
 
 
-LOAD = (
-    sa.select(
-        *STEPS.c["id", "kind", "status", "request", "result", "failure_kind", "failure"],
-        sa.func.extract("epoch", STEPS.c.finished_at).label("at"),
-    )
-    .where(
-        STEPS.c.trace_id == sa.bindparam("trace"),
-        STEPS.c.tick == sa.bindparam("number"),
-        STEPS.c.run == sa.bindparam("turn"),
-    )
-    .order_by(STEPS.c.ordinal)
-)
-
-
 def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:
     """A tick's journal, in order, and its step ids by ordinal."""
-    rows = conn.execute(LOAD, {"trace": trace_id, "number": tick, "turn": run}).all()
+    rows = tick_rows(conn, trace_id, tick, run)
     return [entry(row) for row in rows], {ordinal: row.id for ordinal, row in enumerate(rows)}
+
+
+def tick_rows(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
+    """Rows of tick_steps.sql."""
+    return conn.execute(sql.load("store/tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
 
 
 def entry(row: Any, emptied: Any = None) -> replay.Entry:

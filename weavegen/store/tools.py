@@ -35,24 +35,13 @@ class VersionRow:
 
 
 @dataclass(frozen=True)
-class ToolRow:
-    """A tool in its newest version, as in VersionRow. Uses and successes are those of all versions."""
+class ToolRow(VersionRow):
+    """A tool in its newest version. Uses and successes are those of all versions."""
 
     name: str
     description: str
     signature: str
-    version: int
-    source: str
-    tests: str
-    evaluator: str
-    score: float | None
-    generality: float | None
-    made_by: int | None
-    searched_by: int | None
-    program: int | None
-    created_at: datetime.datetime
-    uses: int
-    successes: int
+    """Its first line: `def name(...) -> ...`."""
     users: int
     """Traces that have used it."""
 

@@ -13,8 +13,8 @@ from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.store import reports, steps
-from weavegen.store.models import JobState, TraceStatus
-from weavegen.store.models.traces import BOOTSTRAPS, EVENTS, JOB_SETTINGS, JOBS, STEPS, TICKS, TRACES
+from weavegen.store.models import TraceStatus
+from weavegen.store.models.traces import EVENTS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
 from weavegen.version import __version__
 
@@ -44,21 +44,7 @@ class TraceSpec:
 
 def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
-    row = conn.execute(
-        sa.select(
-            *TRACES.c["seed", "fork_of", "params", "job_id"],
-            JOBS.c.agent,
-            JOBS.c.asked_model.label("model"),
-            sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings).label("settings"),
-            BOOTSTRAPS.c.source,
-        )
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .join(BOOTSTRAPS, BOOTSTRAPS.c.id == TRACES.c.bootstrap_id)
-        .outerjoin(
-            JOB_SETTINGS, (JOB_SETTINGS.c.job_id == TRACES.c.job_id) & (JOB_SETTINGS.c.revision == revision)
-        )
-        .where(TRACES.c.id == trace_id)
-    ).one()
+    row = conn.execute(sql.load("store/trace_spec"), {"trace": trace_id, "revision": revision}).one()
     try:
         values = settings(row.settings)
     except UsageError as error:
@@ -66,10 +52,7 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
             f"job {row.job_id} was not made for this version of weavegen, {__version__} ({error}): "
             "upgrade the workers, then `weavegen retry`"
         ) from None
-    seed = row.seed
-    if row.fork_of is not None:
-        seed = conn.execute(sql.load("store/first_seed"), {"trace": trace_id}).scalar_one()
-    return TraceSpec(seed, row.agent, row.model, values, row.params, row.source)
+    return TraceSpec(row.seed, row.agent, row.model, values, row.params, row.source)
 
 
 @dataclass(frozen=True)
@@ -302,17 +285,7 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
 
     Traces of paused jobs are left out.
     """
-    open_step = sa.exists().where(
-        STEPS.c.trace_id == TRACES.c.id,
-        STEPS.c.status.in_(steps.OPEN),
-        STEPS.c.kind != "work",  # a subagent's ticks
-    )
-    query = (
-        sa.select(TRACES.c.id)
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .where(TRACES.c.status == TraceStatus.RUNNING, JOBS.c.state != JobState.PAUSED, ~open_step)
-    )
-    return conn.execute(query).scalars().all()
+    return conn.execute(sql.load("store/stuck_traces")).scalars().all()
 
 
 def cancel_abandoned(conn: sa.Connection) -> None:
