@@ -5,6 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -27,7 +28,7 @@ from weavegen.kernel.steps import Sample, YesNo
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.store import campaigns
-from weavegen.store.campaigns import AnsweredItem, Batch, Item
+from weavegen.store.campaigns import AnsweredItem, Batch
 from weavegen.store.leases import MAX_CLAIMS
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -103,7 +104,7 @@ class Rescorer:
         self,
         batch: Batch,
         rubric: Rubric,
-        group: Sequence[Item],
+        group: Sequence[Any],
         answered: list[AnsweredItem],
         failures: dict[int, str],
     ) -> None:
@@ -117,7 +118,7 @@ class Rescorer:
             for item in group:
                 self._ask_about(batch, rubric, [item], answered, failures)
 
-    def _ask(self, batch: Batch, rubric: Rubric, group: Sequence[Item]) -> list[AnsweredItem]:
+    def _ask(self, batch: Batch, rubric: Rubric, group: Sequence[Any]) -> list[AnsweredItem]:
         """The model's answers about items of one step, in order."""
         first = group[0]
         questions = [questions_of(item, rubric) for item in group]
@@ -179,7 +180,7 @@ def failure(error: Exception) -> str:
     return " ".join(f"{kind}{error}".split()) if known else f"bug: {type(error).__name__}: {error}"
 
 
-def questions_of(item: Item, rubric: Rubric) -> list[Question]:
+def questions_of(item: Any, rubric: Rubric) -> list[Question]:
     """The questions about an item, each once."""
     questions = {question.text: question for question in rubric.about(item.type)}
     if rubric.assertions:
@@ -187,9 +188,9 @@ def questions_of(item: Item, rubric: Rubric) -> list[Question]:
     return list(questions.values())
 
 
-def groups(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
+def groups(items: Sequence[Any], rubric: Rubric) -> list[list[Any]]:
     """Items of one step in groups whose questions fit into one request."""
-    result: list[list[Item]] = []
+    result: list[list[Any]] = []
     count = MAX_QUESTIONS
     for item in items:
         questions = len(questions_of(item, rubric))

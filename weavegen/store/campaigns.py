@@ -125,37 +125,6 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Item:
-    """A text to ask about, and where the model wrote it."""
-
-    id: int
-    type: str
-    body: str
-    sampled: list[int] | None
-    """Token ids of the body; None: the model did not write it like this, or the ids were not kept."""
-    stopped: bool
-    """Whether a stop string ended the body."""
-    step_id: int
-    """The step that sampled it."""
-    tick: int
-    run: int
-    ordinal: int
-    request: Any
-    """The request of that step, as the journal has it."""
-    revision: int
-    """Revision of the job's settings."""
-    restarts: int
-    server: str | None
-    """Base URL of the trace's model server."""
-    read_tokens: int | None
-    """Tokens of the prompt that it was sampled from; None: not known."""
-    cut: dict[str, Any] | None
-    """What was left out of that prompt for lack of room (prompts.cut); None: nothing."""
-    assertions: list[str]
-    """Questions that its own assertions asked when it was executed."""
-
-
-@dataclass(frozen=True)
 class AnsweredItem:
     """The model's answers about an item."""
 
@@ -184,9 +153,9 @@ def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batc
     return None if row is None else Batch(*row)
 
 
-def load(conn: sa.Connection, batch: Batch) -> list[Item]:
-    """The items of a batch that still have to be asked about, in the order in which the model wrote them."""
-    return [Item(**row._mapping) for row in conn.execute(sql.load("store/campaign_items"), {"batch": batch.id})]
+def load(conn: sa.Connection, batch: Batch) -> Sequence[Any]:
+    """Rows of campaign_items.sql: what still has to be asked about, in the order in which the model wrote it."""
+    return conn.execute(sql.load("store/campaign_items"), {"batch": batch.id}).all()
 
 
 def finish(

@@ -7,10 +7,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
-from weavegen.store.models.blocks import BLOCK_TOKENS, BLOCKS, CANDIDATES, PENALTIES, PROMPTS, SCORES
+from weavegen.store.models.blocks import BLOCK_TOKENS, CANDIDATES, PENALTIES, PROMPTS, SCORES
 from weavegen.store.models.traces import STEPS
 from weavegen.store.steps import Claimed
 
@@ -80,16 +81,7 @@ def load(
 
 def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
     """Delete the token ids of a finished tick's candidates: all (`keep` none), or all but the chosen ones'."""
-    chosen = sa.select(BLOCKS.c.candidate_id).where(
-        BLOCKS.c.trace_id == trace_id, BLOCKS.c.tick == tick, BLOCKS.c.candidate_id.is_not(None)
-    )
-    sampled = sa.select(STEPS.c.id).where(
-        STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind == "sample"
-    )
-    those = [CANDIDATES.c.step_id.in_(sampled), CANDIDATES.c.token_ids.is_not(None)]
-    if keep == "chosen":
-        those.append(CANDIDATES.c.id.not_in(chosen))
-    conn.execute(sa.update(CANDIDATES).where(*those).values(token_ids=None, logprobs=None))
+    conn.execute(sql.load("store/forget_tokens"), {"trace": trace_id, "tick": tick, "keep": keep})
 
 
 def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,15 +10,6 @@ from sqlalchemy.dialects.postgresql import insert
 from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS, TRACES
 
 TEXTS_PER_STATEMENT = 100
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A document, without its text."""
-
-    path: str
-    characters: int
-    lines: int
 
 
 def lines(text: str) -> list[str]:
@@ -75,9 +65,9 @@ def _of_job(job_id: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     )
 
 
-def listed(conn: sa.Connection, job_id: int) -> Sequence[Listed]:
-    """A job's documents, by path."""
-    return [Listed(*row) for row in conn.execute(_of_job(job_id, *DOCUMENTS.c["characters", "lines"]))]
+def listed(conn: sa.Connection, job_id: int) -> Sequence[Any]:
+    """Rows (path, characters, lines) of a job's documents, by path."""
+    return conn.execute(_of_job(job_id, *DOCUMENTS.c["characters", "lines"])).all()
 
 
 def text(conn: sa.Connection, job_id: int, path: str) -> str | None:

@@ -1,15 +1,16 @@
 """Environments in Postgres: the host and process of each, and what they reported."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.kernel.steps import Asserted, Evaluated, SubagentState
 from weavegen.store.models.blocks import EVALUATIONS, LABELS
-from weavegen.store.models.traces import ENVIRONMENTS, SUBAGENTS, TRACES
-from weavegen.store.traces import OVER
+from weavegen.store.models.traces import ENVIRONMENTS, SUBAGENTS
 
 
 def host(conn: sa.Connection, trace_id: int) -> str | None:
@@ -45,16 +46,9 @@ def deaths(conn: sa.Connection, trace_id: int) -> int:
     return int(conn.execute(sa.select(sa.func.count()).where(*closed)).scalar_one())
 
 
-def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[tuple[int, str]]:
-    """(trace id, host) of the open environments whose trace is over; or only of one trace."""
-    query = (
-        sa.select(ENVIRONMENTS.c.trace_id, ENVIRONMENTS.c.host)
-        .join(TRACES, TRACES.c.id == ENVIRONMENTS.c.trace_id)
-        .where(ENVIRONMENTS.c.closed_at.is_(None), TRACES.c.status.in_(OVER))
-    )
-    if trace_id is not None:
-        query = query.where(ENVIRONMENTS.c.trace_id == trace_id)
-    return [(row.trace_id, row.host) for row in conn.execute(query)]
+def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[Any]:
+    """Rows (trace_id, host) of the open environments whose trace is over; or only of one trace."""
+    return conn.execute(sql.load("store/environments_to_close"), {"trace": trace_id}).all()
 
 
 def save_evaluations(

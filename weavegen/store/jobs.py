@@ -202,17 +202,12 @@ def retry(
 
 def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
     """The states of the jobs of these traces that are paused or draining, by job."""
-    these = sa.any_(sa.literal(trace_ids, ARRAY(sa.BigInteger)))
-    theirs = JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(TRACES.c.id == these))
-    query = sa.select(JOBS.c.id, JOBS.c.state).where(JOBS.c.state != JobState.ACTIVE, theirs)
-    return {row.id: row.state for row in conn.execute(query.order_by(JOBS.c.id))}
+    rows = conn.execute(sql.load("store/not_active_jobs"), {"traces": list(trace_ids)})
+    return {row.id: row.state for row in rows}
 
 
 def open_traces(conn: sa.Connection, job_id: int) -> dict[str, int]:
     """How many traces of a job are queued, and how many are running."""
-    rows = conn.execute(
-        sa.select(TRACES.c.status, sa.func.count().label("number"))
-        .where(TRACES.c.job_id == job_id, TRACES.c.status.in_(OPEN))
-        .group_by(TRACES.c.status)
-    )
+    query = sa.select(TRACES.c.status, sa.func.count().label("number")).group_by(TRACES.c.status)
+    rows = conn.execute(query.where(TRACES.c.job_id == job_id, TRACES.c.status.in_(OPEN)))
     return {row.status: row.number for row in rows}

@@ -102,29 +102,8 @@ def add(
 
 def read(conn: sa.Connection, channel: int, after: int, limit: int) -> list[dict[str, Any]]:
     """The newest messages after number `after`, oldest first, as the agent sees them."""
-    mine = MESSAGES.c.channel_id == channel
-    newest = (
-        sa.select(MESSAGES)
-        .where(mine, MESSAGES.c.kind == "message", MESSAGES.c.number > after)
-        .order_by(MESSAGES.c.number.desc())
-        .limit(limit)
-    )
-    rows = conn.execute(newest).all()[::-1]
-    about = (MESSAGES.c.kind == "reaction", MESSAGES.c.about.in_([row.number for row in rows]))
-    query = sa.select(MESSAGES.c.about, MESSAGES.c.text).where(mine, *about).order_by(MESSAGES.c.number)
-    reactions = conn.execute(query).all()
-    return [
-        {
-            "id": row.number,
-            "author": row.author,
-            "own": row.own,
-            "content": row.text,
-            "timestamp": row.created_at.isoformat(timespec="seconds"),
-            "reply_to": row.about,
-            "reactions": [reaction.text for reaction in reactions if reaction.about == row.number],
-        }
-        for row in rows
-    ]
+    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, "after": after, "limit": limit})
+    return [row._asdict() | {"timestamp": row.timestamp.isoformat(timespec="seconds")} for row in rows]
 
 
 # ------------------------------------------------------------------------------- for people in a terminal

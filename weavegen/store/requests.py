@@ -91,14 +91,8 @@ def rows(
     conn: sa.Connection, *, id: int | None = None, statuses: Sequence[str] | None = None, user: str | None = None
 ) -> list[RequestRow]:
     """Requests, by id."""
-    query = sa.select(REQUESTS, TRACES.c.job_id).outerjoin(TRACES, TRACES.c.id == REQUESTS.c.trace_id)
-    if id is not None:
-        query = query.where(REQUESTS.c.id == id)
-    if statuses is not None:
-        query = query.where(REQUESTS.c.status.in_(statuses))
-    if user is not None:
-        query = query.where(REQUESTS.c.asked_by == user)
-    return [RequestRow(**row) for row in conn.execute(query.order_by(REQUESTS.c.id)).mappings()]
+    parameters = {"id": id, "statuses": None if statuses is None else list(map(str, statuses)), "user": user}
+    return [RequestRow(**row) for row in conn.execute(sql.load("store/requests"), parameters).mappings()]
 
 
 def load(conn: sa.Connection, id: int) -> RequestRow:
@@ -115,27 +109,9 @@ def changes(conn: sa.Connection, id: int) -> list[Change]:
     return [Change(*row) for row in conn.execute(query)]
 
 
-@dataclass(frozen=True)
-class PastRequest:
-    """Another request, with its outcome."""
-
-    number: int
-    objective: str
-    requirements: list[str]
-    constraints: list[str]
-    status: str
-    result: str | None
-    reason: str
-    """Reason of its last change."""
-    tools: list[str]
-    """Tools of the library that were called for it."""
-
-
-def past(conn: sa.Connection, other_than: int | None) -> list[PastRequest]:
-    """The newest requests other than this one, newest first."""
-    return [
-        PastRequest(**row._mapping) for row in conn.execute(sql.load("store/past_requests"), {"other": other_than})
-    ]
+def past(conn: sa.Connection, other_than: int | None) -> Sequence[Any]:
+    """The newest requests other than this one, newest first: rows of past_requests.sql."""
+    return conn.execute(sql.load("store/past_requests"), {"other": other_than}).all()
 
 
 def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:

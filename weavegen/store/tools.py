@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
 from weavegen.kernel.steps import ToolCalled, ToolSaved
-from weavegen.store.models.tools import TOOLS, USES, VERSIONS
+from weavegen.store.models.tools import TOOLS, VERSIONS
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,8 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
 
 def count_use(conn: sa.Connection, trace_id: int, use: ToolCalled) -> None:
     """Record a call of a tool."""
-    version = sa.select(VERSIONS.c.id).join(TOOLS, TOOLS.c.id == VERSIONS.c.tool_id)
-    version = version.where(TOOLS.c.name == use.name, VERSIONS.c.version == use.version)
-    values = (sa.literal(trace_id, sa.BigInteger), sa.literal(use.success))
-    columns = ["tool_version_id", "trace_id", "success"]
-    conn.execute(sa.insert(USES).from_select(columns, version.add_columns(*values)))
+    values = {"trace": trace_id, "name": use.name, "version": use.version, "success": use.success}
+    conn.execute(sql.load("store/count_tool_use"), values)
 
 
 def rows(conn: sa.Connection, names: Sequence[str] | None = None) -> list[ToolRow]:

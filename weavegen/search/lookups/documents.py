@@ -5,6 +5,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -13,7 +14,6 @@ from weavegen.errors import UsageError
 from weavegen.kernel.lookups import GrepDocuments, ListDocuments, ReadDocument, SearchDocuments
 from weavegen.search.passages import passages_of
 from weavegen.store import documents
-from weavegen.store.documents import Listed
 
 MAX_LISTED = 200
 MAX_LINES = 2_000
@@ -103,7 +103,7 @@ def normal(path: str) -> str:
     return posixpath.normpath(f"/{path.strip()}").strip("/")
 
 
-def documents_in(listed: Sequence[Listed], folder: str) -> Sequence[Listed]:
+def documents_in(listed: Sequence[Any], folder: str) -> Sequence[Any]:
     """The documents in a folder. Raises UsageError if there are none."""
     if not listed:
         raise UsageError("this job has no documents: none were given when it was enqueued")
@@ -114,7 +114,7 @@ def documents_in(listed: Sequence[Listed], folder: str) -> Sequence[Listed]:
     return inside
 
 
-def subfolders(inside: Sequence[Listed], folder: str) -> Counter[str]:
+def subfolders(inside: Sequence[Any], folder: str) -> Counter[str]:
     """The folders in a folder, with their numbers of documents."""
     prefix = f"{folder}/" if folder else ""
     parts = (document.path.removeprefix(prefix).partition("/") for document in inside)
