@@ -13,14 +13,7 @@ import sqlalchemy as sa
 from weavegen.engine.leases import Leases
 from weavegen.engine.prompt_assembly import Context, Read, question_prompt
 from weavegen.engine.worker import Outcome, Worker, claimant, give_back
-from weavegen.errors import (
-    JournalMismatch,
-    ModelError,
-    RolloutError,
-    StepLost,
-    TransientError,
-    UsageError,
-)
+from weavegen.errors import JournalMismatch, ModelError, RolloutError, StepLost, TransientError, UsageError
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import replay
 from weavegen.kernel.rubric import Question, Rubric

@@ -14,14 +14,7 @@ from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
-from weavegen.store.models.campaigns import (
-    ANSWERS,
-    BATCHES,
-    CAMPAIGNS,
-    CORRECTED,
-    CORRECTIONS,
-    ITEMS,
-)
+from weavegen.store.models.campaigns import ANSWERS, BATCHES, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
 from weavegen.store.models.columns import array_text
 
 BATCH_SIZE = 64
@@ -138,13 +131,7 @@ class AnsweredItem:
 
 CLAIM = LEASES.claiming(
     (CAMPAIGNS.c.id == BATCHES.c.campaign_id) & (CAMPAIGNS.c.state == CampaignState.ACTIVE)
-).returning(
-    BATCHES.c.id,
-    BATCHES.c.trace_id,
-    BATCHES.c.claims,
-    CAMPAIGNS.c.rubric,
-    CAMPAIGNS.c.model,
-)
+).returning(BATCHES.c.id, BATCHES.c.trace_id, BATCHES.c.claims, CAMPAIGNS.c.rubric, CAMPAIGNS.c.model)
 
 
 def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batch | None:

@@ -179,23 +179,10 @@ def retry(
     ids = list(conn.execute(sql.load("store/retriable_traces"), {"chosen": matches}).scalars()) if matches else []
     if dry_run or not ids:
         return len(matches), ids
-    retried = sa.select(TRACES).where(TRACES.c.id == sa.any_(sa.literal(ids, ARRAY(sa.BigInteger))))
-    traces = conn.execute(retried.order_by(TRACES.c.id)).all()
-    of_jobs = TRACES.c.job_id.in_({trace.job_id for trace in traces})
-    numbers = (
-        sa.select(TRACES.c.job_id, sa.func.max(TRACES.c.number).label("max"))
-        .where(of_jobs)
-        .group_by(TRACES.c.job_id)
-    )
-    last = {number.job_id: number.max for number in conn.execute(numbers)}
-    copied = ("job_id", "bootstrap_id", "params", "seed", "fork_of", "fork_at")
-    rows = []
-    for trace in traces:
-        number = last[trace.job_id] = last[trace.job_id] + 1
-        row = {name: getattr(trace, name) for name in copied} | {"number": number, "retry_of": trace.id}
+    rows = [row._asdict() for row in conn.execute(sql.load("store/retries"), {"ids": ids})]
+    for row in rows:
         if new_seed:
-            row["seed"] = derive_seed(trace.seed, "retry", number)
-        rows.append(row)
+            row["seed"] = derive_seed(row["seed"], "retry", row["number"])
     conn.execute(sa.insert(TRACES), rows)
     return len(matches), ids
 
