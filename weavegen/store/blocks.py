@@ -9,7 +9,6 @@ from weavegen import sql
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import candidates, examples
 from weavegen.store.models.blocks import BLOCKS
-from weavegen.store.models.retrieval import POSTINGS, SEGMENTS
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
 
@@ -111,12 +110,7 @@ def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]
     Returns what is left: bytes, and the number of blocks made of candidates.
     """
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
-    outdated = sa.delete(SEGMENTS).where(SEGMENTS.c.trace_id == trace_id, SEGMENTS.c.end > first)
-    segments = conn.execute(outdated.returning(SEGMENTS.c.number)).scalars().all()
-    if segments:
-        conn.execute(
-            sa.delete(POSTINGS).where(POSTINGS.c.trace_id == trace_id, POSTINGS.c.segment >= min(segments))
-        )
+    conn.execute(sql.load("store/drop_segments"), {"trace": trace_id, "first": first})
     size = sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0)
     left = sa.select(size, sa.func.count(BLOCKS.c.candidate_id)).where(BLOCKS.c.trace_id == trace_id)
     size_left, written = conn.execute(left).one()

@@ -12,7 +12,6 @@ from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
 from weavegen.store.models.blocks import BLOCK_TOKENS, CANDIDATES, PENALTIES, PROMPTS, SCORES
-from weavegen.store.models.traces import STEPS
 from weavegen.store.steps import Claimed
 
 QUERY = "bm25-query"
@@ -65,18 +64,9 @@ def id_of(conn: sa.Connection, step_id: int, position: int) -> int:
 def load(
     conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False
 ) -> Sequence[Any]:
-    """Rows (id, text, tokens, finish_reason, depth) of the candidates of one Sample step, by position.
-
-    With `tokens` also token_ids: ids of the sampled tokens, or None.
-    """
-    names = ("id", "text", "tokens", "finish_reason", "depth", *(("token_ids",) if tokens else ()))
-    query = (
-        sa.select(*CANDIDATES.c[names])
-        .join(STEPS, STEPS.c.id == CANDIDATES.c.step_id)
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run, STEPS.c.ordinal == ordinal)
-        .order_by(CANDIDATES.c.position)
-    )
-    return conn.execute(query).all()
+    """Rows of candidates_of_step.sql, by position. `tokens`: with the ids of the sampled tokens."""
+    place = {"trace": trace_id, "tick": tick, "run": run, "ordinal": ordinal, "tokens": tokens}
+    return conn.execute(sql.load("store/candidates_of_step"), place).all()
 
 
 def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS, TRACES
 
 TEXTS_PER_STATEMENT = 100
@@ -42,12 +43,7 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
 
 def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
     """Let a job read the documents of another job."""
-    own = sa.select(sa.literal(to_job), JOB_DOCUMENTS.c.path, JOB_DOCUMENTS.c.document_id)
-    conn.execute(
-        insert(JOB_DOCUMENTS)
-        .from_select(["job_id", "path", "document_id"], own.where(JOB_DOCUMENTS.c.job_id == from_job))
-        .on_conflict_do_nothing()
-    )
+    conn.execute(sql.load("store/copy_documents"), {"from": from_job, "to": to_job})
 
 
 def job_of(conn: sa.Connection, trace_id: int) -> int:

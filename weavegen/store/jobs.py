@@ -12,8 +12,8 @@ from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
-from weavegen.store.models import JobState, StepStatus, TraceStatus
-from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, STEPS, TRACES
+from weavegen.store.models import JobState, TraceStatus
+from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, TRACES
 from weavegen.store.traces import OPEN
 
 
@@ -103,19 +103,11 @@ def set_state(conn: sa.Connection, state: JobState, job_id: int | None = None) -
         working = sa.exists().where(TRACES.c.job_id == JOBS.c.id, TRACES.c.status.in_(OPEN))
         jobs = list(lock_jobs(conn, working))
     changed = [job for job in jobs if job.state != state]
-    now = sa.func.clock_timestamp()
-    for job in changed:
-        values: dict[str, Any] = {"state": state, "paused_at": now if state == JobState.PAUSED else None}
-        if job.state == JobState.PAUSED:
-            pause = sa.func.round(sa.func.extract("epoch", now - JOBS.c.paused_at), 3)
-            values["paused_seconds"] = JOBS.c.paused_seconds + pause
-            running = sa.select(TRACES.c.id).where(
-                TRACES.c.job_id == job.id, TRACES.c.status == TraceStatus.RUNNING
-            )
-            ready = (STEPS.c.trace_id.in_(running), STEPS.c.status == StepStatus.READY)
-            conn.execute(sa.update(STEPS).where(*ready).values(send_after=now))  # the sweeper sends them at once
-        conn.execute(sa.update(JOBS).where(JOBS.c.id == job.id).values(values))
-    return [job.id for job in changed]
+    ids = [job.id for job in changed]
+    resumed = [job.id for job in changed if job.state == JobState.PAUSED]
+    conn.execute(sql.load("store/send_resumed_steps"), {"jobs": resumed})
+    conn.execute(sql.load("store/set_job_state"), {"state": str(state), "jobs": ids})
+    return ids
 
 
 @dataclass(frozen=True)

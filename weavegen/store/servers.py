@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.store import reports
 from weavegen.store.models import TraceStatus
@@ -48,13 +49,8 @@ def add(
     homes = reports.traces_by_server(conn)
     moved = 0
     for home, number in moves({member: homes.get(member, 0) for member in urls}, url).items():
-        youngest = (
-            sa.select(TRACES.c.id)
-            .where(TRACES.c.status == TraceStatus.RUNNING, TRACES.c.server == home)
-            .order_by(TRACES.c.blocks, TRACES.c.id.desc())
-            .limit(number)
-        )
-        moved += conn.execute(sa.update(TRACES).where(TRACES.c.id.in_(youngest)).values(server=url)).rowcount
+        parameters = {"to": url, "from": home, "number": number}
+        moved += conn.execute(sql.load("store/move_youngest"), parameters).rowcount
     return moved
 
 
