@@ -262,7 +262,7 @@ def refresh(
 
     Example: weavegen refresh
     """
-    from weavegen.store.views import refresh as views
+    from weavegen.store import views
 
     refreshed = []
     with reading() as conn:

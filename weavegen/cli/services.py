@@ -190,7 +190,7 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
     """
     from weavegen.engine import enqueueing
     from weavegen.services import fleet, model_server
-    from weavegen.store.views.refresh import refresh
+    from weavegen.store.views import refresh
 
     config = with_model(model)
     ran_before = {service.name for service in fleet.running(config)}

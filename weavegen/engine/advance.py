@@ -191,7 +191,7 @@ class Engine:
         for effect, _ in effects:
             match effect:
                 case Reward():
-                    traces.reward_tick(conn, trace.id, number, effect.reward)
+                    traces.update_tick(conn, trace.id, number, reward=effect.reward)
                     blocks.save_rewards(conn, trace.id, effect)
                 case Note():
                     traces.event(conn, trace.id, effect.kind, effect.detail)
@@ -240,7 +240,7 @@ class Engine:
     def _end_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
         """Close the tick. Returns the trace's row as it is now."""
         number, keep_tokens = tick.start.tick, turn.spec.settings.tokens
-        traces.end_tick(conn, trace.id, number)
+        traces.update_tick(conn, trace.id, number, finished_at=sa.func.clock_timestamp())
         steps.forget_results(conn, trace.id, number)
         if keep_tokens != "all":
             candidates.forget_tokens(conn, trace.id, number, keep_tokens)

@@ -127,27 +127,28 @@ class Execution:
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
         return environment
 
-    def rebuild(self, environment: Environment, past: list[steps.ExecutedStep], cause: str | None) -> None:
+    def rebuild(
+        self, environment: Environment, past: list[tuple[int, Execute, Executed, Any]], cause: str | None
+    ) -> None:
         """Run again, in an empty workspace, all steps that the trace's last environment ran; record divergent results.
 
         `cause`: why that one was killed, if known. Steps that killed their process and trials of programs are left
         out. Equal seeds make equal processes, as far as the trace's code is deterministic.
         """
         divergent = []
-        for step in past:
-            killed = step.result.error is not None and step.result.error.stage == "process"
-            if killed or step.step.op == "trial":  # a trial leaves nothing behind, and there may be hundreds
+        for id, step, result, claimed_at in past:
+            killed = result.error is not None and result.error.stage == "process"
+            if killed or step.op == "trial":  # a trial leaves nothing behind, and there may be hundreds
                 continue
-            again = self.run_in(environment, step.id, step.step, until=step.claimed_at)
-            if comparable(again) != comparable(step.result):
-                divergent.append(str(step.id))
+            if comparable(self.run_in(environment, id, step, until=claimed_at)) != comparable(result):
+                divergent.append(str(id))
         if not past:
             return
-        result = f"steps {', '.join(divergent)} came out otherwise" if divergent else "all came out as before"
-        result += f"; the last one was killed: {cause}" if cause else ""
-        log.warning("trace %d: environment rebuilt, %d steps done again, %s", self.trace_id, len(past), result)
+        outcome = f"steps {', '.join(divergent)} came out otherwise" if divergent else "all came out as before"
+        outcome += f"; the last one was killed: {cause}" if cause else ""
+        log.warning("trace %d: environment rebuilt, %d steps done again, %s", self.trace_id, len(past), outcome)
         with single().connect() as conn:
-            traces.event(conn, self.trace_id, "environment rebuilt", f"{len(past)} steps done again: {result}")
+            traces.event(conn, self.trace_id, "environment rebuilt", f"{len(past)} steps done again: {outcome}")
 
 
 def exchange_messages(trace_id: int, step_id: int) -> Chat:

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import itertools
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from weavegen import config, sql
 from weavegen.errors import UsageError
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.blocks import BLOCKS
-from weavegen.store.models.traces import JOB_SETTINGS, JOBS, TRACES
+from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.urls import READER, reader_url
 
 # -------------------------------------------------------------------------------------------------------- jobs
@@ -104,14 +104,11 @@ def jobs(
     return [JobRow(**row._mapping, retunes=retunes[row.id]) for row in rows]
 
 
-def _retunes(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, list[Retune]]:
+def _retunes(conn: sa.Connection, job_ids: list[int]) -> dict[int, list[Retune]]:
     """The revisions of these jobs' settings, in order, by job."""
-    first = sa.select(JOBS.c.id, sa.literal(0).label("revision"), JOBS.c.created_at, JOBS.c.settings)
-    later = sa.select(*JOB_SETTINGS.c["job_id", "revision", "created_at", "settings"])
-    both = sa.union_all(first.where(JOBS.c.id.in_(job_ids)), later.where(JOB_SETTINGS.c.job_id.in_(job_ids)))
     retunes: dict[int, list[Retune]] = {job_id: [] for job_id in job_ids}
     before: dict[str, Any] = {}
-    for job_id, revision, created_at, settings in conn.execute(both.order_by("id", "revision")):
+    for job_id, revision, created_at, settings in conn.execute(sql.load("store/revisions"), {"jobs": job_ids}):
         after = _flat(settings)
         if revision:
             changed = {key: value for key, value in after.items() if key not in before or before[key] != value}

@@ -274,32 +274,19 @@ def trace_of(conn: sa.Connection, step_id: int) -> int:
     return int(conn.execute(sa.select(STEPS.c.trace_id).where(STEPS.c.id == step_id)).scalar_one())
 
 
-@dataclass(frozen=True)
-class ExecutedStep:
-    """A finished Execute step, which a new environment does again."""
-
-    id: int
-    step: Execute
-    result: Executed
-    claimed_at: Any
-
-
-def executed(conn: sa.Connection, trace_id: int) -> list[ExecutedStep]:
-    """The finished Execute steps of a trace, in the order in which they ran."""
+def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:
+    """(id, step, result, when it was claimed) of a trace's finished Execute steps, in the order in which they ran."""
     rows = conn.execute(
         sa.select(*STEPS.c["id", "request", "result", "claimed_at"])
         .where(STEPS.c.trace_id == trace_id, STEPS.c.kind == "execute", STEPS.c.status == StepStatus.DONE)
         .order_by(STEPS.c.id)  # not by tick: a subagent's ticks lie inside its caller's
     )
-    return [
-        ExecutedStep(
-            row.id,
-            replay.decode_step("execute", row.request),  # type: ignore[arg-type]
-            replay.decode_result("execute", row.result),
-            row.claimed_at,
-        )
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        step = replay.decode_step("execute", row.request)
+        assert isinstance(step, Execute)
+        found.append((row.id, step, replay.decode_result("execute", row.result), row.claimed_at))
+    return found
 
 
 def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:

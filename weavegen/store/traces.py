@@ -243,23 +243,14 @@ def epoch() -> sa.ColumnElement[float]:
     return sa.func.round(sa.func.extract("epoch", sa.func.clock_timestamp()), 3)
 
 
-def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
-    """Record that a tick is over."""
-    _update_tick(conn, trace_id, number, finished_at=sa.func.clock_timestamp())
-
-
 def restart_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
     """Begin another run of a tick."""
-    _update_tick(conn, trace_id, number, run=TICKS.c.run + 1)
+    update_tick(conn, trace_id, number, run=TICKS.c.run + 1)
     update(conn, trace_id, restarts=TRACES.c.restarts + 1)
 
 
-def reward_tick(conn: sa.Connection, trace_id: int, number: int, reward: float) -> None:
-    """Record the reward of a tick."""
-    _update_tick(conn, trace_id, number, reward=reward)
-
-
-def _update_tick(conn: sa.Connection, trace_id: int, number: int, **values: Any) -> None:
+def update_tick(conn: sa.Connection, trace_id: int, number: int, **values: Any) -> None:
+    """Set columns of a tick."""
     tick = sa.update(TICKS).where(TICKS.c.trace_id == trace_id, TICKS.c.number == number)
     conn.execute(tick.values(**values))
 

@@ -15,8 +15,7 @@ from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
 from weavegen.exports.releases.manifest import code_sha256
 from weavegen.kernel import settings
-from weavegen.store import reports
-from weavegen.store.views import refresh as views
+from weavegen.store import reports, views
 from weavegen.version import __version__
 
 VIEWS = [
