@@ -21,23 +21,14 @@ def host(conn: sa.Connection, trace_id: int) -> str | None:
 
 def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
     """Record that an environment was started. A second record of the same trace replaces the first."""
-    values = {"host": host, "pid": pid, "sandbox": sandbox}
-    conn.execute(
-        insert(ENVIRONMENTS)
-        .values(trace_id=trace_id, **values)
-        .on_conflict_do_update(
-            index_elements=["trace_id"], index_where=ENVIRONMENTS.c.closed_at.is_(None), set_=values
-        )
-    )
+    values = {"trace": trace_id, "host": host, "pid": pid, "sandbox": sandbox}
+    conn.execute(sql.load("store/environment_opened"), values)
 
 
 def closed(conn: sa.Connection, trace_id: int) -> None:
     """Record that an environment was stopped, or found dead."""
-    conn.execute(
-        sa.update(ENVIRONMENTS)
-        .where(ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
-        .values(closed_at=sa.func.clock_timestamp())
-    )
+    open = (ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
+    conn.execute(sa.update(ENVIRONMENTS).where(*open).values(closed_at=sa.func.clock_timestamp()))
 
 
 def deaths(conn: sa.Connection, trace_id: int) -> int:

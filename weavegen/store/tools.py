@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
 from weavegen.kernel.steps import ToolCalled, ToolSaved
-from weavegen.store.models.tools import TOOLS, VERSIONS
+from weavegen.store.models.tools import VERSIONS
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,8 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
 
     The source of the newest version makes no new version: a tick that is started over saves its tools again.
     """
-    values = {"description": made.description, "signature": made.signature}
-    statement = insert(TOOLS).values(name=made.name, **values)
-    # An update, not "do nothing": only that locks the row, so that two traces can't take one number.
-    tool = conn.execute(
-        statement.on_conflict_do_update(index_elements=["name"], set_=values).returning(TOOLS.c.id)
-    ).scalar_one()
+    values = {"name": made.name, "description": made.description, "signature": made.signature}
+    tool = conn.execute(sql.load("store/save_tool"), values).scalar_one()
     versions = sa.select(VERSIONS.c.version, VERSIONS.c.source).where(VERSIONS.c.tool_id == tool)
     newest = conn.execute(versions.order_by(VERSIONS.c.version.desc()).limit(1)).one_or_none()
     if newest is not None and newest.source == made.source:
