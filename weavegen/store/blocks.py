@@ -72,9 +72,8 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
 
 def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
     """Rows (index, type, text, token_ids) of messages_of_window.sql, for the blocks [first, end) of a trace."""
-    return conn.execute(
-        sql.load("store/messages_of_window"), {"trace": trace_id, "first": first, "end": end}
-    ).all()
+    window = {"trace": trace_id, "first": first, "end": end}
+    return conn.execute(sql.load("store/messages_of_window"), window).all()
 
 
 def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:

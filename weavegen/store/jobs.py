@@ -172,9 +172,8 @@ def retry(
     if dry_run or not ids:
         return len(matches), ids
     rows = [row._asdict() for row in conn.execute(sql.load("store/retries"), {"ids": ids})]
-    for row in rows:
-        if new_seed:
-            row["seed"] = derive_seed(row["seed"], "retry", row["number"])
+    for row in rows if new_seed else ():
+        row["seed"] = derive_seed(row["seed"], "retry", row["number"])
     conn.execute(sa.insert(TRACES), rows)
     return len(matches), ids
 

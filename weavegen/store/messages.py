@@ -159,9 +159,8 @@ class Bridged:
 
 def hold_due(conn: sa.Connection, limit: int = 10) -> list[Bridged]:
     """Take the channels that the bridge should look at now. `look_again` gives them back."""
-    rows = conn.execute(
-        sql.load("store/due_channels"), {"hold": HOLD_SECONDS, "name": DISCORD_NAME, "limit": limit}
-    )
+    parameters = {"hold": HOLD_SECONDS, "name": DISCORD_NAME, "limit": limit}
+    rows = conn.execute(sql.load("store/due_channels"), parameters)
     # Messages from before the channel was opened are not fetched.
     return [Bridged(row.id, row.trace_id, row.name, row.fetched or discord_id_at(row.opened_at)) for row in rows]
 
