@@ -6,7 +6,7 @@ from sqlalchemy.pool import NullPool
 
 from weavegen import config
 from weavegen.store import comments, urls, views
-from weavegen.store.models import Base
+from weavegen.store.models import METADATA
 
 LOCK_TIMEOUT = "5s"
 """A migration that waits for a lock holds up all who come after it: better that it fails and is tried again."""
@@ -22,7 +22,7 @@ def database_url() -> str:
 
 
 def migrate(connection: Connection) -> None:
-    context.configure(connection=connection, target_metadata=Base.metadata, compare_type=True)
+    context.configure(connection=connection, target_metadata=METADATA, compare_type=True)
     with context.begin_transaction():
         connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
@@ -46,7 +46,7 @@ def at_head() -> bool:
 
 
 if context.is_offline_mode():
-    context.configure(url=database_url(), target_metadata=Base.metadata, literal_binds=True)
+    context.configure(url=database_url(), target_metadata=METADATA, literal_binds=True)
     with context.begin_transaction():
         context.run_migrations()
 else:

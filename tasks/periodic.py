@@ -7,7 +7,7 @@ from tasks.worker import rescorer, worker
 from weavegen.engine import discord_bridge
 from weavegen.search import indexing
 from weavegen.store.session import engine as database
-from weavegen.store.views.refresh import refresh_next
+from weavegen.store.views import refresh_next
 
 INDEX_SECONDS = 3.0
 """After these, indexing starts no further segment: linting needs the same processes."""

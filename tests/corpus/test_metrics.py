@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 from simulation.process import Process
 from tests.support.sample_corpus import filled
 from tests.support.worker import Worker, enqueue, scalar
+from weavegen import sql
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.monitoring import metrics, queries
+from weavegen.monitoring import metrics
 from weavegen.pool.routing import moves
 from weavegen.store import servers
 
@@ -171,7 +172,7 @@ def test_model_servers_are_told_and_the_simulation_is_named(
 
 
 def test_nothing_large_is_read_whole(corpus: sa.Engine) -> None:
-    everything = metrics.QUERIES | queries.load("fleet")
+    everything = metrics.QUERIES | {"open_steps": sql.load("monitoring/open_steps")}
     assert {"traces", "queues", "open_steps", "steps", "errors"} <= everything.keys()
     with corpus.connect() as conn:
         # The sample is so small that the planner would rather read a whole table.

@@ -12,8 +12,8 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.store import reports, views
 from weavegen.store.models import StepStatus
-from weavegen.store.views.refresh import MIN_AGE_RATIO, MIN_AGE_SECONDS, refresh_next
-from weavegen.store.views.refresh import refresh as refresh_views
+from weavegen.store.views import MIN_AGE_RATIO, MIN_AGE_SECONDS, refresh_next
+from weavegen.store.views import refresh as refresh_views
 
 MATERIALISED = {
     *("block_stats", "tick_stats", "step_times", "candidate_stats", "errors_by_stage"),

@@ -327,11 +327,11 @@ def test_the_schema_is_what_the_models_say(database: str) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
-    from weavegen.store.models import Base
+    from weavegen.store.models import METADATA
 
     with create_engine(database, poolclass=NullPool).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
 
 
 @pytest.mark.parametrize("model", ["nano", "sim"])

@@ -30,7 +30,7 @@ from weavegen.kernel.steps import (
 )
 from weavegen.services import schema
 from weavegen.store import blocks, reports, steps, traces
-from weavegen.store.models import Base, StepStatus
+from weavegen.store.models import METADATA, StepStatus
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 from weavegen.trace.render import parse_trace
 
@@ -38,7 +38,7 @@ from weavegen.trace.render import parse_trace
 def test_migration_and_models_agree(db: sa.Engine) -> None:
     with db.connect() as conn:
         context = MigrationContext.configure(conn, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
 
 
 def test_down_and_up_again(db: sa.Engine, database: str) -> None:
@@ -52,7 +52,7 @@ def test_down_and_up_again(db: sa.Engine, database: str) -> None:
 
 def test_every_table_and_column_has_a_comment(db: sa.Engine) -> None:
     inspector = sa.inspect(db)
-    for table in Base.metadata.tables:
+    for table in METADATA.tables:
         assert inspector.get_table_comment(table)["text"], table
         for column in inspector.get_columns(table):
             assert column["comment"], f"{table}.{column['name']}"

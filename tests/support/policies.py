@@ -1,6 +1,7 @@
 """Prompts for the simulation's policies, and the candidates that the policies write for them."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from simulation import complete, policies
@@ -34,12 +35,26 @@ def block(type: BlockType, body: str, index: int = 2, began: float = 100.5, **fi
     return Block(type=type, body=body, index=index, timestamp=began, time_remaining=began / 2, **fields)
 
 
+def compose(
+    prompt: Prompt,
+    pinned: Sequence[str],
+    tail: Sequence[str],
+    recalled: Sequence[tuple[BlockType, str]],
+    s: Settings,
+) -> str:
+    """The text of a prompt, up to the body of the block to write, without the body's fixed prefix.
+
+    `pinned` and `tail` are rendered blocks; `recalled` are retrieved ones, best first.
+    """
+    return "".join([s.prompt_open, *pinned, *tail, context.retrieved(recalled), context.asked(prompt, s)])
+
+
 def base(type: BlockType, shown: str, *, bootstrap: str = BOOTSTRAP, index: int = 3, began: float = 99.5) -> str:
     """A prompt up to the body of the block to come."""
     pinned = [render_block(block(BlockType.BOOTSTRAP, bootstrap, 1, began))]
     tail = [render_block(block(BlockType.OBSERVATION, shown, index - 1, began, title="Board"))]
     header = render_header(block(type, "", index, began, block_size=768))
-    return context.compose(Prompt(type=type, window=(2, 3), header=header), pinned, tail, [], Settings())
+    return compose(Prompt(type=type, window=(2, 3), header=header), pinned, tail, [], Settings())
 
 
 def drafts(type: BlockType, shown: str, n: int, seed: int = 1, **options: Any) -> list[str]:

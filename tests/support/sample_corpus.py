@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from bench.generator import fill
 from tests.support.database import engine_of_copy
 from weavegen.config import Config
-from weavegen.store.views.refresh import refresh as refresh_views
+from weavegen.store.views import refresh as refresh_views
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "corpus.md"
 BLOCKS, SEED = 3_000, 6

@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
+from tests.support.policies import compose
 from weavegen.agents.tables import outcome_table, problem_map
 from weavegen.errors import UsageError
-from weavegen.kernel.context import PINNED, compose, question_suffix, window
+from weavegen.kernel.context import PINNED, question_suffix, window
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.selection import accepts, best, draw, log_odds, mean_score, penalised
 from weavegen.kernel.settings import Settings, settings

@@ -11,9 +11,9 @@ from tests.support.world import Trace, World
 from weavegen.agents.program import Tick
 from weavegen.errors import JournalMismatch, ModelError
 from weavegen.kernel import replay
-from weavegen.kernel.replay import Cursor, Entry, Program, Start, draw_label
+from weavegen.kernel.replay import Advance, Cursor, Entry, Program, Start, draw_label
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Append, Ended, Execute, Executed, Note, Retrieve, Sample, Score, Step
+from weavegen.kernel.steps import Append, Effect, Ended, Execute, Executed, Note, Retrieve, Sample, Score, Step
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 from weavegen.trace.render import parse_trace, render_trace
 
@@ -69,35 +69,45 @@ def test_steps_and_results_survive_their_json(seed: int) -> None:
         assert replay.decode_result(kind, result) == entry.result
 
 
-def program_of(*requests: object) -> Program:
-    for request in requests:  # noqa: UP028 (results are sent to this generator)
-        yield request  # type: ignore[misc]
+def program_of(cursor: Cursor, *parts: Step | tuple[Step, ...] | Effect) -> Program:
+    for part in parts:
+        if isinstance(part, Append):
+            cursor.append(part)
+        elif isinstance(part, Effect):
+            cursor.emit(part)
+        else:
+            yield part
     return Ended(done=False)
+
+
+def replayed(entries: list[Entry], *parts: Step | tuple[Step, ...] | Effect) -> Advance:
+    cursor = Cursor(START)
+    return replay.replay(program_of(cursor, *parts), cursor, entries)
 
 
 def test_a_changed_program_is_noticed() -> None:
     entries = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
     with pytest.raises(JournalMismatch, match="step 0 of tick 1"):
-        replay.replay(program_of(Execute(op="evaluate")), Cursor(START), entries)
+        replayed(entries, Execute(op="evaluate"))
     with pytest.raises(JournalMismatch, match="ended before its journal"):
-        replay.replay(program_of(), Cursor(START), entries)
+        replayed(entries)
     with pytest.raises(JournalMismatch, match="inside a group"):
-        replay.replay(program_of((Execute(op="begin"), Execute(op="evaluate"))), Cursor(START), entries)
+        replayed(entries, (Execute(op="begin"), Execute(op="evaluate")))
     with pytest.raises(JournalMismatch, match="can't read"):
         replay.decode_step("sample", {"n": "many"})
 
 
 def test_effects_take_place_once() -> None:
-    program = lambda: program_of(Note(kind="a", detail=""), Execute(op="begin"), Note(kind="b", detail=""))  # noqa: E731
-    first = replay.replay(program(), Cursor(START), [])
+    program = (Note(kind="a", detail=""), Execute(op="begin"), Note(kind="b", detail=""))
+    first = replayed([], *program)
     assert [effect.kind for effect, _ in first.effects] == ["a"]
     assert first.steps == [(0, Execute(op="begin"))]
-    waiting = replay.replay(program(), Cursor(START), [Entry(Execute(op="begin"))])
+    waiting = replayed([Entry(Execute(op="begin"))], *program)
     assert not waiting.effects
     assert not waiting.steps
     assert waiting.ended is None
     done = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
-    last = replay.replay(program(), Cursor(START), done)
+    last = replayed(done, *program)
     assert [effect.kind for effect, _ in last.effects] == ["b"]
     assert last.ended == Ended(done=False)
 
@@ -115,7 +125,7 @@ def test_a_step_that_can_not_be_done_is_raised_inside_the_program() -> None:
     failed = [Entry(Execute(op="begin"), done=True, failure=ModelError("context too long"), at=101.0)]
     assert replay.replay(careful(), Cursor(START), failed).ended == Ended(done=True)
     assert caught == ["context too long"]
-    uncaught = replay.replay(program_of(Execute(op="begin")), Cursor(START), failed)
+    uncaught = replayed(failed, Execute(op="begin"))
     assert uncaught.ended == Ended(done=True, failed="model", reason="context too long")
 
 
@@ -126,9 +136,7 @@ def test_the_clock_is_that_of_the_last_result() -> None:
         Entry(both[0], done=True, result=Executed(), at=105.0),
         Entry(both[1], done=True, result=[], at=104.0),
     ]
-    advance = replay.replay(
-        program_of(both, Append(type=BlockType.TASK_REMINDER, body="b")), Cursor(START), entries
-    )
+    advance = replayed(entries, both, Append(type=BlockType.TASK_REMINDER, body="b"))
     [(_, block)] = advance.effects
     assert block is not None
     assert (block.timestamp, block.time_remaining, block.index) == (105.0, 895.0, 3)
@@ -136,7 +144,7 @@ def test_the_clock_is_that_of_the_last_result() -> None:
 
 def test_an_illegal_successor_is_a_bug() -> None:
     with pytest.raises(ValueError, match="may not follow"):
-        replay.replay(program_of(Append(type=BlockType.EVALUATION, body="")), Cursor(START), [])
+        replayed([], Append(type=BlockType.EVALUATION, body=""))
 
 
 def test_labels_are_drawn_with_the_models_own_probability() -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.policies import compose
 from tests.support.recording_server import Server
 from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, of, samples, steps, tick, writes
 from weavegen.kernel import prompts
-from weavegen.kernel.context import STOP, compose, window
+from weavegen.kernel.context import STOP, window
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Candidate, Executed, Hit, Prompt, Retrieve, Sample, Score
 from weavegen.pool.client import ModelClient

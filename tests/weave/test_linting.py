@@ -9,7 +9,7 @@ from weavegen.kernel.selection import penalised
 from weavegen.kernel.steps import Lint, Penalties
 from weavegen.linting.lint import lint, verdict
 from weavegen.linting.partial import viable_prefix
-from weavegen.store import models as m
+from weavegen.store.models.blocks import PENALTIES
 from weavegen.trace.blocks import PROSE, BlockType
 from weavegen.trace.render import render_block
 
@@ -58,7 +58,7 @@ def test_every_penalty_has_a_column_of_its_own() -> None:
         "syntax", "extra_elements", "not_a_string", "code_in_prose", "shape", "wrong_name", "title", "assertions",
         "forbidden_calls", "length_after_debug",
     }  # fmt: skip
-    assert names <= set(m.table(m.Penalties).c.keys())
+    assert names <= set(PENALTIES.c.keys())
     assert cost(T.ACTION, bare("print(1)") + "\nx = 1") == pytest.approx(
         {"shape": 1.0, "extra_elements": 0.02, "assertions": 0.5, "forbidden_calls": 0.3}
     )

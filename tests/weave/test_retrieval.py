@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
+from tests.support.policies import compose
 from tests.support.script import GOOD, T, drafts, queries, samples, steps, tick
 from weavegen import search
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.kernel import prompts
-from weavegen.kernel.context import LINE_STOP, compose, window
+from weavegen.kernel.context import LINE_STOP, window
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Execute, Hit, Prompt, Retrieve, Sample
 from weavegen.search.examples import read

@@ -7,11 +7,12 @@ from functools import partial
 
 import pytest
 
+from tests.support.policies import compose
 from tests.support.recording_server import Server
 from tests.support.script import GOOD, T, drafts, execute, samples, steps, tick
 from weavegen.box import weave
 from weavegen.kernel import prompts
-from weavegen.kernel.context import compose, question_suffix
+from weavegen.kernel.context import question_suffix
 from weavegen.kernel.selection import draw, log_odds, mean_score, penalised
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Penalties, Prompt, Score, YesNo

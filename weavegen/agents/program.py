@@ -13,7 +13,7 @@ from weavegen.kernel.steps import Append, Effect, Execute, Op, Step
 from weavegen.trace.blocks import FULL_BLOCK, Block, BlockType
 
 R = TypeVar("R")
-Part: TypeAlias = Generator[Step | tuple[Step, ...] | Effect, Any, R]
+Part: TypeAlias = Generator[Step | tuple[Step, ...], Any, R]
 """A part of a program, used with `yield from`."""
 
 

@@ -2,19 +2,19 @@
 
 A check that SQL can express is a file checks/NAME.sql: a header of comments, then one query for all traces, which
 gives a row (trace, place, problem) for each finding. `{scope}` in it stands for the condition on `traces t`,
-`{live}` and `{sampled}` for the common table expressions of these names in queries/.
+`{live}` and `{sampled}` for the common table expressions of these names in sql/.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.agents import AGENTS
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import WRITTEN, Settings
@@ -22,7 +22,7 @@ from weavegen.kernel.steps import WAITS
 from weavegen.pool.tokens import MAX_TAIL_TOKENS
 from weavegen.trace.blocks import IMAGINED, MESSAGE, SUCCESSORS
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "checks"
 HEADER = re.compile(
     r"-- proves: (?P<proves>.+?)\n-- subject: (?P<subject>.+?)\n(-- findings: (?P<findings>.+?)\n)?", re.S
 )
@@ -42,7 +42,7 @@ class Check:
     name: str
     proves: str
     subject: str
-    """What it examines: a column of queries/counts.sql, or `host`."""
+    """What it examines: a column of sql/counts.sql, or `host`."""
     remark: bool = False
     """Its findings are remarks, not damage."""
     waits: bool = False
@@ -53,7 +53,7 @@ class Check:
 
 def sql_check(name: str) -> Check:
     """The check in checks/NAME.sql."""
-    text = (FOLDER / "checks" / f"{name}.sql").read_text()
+    text = (FOLDER / f"{name}.sql").read_text()
     header = HEADER.match(text)
     assert header is not None, f"{name}.sql has no header"
     return Check(
@@ -64,12 +64,6 @@ def sql_check(name: str) -> Check:
         waits=header["findings"] == WHILE_DOWN,
         sql=text[header.end() :],
     )
-
-
-@cache
-def query(name: str) -> str:
-    """The text of queries/NAME.sql."""
-    return (FOLDER / "queries" / f"{name}.sql").read_text()
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -152,10 +146,10 @@ class Scan:
         }
         """Parameters of the queries."""
 
-    def rows(self, sql: str, *, at_once: bool = False, **parameters: Any) -> Iterator[Any]:
+    def rows(self, query: str, *, at_once: bool = False, **parameters: Any) -> Iterator[Any]:
         """Rows of a query, CHUNK_ROWS at a time. `at_once` fetches all in one round trip instead of four."""
-        sql = sql.replace("{live}", query("live")).replace("{sampled}", query("sampled"))
-        statement = sa.text(sql.replace("{scope}", self.scope.condition))
+        query = query.replace("{live}", sql.text("audit/live")).replace("{sampled}", sql.text("audit/sampled"))
+        statement = sa.text(query.replace("{scope}", self.scope.condition))
         options = {} if at_once else {"yield_per": CHUNK_ROWS}
         with self.conn.execute(statement, self.parameters | parameters, execution_options=options) as result:
             yield from result

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from weavegen.audit.check import Check, Scan, Scope, query
+from weavegen import sql
+from weavegen.audit.check import Check, Scan, Scope
 from weavegen.config import Config
 from weavegen.sandbox import environment as client
 from weavegen.services import fleet, processes
@@ -97,7 +98,7 @@ def check_leftovers(scan: Scan, host: Host) -> None:
     scan.outcomes["host-processes"].looked_at = sum(map(len, host.processes.values()))
     scan.outcomes["host-files"].looked_at = sum(map(len, host.files.values()))
     traces = sorted(host.processes.keys() | host.files.keys())
-    states = {row.id: row.state for row in scan.rows(query("host-traces"), ids=traces)}
+    states = {row.id: row.state for row in scan.rows(sql.text("audit/host-traces"), ids=traces)}
     unknown = "there is no such trace" if scan.scope == Scope() else None
     for trace in traces:
         state = states.get(trace, unknown)
@@ -113,7 +114,7 @@ def check_workers(scan: Scan, host: Host) -> None:
     """Find leases of dead processes."""
     # The lease of a worker that died a moment ago has still to expire: that is no damage.
     tolerated = max(scan.grace, host.lease)
-    for row in scan.rows(query("host-leases"), host=f"{socket.gethostname()}:"):
+    for row in scan.rows(sql.text("audit/host-leases"), host=f"{socket.gethostname()}:"):
         scan.outcomes["host-workers"].looked_at += 1
         left = row.seconds_left
         if left is not None and left > tolerated and not lives(row.worker, row.claimed):

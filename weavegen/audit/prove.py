@@ -2,8 +2,9 @@
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.audit import host, texts
-from weavegen.audit.check import Outcome, Report, Scan, Scope, query, sql_check
+from weavegen.audit.check import Outcome, Report, Scan, Scope, sql_check
 from weavegen.config import Config
 from weavegen.errors import UsageError
 
@@ -42,7 +43,7 @@ def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | Non
     """
     scan = Scan(conn, scope, grace)
     paused = seen is not None and seen.paused
-    [row] = scan.rows(query("counts"), at_once=True)
+    [row] = scan.rows(sql.text("audit/counts"), at_once=True)
     counts: dict[str, int] = dict(row._mapping)
     if scope != Scope() and not counts["traces"]:
         what = f"trace {scope.trace}" if scope.trace is not None else f"job {scope.job}"

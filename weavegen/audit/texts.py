@@ -8,9 +8,10 @@ from typing import Any
 import lark
 import msgspec
 
+from weavegen import sql
 from weavegen.agents.reward import reward
 from weavegen.agents.write_block import probability
-from weavegen.audit.check import CHUNK_ROWS, CONVERSING, Check, Scan, query
+from weavegen.audit.check import CHUNK_ROWS, CONVERSING, Check, Scan
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import draw_label
 from weavegen.kernel.seeds import derive_seed
@@ -54,7 +55,7 @@ Shares = tuple[float | None, float | None]
 
 def check_traces(scan: Scan) -> None:
     """Check all traces of the scope, one after the other."""
-    for trace in scan.rows(query("traces")):
+    for trace in scan.rows(sql.text("audit/traces")):
         TraceCheck(scan, trace).run()
 
 
@@ -72,7 +73,7 @@ class TraceCheck:
         """Recorded reward and preference, by block index."""
 
     def rows(self, name: str, *, at_once: bool = True) -> Any:
-        return self.scan.rows(query(name), at_once=at_once, id=self.trace.id)
+        return self.scan.rows(sql.text(f"audit/{name}"), at_once=at_once, id=self.trace.id)
 
     def add(self, check: str, place: str, problem: str) -> None:
         self.scan.add(check, self.trace.id, place, problem)

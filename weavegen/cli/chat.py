@@ -123,7 +123,7 @@ class Talk:
             else:
                 about = f" (answering [{message.about}])" if message.about else ""
                 text = f"[{message.id}] {message.author}{about}: {message.text}"
-            self.print(message, text)
+            self.print(message._asdict(), text)
 
     def print(self, value: Any, text: str) -> None:
         """Print a line of JSON, or text whose later lines are indented, so that no message looks like two."""

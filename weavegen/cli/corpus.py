@@ -22,9 +22,8 @@ from weavegen.cli.complete import block_types, job_numbers, trace_numbers
 from weavegen.cli.paging import page
 from weavegen.errors import UsageError
 from weavegen.store import examples as store
-from weavegen.store import reports
+from weavegen.store import reports, views
 from weavegen.store.blocks import texts
-from weavegen.store.views import refresh as views
 from weavegen.text import harmless, harmless_json
 from weavegen.trace.render import parse_trace
 

@@ -17,7 +17,8 @@ from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError
 from weavegen.services import postgres
 from weavegen.store import jobs, reports, steps, views
-from weavegen.store.models import Base, Job, JobState, TraceStatus
+from weavegen.store.models import METADATA, JobState, TraceStatus
+from weavegen.store.models.traces import JOBS
 from weavegen.store.session import unpooled_engine
 from weavegen.version import __version__
 
@@ -198,14 +199,14 @@ def restore(file: File) -> Result:
 def clear(engine: sa.Engine) -> None:
     """Drop all tables and views. Raises UsageError where there are jobs."""
     with engine.begin() as conn:
-        jobs = conn.execute(sa.select(sa.func.count()).select_from(Job)).scalar_one()
+        jobs = conn.execute(sa.select(sa.func.count()).select_from(JOBS)).scalar_one()
         if jobs:
             raise UsageError(
                 f"there are {jobs} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
                 "without any"
             )
         views.drop(conn)
-        Base.metadata.drop_all(conn)
+        METADATA.drop_all(conn)
         conn.execute(sa.text("drop table alembic_version"))
         conn.execute(sa.text("drop function if exists queue_blocks()"))  # of a trigger on blocks
 

@@ -160,7 +160,7 @@ def list_servers(
         for url in members.keys
         if url not in members.owners
     ]
-    return rows + [asdict(server) for server in lent]
+    return rows + [server._asdict() for server in lent]
 
 
 @command(group=pool)

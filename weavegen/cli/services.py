@@ -16,7 +16,7 @@ from weavegen.cli.app import N, Result, Seed, app, command, print_part, reading
 from weavegen.cli.watch import show
 from weavegen.errors import UsageError
 from weavegen.store import urls
-from weavegen.store.views.refresh import refresh
+from weavegen.store.views import refresh
 
 Model = Annotated[
     str | None,

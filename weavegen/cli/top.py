@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading
 from weavegen.cli.pool import server_values
@@ -34,7 +35,6 @@ from weavegen.cli.watch import (
     wait_for_picture,
 )
 from weavegen.errors import UsageError
-from weavegen.monitoring import queries
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
@@ -43,7 +43,6 @@ from weavegen.text import duration, number
 
 WORKERS_SECONDS = 10.0
 """Between two questions to the workers."""
-QUERIES = queries.load("fleet")
 EMPTY = {"jobs": "no job is open", "servers": "no model server", "queues": "no worker, no step"}
 T = TypeVar("T")
 
@@ -116,12 +115,11 @@ class FleetReader:
 
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
-        from weavegen.monitoring import metrics
 
         jobs = read_jobs(self.conn, self.rates)
         with self.conn.begin():
-            queues = [QueueRow(**row) for row in self.conn.execute(QUERIES["open_steps"]).mappings()]
-            hosts = self.conn.execute(metrics.QUERIES["environments"]).all()
+            queues = [QueueRow(**row) for row in self.conn.execute(sql.load("monitoring/open_steps")).mappings()]
+            hosts = self.conn.execute(sql.load("monitoring/metrics/environments")).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
         self.keys = dict(members.keys)
         environments = {row.host: row.environments_open for row in hosts}

@@ -110,7 +110,10 @@ class Engine:
                 messages += self._start(conn, trace_id, settings)
         return messages
 
-    def _start(self, conn: sa.Connection, trace_id: int, tick_settings: TickSettings) -> list[Message]:
+    def _start(
+        self, conn: sa.Connection, trace_id: int, tick_settings: TickSettings, caller: str | None = None
+    ) -> list[Message]:
+        """Begin a trace's first tick. `caller`: of a delegated trace, who asked for it, for its history."""
         trace = traces.lock(conn, trace_id)
         try:
             settings = self.spec(conn, trace_id, tick_settings.revision).settings
@@ -124,7 +127,7 @@ class Engine:
         else:
             trace = traces.lock(conn, trace_id)
         network = "on the host's network" if settings.network == "host" else None
-        traces.event(conn, trace_id, "started", ", ".join(filter(None, (fork, network))) or None)
+        traces.event(conn, trace_id, "started", caller or ", ".join(filter(None, (fork, network))) or None)
         return self._advance(conn, trace).messages
 
     def _advance(self, conn: sa.Connection, trace: LockedTrace) -> Progress:
@@ -188,7 +191,7 @@ class Engine:
         for effect, _ in effects:
             match effect:
                 case Reward():
-                    traces.reward_tick(conn, trace.id, number, effect.reward)
+                    traces.update_tick(conn, trace.id, number, reward=effect.reward)
                     blocks.save_rewards(conn, trace.id, effect)
                 case Note():
                     traces.event(conn, trace.id, effect.kind, effect.detail)
@@ -232,20 +235,12 @@ class Engine:
         It starts at once, however many traces are active: the trace that waits for it is active already.
         """
         delegate_id, tick_settings = delegation.create(conn, trace_id, step_id, step, spec.settings)
-        trace = traces.lock(conn, delegate_id)
-        try:
-            minutes = self.spec(conn, delegate_id, tick_settings.revision).settings.time_budget
-        except RolloutError as error:
-            self._fail(conn, trace, error.kind, str(error))
-            return []
-        traces.begin_tick(conn, delegate_id, 0, 0, traces.epoch() + 60 * minutes, tick_settings)
-        traces.event(conn, delegate_id, "started", f"asked for by trace {trace_id}: {step.label}")
-        return self._advance(conn, trace).messages
+        return self._start(conn, delegate_id, tick_settings, f"asked for by trace {trace_id}: {step.label}")
 
     def _end_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
         """Close the tick. Returns the trace's row as it is now."""
         number, keep_tokens = tick.start.tick, turn.spec.settings.tokens
-        traces.end_tick(conn, trace.id, number)
+        traces.update_tick(conn, trace.id, number, finished_at=sa.func.clock_timestamp())
         steps.forget_results(conn, trace.id, number)
         if keep_tokens != "all":
             candidates.forget_tokens(conn, trace.id, number, keep_tokens)

@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +11,7 @@ from weavegen.channels.exchange import Chat, Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure
 from weavegen.kernel.steps import Execute, Executed, Failure
-from weavegen.sandbox.client_session import Ask, BlockBrief
+from weavegen.sandbox.client_session import BlockBrief
 from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.providers import Limits
 from weavegen.store import blocks, environments, messages, steps, traces
@@ -34,30 +33,20 @@ def execute(worker: Worker, claim: Claimed) -> Done:
     assert isinstance(step, Execute)
     with single().connect() as conn:
         spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
-    model_seconds = 0.0
-
-    def ask(prompts: list[str]) -> list[tuple[float, float]]:
-        nonlocal model_seconds
-        began = time.monotonic()
-        answers = worker.pools.call(
-            claim, spec.model, len(prompts), lambda client: client.yes_no(prompts, priority=claim.trace_id)
-        )
-        model_seconds += time.monotonic() - began
-        return [(answer.yes, answer.no) for answer in answers]
-
+    execution = Execution(worker, claim, spec)
     began = time.monotonic()
     try:
-        executed = run(worker, claim, step, spec, ask)
+        executed = execution.run(step)
     except EnvironmentFailure:
         # Something outside may have killed the process. A block that kills its own process will do so again.
         try:
-            executed = run(worker, claim, step, spec, ask)
+            executed = execution.run(step)
         except EnvironmentFailure as error:
             if step.op not in ("run", "resume", "call"):
                 raise
             failure = Failure(type="EnvironmentFailure", message=str(error), traceback=str(error), stage="process")
             executed = Executed(error=failure)
-    seconds = time.monotonic() - began
+    seconds, model_seconds = time.monotonic() - began, execution.model_seconds
 
     def save(conn: sa.Connection) -> None:
         environments.save_evaluations(conn, claim.trace_id, claim.id, claim.tick, executed.evaluations)
@@ -67,37 +56,100 @@ def execute(worker: Worker, claim: Claimed) -> Done:
     return Done(executed, save, model_seconds=model_seconds, environment_seconds=seconds - model_seconds)
 
 
-def run(worker: Worker, claim: Claimed, step: Execute, spec: TraceSpec, ask: Ask) -> Executed:
-    """Run one step in the trace's environment, which is started or rebuilt first where necessary."""
-    environment = open_environment(worker, claim, spec, ask)
-    return run_in(environment, claim.trace_id, claim.id, step, spec, ask)
+class Execution:
+    """The environment of a claimed step's trace, and what its callbacks ask of the model, the corpus and people."""
 
+    def __init__(self, worker: Worker, claim: Claimed, spec: TraceSpec) -> None:
+        self.worker, self.claim, self.spec = worker, claim, spec
+        self.trace_id = claim.trace_id
+        self.model_seconds = 0.0
+        """Time that the callbacks' questions took."""
 
-def run_in(
-    environment: Environment,
-    trace_id: int,
-    step_id: int,
-    step: Execute,
-    spec: TraceSpec,
-    ask: Ask,
-    until: object = None,
-) -> Executed:
-    """Run a step in an environment that sees the blocks recorded before the time `until` (None: all)."""
-    if step.op == "bootstrap":  # the journal does not repeat the bootstrap's text
-        step = Execute(op="bootstrap", source=spec.bootstrap)
-    limits = dataclasses.replace(Limits(), seconds=spec.settings.callback_seconds)
-    chat = exchange_messages(trace_id, step_id)
-    return environment.execute(step_id, step, blocks_since(trace_id, until), ask, limits, chat)
+    def run(self, step: Execute) -> Executed:
+        """Run the claimed step in the environment, which is started or rebuilt first where necessary."""
+        return self.run_in(self.open_environment(), self.claim.id, step)
 
+    def run_in(self, environment: Environment, step_id: int, step: Execute, until: object = None) -> Executed:
+        """Run a step in an environment that sees the blocks recorded before the time `until` (None: all)."""
+        if step.op == "bootstrap":  # the journal does not repeat the bootstrap's text
+            step = Execute(op="bootstrap", source=self.spec.bootstrap)
 
-def blocks_since(trace_id: int, until: object) -> Callable[[int], list[BlockBrief]]:
-    """Reads the blocks that an environment does not know yet, from an index on."""
+        def blocks_from(index: int) -> list[BlockBrief]:
+            with single().connect() as conn:
+                return [BlockBrief(*row) for row in blocks.briefs(conn, self.trace_id, index, until)]
 
-    def read(index: int) -> list[BlockBrief]:
+        limits = dataclasses.replace(Limits(), seconds=self.spec.settings.callback_seconds)
+        chat = exchange_messages(self.trace_id, step_id)
+        return environment.execute(step_id, step, blocks_from, self.ask, limits, chat)
+
+    def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
+        """The model's answers to yes/no questions."""
+        began = time.monotonic()
+        answers = self.worker.pools.call(
+            self.claim,
+            self.spec.model,
+            len(prompts),
+            lambda client: client.yes_no(prompts, priority=self.trace_id),
+        )
+        self.model_seconds += time.monotonic() - began
+        return [(answer.yes, answer.no) for answer in answers]
+
+    def open_environment(self) -> Environment:
+        """The trace's environment: found, or started, or rebuilt after its death. Raises EnvironmentFailure."""
+        config, trace_id, spec = self.worker.config, self.trace_id, self.spec
+        environment = Environment.find(config, trace_id)
         with single().connect() as conn:
-            return [BlockBrief(*row) for row in blocks.briefs(conn, trace_id, index, until)]
+            host = environments.host(conn, trace_id)
+            if environment and host is not None:
+                return environment
+            if host is not None:
+                environments.closed(conn, trace_id)
+            deaths = environments.deaths(conn, trace_id)
+            past = steps.executed(conn, trace_id)
+        cause = kill_reason(config, trace_id)
+        if deaths > MAX_DEATHS:
+            died = f"the environment process died {deaths} times"
+            raise EnvironmentFailure(died + (f": {cause}" if cause else ""))
+        # A process that lives but is not recorded is removed too: its starter was killed, perhaps while it rebuilt it.
+        remove(config, trace_id)
+        environment = Environment.start(
+            config,
+            trace_id,
+            seed=spec.seed,
+            params=spec.params,
+            budget=spec.settings.time_budget,
+            model_name=self.worker.pools.model_name(self.claim, spec.model),
+            network=spec.settings.network,
+        )
+        self.rebuild(environment, past, cause)
+        with single().connect() as conn:
+            environments.opened(conn, trace_id, config.host, environment.pid, config.sandbox)
+            if config.sandbox == "none":
+                traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
+        return environment
 
-    return read
+    def rebuild(
+        self, environment: Environment, past: list[tuple[int, Execute, Executed, Any]], cause: str | None
+    ) -> None:
+        """Run again, in an empty workspace, all steps that the trace's last environment ran; record divergent results.
+
+        `cause`: why that one was killed, if known. Steps that killed their process and trials of programs are left
+        out. Equal seeds make equal processes, as far as the trace's code is deterministic.
+        """
+        divergent = []
+        for id, step, result, claimed_at in past:
+            killed = result.error is not None and result.error.stage == "process"
+            if killed or step.op == "trial":  # a trial leaves nothing behind, and there may be hundreds
+                continue
+            if comparable(self.run_in(environment, id, step, until=claimed_at)) != comparable(result):
+                divergent.append(str(id))
+        if not past:
+            return
+        outcome = f"steps {', '.join(divergent)} came out otherwise" if divergent else "all came out as before"
+        outcome += f"; the last one was killed: {cause}" if cause else ""
+        log.warning("trace %d: environment rebuilt, %d steps done again, %s", self.trace_id, len(past), outcome)
+        with single().connect() as conn:
+            traces.event(conn, self.trace_id, "environment rebuilt", f"{len(past)} steps done again: {outcome}")
 
 
 def exchange_messages(trace_id: int, step_id: int) -> Chat:
@@ -113,69 +165,6 @@ def exchange_messages(trace_id: int, step_id: int) -> Chat:
             time.sleep(POLL_SECONDS)
 
     return chat
-
-
-def open_environment(worker: Worker, claim: Claimed, spec: TraceSpec, ask: Ask) -> Environment:
-    """The trace's environment: found, or started, or rebuilt after its death. Raises EnvironmentFailure."""
-    config, trace_id = worker.config, claim.trace_id
-    environment = Environment.find(config, trace_id)
-    with single().connect() as conn:
-        host = environments.host(conn, trace_id)
-        if environment and host is not None:
-            return environment
-        if host is not None:
-            environments.closed(conn, trace_id)
-        deaths = environments.deaths(conn, trace_id)
-        past = steps.executed(conn, trace_id)
-    cause = kill_reason(config, trace_id)
-    if deaths > MAX_DEATHS:
-        raise EnvironmentFailure(f"the environment process died {deaths} times" + (f": {cause}" if cause else ""))
-    # A process that lives but is not recorded is removed too: its starter was killed, perhaps while it rebuilt it.
-    remove(config, trace_id)
-    environment = Environment.start(
-        config,
-        trace_id,
-        seed=spec.seed,
-        params=spec.params,
-        budget=spec.settings.time_budget,
-        model_name=worker.pools.model_name(claim, spec.model),
-        network=spec.settings.network,
-    )
-    rebuild(environment, trace_id, spec, past, ask, cause)
-    with single().connect() as conn:
-        environments.opened(conn, trace_id, config.host, environment.pid, config.sandbox)
-        if config.sandbox == "none":
-            traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
-    return environment
-
-
-def rebuild(
-    environment: Environment,
-    trace_id: int,
-    spec: TraceSpec,
-    past: list[steps.ExecutedStep],
-    ask: Ask,
-    cause: str | None,
-) -> None:
-    """Run again, in an empty workspace, all steps that the trace's last environment ran; record divergent results.
-
-    `cause`: why that one was killed, if known. Steps that killed their process and trials of programs are left
-    out. Equal seeds make equal processes, as far as the trace's code is deterministic.
-    """
-    divergent = []
-    for step in past:
-        killed = step.result.error is not None and step.result.error.stage == "process"
-        if killed or step.step.op == "trial":  # a trial leaves nothing behind, and there may be hundreds
-            continue
-        again = run_in(environment, trace_id, step.id, step.step, spec, ask, until=step.claimed_at)
-        if comparable(again) != comparable(step.result):
-            divergent.append(str(step.id))
-    if past:
-        result = f"steps {', '.join(divergent)} came out otherwise" if divergent else "all came out as before"
-        result += f"; the last one was killed: {cause}" if cause else ""
-        log.warning("trace %d: environment rebuilt, %d steps done again, %s", trace_id, len(past), result)
-        with single().connect() as conn:
-            traces.event(conn, trace_id, "environment rebuilt", f"{len(past)} steps done again: {result}")
 
 
 def comparable(executed: Executed) -> object:

@@ -8,34 +8,18 @@ from one step, such as an action and its error, stay together.
 """
 
 import logging
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
 from weavegen.agents import AGENTS, Tick
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import replay
-from weavegen.kernel.replay import Cursor, Program
-from weavegen.kernel.steps import Effect
+from weavegen.kernel.replay import Cursor, Requested
 from weavegen.store import forks, traces
 from weavegen.store.forks import Cut, Place
 from weavegen.store.traces import TickSettings
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Requested:
-    """A place in a tick where the program requested steps."""
-
-    ordinal: int
-    """Ordinal of the first step."""
-    index: int
-    """Index of the next block."""
-    now: float
-    """The program's clock; seconds since the epoch."""
 
 
 def plan(conn: sa.Connection, trace_id: int, at: int) -> Cut:
@@ -78,10 +62,8 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
     spec = traces.spec(conn, trace_id, place.revision)
     inherited = tuple(traces.spec(conn, trace_id, other.revision).settings for other in place.start.inherited)
     tick = Tick(spec.settings, Cursor(place.start), spec.bootstrap, inherited)
-    requests: list[Requested] = []
     try:
-        program = watched(AGENTS[spec.agent].program(tick), tick.cursor, requests)
-        advance = replay.replay(program, tick.cursor, forks.entries(conn, place.steps))
+        advance = replay.replay(AGENTS[spec.agent].program(tick), tick.cursor, forks.entries(conn, place.steps))
         bodies = forks.bodies(conn, trace_id, place.tick)
         same = all(bodies.get(block.index) == block.body for _, block in tick.cursor.recorded if block.index < at)
     except Exception:  # noqa: BLE001 - a bug of the program raises anything
@@ -91,27 +73,8 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
             f"tick {place.tick} of trace {trace_id} was written by another version of weavegen, so it can't be "
             f"continued from its middle: give the index of its first block, {place.start.blocks}"
         )
-    request = next((request for request in requests if request.index >= at), None)
+    request = next((request for request in tick.cursor.requested if request.index >= at), None)
     return request, None if advance.ended is None else tick.cursor.index
-
-
-def watched(program: Program, cursor: Cursor, requests: list[Requested]) -> Generator[Any, Any, Any]:
-    """Run the program, and add every request for steps to `requests`."""
-    try:
-        request = next(program)
-        while True:
-            if not isinstance(request, Effect):
-                requests.append(Requested(cursor.ordinal, cursor.index, cursor.now))
-            try:
-                answer = yield request
-            except RolloutError as error:
-                request = program.throw(error)
-            else:
-                request = program.send(answer)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        program.close()
 
 
 submit = forks.enqueue

@@ -3,25 +3,16 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import sqlalchemy as sa
 
+from weavegen.store.leases import Held, LeaseTable
 from weavegen.store.session import single
 
 log = logging.getLogger(__name__)
-
-
-class Claim(Protocol):
-    """A row that this process has claimed."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def claims(self) -> int:
-        """How often the row was claimed: the fence against workers that have lost it."""
 
 
 class Leases:
@@ -29,25 +20,17 @@ class Leases:
 
     all: ClassVar["list[Leases]"] = []
 
-    def __init__(
-        self,
-        kind: str,
-        seconds: float,
-        renew: Callable[[sa.Connection, list[tuple[int, int]], float], None],
-        give_back: Callable[[sa.Connection, list[tuple[int, int]]], None],
-    ) -> None:
-        """`renew` and `give_back` receive (id, claims) of each row; `renew` also the seconds of the lease."""
-        self.kind, self.seconds = kind, seconds
-        self._renew, self._give_back = renew, give_back
+    def __init__(self, kind: str, table: LeaseTable, seconds: float) -> None:
+        self.kind, self.table, self.seconds = kind, table, seconds
         self._held: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
         self.all.append(self)
         threading.Thread(target=self._renew_forever, name=f"leases of {kind}", daemon=True).start()
 
     @contextmanager
-    def hold(self, claim: Claim) -> Iterator[None]:
+    def hold(self, row: Held) -> Iterator[None]:
         """Renew the lease of a claimed row while the block runs."""
-        key = (claim.id, claim.claims)
+        key = (row.id, row.claims)
         with self._lock:
             self._held.add(key)
         try:
@@ -67,7 +50,7 @@ class Leases:
         if held:
             log.warning("%d %s are given back: they did not end in time", len(held), self.kind)
             with single().connect() as conn:
-                self._give_back(conn, held)
+                self.table.give_back_held(conn, held)
         return len(held)
 
     def _renew_forever(self) -> None:
@@ -77,6 +60,6 @@ class Leases:
                 continue
             try:
                 with single().connect() as conn:
-                    self._renew(conn, held, self.seconds)
+                    self.table.renew(conn, held, self.seconds)
             except sa.exc.DBAPIError as error:
                 log.warning("the database does not answer, so leases of %s are not renewed: %s", self.kind, error)

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -15,7 +15,6 @@ from weavegen.pool.pool import Pool
 from weavegen.services import pool_members
 from weavegen.services.pool_members import Members
 from weavegen.store import jobs, servers, traces
-from weavegen.store.servers import Served
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -93,7 +92,7 @@ class Pools:
         The ledger also has answers that are not used: of an earlier attempt, of a step that another worker took.
         `kind`: see model_usage.kind.
         """
-        served: list[Served] = []
+        served: list[dict[str, Any]] = []
 
         def metered_by_server(client: ModelClient) -> T:
             owner = self.members.owners.get(client.base_url)
@@ -102,7 +101,7 @@ class Pools:
                     return call(client)
                 finally:
                     if usage.requests:
-                        served.append(Served(client.base_url, owner, vars(usage)))
+                        served.append({"server": client.base_url, "owner": owner, **vars(usage)})
 
         try:
             return pool.with_server(priority, home, sequences, metered_by_server)

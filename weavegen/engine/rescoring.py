@@ -5,22 +5,15 @@ import itertools
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from weavegen.engine.leases import Leases
 from weavegen.engine.prompt_assembly import Context, Read, question_prompt
-from weavegen.engine.worker import Outcome, Worker, claimant, retry_delay
-from weavegen.errors import (
-    JournalMismatch,
-    ModelError,
-    RolloutError,
-    StepLost,
-    TransientError,
-    Unserved,
-    UsageError,
-)
+from weavegen.engine.worker import Outcome, Worker, claimant, give_back
+from weavegen.errors import JournalMismatch, ModelError, RolloutError, StepLost, TransientError, UsageError
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import replay
 from weavegen.kernel.rubric import Question, Rubric
@@ -28,8 +21,8 @@ from weavegen.kernel.steps import Sample, YesNo
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.store import campaigns
-from weavegen.store.campaigns import AnsweredItem, Batch, Item
-from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS
+from weavegen.store.campaigns import AnsweredItem, Batch
+from weavegen.store.leases import MAX_CLAIMS
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -48,9 +41,7 @@ class Rescorer:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.leases = Leases(
-            "batches", worker.config.lease, campaigns.LEASES.renew, campaigns.LEASES.give_back_held
-        )
+        self.leases = Leases("batches", campaigns.LEASES, worker.config.lease)
         self.texts = Context()
         """Not that of the worker's steps: campaigns read old blocks, steps read the newest."""
 
@@ -87,7 +78,7 @@ class Rescorer:
                 for group in groups(list(of_step), rubric):
                     self._ask_about(batch, rubric, group, answered, failures)
         except TransientError as error:
-            return give_back(batch, error)
+            return give_back(campaigns.LEASES, batch, error)
         except (sa.exc.OperationalError, sa.exc.InterfaceError):
             raise  # the database is away: the lease expires and the batch is sent again
         except Exception as error:
@@ -106,7 +97,7 @@ class Rescorer:
         self,
         batch: Batch,
         rubric: Rubric,
-        group: Sequence[Item],
+        group: Sequence[Any],
         answered: list[AnsweredItem],
         failures: dict[int, str],
     ) -> None:
@@ -120,7 +111,7 @@ class Rescorer:
             for item in group:
                 self._ask_about(batch, rubric, [item], answered, failures)
 
-    def _ask(self, batch: Batch, rubric: Rubric, group: Sequence[Item]) -> list[AnsweredItem]:
+    def _ask(self, batch: Batch, rubric: Rubric, group: Sequence[Any]) -> list[AnsweredItem]:
         """The model's answers about items of one step, in order."""
         first = group[0]
         questions = [questions_of(item, rubric) for item in group]
@@ -182,7 +173,7 @@ def failure(error: Exception) -> str:
     return " ".join(f"{kind}{error}".split()) if known else f"bug: {type(error).__name__}: {error}"
 
 
-def questions_of(item: Item, rubric: Rubric) -> list[Question]:
+def questions_of(item: Any, rubric: Rubric) -> list[Question]:
     """The questions about an item, each once."""
     questions = {question.text: question for question in rubric.about(item.type)}
     if rubric.assertions:
@@ -190,9 +181,9 @@ def questions_of(item: Item, rubric: Rubric) -> list[Question]:
     return list(questions.values())
 
 
-def groups(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
+def groups(items: Sequence[Any], rubric: Rubric) -> list[list[Any]]:
     """Items of one step in groups whose questions fit into one request."""
-    result: list[list[Item]] = []
+    result: list[list[Any]] = []
     count = MAX_QUESTIONS
     for item in items:
         questions = len(questions_of(item, rubric))
@@ -202,11 +193,3 @@ def groups(items: Sequence[Item], rubric: Rubric) -> list[list[Item]]:
         result[-1].append(item)
         count += questions
     return result
-
-
-def give_back(batch: Batch, error: TransientError) -> Outcome:
-    """Let the batch be sent again after a delay that doubles each time; at last it fails."""
-    delay = retry_delay(batch.claims, MAX_DELAY_SECONDS)
-    with single().connect() as conn:
-        campaigns.LEASES.release(conn, batch, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
-    return Outcome("again", f"again in {delay:.1f} s: {error}")

@@ -22,7 +22,7 @@ from weavegen.engine.prompt_assembly import Context
 from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
 from weavegen.kernel.steps import STEP_KINDS, Execute, Step
 from weavegen.store import environments, requests, steps, traces
-from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS
+from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.models import StepStatus
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -66,7 +66,7 @@ class Worker:
         """`work`: the function that does the work of each kind of step."""
         self.config, self.dispatch, self.work = config, dispatch, work
         self.engine = Engine(database(), max_active=config.max_active, resend=2 * config.lease)
-        self.leases = Leases("steps", config.lease, steps.LEASES.renew, steps.LEASES.give_back_held)
+        self.leases = Leases("steps", steps.LEASES, config.lease)
         self.texts = Context()
         self.pools = Pools(config)
 
@@ -134,14 +134,10 @@ class Worker:
         return outcome if outcome.status == "ignored" else Outcome("failed", f"{kind}: {reason}")
 
     def _give_back(self, claim: Claimed, error: TransientError) -> Outcome:
-        """Let the sweeper send the step again after a delay that doubles each time; at last it fails."""
-        counts = not isinstance(error, Unserved)
-        if counts and claim.claims >= MAX_CLAIMS:
+        """Let the sweeper send the step again; at last it fails."""
+        if claim.claims >= MAX_CLAIMS and not isinstance(error, Unserved):
             return self._fail(claim, failure_kind(claim), f"tried {claim.claims} times: {error}")
-        delay = retry_delay(claim.claims, MAX_DELAY_SECONDS)
-        with single().connect() as conn:
-            steps.LEASES.release(conn, claim, str(error)[:2000], delay, counts=counts)
-        return Outcome("again", f"again in {delay:.1f} s: {error}")
+        return give_back(steps.LEASES, claim, error)
 
     def advance(self, trace_id: int) -> None:
         """Advance a trace from the end of its journal."""
@@ -195,9 +191,12 @@ def claimant() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def retry_delay(claims: int, longest: float) -> float:
-    """Seconds until the next try: they double with each claim, with jitter."""
-    return min(longest, 0.4 * 2.0**claims) * random.uniform(0.3, 1.0)
+def give_back(table: LeaseTable, row: Held, error: TransientError) -> Outcome:
+    """Let a row be sent again after a delay that doubles with each claim, with jitter."""
+    delay = min(MAX_DELAY_SECONDS, 0.4 * 2.0**row.claims) * random.uniform(0.3, 1.0)
+    with single().connect() as conn:
+        table.release(conn, row, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
+    return Outcome("again", f"again in {delay:.1f} s: {error}")
 
 
 def failure_kind(claim: Claimed) -> str:

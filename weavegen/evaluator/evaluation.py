@@ -8,14 +8,13 @@ what the model writes by itself, and gives the evaluator wrong blocks to judge.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.evaluator.calibration import Figures, Pair, figures
 from weavegen.evaluator.rubrics import WILL_RUN
 
@@ -60,15 +59,12 @@ class Evaluation:
     """Figures of the question WILL_RUN (unaided); None if it was asked about no executed action."""
 
 
-@cache
-def _query(name: str) -> sa.TextClause:
-    return sa.text((Path(__file__).parent / "sql" / f"{name}.sql").read_text())
-
-
 def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluation:
     """Measure a model by two finished jobs, one for each of SETTINGS."""
-    selected, unaided = (conn.execute(_query("traces"), {"job": jobs[name]}).all() for name in SETTINGS)
-    rows = conn.execute(_query("pairs"), {"job": jobs["unaided"], "question": WILL_RUN})
+    selected, unaided = (
+        conn.execute(sql.load("evaluator/traces"), {"job": jobs[name]}).all() for name in SETTINGS
+    )
+    rows = conn.execute(sql.load("evaluator/pairs"), {"job": jobs["unaided"], "question": WILL_RUN})
     pairs = [Pair(float(score), bool(answer), int(trace)) for score, answer, trace in rows]
     names = sorted({row.bootstrap for row in selected})
     return Evaluation(

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from weavegen import sql
 from weavegen.exports.format import FileFormat, Source
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import integers, reals
 from weavegen.exports.text import blocks
 from weavegen.trace.blocks import CALLBACK, BlockType, Label
@@ -41,9 +41,9 @@ Object = dict[str, Any]
 
 def text(source: Source, trace: int) -> Iterator[str]:
     """The trajectory as JSON, one step per line."""
-    row = source.conn.execute(query("atif-trace"), {"trace": trace}).mappings().one()
+    row = source.conn.execute(sql.load("exports/atif-trace"), {"trace": trace}).mappings().one()
     root = f"weavegen-trace-{trace}"
-    subagents = source.conn.execute(query("atif-subagents"), {"trace": trace}).mappings().all()
+    subagents = source.conn.execute(sql.load("exports/atif-subagents"), {"trace": trace}).mappings().all()
     refs = {subagent["name"]: f"{root}/{subagent['name']}" for subagent in subagents}
     yield begin(header(row, root))
     count = yield from steps(source, row, "main", refs)

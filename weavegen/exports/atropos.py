@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from weavegen import sql
 from weavegen.exports.completions import GONE, UNKNOWN, batches, completion
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import PromptReader, integers, reals
 from weavegen.exports.trajectories import CHAT_TYPE, Tokens
 
@@ -53,7 +53,9 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
         reader.load([step for _, _, step in batch])
         for _, _, step in batch:
             # One group at a time, because 64 candidates with 30,000 tokens of context fill the memory.
-            candidates = source.conn.execute(query("atropos"), {"trace": trace, "step": step}).mappings().all()
+            candidates = (
+                source.conn.execute(sql.load("exports/atropos"), {"trace": trace, "step": step}).mappings().all()
+            )
             group = make_group(source, reader, step, candidates)
             if isinstance(group, str):
                 source.left_out[group] += 1

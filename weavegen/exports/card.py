@@ -11,9 +11,9 @@ from typing import Any
 import jinja2
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.exports.format import Format, RowFormat, comments
-from weavegen.exports.queries import query
 from weavegen.version import __version__
 
 CARD = "README.md"
@@ -45,7 +45,7 @@ def read_origin(conn: sa.Connection, traces: Iterator[int]) -> Origin:
     """Read where these traces come from."""
     origin = Origin()
     while ids := list(islice(traces, TRACES_PER_QUERY)):
-        row = conn.execute(query("origin"), {"traces": ids}).one()
+        row = conn.execute(sql.load("exports/origin"), {"traces": ids}).one()
         origin.models |= set(row.models or ())
         origin.unnamed |= bool(row.unnamed)
         origin.versions |= set(row.versions or ())

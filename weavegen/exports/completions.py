@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.format import Key, Row, RowMaker, Source, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 
 BATCH = 128
@@ -71,7 +71,7 @@ def prompt_rows(find: Find, make: Make, columns: list[pa.Field] = PLACE) -> RowM
 
 
 def found_by(name: str, key: tuple[str, ...]) -> Find:
-    """Looks records up with queries/NAME.sql, which takes the third numbers of the keys as :ids.
+    """Looks records up with sql/NAME.sql, which takes the third numbers of the keys as :ids.
 
     `key`: the columns of the query that identify a record.
     """
@@ -79,7 +79,7 @@ def found_by(name: str, key: tuple[str, ...]) -> Find:
     def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
         ids = [third for _, _, third, *_ in batch]
         parameters = {"trace": trace, "ids": ids, "first": batch[0][1], "last": batch[-1][1]}
-        rows = conn.execute(query(name), parameters).mappings()
+        rows = conn.execute(sql.load(f"exports/{name}"), parameters).mappings()
         return {tuple(row[field] for field in key): row for row in rows}
 
     return find

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.completions import (
     EXACT,
     PLACE,
@@ -23,7 +24,6 @@ from weavegen.exports.completions import (
     split_body,
 )
 from weavegen.exports.format import Key, Options, Row, RowFormat, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import END, ModelPrompt
 
 ABOUT_BLOCK = [
@@ -86,12 +86,12 @@ def ticks(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key,
     """The ticks, each with its blocks from the first step on. The prompt is that of the first step."""
     parameters = {"trace": trace, "ticks": [tick for _, tick in batch]}
     blocks: dict[int, list[Any]] = {tick: [] for _, tick in batch}
-    for row in conn.execute(query("stepwise-blocks"), parameters):
+    for row in conn.execute(sql.load("exports/stepwise-blocks"), parameters):
         if row.label is not None or blocks[row.tick]:
             blocks[row.tick].append(row)
     return {
         (trace, row["tick"]): {**row, "blocks": blocks[row["tick"]], "step_id": blocks[row["tick"]][0].step_id}
-        for row in conn.execute(query("stepwise-ticks"), parameters).mappings()
+        for row in conn.execute(sql.load("exports/stepwise-ticks"), parameters).mappings()
         if blocks[row["tick"]]
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from weavegen.exports.queries import query
+from weavegen import sql
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import Settings
@@ -82,7 +82,7 @@ class PromptReader:
     def load(self, step_ids: Sequence[int]) -> None:
         """Load what is recorded about these steps, at most a few hundred, and drop those of the last call."""
         self._steps = {}
-        for row in self._conn.execute(query("prompt-steps"), {"ids": list(set(step_ids))}):
+        for row in self._conn.execute(sql.load("exports/prompt-steps"), {"ids": list(set(step_ids))}):
             if row.prompt is None:
                 continue
             prompt = msgspec.convert(row.prompt, Prompt)
@@ -118,7 +118,7 @@ class PromptReader:
         first, end = prompt.window
         parameters = {"trace": self._trace, "pinned": prompt.pinned, "first": first, "end": end}
         header = self._conn.execute(HEADER_TOKENS, {"step": step_id}).scalar_one_or_none()
-        rows = self._conn.execute(query("prompt-tokens"), parameters).all()
+        rows = self._conn.execute(sql.load("exports/prompt-tokens"), parameters).all()
         blocks = end - first if prompt.messages is None else prompt.messages
         if header is None or len(rows) != prompt.pinned + blocks:
             return None
@@ -134,7 +134,7 @@ class PromptReader:
         first, end = step.prompt.window
         types = [str(type) for type in MESSAGE]
         parameters = {"trace": self._trace, "first": first, "end": end, "types": types}
-        rows = self._conn.execute(query("prompt-messages"), parameters).all()
+        rows = self._conn.execute(sql.load("exports/prompt-messages"), parameters).all()
         if not rows or rows[-1].at >= end:
             return None
         s, type = step.settings, step.prompt.type

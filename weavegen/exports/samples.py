@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, completion, prompt_rows
 from weavegen.exports.format import Key, Options, Row, RowFormat, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import ModelPrompt
 
 PAIR = [
@@ -51,7 +51,7 @@ def first_pairs(options: Options) -> str:
 def pairs(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The rejected candidates, each with its chosen one. The prompt is that of the rejected candidate."""
     ids = [candidate for _, _, *pair in batch for candidate in pair]
-    rows = conn.execute(query("dpo"), {"trace": trace, "ids": ids}).mappings()
+    rows = conn.execute(sql.load("exports/dpo"), {"trace": trace, "ids": ids}).mappings()
     candidates = {row["candidate_id"]: row for row in rows}
     return {
         key: {**candidates[key[3]], "chosen": candidates[key[2]]}
@@ -76,11 +76,13 @@ def pair(rejected: Record, prompt: ModelPrompt) -> Row:
 
 def groups(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The kept candidates, each with its block and with all samples of the block."""
-    block_rows = conn.execute(query("grpo-blocks"), {"trace": trace, "ids": [block for _, _, block in batch]})
+    block_rows = conn.execute(
+        sql.load("exports/grpo-blocks"), {"trace": trace, "ids": [block for _, _, block in batch]}
+    )
     blocks = {row.block_id: row for row in block_rows}
     samples: defaultdict[tuple[int, str], list[Any]] = defaultdict(list)
     indexes = {"trace": trace, "indexes": [index for _, index, _ in batch]}
-    for row in conn.execute(query("grpo-candidates"), indexes).mappings():
+    for row in conn.execute(sql.load("exports/grpo-candidates"), indexes).mappings():
         samples[row["index"], row["header"]].append(row)
     kept = {row["block_id"]: row for sampled in samples.values() for row in sampled if row["block_id"]}
     return {

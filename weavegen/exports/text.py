@@ -8,9 +8,9 @@ import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.completions import BOOTSTRAP, JOB, MODEL, TRACE_ID, values
 from weavegen.exports.format import FileFormat, Key, Row, RowFormat, Source, column
-from weavegen.exports.queries import query
 from weavegen.trace.blocks import block_from_columns
 
 PAGE = 256
@@ -81,7 +81,10 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
     options = source.options
     max_tokens = options.context or float("inf")
     max_bytes = options.context_bytes or float("inf")
-    ratio = source.conn.execute(query("text-bytes-per-token"), {"trace": trace}).scalar_one() or BYTES_PER_TOKEN
+    ratio = (
+        source.conn.execute(sql.load("exports/text-bytes-per-token"), {"trace": trace}).scalar_one()
+        or BYTES_PER_TOKEN
+    )
     piece: Piece | None = None
     for row in blocks(source.conn, "text-blocks", trace):
         size = len(row.rendered.encode())
@@ -99,9 +102,9 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
 
 
 def blocks(conn: sa.Connection, name: str, trace: int, **parameters: Any) -> Iterator[Any]:
-    """Rows of queries/NAME.sql, PAGE at a time. The query gives at most :limit rows from index :first on."""
+    """Rows of sql/NAME.sql, PAGE at a time. The query gives at most :limit rows from index :first on."""
     parameters |= {"trace": trace, "first": 0, "limit": PAGE}
-    while page := conn.execute(query(name), parameters).all():
+    while page := conn.execute(sql.load(f"exports/{name}"), parameters).all():
         yield from page
         parameters["first"] = page[-1]._mapping["index"] + 1
 

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.exports.completions import JOB, MODEL, TRACE_ID, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
-from weavegen.exports.queries import query
 from weavegen.exports.read_prompts import integers, reals
 from weavegen.exports.text import about_trace
 from weavegen.kernel.context import SPOKEN
@@ -82,7 +82,7 @@ def conversations(conn: sa.Connection, trace: int) -> list[list[Any]]:
     The step that sampled a message tells with which message its conversation begins.
     """
     types = [str(type) for type in MESSAGE]
-    messages = conn.execute(query("conversation-messages"), {"trace": trace, "types": types}).all()
+    messages = conn.execute(sql.load("exports/conversation-messages"), {"trace": trace, "types": types}).all()
     ends = {row.first: row.at for row in messages if row.first is not None}
     return [[row for row in messages if first <= row.at <= last] for first, last in sorted(ends.items())]
 

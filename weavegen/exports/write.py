@@ -12,11 +12,11 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
 from weavegen.exports.format import Format, Key, Options, Source
-from weavegen.exports.queries import query
 from weavegen.exports.shards import SplitWriter, split_writer
 from weavegen.store import reports
 
@@ -172,7 +172,7 @@ def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> st
     names = list(splits)
     if len(names) == 1:
         return names[0]
-    job, number = conn.execute(query("root-trace"), {"trace": trace_id}).one()
+    job, number = conn.execute(sql.load("exports/root-trace"), {"trace": trace_id}).one()
     point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
         point -= splits[name]

@@ -34,20 +34,6 @@ def window(blocks: int, settings: Settings) -> tuple[int, int]:
     return PINNED + -(-over // chunk) * chunk, blocks
 
 
-def compose(
-    prompt: Prompt,
-    pinned: Sequence[str],
-    tail: Sequence[str],
-    recalled: Sequence[tuple[BlockType, str]],
-    s: Settings,
-) -> str:
-    """The text of a prompt, up to the body of the block to write, without the body's fixed prefix.
-
-    `pinned` and `tail` are rendered blocks; `recalled` are retrieved ones, best first.
-    """
-    return "".join([s.prompt_open, *pinned, *tail, retrieved(recalled), asked(prompt, s)])
-
-
 def retrieved(recalled: Sequence[tuple[BlockType, str]]) -> str:
     """Retrieved blocks as the prompt shows them: comments."""
     if not recalled:

@@ -18,7 +18,7 @@ from weavegen.kernel.steps import STEP_KINDS, Append, Effect, Ended, Step, Subag
 from weavegen.trace.blocks import SUCCESSORS, Block, BlockType, Label
 from weavegen.trace.render import normalise_body, one_line
 
-Program = Generator[Step | tuple[Step, ...] | Effect, Any, Ended]
+Program = Generator[Step | tuple[Step, ...], Any, Ended]
 """An agent's tick. kernel/steps.py says what it yields and receives."""
 
 
@@ -101,6 +101,18 @@ class Advance:
     """Set when the program has returned. None: it waits for steps."""
 
 
+@dataclass(frozen=True)
+class Requested:
+    """A place in a tick where the program requested steps."""
+
+    ordinal: int
+    """Ordinal of the first step."""
+    index: int
+    """Index of the next block."""
+    now: float
+    """The program's clock; seconds since the epoch."""
+
+
 class Cursor:
     """The position of a program in its tick. Replay moves it; the program reads it."""
 
@@ -118,6 +130,7 @@ class Cursor:
         """This tick's blocks so far, without those of subagents that it called."""
         self.effects: list[tuple[Effect, Block | None]] = []
         """Effects since the last step that is in the journal."""
+        self.requested: list[Requested] = []
 
     def append(self, draft: Append) -> Block:
         """Record a block. Raises ValueError where its type may not follow the last one."""
@@ -142,13 +155,7 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
     try:
         request = next(program)
         while True:
-            if isinstance(request, Effect):
-                if isinstance(request, Append):
-                    request = program.send(cursor.append(request))
-                else:
-                    cursor.emit(request)
-                    request = next(program)
-                continue
+            cursor.requested.append(Requested(used, cursor.index, cursor.now))
             steps = request if isinstance(request, tuple) else (request,)
             recorded = entries[used : used + len(steps)]
             for offset, (asked, entry) in enumerate(zip(steps, recorded, strict=False)):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
@@ -23,10 +24,9 @@ from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from weavegen import config
+from weavegen import config, sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import ModelError, TransientError, UsageError
-from weavegen.monitoring import queries
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
@@ -43,7 +43,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TIMEOUT_SECONDS = 2.0
 """For an answer of a model server or of the broker."""
 QUERY_TIMEOUT_SECONDS = 5.0
-QUERIES = queries.load("metrics")
+GROUPS = sorted(file.stem for file in (Path(__file__).parent / "sql" / "metrics").glob("*.sql"))
+QUERIES = {group: sql.load(f"monitoring/metrics/{group}") for group in GROUPS}
+"""Queries of groups of metrics: a column of text is a label, and each column of numbers a metric, which is declared in
+a comment: `-- gauge NAME: HELP` or `-- counter NAME: HELP`."""
 KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
@@ -153,7 +156,7 @@ def family(
 
 
 def database(conn: sa.Connection) -> Iterator[Metric]:
-    """The figures of metrics.sql: for each query its metrics, with a sample for each row."""
+    """The figures of sql/metrics/: for each query its metrics, with a sample for each row."""
     for query in QUERIES.values():
         rows = conn.execute(query).mappings().all()
         declared = re.findall(r"^-- (gauge|counter) (\w+): (.*)$", query.text, re.MULTILINE)

@@ -18,15 +18,14 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
-from weavegen.monitoring import queries
 from weavegen.version import __version__
 
 BATCH_TICKS = 200
 """Ticks that are read and sent at a time."""
 SETTLED_SECONDS = 10.0
 """A tick is read so long after its end: ticks that ended before it are committed by then."""
-QUERIES = queries.load("spans")
 SOURCE: dict[str, Any] = {
     "resource": Resource({"service.name": "weavegen", "service.version": __version__}),
     "instrumentation_scope": InstrumentationScope("weavegen.monitoring.spans", __version__),
@@ -80,17 +79,17 @@ def finished(
 ) -> tuple[Batch | None, Cursor]:
     """The next ticks that ended, of one job or of all, and the cursor after them. None: there are no more yet."""
     after = {"at": cursor.at, "id": cursor.id, "job": job, "settled": SETTLED_SECONDS, "limit": limit}
-    ticks = conn.execute(QUERIES["ticks"], after).all()
+    ticks = conn.execute(sql.load("monitoring/spans/ticks"), after).all()
     if not ticks:
         return None, cursor
     columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
     keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
-    rows = conn.execute(QUERIES["steps"], keys).all()
+    rows = conn.execute(sql.load("monitoring/spans/steps"), keys).all()
     steps: dict[tuple[int, int], list[Any]] = {}
     for step in rows:
         steps.setdefault((step.trace_id, step.tick), []).append(step)
     evaluations: dict[int, list[Any]] = {}
-    for evaluation in conn.execute(QUERIES["evaluations"], {"steps": [row.id for row in rows]}):
+    for evaluation in conn.execute(sql.load("monitoring/spans/evaluations"), {"steps": [row.id for row in rows]}):
         evaluations.setdefault(evaluation.step_id, []).append(evaluation)
     spans = [
         span

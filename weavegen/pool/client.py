@@ -295,17 +295,16 @@ class ModelClient:
             "add_special_tokens": isinstance(prompts[0], str) and not prompts[0].startswith(_BOS),
             **options,
         }
-        if priority and self._prioritises:
-            try:
-                answer = self._post(body | {"priority": priority})
-            except ModelError as error:
-                if "priority" not in str(error).lower():
-                    raise
-                logger.warning("%s lacks `--scheduling-policy priority`: old traces don't go first", self.base_url)
-                self._prioritises = False
-                answer = self._post(body)
-        else:
-            answer = self._post(body)
+        url = f"{self.base_url}/completions"
+        prioritised = {"priority": priority} if priority and self._prioritises else {}
+        try:
+            answer = self._http.post(url, body | prioritised, _Completion)
+        except ModelError as error:
+            if not prioritised or "priority" not in str(error).lower():
+                raise
+            logger.warning("%s lacks `--scheduling-policy priority`: old traces don't go first", self.base_url)
+            self._prioritises = False
+            answer = self._http.post(url, body, _Completion)
         usage = answer.usage or _Usage()
         details = usage.prompt_tokens_details
         # Of several prompts vLLM reports the cached tokens of the last one.
@@ -316,9 +315,6 @@ class ModelClient:
             raise TransientError(f"{self.base_url} answered {count} choices for {len(prompts)} x {n}")
         answer.choices.sort(key=lambda choice: choice.index)
         return answer
-
-    def _post(self, body: Mapping[str, Any]) -> _Completion:
-        return self._http.post(f"{self.base_url}/completions", body, _Completion)
 
 
 def _as_json(prompts: Sequence[Prompt]) -> Any:

@@ -7,16 +7,10 @@ from weavegen.pool.http import Http
 from weavegen.pool.routing import Load
 
 
-@dataclass(frozen=True)
-class Metrics:
+@dataclass(frozen=True, kw_only=True)
+class Metrics(Load):
     """The metrics of vLLM that the pool uses. Counters start with the server."""
 
-    running: int
-    """Sequences in the batch."""
-    waiting: int
-    """Sequences that wait for a place in the batch."""
-    cache: float
-    """KV cache usage, 0 to 1."""
     queries: int
     """Prompt tokens looked up in the prefix cache."""
     hits: int
@@ -25,11 +19,6 @@ class Metrics:
     """Prompt tokens."""
     generated: int
     """Generated tokens."""
-    preemptions: int
-
-    @property
-    def load(self) -> Load:
-        return Load(self.running, self.waiting, self.cache, self.preemptions)
 
 
 NAMES = {

@@ -159,7 +159,7 @@ class Pool:
             else:
                 try:
                     if has_metrics:
-                        report = partial(self._router.report_load, url, metrics.read(url, http).load)
+                        report = partial(self._router.report_load, url, metrics.read(url, http))
                 except ModelError as error:
                     log.warning("%s: without metrics, its load grows until it is busy", error)
                     has_metrics = False

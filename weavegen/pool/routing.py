@@ -49,9 +49,9 @@ class Load:
     """A server's metrics at one moment."""
 
     running: int
-    """Sequences."""
+    """Sequences in the batch."""
     waiting: int
-    """Sequences."""
+    """Sequences that wait for a place in the batch."""
     cache: float
     """KV cache usage, 0 to 1."""
     preemptions: int = 0

@@ -15,13 +15,13 @@ from typing import Any, Literal
 import numpy as np
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.kernel.steps import Hit
 from weavegen.search import bm25, documents, index
 from weavegen.search.cache import cache_of
 from weavegen.search.documents import COLUMNS, Columns, Document, psycopg_connection
 from weavegen.search.index import Segment, hits_of, segment_of
 from weavegen.search.postings import MAX_COUNT, Marks, unpack
-from weavegen.search.queries import SQL, sql
 from weavegen.trace.query import Query
 
 MAX_QUEUED = 2048
@@ -120,7 +120,7 @@ class Corpus:
             ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
             segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
-            rows = self._conn.execute(sql("corpus_parts"), {"max_queued": MAX_QUEUED}).all()
+            rows = self._conn.execute(sql.load("search/corpus_parts"), {"max_queued": MAX_QUEUED}).all()
             stored = self._stored(
                 [Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued], scope
             )
@@ -199,7 +199,7 @@ class Corpus:
             absent = dict.fromkeys(missing)
             ids, words = [id for _, id, _ in missing], [word for _, _, word in missing]
             with psycopg_connection(self._conn).cursor(binary=True) as cursor:
-                for id, word, frequency, data in cursor.execute(SQL["corpus_postings"], (ids, words)):
+                for id, word, frequency, data in cursor.execute(sql.text("search/corpus_postings"), (ids, words)):
                     del absent["in", id, word]
                     yield ("in", id, word), unpack(data, frequency, sizes[id]), len(data)
             yield from ((key, None, 0) for key in absent)

@@ -9,8 +9,8 @@ import psycopg
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from weavegen import sql
 from weavegen.search.bm25 import word_counts
-from weavegen.search.queries import sql
 from weavegen.trace.blocks import BlockType
 
 RETRIEVABLE = (BlockType.ORIENTATION, BlockType.ACTION, BlockType.EVALUATION, BlockType.DEBUG, BlockType.ERROR)
@@ -67,7 +67,7 @@ def read(
 ) -> list[Document]:
     """The texts with these ids, in the order of their ids. Those that do not exist any more are left out."""
     documents = []
-    for *values, type, body in conn.execute(sql(table), {"ids": list(ids)}):
+    for *values, type, body in conn.execute(sql.load(f"search/{table}"), {"ids": list(ids)}):
         counts = word_counts(body)
         documents.append(Document._make((*values, type_number(type), counts.total(), counts)))
     return documents

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.search import documents
 from weavegen.search.bm25 import add_frequencies, average_idf
 from weavegen.search.documents import COLUMNS, RETRIEVABLE, psycopg_connection
 from weavegen.search.postings import PostingLists, merge_postings, pack_histogram, unpack, unpack_histogram
-from weavegen.search.queries import SQL, sql
 
 SEGMENT_BLOCKS = (1024, 8192, 65536)
 """Blocks of a segment, by level. The words of a block are written once on each level: smaller first segments would
@@ -51,7 +51,7 @@ def work(conn: sa.Connection) -> bool:
 
 def delete_retired(conn: sa.Connection) -> None:
     """Delete the segments that no query reads any more."""
-    for segment in conn.execute(sql("delete_retired"), {"kept": RETIRED_SECONDS}).scalars().all():
+    for segment in conn.execute(sql.load("search/delete_retired"), {"kept": RETIRED_SECONDS}).scalars().all():
         conn.execute(sa.text("delete from corpus_postings where segment = :segment"), {"segment": segment})
 
 
@@ -65,7 +65,7 @@ def seal_next(conn: sa.Connection) -> bool:
     level = level_for(count)
     if level is None:
         return False
-    ids = conn.execute(sql("take_from_queue"), {"size": SEGMENT_BLOCKS[level]}).scalars().all()
+    ids = conn.execute(sql.load("search/take_from_queue"), {"size": SEGMENT_BLOCKS[level]}).scalars().all()
     seal(conn, level, sorted(ids))
     return True
 
@@ -121,12 +121,12 @@ def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int
     before = conn.execute(sa.text("select documents, spread from corpus_statistics")).one()
     words = sorted(frequencies)
     values = {"words": words, "documents": [frequencies[word] for word in words]}
-    rows = conn.execute(sql("count_words"), values)
+    rows = conn.execute(sql.load("search/count_words"), values)
     old = {row.word: row.documents - frequencies[row.word] for row in rows}
     histogram = add_frequencies(unpack_histogram(before.spread), old, frequencies)
     size += before.documents
     spread, average = pack_histogram(histogram), average_idf(histogram, size)
-    conn.execute(sql("set_statistics"), {"documents": size, "spread": spread, "average_idf": average})
+    conn.execute(sql.load("search/set_statistics"), {"documents": size, "spread": spread, "average_idf": average})
 
 
 # ------------------------------------------------------------------------------------------- merging
@@ -134,7 +134,9 @@ def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int
 
 def merge_next(conn: sa.Connection) -> bool:
     """Merge the oldest segments of the lowest level that has enough. Returns False if no level has."""
-    row = conn.execute(sql("mergeable"), {"factor": MERGE_FACTOR, "last": len(SEGMENT_BLOCKS) - 1}).one_or_none()
+    row = conn.execute(
+        sql.load("search/mergeable"), {"factor": MERGE_FACTOR, "last": len(SEGMENT_BLOCKS) - 1}
+    ).one_or_none()
     if row is None:
         return False
     segments = row.segments[:MERGE_FACTOR]
@@ -168,7 +170,7 @@ def merged_postings(conn: sa.Connection, offsets: dict[int, tuple[int, int]], si
     """The postings of several segments as those of one. `offsets`: segment -> (position of first text, size)."""
     with psycopg_connection(conn).cursor("merged", binary=True) as cursor:
         cursor.itersize = COPY_BATCH_POSTINGS
-        cursor.execute(SQL["postings_of_segments"], (list(offsets),))
+        cursor.execute(sql.text("search/postings_of_segments"), (list(offsets),))
         for word, rows in itertools.groupby(cursor, key=lambda row: row[0]):
             parts = []
             for _, segment, frequency, data in rows:
@@ -187,12 +189,12 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
     that were dropped since the old index was made leave the statistics.
     """
     conn.execute(sa.text("select pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-    conn.execute(sql("list_blocks"), {"types": list(RETRIEVABLE)})
+    conn.execute(sql.load("search/list_blocks"), {"types": list(RETRIEVABLE)})
     total = int(conn.execute(sa.text("select count(*) from indexed_anew")).scalar_one())
     old = conn.execute(sa.text("select id from corpus_segments where retired_at is null")).scalars().all()
     retire(conn, old)
     conn.execute(sa.text("delete from corpus_words"))
-    conn.execute(sql("set_statistics"), {"documents": 0, "spread": b"", "average_idf": 0.0})
+    conn.execute(sql.load("search/set_statistics"), {"documents": 0, "spread": b"", "average_idf": 0.0})
     batch = sa.text("select id from indexed_anew where place >= :first and place < :end order by id")
     done = 0
     while (level := level_for(total - done)) is not None:
@@ -203,8 +205,8 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
             pass
         progress(done, total)
     # These statements lock rows of the queue: a transaction that drops such a block waits. So they come last.
-    conn.execute(sql("unqueue"), {"done": done})
-    conn.execute(sql("queue_rest"), {"done": done})
+    conn.execute(sql.load("search/unqueue"), {"done": done})
+    conn.execute(sql.load("search/queue_rest"), {"done": done})
     # Once more, with the time of now: queries have read the old segments until here.
     retire(conn, old)
     return total

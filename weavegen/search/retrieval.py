@@ -7,10 +7,9 @@ import sqlalchemy as sa
 from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import corpus_index, trace_index
 from weavegen.search.corpus_index import Memory, Scope
-from weavegen.store import models as m
+from weavegen.store.models.retrieval import HITS, RETRIEVALS
+from weavegen.store.models.traces import TRACES
 from weavegen.trace.query import parse
-
-RETRIEVALS, HITS, TRACES = map(m.table, (m.Retrieval, m.RetrievalHit, m.Trace))
 
 
 def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:

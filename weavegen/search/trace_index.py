@@ -18,6 +18,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from weavegen import sql
 from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import bm25, index
 from weavegen.search.bm25 import DfHistogram, word_counts
@@ -31,11 +32,10 @@ from weavegen.search.postings import (
     unpack_histogram,
     unpack_pairs,
 )
-from weavegen.search.queries import sql
-from weavegen.store import models as m
+from weavegen.store.models.blocks import BLOCKS
+from weavegen.store.models.retrieval import SEGMENTS
 from weavegen.trace.query import Query
 
-BLOCKS, SEGMENTS = map(m.table, (m.Block, m.Segment))
 SEGMENT_BLOCKS = 128
 """Blocks of a segment. With fewer, a common word has more rows to read; with more, more text is read."""
 
@@ -79,12 +79,12 @@ class Sealed:
         if self.conn is None:
             return []
         values = {"trace": self.trace_id, "segments": self.segments, "words": list(words)}
-        return self.conn.execute(sql(name), values).all()
+        return self.conn.execute(sql.load(f"search/{name}"), values).all()
 
 
 def sealed(conn: sa.Connection, trace_id: int, before: int) -> Sealed:
     """The segments of a trace below a cutoff."""
-    row = conn.execute(sql("trace_segments"), {"trace": trace_id, "before": before}).one()
+    row = conn.execute(sql.load("search/trace_segments"), {"trace": trace_id, "before": before}).one()
     if row.segments == 0:
         return Sealed()
     return Sealed(conn, trace_id, row.segments, row.end, np.frombuffer(row.documents, DOCUMENT))
@@ -94,7 +94,7 @@ def search(conn: sa.Connection, trace_id: int, query: Query, step: Retrieve) -> 
     """The hits of a query, best first: at most `step.top_k_hits`, none below `step.least_score`."""
     past = sealed(conn, trace_id, step.before)
     values = {"trace": trace_id, "first": past.end, "before": step.before, "types": list(RETRIEVABLE)}
-    return rank(conn.execute(sql("trace_texts"), values).all(), query, step, past)
+    return rank(conn.execute(sql.load("search/trace_texts"), values).all(), query, step, past)
 
 
 def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None = None) -> list[Hit]:
@@ -171,4 +171,4 @@ def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, r
         "documents": [old.get(word, 0) + new[word] for word in words],
         "blocks": [pack_pairs(pairs[lists.rows(word)]) for word in words],
     }
-    conn.execute(sql("insert_trace_postings"), values)
+    conn.execute(sql.load("search/insert_trace_postings"), values)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.search import corpus_index
 from weavegen.search.corpus_index import Scope
 from weavegen.search.documents import RETRIEVABLE
-from weavegen.search.queries import sql
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import Query, parse, restricted
 
@@ -55,7 +55,10 @@ def search_texts(
         "blocks": [hit.id for hit in hits if not hit.example],
         "examples": [hit.id for hit in hits if hit.example],
     }
-    rows = {(row.example is not None, row.block or row.example): row for row in conn.execute(sql("texts"), ids)}
+    rows = {
+        (row.example is not None, row.block or row.example): row
+        for row in conn.execute(sql.load("search/texts"), ids)
+    }
     found = [(hit.score, rows.get((hit.example, hit.id))) for hit in hits]
     return [FoundText(score, *row) for score, row in found if row is not None]
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import candidates, examples
-from weavegen.store import models as m
+from weavegen.store.models.blocks import BLOCKS
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
-
-BLOCKS, CANDIDATES, SEGMENTS, POSTINGS = map(m.table, (m.Block, m.Candidate, m.Segment, m.Posting))
 
 
 def append(
@@ -72,19 +71,9 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
 
 
 def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
-    """Rows (index, type, text, token_ids) of the blocks [first, end) of a trace.
-
-    A message that the model wrote has the sampled text and token ids (None where they are not kept). Other blocks
-    have their body as text, and no token ids.
-    """
-    text = sa.func.coalesce(CANDIDATES.c.text, BLOCKS.c.body)
-    query = (
-        sa.select(*BLOCKS.c["index", "type"], text.label("text"), CANDIDATES.c.token_ids)
-        .outerjoin(CANDIDATES, (CANDIDATES.c.id == BLOCKS.c.candidate_id) & (BLOCKS.c.type == BlockType.ASSISTANT))
-        .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, BLOCKS.c.index < end)
-        .order_by(BLOCKS.c.index)
-    )
-    return conn.execute(query).all()
+    """Rows (index, type, text, token_ids) of messages_of_window.sql, for the blocks [first, end) of a trace."""
+    window = {"trace": trace_id, "first": first, "end": end}
+    return conn.execute(sql.load("store/messages_of_window"), window).all()
 
 
 def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
@@ -120,12 +109,7 @@ def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]
     Returns what is left: bytes, and the number of blocks made of candidates.
     """
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
-    outdated = sa.delete(SEGMENTS).where(SEGMENTS.c.trace_id == trace_id, SEGMENTS.c.end > first)
-    segments = conn.execute(outdated.returning(SEGMENTS.c.number)).scalars().all()
-    if segments:
-        conn.execute(
-            sa.delete(POSTINGS).where(POSTINGS.c.trace_id == trace_id, POSTINGS.c.segment >= min(segments))
-        )
+    conn.execute(sql.load("store/drop_segments"), {"trace": trace_id, "first": first})
     size = sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0)
     left = sa.select(size, sa.func.count(BLOCKS.c.candidate_id)).where(BLOCKS.c.trace_id == trace_id)
     size_left, written = conn.execute(left).one()

@@ -7,19 +7,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
-from weavegen.store import models as m
-from weavegen.store import sql
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
-from weavegen.store.models.base import array_text
+from weavegen.store.models.campaigns import ANSWERS, BATCHES, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
+from weavegen.store.models.columns import array_text
 
-CAMPAIGNS, BATCHES, ITEMS, ANSWERS, CORRECTIONS, CORRECTED = map(
-    m.table, (m.Campaign, m.CampaignBatch, m.CampaignItem, m.Answer, m.Correction, m.CorrectedQuestion)
-)
 BATCH_SIZE = 64
 """Texts of one trace that a worker asks about before it stores the answers: as many as a round samples."""
 MAX_IN_FLIGHT = 32
@@ -58,7 +55,7 @@ class Chosen:
 
 def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Chosen:
     """What a campaign about these blocks or candidates would ask. Writes nothing."""
-    texts, parameters = sql.text("campaign_texts"), _parameters(rubric, over, ids)
+    texts, parameters = sql.text("store/campaign_texts"), _parameters(rubric, over, ids)
     counts = sa.text(f"select type, count(*) as items from ({texts}) t group by type")
     rows = conn.execute(counts, parameters).all()
     traces = conn.execute(sa.text(f"select count(distinct trace_id) from ({texts}) t"), parameters).scalar_one()
@@ -92,7 +89,8 @@ def create(
         "rubric_version": rubric.version, "model": model, "version": version,
     }  # fmt: skip
     campaign = conn.execute(sa.insert(CAMPAIGNS).values(values).returning(CAMPAIGNS.c.id)).scalar_one()
-    insert = f"with texts as materialized ({sql.text('campaign_texts')}), {sql.text('insert_campaign_batches')}"
+    insert = f"with texts as materialized ({sql.text('store/campaign_texts')}), "
+    insert += sql.text("store/insert_campaign_batches")
     conn.execute(sa.text(insert), _parameters(rubric, over, ids) | {"campaign": campaign})
     return int(campaign)
 
@@ -120,37 +118,6 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Item:
-    """A text to ask about, and where the model wrote it."""
-
-    id: int
-    type: str
-    body: str
-    sampled: list[int] | None
-    """Token ids of the body; None: the model did not write it like this, or the ids were not kept."""
-    stopped: bool
-    """Whether a stop string ended the body."""
-    step_id: int
-    """The step that sampled it."""
-    tick: int
-    run: int
-    ordinal: int
-    request: Any
-    """The request of that step, as the journal has it."""
-    revision: int
-    """Revision of the job's settings."""
-    restarts: int
-    server: str | None
-    """Base URL of the trace's model server."""
-    read_tokens: int | None
-    """Tokens of the prompt that it was sampled from; None: not known."""
-    cut: dict[str, Any] | None
-    """What was left out of that prompt for lack of room (prompts.cut); None: nothing."""
-    assertions: list[str]
-    """Questions that its own assertions asked when it was executed."""
-
-
-@dataclass(frozen=True)
 class AnsweredItem:
     """The model's answers about an item."""
 
@@ -173,9 +140,9 @@ def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batc
     return None if row is None else Batch(*row)
 
 
-def load(conn: sa.Connection, batch: Batch) -> list[Item]:
-    """The items of a batch that still have to be asked about, in the order in which the model wrote them."""
-    return [Item(**row._mapping) for row in conn.execute(sql.load("campaign_items"), {"batch": batch.id})]
+def load(conn: sa.Connection, batch: Batch) -> Sequence[Any]:
+    """Rows of campaign_items.sql: what still has to be asked about, in the order in which the model wrote it."""
+    return conn.execute(sql.load("store/campaign_items"), {"batch": batch.id}).all()
 
 
 def finish(
@@ -225,7 +192,7 @@ def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_
     waiting = {"status": BatchStatus.WAITING, "lease_until": None, "send_after": sa.func.clock_timestamp()}
     conn.execute(sa.update(BATCHES).where(LEASES.overdue(resend)).values(waiting))
     parameters = {"in_flight": in_flight, "resend": resend, "never": resend + MAX_DELAY_SECONDS}
-    return sorted((row.id, row.label) for row in conn.execute(sql.load("send_campaign_batches"), parameters))
+    return sorted((row.id, row.label) for row in conn.execute(sql.load("store/send_campaign_batches"), parameters))
 
 
 # ------------------------------------------------------------------------------------------------------ control
@@ -254,7 +221,9 @@ class CampaignRow:
 def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
     """All campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
-    return [CampaignRow(**row._mapping) for row in conn.execute(sql.load("campaigns"), {"campaign": campaign})]
+    return [
+        CampaignRow(**row._mapping) for row in conn.execute(sql.load("store/campaigns"), {"campaign": campaign})
+    ]
 
 
 def campaign_id(conn: sa.Connection, name: str) -> int:
@@ -273,7 +242,7 @@ def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:
 def retry(conn: sa.Connection, name: str) -> int:
     """Ask once more about the failed items of a campaign. Returns how many. Raises UsageError as above."""
     set_state(conn, name, CampaignState.ACTIVE)
-    return int(conn.execute(sql.load("retry_campaign"), {"name": name}).scalar_one())
+    return int(conn.execute(sql.load("store/retry_campaign"), {"name": name}).scalar_one())
 
 
 # -------------------------------------------------------------------------------------------------- corrections
@@ -298,12 +267,7 @@ def save_correction(
 
 def correction(conn: sa.Connection, name: str) -> dict[str, tuple[float, float]]:
     """Slope and intercept by question, as the setting `corrections` takes them. Raises UsageError."""
-    rows = conn.execute(
-        sa.select(CORRECTED.c.question, CORRECTED.c.slope, CORRECTED.c.intercept)
-        .join(CORRECTIONS, CORRECTIONS.c.id == CORRECTED.c.correction_id)
-        .where(CORRECTIONS.c.name == name)
-        .order_by(CORRECTED.c.question)
-    ).all()
+    rows = conn.execute(sql.load("store/correction"), {"name": name}).all()
     if not rows:
         known = conn.execute(sa.select(CORRECTIONS.c.name).order_by(CORRECTIONS.c.id)).scalars().all()
         advice = f"there are {', '.join(known)}" if known else "make one by `weavegen calibrate --fit NAME`"

@@ -7,15 +7,12 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
-from weavegen.store import models as m
+from weavegen.store.models.blocks import BLOCK_TOKENS, CANDIDATES, PENALTIES, PROMPTS, SCORES
 from weavegen.store.steps import Claimed
-
-BLOCKS, BLOCK_TOKENS, CANDIDATES, PENALTIES, PROMPTS, SCORES, STEPS = map(
-    m.table, (m.Block, m.BlockTokens, m.Candidate, m.Penalties, m.ModelRead, m.Score, m.Step)
-)
 
 QUERY = "bm25-query"
 """Type of a candidate that is not a block but a query for its header."""
@@ -67,32 +64,14 @@ def id_of(conn: sa.Connection, step_id: int, position: int) -> int:
 def load(
     conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False
 ) -> Sequence[Any]:
-    """Rows (id, text, tokens, finish_reason, depth) of the candidates of one Sample step, by position.
-
-    With `tokens` also token_ids: ids of the sampled tokens, or None.
-    """
-    names = ("id", "text", "tokens", "finish_reason", "depth", *(("token_ids",) if tokens else ()))
-    query = (
-        sa.select(*CANDIDATES.c[names])
-        .join(STEPS, STEPS.c.id == CANDIDATES.c.step_id)
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.run == run, STEPS.c.ordinal == ordinal)
-        .order_by(CANDIDATES.c.position)
-    )
-    return conn.execute(query).all()
+    """Rows of candidates_of_step.sql, by position. `tokens`: with the ids of the sampled tokens."""
+    place = {"trace": trace_id, "tick": tick, "run": run, "ordinal": ordinal, "tokens": tokens}
+    return conn.execute(sql.load("store/candidates_of_step"), place).all()
 
 
 def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
     """Delete the token ids of a finished tick's candidates: all (`keep` none), or all but the chosen ones'."""
-    chosen = sa.select(BLOCKS.c.candidate_id).where(
-        BLOCKS.c.trace_id == trace_id, BLOCKS.c.tick == tick, BLOCKS.c.candidate_id.is_not(None)
-    )
-    sampled = sa.select(STEPS.c.id).where(
-        STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind == "sample"
-    )
-    those = [CANDIDATES.c.step_id.in_(sampled), CANDIDATES.c.token_ids.is_not(None)]
-    if keep == "chosen":
-        those.append(CANDIDATES.c.id.not_in(chosen))
-    conn.execute(sa.update(CANDIDATES).where(*those).values(token_ids=None, logprobs=None))
+    conn.execute(sql.load("store/forget_tokens"), {"trace": trace_id, "tick": tick, "keep": keep})
 
 
 def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:

@@ -5,15 +5,15 @@ A comment is documentation and not schema: rewording it needs no new revision.
 
 import sqlalchemy as sa
 
-from weavegen.store import sql
-from weavegen.store.models import Base
+from weavegen import sql
+from weavegen.store.models import METADATA
 
 
 def install(conn: sa.Connection) -> int:
     """Apply the comments that differ from those of the models. Returns how many differed."""
-    present = {(row.table, row.column): row.text for row in conn.execute(sql.load("comments"))}
+    present = {(row.table, row.column): row.text for row in conn.execute(sql.load("store/comments"))}
     changed = 0
-    for table in Base.metadata.sorted_tables:
+    for table in METADATA.sorted_tables:
         if table.comment is not None and present.get((table.name, None)) != table.comment:
             conn.execute(sa.schema.SetTableComment(table))
             changed += 1

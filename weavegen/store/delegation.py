@@ -4,15 +4,15 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate
 from weavegen.store import documents, jobs
-from weavegen.store import models as m
 from weavegen.store.models import TraceStatus
+from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.traces import TickSettings
 
-JOBS, TRACES = map(m.table, (m.Job, m.Trace))
 INHERITED = ("context", "message_open", "message_close", "tokens", "network", "callback_seconds", "delegates")
 """Settings that a delegated trace has from its caller."""
 
@@ -24,11 +24,7 @@ def create(
 
     All traces that a job delegates to one agent are in one job: people see, pause and export them together.
     """
-    caller = conn.execute(
-        sa.select(JOBS, TRACES.c.seed.label("trace_seed"))
-        .join(TRACES, TRACES.c.job_id == JOBS.c.id)
-        .where(TRACES.c.id == trace_id)
-    ).one()
+    caller = conn.execute(sql.load("store/caller_of_delegate"), {"trace": trace_id}).one()
     job_id = _job(conn, caller, step.agent, settings)
     order = jobs.Order(step.label[:80] or step.agent, msgspec.json.encode(step.task).decode())
     number = sa.select(sa.func.coalesce(sa.func.max(TRACES.c.number), 0) + 1).where(TRACES.c.job_id == job_id)

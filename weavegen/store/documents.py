@@ -2,25 +2,15 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.store import models as m
+from weavegen import sql
+from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS, TRACES
 
-DOCUMENTS, JOB_DOCUMENTS, TRACES = map(m.table, (m.Document, m.JobDocument, m.Trace))
 TEXTS_PER_STATEMENT = 100
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A document, without its text."""
-
-    path: str
-    characters: int
-    lines: int
 
 
 def lines(text: str) -> list[str]:
@@ -53,12 +43,7 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
 
 def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
     """Let a job read the documents of another job."""
-    own = sa.select(sa.literal(to_job), JOB_DOCUMENTS.c.path, JOB_DOCUMENTS.c.document_id)
-    conn.execute(
-        insert(JOB_DOCUMENTS)
-        .from_select(["job_id", "path", "document_id"], own.where(JOB_DOCUMENTS.c.job_id == from_job))
-        .on_conflict_do_nothing()
-    )
+    conn.execute(sql.load("store/copy_documents"), {"from": from_job, "to": to_job})
 
 
 def job_of(conn: sa.Connection, trace_id: int) -> int:
@@ -76,9 +61,9 @@ def _of_job(job_id: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     )
 
 
-def listed(conn: sa.Connection, job_id: int) -> Sequence[Listed]:
-    """A job's documents, by path."""
-    return [Listed(*row) for row in conn.execute(_of_job(job_id, *DOCUMENTS.c["characters", "lines"]))]
+def listed(conn: sa.Connection, job_id: int) -> Sequence[Any]:
+    """Rows (path, characters, lines) of a job's documents, by path."""
+    return conn.execute(_of_job(job_id, *DOCUMENTS.c["characters", "lines"])).all()
 
 
 def text(conn: sa.Connection, job_id: int, path: str) -> str | None:

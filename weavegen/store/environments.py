@@ -1,18 +1,16 @@
 """Environments in Postgres: the host and process of each, and what they reported."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.kernel.steps import Asserted, Evaluated, SubagentState
-from weavegen.store import models as m
-from weavegen.store.traces import OVER
-
-ENVIRONMENTS, EVALUATIONS, LABELS, SUBAGENTS, TRACES = map(
-    m.table, (m.Environment, m.Evaluation, m.GroundedLabel, m.Subagent, m.Trace)
-)
+from weavegen.store.models.blocks import EVALUATIONS, LABELS
+from weavegen.store.models.traces import ENVIRONMENTS, SUBAGENTS
 
 
 def host(conn: sa.Connection, trace_id: int) -> str | None:
@@ -23,23 +21,14 @@ def host(conn: sa.Connection, trace_id: int) -> str | None:
 
 def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
     """Record that an environment was started. A second record of the same trace replaces the first."""
-    values = {"host": host, "pid": pid, "sandbox": sandbox}
-    conn.execute(
-        insert(ENVIRONMENTS)
-        .values(trace_id=trace_id, **values)
-        .on_conflict_do_update(
-            index_elements=["trace_id"], index_where=ENVIRONMENTS.c.closed_at.is_(None), set_=values
-        )
-    )
+    values = {"trace": trace_id, "host": host, "pid": pid, "sandbox": sandbox}
+    conn.execute(sql.load("store/environment_opened"), values)
 
 
 def closed(conn: sa.Connection, trace_id: int) -> None:
     """Record that an environment was stopped, or found dead."""
-    conn.execute(
-        sa.update(ENVIRONMENTS)
-        .where(ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
-        .values(closed_at=sa.func.clock_timestamp())
-    )
+    open = (ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
+    conn.execute(sa.update(ENVIRONMENTS).where(*open).values(closed_at=sa.func.clock_timestamp()))
 
 
 def deaths(conn: sa.Connection, trace_id: int) -> int:
@@ -48,16 +37,9 @@ def deaths(conn: sa.Connection, trace_id: int) -> int:
     return int(conn.execute(sa.select(sa.func.count()).where(*closed)).scalar_one())
 
 
-def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[tuple[int, str]]:
-    """(trace id, host) of the open environments whose trace is over; or only of one trace."""
-    query = (
-        sa.select(ENVIRONMENTS.c.trace_id, ENVIRONMENTS.c.host)
-        .join(TRACES, TRACES.c.id == ENVIRONMENTS.c.trace_id)
-        .where(ENVIRONMENTS.c.closed_at.is_(None), TRACES.c.status.in_(OVER))
-    )
-    if trace_id is not None:
-        query = query.where(ENVIRONMENTS.c.trace_id == trace_id)
-    return [(row.trace_id, row.host) for row in conn.execute(query)]
+def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[Any]:
+    """Rows (trace_id, host) of the open environments whose trace is over; or only of one trace."""
+    return conn.execute(sql.load("store/environments_to_close"), {"trace": trace_id}).all()
 
 
 def save_evaluations(

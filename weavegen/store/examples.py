@@ -9,10 +9,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.store import models as m
+from weavegen.store.models.retrieval import EXAMPLES
 from weavegen.trace.blocks import BlockType
-
-EXAMPLES = m.table(m.Example)
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

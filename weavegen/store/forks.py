@@ -13,33 +13,18 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel import replay
 from weavegen.kernel.replay import Entry, InheritedSettings, Start
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
-from weavegen.store import environments, jobs, sql
-from weavegen.store import models as m
+from weavegen.store import environments, jobs, steps
 from weavegen.store import traces as trace_rows
 from weavegen.store.models import StepStatus
+from weavegen.store.models.blocks import BLOCKS, SCORES
+from weavegen.store.models.traces import JOBS, STEPS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
-
-BLOCKS, JOBS, JOB_SETTINGS, STEPS, SCORES, TICKS, TRACES = map(
-    m.table, (m.Block, m.Job, m.JobSettings, m.Step, m.Score, m.Tick, m.Trace)
-)
-
-
-@dataclass(frozen=True)
-class ForkedTrace:
-    """A trace that is to be forked."""
-
-    id: int
-    agent: str
-    blocks: int
-    seed: int
-    lag: float
-    fork_of: int | None
-    fork_at: int | None
 
 
 @dataclass(frozen=True)
@@ -83,14 +68,12 @@ class Cut:
 # ------------------------------------------------------------------------------------------ finding the cut
 
 
-def trace(conn: sa.Connection, trace_id: int) -> ForkedTrace:
-    """A trace that is to be forked. Raises UsageError if there is none."""
-    names = ("id", "blocks", "seed", "lag", "fork_of", "fork_at")
-    query = sa.select(*TRACES.c[names], JOBS.c.agent).join(JOBS, JOBS.c.id == TRACES.c.job_id)
-    row = conn.execute(query.where(TRACES.c.id == trace_id)).one_or_none()
+def trace(conn: sa.Connection, trace_id: int) -> Any:
+    """A trace that is to be forked, a row of forked_trace.sql. Raises UsageError if there is none."""
+    row = conn.execute(sql.load("store/forked_trace"), {"trace": trace_id}).one_or_none()
     if row is None:
         raise UsageError(f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
-    return ForkedTrace(**row._mapping)
+    return row
 
 
 def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
@@ -105,20 +88,16 @@ def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
     return row.fork_of, row.fork_at
 
 
-def place(conn: sa.Connection, trace: ForkedTrace, at: int) -> Place | None:
+def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
     """The tick that block `at` belongs to, or would belong to. None: the trace ended before it."""
-    row = conn.execute(sql.load("fork_tick"), {"trace": trace.id, "at": at}).one_or_none()
+    row = conn.execute(sql.load("store/fork_tick"), {"trace": trace.id, "at": at}).one_or_none()
     if row is None:
         return None
-    steps = _tick_steps(conn, trace.id, row.number, row.run)
-    return Place(row.number, row.run, row.revision, row.paused_seconds, trace_rows.start(row), steps)
+    rows = steps.tick_rows(conn, trace.id, row.number, row.run)
+    return Place(row.number, row.run, row.revision, row.paused_seconds, trace_rows.start(row), rows)
 
 
-def _tick_steps(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
-    return conn.execute(sql.load("tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
-
-
-def cut(conn: sa.Connection, trace: ForkedTrace, place: Place, at: int, ordinal: int, clock: float) -> Cut:
+def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, clock: float) -> Cut:
     """The cut before a step of a tick."""
     callers: list[int] = []
     tick = place.tick
@@ -141,34 +120,26 @@ def bodies(conn: sa.Connection, trace_id: int, tick: int) -> dict[int, str]:
 SCORED = ("step_id", "position", "question", "yes", "no")
 
 
-def entries(conn: sa.Connection, steps: Sequence[Any]) -> list[Entry]:
+def entries(conn: sa.Connection, rows: Sequence[Any]) -> list[Entry]:
     """The journal of a run of a tick, with the results that were emptied. Raises JournalMismatch."""
-    emptied = emptied_results(conn, steps)
-    journal = []
-    for row in steps:
-        step = replay.decode_step(row.kind, row.request)
-        if row.status == StepStatus.DONE:
-            result = emptied[row.id] if row.id in emptied else replay.decode_result(row.kind, row.result)
-            journal.append(Entry(step, done=True, result=result, at=row.at))
-        else:
-            journal.append(Entry(step))
-    return journal
+    emptied = emptied_results(conn, rows)
+    return [steps.entry(row, emptied.get(row.id)) for row in rows]
 
 
-def emptied_results(conn: sa.Connection, steps: Sequence[Any]) -> dict[int, Any]:
+def emptied_results(conn: sa.Connection, rows: Sequence[Any]) -> dict[int, Any]:
     """The results of a tick's steps that were emptied, by step, as the typed tables hold them."""
-    emptied = [row for row in steps if row.status == StepStatus.DONE and row.result is None]
+    emptied = [row for row in rows if row.status == StepStatus.DONE and row.result is None]
     if not emptied:
         return {}
     candidates: dict[int, list[Any]] = {}
-    sampling = [row.origin for row in steps if row.kind == "sample"]
-    for row in conn.execute(sql.load("sampled_candidates"), {"steps": sampling}):
+    sampling = [row.origin for row in rows if row.kind == "sample"]
+    for row in conn.execute(sql.load("store/sampled_candidates"), {"steps": sampling}):
         candidates.setdefault(row.step_id, []).append(row)
     answers: dict[int, dict[tuple[int, str], YesNo]] = {}
     scoring = [row.origin for row in emptied if row.kind == "score"]
     for row in conn.execute(sa.select(*SCORES.c[SCORED]).where(SCORES.c.step_id.in_(scoring))):
         answers.setdefault(row.step_id, {})[row.position, row.question] = YesNo(yes=row.yes, no=row.no)
-    origins = {row.ordinal: row.origin for row in steps}
+    origins = {row.ordinal: row.origin for row in rows}
     results: dict[int, Any] = {}
     for row in emptied:
         if row.kind == "sample":
@@ -209,11 +180,7 @@ def enqueue(
     conn: sa.Connection, cut: Cut, n: int, *, seed: int, values: Mapping[str, Any], name: str | None, version: str
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
-    parent = conn.execute(
-        sa.select(TRACES.c.bootstrap_id, TRACES.c.params, TRACES.c.job_id, JOBS)
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .where(TRACES.c.id == cut.trace_id)
-    ).one()
+    parent = conn.execute(sql.load("store/fork_parent"), {"trace": cut.trace_id}).one()
     job = {column: getattr(parent, column) for column in ("agent", "model", "asked_model", "settings", "revision")}
     job |= {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
@@ -223,10 +190,7 @@ def enqueue(
         "paused_seconds": cut.paused_seconds,
     }
     job_id = int(conn.execute(sa.insert(JOBS).values(job).returning(JOBS.c.id)).scalar_one())
-    columns = ["job_id", "revision", "settings"]
-    history = sa.select(sa.literal(job_id), JOB_SETTINGS.c.revision, JOB_SETTINGS.c.settings)
-    history = history.where(JOB_SETTINGS.c.job_id == parent.job_id)
-    conn.execute(sa.insert(JOB_SETTINGS).from_select(columns, history))
+    conn.execute(sql.load("store/fork_copy_settings"), {"job": job_id, "parent": parent.job_id})
     if values:
         jobs.retune(conn, job_id, dict(values))
     rows = [
@@ -247,19 +211,19 @@ def enqueue(
 
 # -------------------------------------------------------------------------------------------------- copying
 
-COPIED = f"with {sql.text('fork_copied_steps')}"
+COPIED = f"with {sql.text('store/fork_copied_steps')}"
 COPIES = (
-    COPIED + sql.text("fork_copy_blocks"),
+    COPIED + sql.text("store/fork_copy_blocks"),
     # The index of the whole corpus has these blocks already, as those of the other trace.
     "delete from corpus_queue where block_id in (select id from blocks where trace_id = :child)",
-    sql.text("fork_copy_tokens"),
-    COPIED + sql.text("fork_copy_evaluations"),
-    COPIED + sql.text("fork_copy_labels"),
-    sql.text("fork_copy_messages"),
-    COPIED + sql.text("fork_copy_exchanges"),
-    sql.text("fork_copy_events"),
-    sql.text("fork_copy_programs"),
-    sql.text("fork_update_counts"),
+    sql.text("store/fork_copy_tokens"),
+    COPIED + sql.text("store/fork_copy_evaluations"),
+    COPIED + sql.text("store/fork_copy_labels"),
+    sql.text("store/fork_copy_messages"),
+    COPIED + sql.text("store/fork_copy_exchanges"),
+    sql.text("store/fork_copy_events"),
+    sql.text("store/fork_copy_programs"),
+    sql.text("store/fork_update_counts"),
 )
 """What is copied after the ticks and the steps, in order."""
 
@@ -280,18 +244,18 @@ def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_ro
         "clock": cut.clock,
         "moment": conn.execute(moment).scalar_one(),
     }
-    conn.execute(sql.load("fork_copy_ticks"), values)
-    conn.execute(sql.load("fork_copy_steps"), values)
+    conn.execute(sql.load("store/fork_copy_ticks"), values)
+    conn.execute(sql.load("store/fork_copy_steps"), values)
     for number in cut.open:
         _inherit(conn, trace_id, parent, number, cut.at)
     for statement in COPIES:
         conn.execute(sa.text(statement), values)
-    last = conn.execute(sql.load("last_executed"), values).scalar_one_or_none()
+    last = conn.execute(sql.load("store/last_executed"), values).scalar_one_or_none()
     if last is not None:
         environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
 
 
-def _inherit(conn: sa.Connection, trace_id: int, parent: ForkedTrace, number: int, at: int) -> None:
+def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: int) -> None:
     """Record who wrote the blocks of an open tick so far and under which settings, and fill in emptied results."""
     child = (TICKS.c.trace_id == trace_id) & (TICKS.c.number == number)
     theirs = (TICKS.c.trace_id == parent.id) & (TICKS.c.number == number)
@@ -301,7 +265,7 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: ForkedTrace, number: in
         InheritedSettings(at, parent.seed, parent.lag, tick.revision),
     ]
     conn.execute(sa.update(TICKS).where(child).values(inherited=msgspec.to_builtins(inherited)))
-    copies = _tick_steps(conn, trace_id, number, tick.run)
+    copies = steps.tick_rows(conn, trace_id, number, tick.run)
     for id, result in emptied_results(conn, copies).items():
         conn.execute(sa.update(STEPS).where(STEPS.c.id == id).values(result=result))
 
@@ -309,4 +273,4 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: ForkedTrace, number: in
 def unshare(conn: sa.Connection, trace_id: int, first: int) -> None:
     """A tick that begins at block `first` starts over: from there on a fork shares nothing any more."""
     for statement in ("unshare_trace", "unshare_ticks"):
-        conn.execute(sql.load(statement), {"trace": trace_id, "first": first})
+        conn.execute(sql.load(f"store/{statement}"), {"trace": trace_id, "first": first})

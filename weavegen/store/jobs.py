@@ -8,15 +8,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
-from weavegen.store import models as m
-from weavegen.store import sql
-from weavegen.store.models import JobState, StepStatus, TraceStatus
+from weavegen.store.models import JobState, TraceStatus
+from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, TRACES
 from weavegen.store.traces import OPEN
-
-JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, STEPS = map(m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Step))
 
 
 @dataclass(frozen=True)
@@ -105,19 +103,11 @@ def set_state(conn: sa.Connection, state: JobState, job_id: int | None = None) -
         working = sa.exists().where(TRACES.c.job_id == JOBS.c.id, TRACES.c.status.in_(OPEN))
         jobs = list(lock_jobs(conn, working))
     changed = [job for job in jobs if job.state != state]
-    now = sa.func.clock_timestamp()
-    for job in changed:
-        values: dict[str, Any] = {"state": state, "paused_at": now if state == JobState.PAUSED else None}
-        if job.state == JobState.PAUSED:
-            pause = sa.func.round(sa.func.extract("epoch", now - JOBS.c.paused_at), 3)
-            values["paused_seconds"] = JOBS.c.paused_seconds + pause
-            running = sa.select(TRACES.c.id).where(
-                TRACES.c.job_id == job.id, TRACES.c.status == TraceStatus.RUNNING
-            )
-            ready = (STEPS.c.trace_id.in_(running), STEPS.c.status == StepStatus.READY)
-            conn.execute(sa.update(STEPS).where(*ready).values(send_after=now))  # the sweeper sends them at once
-        conn.execute(sa.update(JOBS).where(JOBS.c.id == job.id).values(values))
-    return [job.id for job in changed]
+    ids = [job.id for job in changed]
+    resumed = [job.id for job in changed if job.state == JobState.PAUSED]
+    conn.execute(sql.load("store/send_resumed_steps"), {"jobs": resumed})
+    conn.execute(sql.load("store/set_job_state"), {"state": str(state), "jobs": ids})
+    return ids
 
 
 @dataclass(frozen=True)
@@ -178,43 +168,24 @@ def retry(
         matching.append(TRACES.c.job_id == job_id)
     lock_jobs(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*matching)))
     matches = list(conn.execute(sa.select(TRACES.c.id).where(*matching)).scalars())
-    ids = list(conn.execute(sql.load("retriable_traces"), {"chosen": matches}).scalars()) if matches else []
+    ids = list(conn.execute(sql.load("store/retriable_traces"), {"chosen": matches}).scalars()) if matches else []
     if dry_run or not ids:
         return len(matches), ids
-    retried = sa.select(TRACES).where(TRACES.c.id == sa.any_(sa.literal(ids, ARRAY(sa.BigInteger))))
-    traces = conn.execute(retried.order_by(TRACES.c.id)).all()
-    of_jobs = TRACES.c.job_id.in_({trace.job_id for trace in traces})
-    numbers = (
-        sa.select(TRACES.c.job_id, sa.func.max(TRACES.c.number).label("max"))
-        .where(of_jobs)
-        .group_by(TRACES.c.job_id)
-    )
-    last = {number.job_id: number.max for number in conn.execute(numbers)}
-    copied = ("job_id", "bootstrap_id", "params", "seed", "fork_of", "fork_at")
-    rows = []
-    for trace in traces:
-        number = last[trace.job_id] = last[trace.job_id] + 1
-        row = {name: getattr(trace, name) for name in copied} | {"number": number, "retry_of": trace.id}
-        if new_seed:
-            row["seed"] = derive_seed(trace.seed, "retry", number)
-        rows.append(row)
+    rows = [row._asdict() for row in conn.execute(sql.load("store/retries"), {"ids": ids})]
+    for row in rows if new_seed else ():
+        row["seed"] = derive_seed(row["seed"], "retry", row["number"])
     conn.execute(sa.insert(TRACES), rows)
     return len(matches), ids
 
 
 def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
     """The states of the jobs of these traces that are paused or draining, by job."""
-    these = sa.any_(sa.literal(trace_ids, ARRAY(sa.BigInteger)))
-    theirs = JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(TRACES.c.id == these))
-    query = sa.select(JOBS.c.id, JOBS.c.state).where(JOBS.c.state != JobState.ACTIVE, theirs)
-    return {row.id: row.state for row in conn.execute(query.order_by(JOBS.c.id))}
+    rows = conn.execute(sql.load("store/not_active_jobs"), {"traces": list(trace_ids)})
+    return {row.id: row.state for row in rows}
 
 
 def open_traces(conn: sa.Connection, job_id: int) -> dict[str, int]:
     """How many traces of a job are queued, and how many are running."""
-    rows = conn.execute(
-        sa.select(TRACES.c.status, sa.func.count().label("number"))
-        .where(TRACES.c.job_id == job_id, TRACES.c.status.in_(OPEN))
-        .group_by(TRACES.c.status)
-    )
+    query = sa.select(TRACES.c.status, sa.func.count().label("number")).group_by(TRACES.c.status)
+    rows = conn.execute(query.where(TRACES.c.job_id == job_id, TRACES.c.status.in_(OPEN)))
     return {row.status: row.number for row in rows}

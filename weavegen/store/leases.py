@@ -25,7 +25,8 @@ class Held(Protocol):
     @property
     def id(self) -> int: ...
     @property
-    def claims(self) -> int: ...
+    def claims(self) -> int:
+        """How often the row was claimed: the fence against workers that have lost it."""
 
 
 def later(seconds: Any) -> Any:
@@ -65,17 +66,6 @@ class LeaseTable:
                 **results,
             )
         )
-        self._release = (
-            sa.update(table)
-            .where(*self._one)
-            .values(
-                status=free,
-                lease_until=None,
-                failure=sa.bindparam("reason"),
-                send_after=later(sa.bindparam("delay", type_=sa.Double)),
-                claims=c.claims - sa.bindparam("uncounted"),
-            )
-        )
 
     def claiming(self, *where: sa.ColumnElement[bool]) -> sa.Update:
         """The statement that claims the row :row for the worker :by for :lease seconds, where `where` is true."""
@@ -110,8 +100,10 @@ class LeaseTable:
 
         An attempt that could not even begin does not count as a claim.
         """
-        parameters = {"held": held.id, "fence": held.claims, "reason": reason, "delay": delay}
-        conn.execute(self._release, parameters | {"uncounted": int(not counts)})
+        released = {"status": self._free, "lease_until": None, "failure": reason, "send_after": later(delay)}
+        released["claims"] = self._table.c.claims - int(not counts)
+        statement = sa.update(self._table).where(*self._one).values(released)
+        conn.execute(statement, {"held": held.id, "fence": held.claims})
 
     def give_back(self, conn: sa.Connection, *where: sa.ColumnElement[bool]) -> int:
         """Free the running rows that match, to be sent at once. Returns how many."""

@@ -12,14 +12,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.channels.exchange import Exchange
 from weavegen.errors import UsageError
-from weavegen.store import models as m
 from weavegen.store.leases import later
-from weavegen.store.models import TraceStatus
+from weavegen.store.models.people import CHANNELS, EXCHANGES, MESSAGES
+from weavegen.store.models.traces import TRACES
 from weavegen.store.traces import OVER
-
-CHANNELS, MESSAGES, EXCHANGES, TRACES = map(m.table, (m.Channel, m.Message, m.Exchange, m.Trace))
 
 
 def exchange(
@@ -103,48 +102,11 @@ def add(
 
 def read(conn: sa.Connection, channel: int, after: int, limit: int) -> list[dict[str, Any]]:
     """The newest messages after number `after`, oldest first, as the agent sees them."""
-    mine = MESSAGES.c.channel_id == channel
-    newest = (
-        sa.select(MESSAGES)
-        .where(mine, MESSAGES.c.kind == "message", MESSAGES.c.number > after)
-        .order_by(MESSAGES.c.number.desc())
-        .limit(limit)
-    )
-    rows = conn.execute(newest).all()[::-1]
-    about = (MESSAGES.c.kind == "reaction", MESSAGES.c.about.in_([row.number for row in rows]))
-    query = sa.select(MESSAGES.c.about, MESSAGES.c.text).where(mine, *about).order_by(MESSAGES.c.number)
-    reactions = conn.execute(query).all()
-    return [
-        {
-            "id": row.number,
-            "author": row.author,
-            "own": row.own,
-            "content": row.text,
-            "timestamp": row.created_at.isoformat(timespec="seconds"),
-            "reply_to": row.about,
-            "reactions": [reaction.text for reaction in reactions if reaction.about == row.number],
-        }
-        for row in rows
-    ]
+    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, "after": after, "limit": limit})
+    return [row._asdict() | {"timestamp": row.timestamp.isoformat(timespec="seconds")} for row in rows]
 
 
 # ------------------------------------------------------------------------------- for people in a terminal
-
-
-@dataclass(frozen=True)
-class Said:
-    """A message or a reaction."""
-
-    id: int
-    """Its number in the channel."""
-    kind: str
-    author: str
-    own: bool
-    """Whether the agent wrote it."""
-    text: str
-    about: int | None
-    """The message that it answers or reacts to."""
-    created_at: datetime
 
 
 def end_reason(conn: sa.Connection, trace_id: int) -> str | None:
@@ -162,17 +124,19 @@ def channels(conn: sa.Connection, trace_id: int) -> dict[str, int]:
     return {row.name: row.id for row in conn.execute(query.order_by(CHANNELS.c.id))}
 
 
-def since(conn: sa.Connection, channel: int, number: int) -> Sequence[Said]:
-    """The messages and reactions after this number, in order."""
-    columns = [MESSAGES.c.number, *(MESSAGES.c[name] for name in Said.__dataclass_fields__ if name != "id")]
-    where = (MESSAGES.c.channel_id == channel, MESSAGES.c.number > number)
-    return [Said(*row) for row in conn.execute(sa.select(*columns).where(*where).order_by(MESSAGES.c.number))]
+def since(conn: sa.Connection, channel: int, number: int) -> Sequence[Any]:
+    """Rows (id, kind, author, own, text, about, created_at) of the messages and reactions after this number, in order.
+
+    `id` is the number in the channel, `about` that of the message which it answers or reacts to.
+    """
+    columns = MESSAGES.c["kind", "author", "own", "text", "about", "created_at"]
+    query = sa.select(MESSAGES.c.number.label("id"), *columns).order_by(MESSAGES.c.number)
+    return conn.execute(query.where(MESSAGES.c.channel_id == channel, MESSAGES.c.number > number)).all()
 
 
 # ------------------------------------------------------------------------------- for the bridge to Discord
 
 
-UNSENT = (MESSAGES.c.own, MESSAGES.c.sent_at.is_(None))
 DISCORD_NAME = "^[0-9]{15,20}$"
 """Names of channels that the bridge connects: ids of Discord's channels."""
 DISCORD_EPOCH = 1_420_070_400_000
@@ -194,27 +158,9 @@ class Bridged:
 
 
 def hold_due(conn: sa.Connection, limit: int = 10) -> list[Bridged]:
-    """Take the channels that the bridge should look at now. `look_again` gives them back.
-
-    Channels of a trace that is over are due too, while they have unsent messages.
-    """
-    live = (CHANNELS.c.closed_at.is_(None), TRACES.c.status == TraceStatus.RUNNING)
-    unsent = sa.exists().where(MESSAGES.c.channel_id == CHANNELS.c.id, *UNSENT)
-    due = (
-        sa.select(CHANNELS.c.id)
-        .join(TRACES, TRACES.c.id == CHANNELS.c.trace_id)
-        .where(CHANNELS.c.look_at < sa.func.clock_timestamp(), CHANNELS.c.failure.is_(None))
-        .where(CHANNELS.c.name.regexp_match(DISCORD_NAME), sa.or_(sa.and_(*live), unsent))
-        .order_by(CHANNELS.c.look_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=CHANNELS)
-    )
-    rows = conn.execute(
-        sa.update(CHANNELS)
-        .where(CHANNELS.c.id.in_(due))
-        .values(look_at=later(HOLD_SECONDS))
-        .returning(*CHANNELS.c["id", "trace_id", "name", "fetched", "opened_at"])
-    )
+    """Take the channels that the bridge should look at now. `look_again` gives them back."""
+    parameters = {"hold": HOLD_SECONDS, "name": DISCORD_NAME, "limit": limit}
+    rows = conn.execute(sql.load("store/due_channels"), parameters)
     # Messages from before the channel was opened are not fetched.
     return [Bridged(row.id, row.trace_id, row.name, row.fetched or discord_id_at(row.opened_at)) for row in rows]
 
@@ -235,29 +181,9 @@ def postpone_all(conn: sa.Connection, seconds: float) -> None:
     conn.execute(sa.update(CHANNELS).where(CHANNELS.c.look_at < later(seconds)).values(look_at=later(seconds)))
 
 
-@dataclass(frozen=True)
-class Outgoing:
-    """A message or reaction of the agent that is to be sent to Discord."""
-
-    id: int
-    kind: str
-    text: str
-    about: str | None
-    """Discord's id of the message that it answers or reacts to, if Discord has it."""
-
-
-def next_outgoing(conn: sa.Connection, channel: int) -> Outgoing | None:
-    """The first message of a channel that is to be sent."""
-    other = MESSAGES.alias("other")
-    query = (
-        sa.select(*MESSAGES.c["id", "kind", "text"], other.c.discord_id.label("about"))
-        .outerjoin(other, (other.c.channel_id == MESSAGES.c.channel_id) & (other.c.number == MESSAGES.c.about))
-        .where(MESSAGES.c.channel_id == channel, *UNSENT)
-        .order_by(MESSAGES.c.number)
-        .limit(1)
-    )
-    row = conn.execute(query).one_or_none()
-    return None if row is None else Outgoing(**row._mapping)
+def next_outgoing(conn: sa.Connection, channel: int) -> Any:
+    """The first message or reaction of a channel that is to be sent, as a row of next_outgoing.sql, or None."""
+    return conn.execute(sql.load("store/next_outgoing"), {"channel": channel}).one_or_none()
 
 
 def mark_sent(conn: sa.Connection, message: int, discord_id: str | None) -> None:

@@ -7,13 +7,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.kernel.steps import ProgramEvaluated
-from weavegen.store import models as m
-from weavegen.store import sql
-
-BOOTSTRAPS, CANDIDATES, JOBS, PROGRAMS, TRACES = map(
-    m.table, (m.Bootstrap, m.Candidate, m.Job, m.TriedProgram, m.Trace)
-)
+from weavegen.store.models.blocks import CANDIDATES
+from weavegen.store.models.tools import PROGRAMS
 
 
 def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated, steps: Mapping[int, int]) -> None:
@@ -42,7 +39,7 @@ def of_trace(conn: sa.Connection, trace_id: int) -> Sequence[Any]:
 
 def generations(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """For each generation: programs tried, those without a score, best, mean, median, and the best so far."""
-    return [dict(row) for row in conn.execute(sql.load("generations"), {"trace": trace_id}).mappings()]
+    return [dict(row) for row in conn.execute(sql.load("store/generations"), {"trace": trace_id}).mappings()]
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,7 @@ class SearchTask:
 
 def task_of(conn: sa.Connection, trace_id: int) -> SearchTask | None:
     """The task of any trace. None: there is no such trace."""
-    query = (
-        sa.select(BOOTSTRAPS.c.name, BOOTSTRAPS.c.source, JOBS.c.model)
-        .select_from(TRACES)
-        .join(BOOTSTRAPS, TRACES.c.bootstrap_id == BOOTSTRAPS.c.id)
-        .join(JOBS, TRACES.c.job_id == JOBS.c.id)
-        .where(TRACES.c.id == trace_id)
-    )
-    row = conn.execute(query).one_or_none()
+    row = conn.execute(sql.load("store/task_of_trace"), {"trace": trace_id}).one_or_none()
     if row is None:
         return None
     try:

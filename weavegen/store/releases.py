@@ -6,13 +6,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.store import models as m
-from weavegen.store import sql
-from weavegen.store.models.base import array_text
+from weavegen.store.models.columns import array_text
+from weavegen.store.models.corpus import KEYS, RELEASES
+from weavegen.store.models.traces import TRACES
 from weavegen.store.traces import OVER
 
-RELEASES, KEYS, TRACES = map(m.table, (m.Release, m.ReleaseKeys, m.Trace))
 KEYS_PER_PART = 100_000
 """Numbers in one part of a release's keys."""
 TRACES_PER_QUERY = 500
@@ -56,7 +56,7 @@ def text_columns(key: Sequence[str]) -> tuple[str, ...]:
 
 def texts(conn: sa.Connection, columns: tuple[str, ...], trace_id: int) -> dict[int, sa.Row[Any]]:
     """Rows (reward, text) of what the model wrote in a trace, by the value of one of `columns`."""
-    statement = sql.load(TEXTS.get(columns, "release_text_of_trace"))
+    statement = sql.load(f"store/{TEXTS.get(columns, 'release_text_of_trace')}")
     return {row.key[0]: row for row in conn.execute(statement, {"trace": trace_id})}
 
 
@@ -69,14 +69,14 @@ def questions(conn: sa.Connection, view: str, key: Sequence[str], trace_id: int)
 def retrieved(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
     """The retrieved texts that were put into prompts of these traces: rows of release_retrieved_blocks.sql."""
     for batch in batches(traces):
-        yield from conn.execute(sql.load("release_retrieved_blocks"), {"traces": array_text(batch)})
+        yield from conn.execute(sql.load("store/release_retrieved_blocks"), {"traces": array_text(batch)})
 
 
 def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, list[str]]:
     """models ('' where a job named none), versions and rubrics of these traces, sorted."""
     names: dict[str, set[str]] = {"models": set(), "versions": set(), "rubrics": set()}
     for batch in batches(traces):
-        row = conn.execute(sql.load("release_origins"), {"traces": array_text(batch)}).one()
+        row = conn.execute(sql.load("store/release_origins"), {"traces": array_text(batch)}).one()
         for kind, values in names.items():
             values.update(getattr(row, kind) or ())
     return {kind: sorted(values) for kind, values in names.items()}
@@ -85,13 +85,13 @@ def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, list[str]]:
 def settings(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
     """Rows (job_id, revision, agent, model, settings) under which the ticks of these traces ran."""
     for batch in batches(traces):
-        yield from conn.execute(sql.load("release_settings"), {"traces": array_text(batch)})
+        yield from conn.execute(sql.load("store/release_settings"), {"traces": array_text(batch)})
 
 
 def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
     """A few blocks of these traces, each with the token ids that the model read."""
     values = {"traces": array_text(traces[:TRACES_PER_QUERY]), "blocks": blocks}
-    return [(row.rendered, list(row.token_ids)) for row in conn.execute(sql.load("release_tokens"), values)]
+    return [(row.rendered, list(row.token_ids)) for row in conn.execute(sql.load("store/release_tokens"), values)]
 
 
 # -------------------------------------------------------------------------------------------------------- rows

@@ -4,21 +4,19 @@ import contextlib
 import datetime
 import itertools
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 import psycopg
 import sqlalchemy as sa
 
-from weavegen import config
+from weavegen import config, sql
 from weavegen.errors import UsageError
-from weavegen.store import models as m
-from weavegen.store import sql
+from weavegen.store.models import TraceStatus
+from weavegen.store.models.blocks import BLOCKS
+from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.urls import READER, reader_url
-
-BLOCKS, TRACES, JOBS, JOB_SETTINGS, STEPS = map(m.table, (m.Block, m.Trace, m.Job, m.JobSettings, m.Step))
-
 
 # -------------------------------------------------------------------------------------------------------- jobs
 
@@ -98,7 +96,7 @@ def jobs(
     """
     # The condition is part of the text, so that each has a plan of its own: one for all would read every trace.
     which = "j.id = :job" if job_id is not None else OPEN if only_open else "true"
-    query = sa.text(sql.text("job_rows").format(which=which))
+    query = sa.text(sql.text("store/job_rows").format(which=which))
     rows = conn.execute(query, {"limit": limit} | ({} if job_id is None else {"job": job_id})).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
@@ -106,14 +104,11 @@ def jobs(
     return [JobRow(**row._mapping, retunes=retunes[row.id]) for row in rows]
 
 
-def _retunes(conn: sa.Connection, job_ids: Sequence[int]) -> dict[int, list[Retune]]:
+def _retunes(conn: sa.Connection, job_ids: list[int]) -> dict[int, list[Retune]]:
     """The revisions of these jobs' settings, in order, by job."""
-    first = sa.select(JOBS.c.id, sa.literal(0).label("revision"), JOBS.c.created_at, JOBS.c.settings)
-    later = sa.select(*JOB_SETTINGS.c["job_id", "revision", "created_at", "settings"])
-    both = sa.union_all(first.where(JOBS.c.id.in_(job_ids)), later.where(JOB_SETTINGS.c.job_id.in_(job_ids)))
     retunes: dict[int, list[Retune]] = {job_id: [] for job_id in job_ids}
     before: dict[str, Any] = {}
-    for job_id, revision, created_at, settings in conn.execute(both.order_by("id", "revision")):
+    for job_id, revision, created_at, settings in conn.execute(sql.load("store/revisions"), {"jobs": job_ids}):
         after = flat(settings)
         if revision:
             changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
@@ -164,7 +159,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
     try:
         with conn.begin():
             conn.execute(sa.text(f"set local statement_timeout = {int(seconds * 1000)}"))
-            return Troubles(*conn.execute(sql.load("job_losses"), parameters).one())
+            return Troubles(*conn.execute(sql.load("store/job_losses"), parameters).one())
     except sa.exc.OperationalError as error:
         if not isinstance(error.orig, psycopg.errors.QueryCanceled):
             raise
@@ -173,13 +168,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
 
 def worked_on(conn: sa.Connection, job_id: int) -> bool:
     """Whether a worker holds a step of a job right now."""
-    held = sa.exists().where(
-        STEPS.c.trace_id == TRACES.c.id,
-        TRACES.c.job_id == job_id,
-        STEPS.c.status == m.StepStatus.RUNNING,
-        STEPS.c.lease_until > sa.func.clock_timestamp(),
-    )
-    return bool(conn.execute(sa.select(held)).scalar_one())
+    return bool(conn.execute(sql.load("store/worked_on"), {"job": job_id}).scalar_one())
 
 
 # ------------------------------------------------------------------------------------------------------ traces
@@ -215,23 +204,18 @@ class TraceRow:
 
 
 def traces(
-    conn: sa.Connection, job_id: int, limit: int | None = None, *, status: m.TraceStatus | str | None = None
+    conn: sa.Connection, job_id: int, limit: int | None = None, *, status: TraceStatus | str | None = None
 ) -> list[TraceRow]:
     """A job's traces, in order; or only those with one status. Reads no more rows than it returns."""
     # The status is part of the text, and ids are in the order of numbers: running traces have an index by both.
-    which = "true" if status is None else f"status = '{m.TraceStatus(status)}'"
-    query = sql.text("trace_rows").format(which=which, order="number" if status is None else "id")
+    which = "true" if status is None else f"status = '{TraceStatus(status)}'"
+    query = sql.text("store/trace_rows").format(which=which, order="number" if status is None else "id")
     return [TraceRow(**row._mapping) for row in conn.execute(sa.text(query), {"job": job_id, "limit": limit})]
 
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
     """How many running traces each model server has."""
-    rows = conn.execute(
-        sa.select(TRACES.c.server, sa.func.count().label("traces"))
-        .where(TRACES.c.status == m.TraceStatus.RUNNING, TRACES.c.server.is_not(None))
-        .group_by(TRACES.c.server)
-    )
-    return {row.server: row.traces for row in rows}
+    return {row.server: row.traces for row in conn.execute(sql.load("store/traces_by_server"))}
 
 
 def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarResult[str]:

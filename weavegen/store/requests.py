@@ -12,13 +12,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.store import models as m
-from weavegen.store import sql
 from weavegen.store.models import RequestStatus, TraceStatus
+from weavegen.store.models.people import CHANGES, REQUESTS
+from weavegen.store.models.traces import TRACES
 from weavegen.trace.render import one_line
 
-REQUESTS, CHANGES, TRACES = map(m.table, (m.Request, m.RequestChange, m.Trace))
 S = RequestStatus
 
 SUCCESSORS: dict[RequestStatus, frozenset[RequestStatus]] = {
@@ -91,14 +91,8 @@ def rows(
     conn: sa.Connection, *, id: int | None = None, statuses: Sequence[str] | None = None, user: str | None = None
 ) -> list[RequestRow]:
     """Requests, by id."""
-    query = sa.select(REQUESTS, TRACES.c.job_id).outerjoin(TRACES, TRACES.c.id == REQUESTS.c.trace_id)
-    if id is not None:
-        query = query.where(REQUESTS.c.id == id)
-    if statuses is not None:
-        query = query.where(REQUESTS.c.status.in_(statuses))
-    if user is not None:
-        query = query.where(REQUESTS.c.asked_by == user)
-    return [RequestRow(**row) for row in conn.execute(query.order_by(REQUESTS.c.id)).mappings()]
+    parameters = {"id": id, "statuses": None if statuses is None else list(map(str, statuses)), "user": user}
+    return [RequestRow(**row) for row in conn.execute(sql.load("store/requests"), parameters).mappings()]
 
 
 def load(conn: sa.Connection, id: int) -> RequestRow:
@@ -115,31 +109,15 @@ def changes(conn: sa.Connection, id: int) -> list[Change]:
     return [Change(*row) for row in conn.execute(query)]
 
 
-@dataclass(frozen=True)
-class PastRequest:
-    """Another request, with its outcome."""
-
-    number: int
-    objective: str
-    requirements: list[str]
-    constraints: list[str]
-    status: str
-    result: str | None
-    reason: str
-    """Reason of its last change."""
-    tools: list[str]
-    """Tools of the library that were called for it."""
-
-
-def past(conn: sa.Connection, other_than: int | None) -> list[PastRequest]:
-    """The newest requests other than this one, newest first."""
-    return [PastRequest(**row._mapping) for row in conn.execute(sql.load("past_requests"), {"other": other_than})]
+def past(conn: sa.Connection, other_than: int | None) -> Sequence[Any]:
+    """The newest requests other than this one, newest first: rows of past_requests.sql."""
+    return conn.execute(sql.load("store/past_requests"), {"other": other_than}).all()
 
 
 def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
     """The constraints, answers and reasons that a user gave in requests other than this one, the newest first."""
     parameters = {"user": user, "other": other_than}
-    return list(dict.fromkeys(conn.execute(sql.load("user_statements"), parameters).scalars()))
+    return list(dict.fromkeys(conn.execute(sql.load("store/user_statements"), parameters).scalars()))
 
 
 # ---------------------------------------------------------------------------------------------------- changing
@@ -214,7 +192,7 @@ def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    traces = conn.execute(sql.load("requests_to_follow"), {"id": id}).mappings().all()
+    traces = conn.execute(sql.load("store/requests_to_follow"), {"id": id}).mappings().all()
     for trace in traces:
         row = load(conn, trace["id"])
         if trace["trace"] != row.trace_id:

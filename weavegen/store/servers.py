@@ -1,40 +1,28 @@
 """Model servers that people lend to the pool, and the ledger of served requests, in Postgres."""
 
-import datetime
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.store import models as m
 from weavegen.store import reports
 from weavegen.store.models import TraceStatus
+from weavegen.store.models.servers import SERVERS, USAGE
+from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.traces import SERVER_LOCK
 
-SERVERS, USAGE, TRACES, JOBS = map(m.table, (m.ModelServer, m.ModelUsage, m.Trace, m.Job))
 RECORD = sa.insert(USAGE)
 
 
-@dataclass(frozen=True)
-class LentServer:
-    """A server that somebody lends, or lent."""
+def servers(conn: sa.Connection, *, gone: bool = False) -> Sequence[Any]:
+    """Rows (url, owner, model, added_at, removed_at) of the servers that people lend, in the order of joining.
 
-    url: str
-    owner: str
-    model: str
-    """The model that it served when it was added."""
-    added_at: datetime.datetime
-    removed_at: datetime.datetime | None
-    """None: it is in the pool."""
-
-
-def servers(conn: sa.Connection, *, gone: bool = False) -> list[LentServer]:
-    """The servers that people lend, in the order in which they joined; with `gone` also those that have left."""
-    query = sa.select(*(SERVERS.c[name] for name in LentServer.__dataclass_fields__)).order_by(SERVERS.c.id)
-    rows = conn.execute(query if gone else query.where(SERVERS.c.removed_at.is_(None)))
-    return [LentServer(*row) for row in rows]
+    With `gone` also those that have left. `model` is the one that a server had when it was added.
+    """
+    query = sa.select(*SERVERS.c["url", "owner", "model", "added_at", "removed_at"]).order_by(SERVERS.c.id)
+    return conn.execute(query if gone else query.where(SERVERS.c.removed_at.is_(None))).all()
 
 
 def add(
@@ -61,13 +49,8 @@ def add(
     homes = reports.traces_by_server(conn)
     moved = 0
     for home, number in moves({member: homes.get(member, 0) for member in urls}, url).items():
-        youngest = (
-            sa.select(TRACES.c.id)
-            .where(TRACES.c.status == TraceStatus.RUNNING, TRACES.c.server == home)
-            .order_by(TRACES.c.blocks, TRACES.c.id.desc())
-            .limit(number)
-        )
-        moved += conn.execute(sa.update(TRACES).where(TRACES.c.id.in_(youngest)).values(server=url)).rowcount
+        parameters = {"to": url, "from": home, "number": number}
+        moved += conn.execute(sql.load("store/move_youngest"), parameters).rowcount
     return moved
 
 
@@ -86,22 +69,13 @@ def models_in_use(conn: sa.Connection) -> list[str]:
     return list(conn.execute(query.order_by(JOBS.c.model)).scalars())
 
 
-@dataclass(frozen=True)
-class Served:
-    """The requests of one step that a server answered."""
+def record(conn: sa.Connection, trace_id: int, kind: str, served: Iterable[Mapping[str, Any]]) -> None:
+    """Add to the ledger what was served to a trace: other columns of model_usage, for each server that answered.
 
-    url: str
-    owner: str | None
-    """Who lent the server then."""
-    usage: Mapping[str, Any]
-    """Columns of model_usage: requests, sequences, and so on."""
-
-
-def record(conn: sa.Connection, trace_id: int, kind: str, served: Sequence[Served]) -> None:
-    """Add to the ledger what was served to a trace. Rows are only added, so no transaction waits for another."""
-    for requests in served:  # usually one, for which single statements are fastest
-        about = {"server": requests.url, "owner": requests.owner, "trace_id": trace_id, "kind": kind}
-        conn.execute(RECORD, {**about, **requests.usage})
+    Rows are only added, so no transaction waits for another.
+    """
+    for values in served:  # usually one, for which single statements are fastest
+        conn.execute(RECORD, {"trace_id": trace_id, "kind": kind, **values})
 
 
 GROUPS = {

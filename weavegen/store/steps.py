@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError
 from weavegen.kernel import replay
 from weavegen.kernel.steps import (
@@ -18,12 +19,10 @@ from weavegen.kernel.steps import (
     Step,
     SubagentDone,
 )
-from weavegen.store import models as m
-from weavegen.store import sql
 from weavegen.store.leases import LeaseTable, later
 from weavegen.store.models import JobState, StepStatus, TraceStatus
+from weavegen.store.models.traces import ENVIRONMENTS, JOBS, STEPS, TICKS, TRACES
 
-STEPS, TRACES, TICKS, JOBS, ENVIRONMENTS = map(m.table, (m.Step, m.Trace, m.Tick, m.Job, m.Environment))
 OPEN = (StepStatus.READY, StepStatus.RUNNING)
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
 """Kinds whose results the typed tables hold too."""
@@ -219,7 +218,7 @@ def end_subagent_step(conn: sa.Connection, trace_id: int, tick: int, result: Sub
 
 def end_returned_delegates(conn: sa.Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
-    for row in conn.execute(sql.load("returned_delegates")).all():
+    for row in conn.execute(sql.load("store/returned_delegates")).all():
         error = None
         if row.status == TraceStatus.FAILED:
             error = row.failure
@@ -247,35 +246,27 @@ def _end(
 # -------------------------------------------------------------------------------------------- reading the journal
 
 
-LOAD = (
-    sa.select(
-        *STEPS.c["id", "kind", "status", "request", "result", "failure_kind", "failure"],
-        sa.func.extract("epoch", STEPS.c.finished_at).label("at"),
-    )
-    .where(
-        STEPS.c.trace_id == sa.bindparam("trace"),
-        STEPS.c.tick == sa.bindparam("number"),
-        STEPS.c.run == sa.bindparam("turn"),
-    )
-    .order_by(STEPS.c.ordinal)
-)
-
-
 def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:
     """A tick's journal, in order, and its step ids by ordinal."""
-    rows = conn.execute(LOAD, {"trace": trace_id, "number": tick, "turn": run}).all()
-    entries = []
-    for row in rows:
-        step = replay.decode_step(row.kind, row.request)
-        if row.status == StepStatus.DONE:
-            result = replay.decode_result(row.kind, row.result)
-            entries.append(replay.Entry(step, done=True, result=result, at=float(row.at)))
-        elif row.status == StepStatus.FAILED:
-            failure = FAILURES.get(row.failure_kind, RolloutError)(row.failure)
-            entries.append(replay.Entry(step, done=True, failure=failure, at=float(row.at)))
-        else:
-            entries.append(replay.Entry(step))
-    return entries, {ordinal: row.id for ordinal, row in enumerate(rows)}
+    rows = tick_rows(conn, trace_id, tick, run)
+    return [entry(row) for row in rows], {ordinal: row.id for ordinal, row in enumerate(rows)}
+
+
+def tick_rows(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
+    """Rows of tick_steps.sql."""
+    return conn.execute(sql.load("store/tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
+
+
+def entry(row: Any, emptied: Any = None) -> replay.Entry:
+    """A row of the journal as replay takes it. `emptied`: its result, where the journal no longer has it."""
+    step = replay.decode_step(row.kind, row.request)
+    if row.status == StepStatus.DONE:
+        result = replay.decode_result(row.kind, row.result) if emptied is None else emptied
+        return replay.Entry(step, done=True, result=result, at=float(row.at))
+    if row.status == StepStatus.FAILED:
+        failure = FAILURES.get(row.failure_kind, RolloutError)(row.failure)
+        return replay.Entry(step, done=True, failure=failure, at=float(row.at))
+    return replay.Entry(step)
 
 
 def trace_of(conn: sa.Connection, step_id: int) -> int:
@@ -283,32 +274,19 @@ def trace_of(conn: sa.Connection, step_id: int) -> int:
     return int(conn.execute(sa.select(STEPS.c.trace_id).where(STEPS.c.id == step_id)).scalar_one())
 
 
-@dataclass(frozen=True)
-class ExecutedStep:
-    """A finished Execute step, which a new environment does again."""
-
-    id: int
-    step: Execute
-    result: Executed
-    claimed_at: Any
-
-
-def executed(conn: sa.Connection, trace_id: int) -> list[ExecutedStep]:
-    """The finished Execute steps of a trace, in the order in which they ran."""
+def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:
+    """(id, step, result, when it was claimed) of a trace's finished Execute steps, in the order in which they ran."""
     rows = conn.execute(
         sa.select(*STEPS.c["id", "request", "result", "claimed_at"])
         .where(STEPS.c.trace_id == trace_id, STEPS.c.kind == "execute", STEPS.c.status == StepStatus.DONE)
         .order_by(STEPS.c.id)  # not by tick: a subagent's ticks lie inside its caller's
     )
-    return [
-        ExecutedStep(
-            row.id,
-            replay.decode_step("execute", row.request),  # type: ignore[arg-type]
-            replay.decode_result("execute", row.result),
-            row.claimed_at,
-        )
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        step = replay.decode_step("execute", row.request)
+        assert isinstance(step, Execute)
+        found.append((row.id, step, replay.decode_result("execute", row.result), row.claimed_at))
+    return found
 
 
 def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:

@@ -5,13 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
+from weavegen import sql
 from weavegen.kernel.steps import ToolCalled, ToolSaved
-from weavegen.store import models as m
-from weavegen.store import sql
-
-TOOLS, VERSIONS, USES = map(m.table, (m.Tool, m.ToolVersion, m.ToolUse))
+from weavegen.store.models.tools import VERSIONS
 
 
 @dataclass(frozen=True)
@@ -37,24 +34,13 @@ class VersionRow:
 
 
 @dataclass(frozen=True)
-class ToolRow:
-    """A tool in its newest version, as in VersionRow. Uses and successes are those of all versions."""
+class ToolRow(VersionRow):
+    """A tool in its newest version. Uses and successes are those of all versions."""
 
     name: str
     description: str
     signature: str
-    version: int
-    source: str
-    tests: str
-    evaluator: str
-    score: float | None
-    generality: float | None
-    made_by: int | None
-    searched_by: int | None
-    program: int | None
-    created_at: datetime.datetime
-    uses: int
-    successes: int
+    """Its first line: `def name(...) -> ...`."""
     users: int
     """Traces that have used it."""
 
@@ -64,12 +50,8 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
 
     The source of the newest version makes no new version: a tick that is started over saves its tools again.
     """
-    values = {"description": made.description, "signature": made.signature}
-    statement = insert(TOOLS).values(name=made.name, **values)
-    # An update, not "do nothing": only that locks the row, so that two traces can't take one number.
-    tool = conn.execute(
-        statement.on_conflict_do_update(index_elements=["name"], set_=values).returning(TOOLS.c.id)
-    ).scalar_one()
+    values = {"name": made.name, "description": made.description, "signature": made.signature}
+    tool = conn.execute(sql.load("store/save_tool"), values).scalar_one()
     versions = sa.select(VERSIONS.c.version, VERSIONS.c.source).where(VERSIONS.c.tool_id == tool)
     newest = conn.execute(versions.order_by(VERSIONS.c.version.desc()).limit(1)).one_or_none()
     if newest is not None and newest.source == made.source:
@@ -84,19 +66,16 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
 
 def count_use(conn: sa.Connection, trace_id: int, use: ToolCalled) -> None:
     """Record a call of a tool."""
-    version = sa.select(VERSIONS.c.id).join(TOOLS, TOOLS.c.id == VERSIONS.c.tool_id)
-    version = version.where(TOOLS.c.name == use.name, VERSIONS.c.version == use.version)
-    values = (sa.literal(trace_id, sa.BigInteger), sa.literal(use.success))
-    columns = ["tool_version_id", "trace_id", "success"]
-    conn.execute(sa.insert(USES).from_select(columns, version.add_columns(*values)))
+    values = {"trace": trace_id, "name": use.name, "version": use.version, "success": use.success}
+    conn.execute(sql.load("store/count_tool_use"), values)
 
 
 def rows(conn: sa.Connection, names: Sequence[str] | None = None) -> list[ToolRow]:
     """Tools in their newest versions, in the order in which they were first made. `names` None: all."""
     parameters = {"names": None if names is None else list(names)}
-    return [ToolRow(**row._mapping) for row in conn.execute(sql.load("tools"), parameters)]
+    return [ToolRow(**row._mapping) for row in conn.execute(sql.load("store/tools"), parameters)]
 
 
 def versions(conn: sa.Connection, name: str) -> list[VersionRow]:
     """All versions of a tool, in order; none where there is no such tool."""
-    return [VersionRow(**row._mapping) for row in conn.execute(sql.load("tool_versions"), {"name": name})]
+    return [VersionRow(**row._mapping) for row in conn.execute(sql.load("store/tool_versions"), {"name": name})]

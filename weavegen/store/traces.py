@@ -8,18 +8,16 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
-from weavegen.store import models as m
-from weavegen.store import reports, sql, steps
-from weavegen.store.models import JobState, TraceStatus
+from weavegen.store import reports, steps
+from weavegen.store.models import TraceStatus
+from weavegen.store.models.traces import EVENTS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
 from weavegen.version import __version__
 
-JOBS, JOB_SETTINGS, BOOTSTRAPS, TRACES, TICKS, EVENTS, STEPS = map(
-    m.table, (m.Job, m.JobSettings, m.Bootstrap, m.Trace, m.Tick, m.Event, m.Step)
-)
 OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)
 OVER = (TraceStatus.ENDED, TraceStatus.FAILED, TraceStatus.CANCELLED)
 START_LOCK = 0x77656176
@@ -46,21 +44,7 @@ class TraceSpec:
 
 def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
-    row = conn.execute(
-        sa.select(
-            *TRACES.c["seed", "fork_of", "params", "job_id"],
-            JOBS.c.agent,
-            JOBS.c.asked_model.label("model"),
-            sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings).label("settings"),
-            BOOTSTRAPS.c.source,
-        )
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .join(BOOTSTRAPS, BOOTSTRAPS.c.id == TRACES.c.bootstrap_id)
-        .outerjoin(
-            JOB_SETTINGS, (JOB_SETTINGS.c.job_id == TRACES.c.job_id) & (JOB_SETTINGS.c.revision == revision)
-        )
-        .where(TRACES.c.id == trace_id)
-    ).one()
+    row = conn.execute(sql.load("store/trace_spec"), {"trace": trace_id, "revision": revision}).one()
     try:
         values = settings(row.settings)
     except UsageError as error:
@@ -68,10 +52,7 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
             f"job {row.job_id} was not made for this version of weavegen, {__version__} ({error}): "
             "upgrade the workers, then `weavegen retry`"
         ) from None
-    seed = row.seed
-    if row.fork_of is not None:
-        seed = conn.execute(sql.load("first_seed"), {"trace": trace_id}).scalar_one()
-    return TraceSpec(seed, row.agent, row.model, values, row.params, row.source)
+    return TraceSpec(row.seed, row.agent, row.model, values, row.params, row.source)
 
 
 @dataclass(frozen=True)
@@ -180,7 +161,7 @@ class OpenTick:
 def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     # Not part of LOCK: a statement that waited for the lock would see these rows as they were before the wait.
-    row = conn.execute(sql.load("open_tick"), {"trace": trace.id}).one()
+    row = conn.execute(sql.load("store/open_tick"), {"trace": trace.id}).one()
     return OpenTick(
         start(row),
         row.run,
@@ -253,7 +234,7 @@ MAX_REPEATS = 16
 def repeats(conn: sa.Connection, trace_id: int, subagent: str) -> int:
     """How many of a subagent's last ticks in a row had the same actions and the same outcomes."""
     parameters = {"trace": trace_id, "subagent": subagent, "most": MAX_REPEATS}
-    texts = conn.execute(sql.load("latest_actions_and_outcomes"), parameters).scalars().all()
+    texts = conn.execute(sql.load("store/latest_actions_and_outcomes"), parameters).scalars().all()
     return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
 
 
@@ -262,23 +243,14 @@ def epoch() -> sa.ColumnElement[float]:
     return sa.func.round(sa.func.extract("epoch", sa.func.clock_timestamp()), 3)
 
 
-def end_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
-    """Record that a tick is over."""
-    _update_tick(conn, trace_id, number, finished_at=sa.func.clock_timestamp())
-
-
 def restart_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
     """Begin another run of a tick."""
-    _update_tick(conn, trace_id, number, run=TICKS.c.run + 1)
+    update_tick(conn, trace_id, number, run=TICKS.c.run + 1)
     update(conn, trace_id, restarts=TRACES.c.restarts + 1)
 
 
-def reward_tick(conn: sa.Connection, trace_id: int, number: int, reward: float) -> None:
-    """Record the reward of a tick."""
-    _update_tick(conn, trace_id, number, reward=reward)
-
-
-def _update_tick(conn: sa.Connection, trace_id: int, number: int, **values: Any) -> None:
+def update_tick(conn: sa.Connection, trace_id: int, number: int, **values: Any) -> None:
+    """Set columns of a tick."""
     tick = sa.update(TICKS).where(TICKS.c.trace_id == trace_id, TICKS.c.number == number)
     conn.execute(tick.values(**values))
 
@@ -295,7 +267,7 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tu
     if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(START_LOCK))).scalar_one():
         return []
     parameters = {"max_active": max_active, "at_most": at_most}
-    rows = conn.execute(sql.load("start_queued_traces"), parameters)
+    rows = conn.execute(sql.load("store/start_queued_traces"), parameters)
     return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
@@ -304,22 +276,12 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
 
     Traces of paused jobs are left out.
     """
-    open_step = sa.exists().where(
-        STEPS.c.trace_id == TRACES.c.id,
-        STEPS.c.status.in_(steps.OPEN),
-        STEPS.c.kind != "work",  # a subagent's ticks
-    )
-    query = (
-        sa.select(TRACES.c.id)
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .where(TRACES.c.status == TraceStatus.RUNNING, JOBS.c.state != JobState.PAUSED, ~open_step)
-    )
-    return conn.execute(query).scalars().all()
+    return conn.execute(sql.load("store/stuck_traces")).scalars().all()
 
 
 def cancel_abandoned(conn: sa.Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
-    ids = conn.execute(sql.load("abandoned_traces")).scalars().all()
+    ids = conn.execute(sql.load("store/abandoned_traces")).scalars().all()
     if ids:
         _cancel(conn, TRACES.c.id.in_(ids))
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.viewer import sql, traces
+from weavegen.viewer import traces
 from weavegen.viewer.candidates import Candidate, Round, rounds, tree
 from weavegen.viewer.differences import Difference, difference
 
@@ -65,10 +66,10 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     [block] = blocks
     place = {"trace": trace_id, "tick": block["tick"], "index": index}
     # The shared blocks of a fork were sampled in the original trace.
-    original = conn.execute(sql.load("place_of_candidate"), {"id": block["candidate_id"]}).one_or_none()
+    original = conn.execute(sql.load("viewer/place_of_candidate"), {"id": block["candidate_id"]}).one_or_none()
     if original is not None:
         place = dict(original._mapping)
-    rows = conn.execute(sql.load("sampled"), place).all()
+    rows = conn.execute(sql.load("viewer/sampled"), place).all()
     ids = [row.id for row in rows]
     answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
     sampled: list[Candidate] = []
@@ -81,6 +82,6 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
         )  # fmt: skip
         (queries if row.type in ("bm25-query", "next-type") else sampled).append(candidate)
     roots = tree(sampled)  # before the reasons, which use `on_path`
-    neighbours = conn.execute(sql.load("sampled_neighbours"), {"trace": trace_id, "index": index}).one()
-    retrievals = [dict(hit._mapping) for hit in conn.execute(sql.load("retrieval_hits"), place)]
+    neighbours = conn.execute(sql.load("viewer/sampled_neighbours"), {"trace": trace_id, "index": index}).one()
+    retrievals = [dict(hit._mapping) for hit in conn.execute(sql.load("viewer/retrieval_hits"), place)]
     return Choice(block, rounds(sampled), roots, queries, retrievals, *neighbours)

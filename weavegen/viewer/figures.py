@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from markupsafe import Markup
 
+from weavegen import sql
 from weavegen.trace.render import one_line
-from weavegen.viewer import sql
 from weavegen.viewer.plot import Point, ReferenceLine, Series, svg
 
 LETTERS = "ABCDEF"
@@ -49,7 +49,7 @@ def rewards(conn: sa.Connection, job_id: int | None) -> Figure | None:
 
 
 def _rows(conn: sa.Connection, query: str, job_id: int | None) -> list[dict[str, Any]]:
-    return [dict(row._mapping) for row in conn.execute(sql.load(query), {"job": job_id})]
+    return [dict(row._mapping) for row in conn.execute(sql.load(f"viewer/{query}"), {"job": job_id})]
 
 
 def _figure(

@@ -10,14 +10,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
 from weavegen.exports.releases.manifest import code_sha256
 from weavegen.kernel import settings
-from weavegen.store import reports
-from weavegen.store.views import refresh as views
+from weavegen.store import reports, views
 from weavegen.version import __version__
-from weavegen.viewer import sql
 
 VIEWS = [
     "tick_stats", "block_stats", "candidate_stats", "step_times", "errors_by_stage", "evaluator_calibration",
@@ -114,7 +113,7 @@ def refresh(conn: sa.Connection, job: int) -> Iterator[str]:
     Raises UsageError if there is no such job.
     """
     reports.jobs(conn, job)
-    stale = conn.execute(sql.load("report/stale_views"), {"job": job, "names": VIEWS}).scalars().all()
+    stale = conn.execute(sql.load("viewer/report/stale_views"), {"job": job, "names": VIEWS}).scalars().all()
     conn.rollback()
     for refreshed in views.refresh(conn, stale) if stale else ():
         yield refreshed.view
@@ -134,7 +133,9 @@ def read(conn: sa.Connection, job: int, gpus: int = 1, seconds: float = 600.0, *
     def rows(name: str, **parameters: float) -> list[Row]:
         values = {"job": job, **PARAMETERS, **parameters}
         # The reader's query takes no parameters; these are numbers.
-        query = re.sub(r"(?<!:):([a-z_]+)", lambda match: str(values[match[1]]), sql.load(f"report/{name}").text)
+        query = re.sub(
+            r"(?<!:):([a-z_]+)", lambda match: str(values[match[1]]), sql.load(f"viewer/report/{name}").text
+        )
         columns, found = reports.select(conn, query, seconds, None)
         return [dict(zip(columns, map(_float, row), strict=True)) for row in found]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError
-from weavegen.viewer import sql
 
 TRACES_PER_PAGE = 100
 BLOCKS_PER_PIECE = 25
@@ -23,7 +23,7 @@ def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
 def of_job(conn: sa.Connection, job_id: int, status: str | None, page: int) -> list[dict[str, Any]]:
     """A page of a job's traces by number, with one trace more than TRACES_PER_PAGE if there is a next page."""
     page_of = {"limit": TRACES_PER_PAGE + 1, "offset": page * TRACES_PER_PAGE}
-    rows = conn.execute(sql.load("job_traces"), {"job": job_id, "status": status, **page_of})
+    rows = conn.execute(sql.load("viewer/job_traces"), {"job": job_id, "status": status, **page_of})
     return [dict(row._mapping) for row in rows]
 
 
@@ -63,7 +63,7 @@ def state(conn: sa.Connection, trace_id: int) -> State:
 
 def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
     """The summary of a trace. Raises UsageError if there is no such trace."""
-    row = conn.execute(sql.load("trace"), {"trace": trace_id}).one_or_none()
+    row = conn.execute(sql.load("viewer/trace"), {"trace": trace_id}).one_or_none()
     if row is None:
         raise UsageError(f"there is no trace {trace_id}")
     return dict(row._mapping)
@@ -71,7 +71,7 @@ def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
 
 def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
     """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
-    rows = conn.execute(sql.load("pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
+    rows = conn.execute(sql.load("viewer/pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
     return [(row[0], row[1]) for row in rows]
 
 
@@ -79,14 +79,14 @@ def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dic
     """Blocks `first` to `end` - 1, each with the `answers` and `penalties` of its candidate and with the number of
     `candidates` sampled for it."""
     span = {"trace": trace_id, "first": first, "end": end}
-    rows = [dict(row._mapping) for row in conn.execute(sql.load("blocks"), span)]
+    rows = [dict(row._mapping) for row in conn.execute(sql.load("viewer/blocks"), span)]
     if not rows:
         return []
     chosen = [row["candidate_id"] for row in rows if row["candidate_id"] is not None]
     answers, linted = answers_of(conn, chosen), penalties_of(conn, chosen)
     ticks = [row["tick"] for row in rows]
     span |= {"first_tick": min(ticks), "last_tick": max(ticks)}
-    counts = {row[0]: row[1] for row in conn.execute(sql.load("candidate_counts"), span)}
+    counts = {row[0]: row[1] for row in conn.execute(sql.load("viewer/candidate_counts"), span)}
     for row in rows:
         row["answers"] = answers.get(row["candidate_id"], [])
         row["penalties"] = linted.get(row["candidate_id"], {})
@@ -160,7 +160,9 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
     Each is its row, with the latest `evaluations` of its task, and its own subagents as `children`.
     """
-    latest = [dict(row._mapping) for row in conn.execute(sql.load("latest_evaluations"), {"trace": trace_id})]
+    latest = [
+        dict(row._mapping) for row in conn.execute(sql.load("viewer/latest_evaluations"), {"trace": trace_id})
+    ]
     query = sa.text("select * from subagents where trace_id = :trace order by id")
     problems = {}
     for row in conn.execute(query, {"trace": trace_id}):
@@ -175,10 +177,10 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
 def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """The ticks in order, each with its first block and that of the next tick."""
-    return [dict(row._mapping) for row in conn.execute(sql.load("ticks"), {"trace": trace_id})]
+    return [dict(row._mapping) for row in conn.execute(sql.load("viewer/ticks"), {"trace": trace_id})]
 
 
 def steps(conn: sa.Connection, trace_id: int, tick: int) -> list[dict[str, Any]]:
     """The steps of a tick, with where their seconds went."""
-    rows = conn.execute(sql.load("steps_of_tick"), {"trace": trace_id, "tick": tick})
+    rows = conn.execute(sql.load("viewer/steps_of_tick"), {"trace": trace_id, "tick": tick})
     return [dict(row._mapping) for row in rows]

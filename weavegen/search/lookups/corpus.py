@@ -8,11 +8,11 @@ from weavegen.errors import UsageError
 from weavegen.kernel.lookups import ReadBlocks, SearchCorpus, Sql
 from weavegen.search.corpus_index import Scope
 from weavegen.search.user_search import search_texts
-from weavegen.store import models as m
 from weavegen.store import reports
+from weavegen.store.models.blocks import BLOCKS
+from weavegen.store.models.traces import TRACES
 from weavegen.trace.query import parse, words
 
-BLOCKS, TRACES = map(m.table, (m.Block, m.Trace))
 MAX_HITS = 20
 MAX_BLOCKS = 50
 """How many blocks one call reads at most."""

@@ -5,15 +5,15 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.lookups import GrepDocuments, ListDocuments, ReadDocument, SearchDocuments
 from weavegen.search.passages import passages_of
-from weavegen.search.queries import sql
 from weavegen.store import documents
-from weavegen.store.documents import Listed
 
 MAX_LISTED = 200
 MAX_LINES = 2_000
@@ -84,7 +84,7 @@ def grep_documents(conn: sa.Connection, trace_id: int, call: GrepDocuments) -> s
         "max_chars": MAX_MATCH_CHARS,
         "max_matches": MAX_MATCHES + 1,
     }
-    rows = conn.execute(sql("grep"), values).all()
+    rows = conn.execute(sql.load("search/grep"), values).all()
     if not rows:
         return "no line matches"
     shown = [f"{row.path}:{row.number}: {row.line}" for row in rows[:MAX_MATCHES]]
@@ -103,7 +103,7 @@ def normal(path: str) -> str:
     return posixpath.normpath(f"/{path.strip()}").strip("/")
 
 
-def documents_in(listed: Sequence[Listed], folder: str) -> Sequence[Listed]:
+def documents_in(listed: Sequence[Any], folder: str) -> Sequence[Any]:
     """The documents in a folder. Raises UsageError if there are none."""
     if not listed:
         raise UsageError("this job has no documents: none were given when it was enqueued")
@@ -114,7 +114,7 @@ def documents_in(listed: Sequence[Listed], folder: str) -> Sequence[Listed]:
     return inside
 
 
-def subfolders(inside: Sequence[Listed], folder: str) -> Counter[str]:
+def subfolders(inside: Sequence[Any], folder: str) -> Counter[str]:
     """The folders in a folder, with their numbers of documents."""
     prefix = f"{folder}/" if folder else ""
     parts = (document.path.removeprefix(prefix).partition("/") for document in inside)

@@ -1,13 +1,84 @@
-"""Traces, their ticks, and their history."""
+"""Jobs with what they were given, their traces and ticks, and the journal of steps."""
 
-import datetime
 import enum
-from typing import Any
+from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Mapped
 
-from weavegen.store.models.base import Base, column, json, key, now, one_of, reference
+from weavegen.store.models.columns import column, json, key, now, one_of, reference, table
+
+
+class JobState(enum.StrEnum):
+    """active ⇄ paused, draining, as people set it. It does not say whether the traces are over."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    """No step of its traces is claimed."""
+    DRAINING = "draining"
+    """None of its queued traces starts."""
+
+
+JOBS = table(
+    "jobs",
+    "Traces that a user enqueued together, with one model and the same settings.",
+    key(),
+    column("name", str, "Name that the user gave it; by default the bootstrap's."),
+    column("agent", str, "The program that writes the traces: weave, ..."),
+    column("model", str | None, "The model that writes the traces; null: no model was asked yet."),
+    column("asked_model", str | None, "Model that the user named; null: whichever the servers have."),
+    reference(
+        "called_by", "jobs.id", "The job that delegates to its traces; null: people enqueued it.", nullable=True
+    ),
+    column("seed", int, "Seed of the job, from which every trace's seed is derived."),
+    json("settings", "The settings that differ from the defaults."),
+    column("version", str, "Version of weavegen that enqueued it."),
+    column("enqueued_by", str | None, "Who enqueued it; null: an older version, which did not record it."),
+    now("created_at", "When it was enqueued."),
+    column("state", str, "active, paused or draining.", server_default="active"),
+    column("paused_at", datetime | None, "Since when it is paused; null: it is not paused."),
+    column("paused_seconds", float, "Seconds that it was paused, in all its pauses.", server_default="0"),
+    column("revision", int, "Newest revision of its settings; 0: as it was enqueued.", server_default="0"),
+    one_of("state", JobState),
+    sa.UniqueConstraint("called_by", "agent"),
+)
+
+JOB_SETTINGS = table(
+    "job_settings",
+    "Revisions of settings by `weavegen retune`. Revision 0 is in the table jobs.",
+    reference("job_id", "jobs.id", "Its job.", primary_key=True),
+    column("revision", int, "From 1.", primary_key=True, autoincrement=False),
+    json("settings", "The settings that differ from the defaults, as in jobs.settings."),
+    now("created_at", "When the revision was made."),
+)
+
+BOOTSTRAPS = table(
+    "bootstraps",
+    "Bootstrap files by content: the hand-written first tick of a trace.",
+    key(),
+    column("sha256", str, "Hash of the source, hexadecimal.", unique=True),
+    column("name", str, "File name under which it was first enqueued."),
+    column("source", str, "The file's text."),
+    now("created_at", "When it was first enqueued."),
+)
+
+DOCUMENTS = table(
+    "documents",
+    "Texts that agents may read, by content.",
+    key(),
+    column("sha256", str, "Hash of the text in UTF-8, hexadecimal.", unique=True),
+    column("text", str, "The text. Lines end with a line feed."),
+    column("characters", int, "Number of characters."),
+    column("lines", int, "Number of lines."),
+    now("created_at", "When it was first given to a job."),
+)
+
+JOB_DOCUMENTS = table(
+    "job_documents",
+    "The documents that the agents of a job may read.",
+    reference("job_id", "jobs.id", "Its job.", primary_key=True),
+    column("path", str, "Path in the job's folder, with slashes.", primary_key=True),
+    reference("document_id", "documents.id", "The text."),
+)
 
 
 class TraceStatus(enum.StrEnum):
@@ -20,114 +91,177 @@ class TraceStatus(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
-class Trace(Base):
-    __tablename__ = "traces"
-    __table_args__ = (
-        one_of("status", "status", TraceStatus),
-        sa.UniqueConstraint("job_id", "number"),
-        sa.Index("ix_traces_queued", "job_id", "id", postgresql_where=sa.text("status = 'queued'")),
-        sa.Index("ix_traces_running", "id", "job_id", postgresql_where=sa.text("status = 'running'")),
-        sa.Index("ix_traces_retry_of", "retry_of", postgresql_where=sa.text("retry_of is not null")),
-        sa.Index("ix_traces_fork_of", "fork_of", postgresql_where=sa.text("fork_of is not null")),
-        sa.Index("ix_traces_called_by", "called_by", postgresql_where=sa.text("called_by is not null")),
-        sa.CheckConstraint("(fork_of is null) = (fork_at is null)", name="fork"),
-        {"comment": "Traces: everything that one agent writes, block by block."},
-    )
-
-    id: Mapped[int] = key()
-    job_id: Mapped[int] = reference("jobs.id", "Its job.")
-    number: Mapped[int] = column("Position in its job, from 1.")
-    bootstrap_id: Mapped[int] = reference("bootstraps.id", "Its bootstrap file.", index=True)
-    params: Mapped[dict[str, Any]] = json("Parameters that the bootstrap reads as args.params.")
-    seed: Mapped[int] = column("Seed from which all randomness of the trace derives.")
-    status: Mapped[str] = column("queued, running, ended, failed or cancelled.", server_default="queued")
-    ended_because: Mapped[str | None] = column("returned, or the spent budget: ticks, blocks, bytes, time, ...")
-    failure_kind: Mapped[str | None] = column("model, environment, bootstrap or bug, if it failed.")
-    failure: Mapped[str | None] = column("Why it failed, in one line.")
-    returned: Mapped[Any | None] = json("What the agent returned to its caller, with the evaluations of its task.")
-    ticks: Mapped[int] = column("Finished ticks, without the bootstrap's.", server_default="0")
-    blocks: Mapped[int] = column("Blocks recorded.", server_default="0")
-    bytes: Mapped[int] = column("Bytes of the rendered trace.", server_default="0")
-    server: Mapped[str | None] = column("Base URL of its model server; null before it asks one.")
-    sampled_tokens: Mapped[int] = column("Sampled tokens, with those of rejected candidates.", server_default="0")
-    candidates: Mapped[int] = column("Candidates sampled for blocks, rejected ones included.", server_default="0")
-    written: Mapped[int] = column("Recorded blocks that were made of a candidate.", server_default="0")
-    created_at: Mapped[datetime.datetime] = now("When it was enqueued.")
-    started_at: Mapped[datetime.datetime | None] = column("When its first step became ready.")
-    finished_at: Mapped[datetime.datetime | None] = column("When it ended, failed or was cancelled.")
-    restarts: Mapped[int] = column("Ticks that were started over. Only these drop blocks.", server_default="0")
-    retry_of: Mapped[int | None] = reference("traces.id", "The trace that it is a retry of.", ondelete="SET NULL")
+TRACES = table(
+    "traces",
+    "Traces: everything that one agent writes, block by block.",
+    key(),
+    reference("job_id", "jobs.id", "Its job."),
+    column("number", int, "Position in its job, from 1."),
+    reference("bootstrap_id", "bootstraps.id", "Its bootstrap file.", index=True),
+    json("params", "Parameters that the bootstrap reads as args.params."),
+    column("seed", int, "Seed from which all randomness of the trace derives."),
+    column("status", str, "queued, running, ended, failed or cancelled.", server_default="queued"),
+    column("ended_because", str | None, "returned, or the spent budget: ticks, blocks, bytes, time, ..."),
+    column("failure_kind", str | None, "model, environment, bootstrap or bug, if it failed."),
+    column("failure", str | None, "Why it failed, in one line."),
+    json("returned", "What the agent returned to its caller, with the evaluations of its task.", nullable=True),
+    column("ticks", int, "Finished ticks, without the bootstrap's.", server_default="0"),
+    column("blocks", int, "Blocks recorded.", server_default="0"),
+    column("bytes", int, "Bytes of the rendered trace.", server_default="0"),
+    column("server", str | None, "Base URL of its model server; null before it asks one."),
+    column("sampled_tokens", int, "Sampled tokens, with those of rejected candidates.", server_default="0"),
+    column("candidates", int, "Candidates sampled for blocks, rejected ones included.", server_default="0"),
+    column("written", int, "Recorded blocks that were made of a candidate.", server_default="0"),
+    now("created_at", "When it was enqueued."),
+    column("started_at", datetime | None, "When its first step became ready."),
+    column("finished_at", datetime | None, "When it ended, failed or was cancelled."),
+    column("restarts", int, "Ticks that were started over. Only these drop blocks.", server_default="0"),
+    reference("retry_of", "traces.id", "The trace that it is a retry of.", ondelete="SET NULL"),
     # Without "on delete": a trace whose forks are still there can't be deleted.
-    fork_of: Mapped[int | None] = reference("traces.id", "The trace whose first blocks it shares.", ondelete=None)
-    fork_at: Mapped[int | None] = column("In a fork: blocks below this index are copies.")
-    called_by: Mapped[int | None] = reference(
+    reference("fork_of", "traces.id", "The trace whose first blocks it shares.", ondelete=None, nullable=True),
+    column("fork_at", int | None, "In a fork: blocks below this index are copies."),
+    reference(
+        "called_by",
         "steps.id",
         "The step of another trace that delegated to it and waits for what it returns; null: none.",
         ondelete="SET NULL",
         use_alter=True,
-    )
-    shared_bytes: Mapped[int] = column("Bytes of these copies; 0 before it starts.", server_default="0")
-    lag: Mapped[float] = column(
+    ),
+    column("shared_bytes", int, "Bytes of these copies; 0 before it starts.", server_default="0"),
+    column(
+        "lag",
+        float,
         "Seconds that its clock is behind: a fork's clock goes on from the time of the other trace at the cut.",
         server_default="0",
-    )
+    ),
+    one_of("status", TraceStatus),
+    sa.UniqueConstraint("job_id", "number"),
+    sa.Index("ix_traces_queued", "job_id", "id", postgresql_where=sa.text("status = 'queued'")),
+    sa.Index("ix_traces_running", "id", "job_id", postgresql_where=sa.text("status = 'running'")),
+    sa.Index("ix_traces_retry_of", "retry_of", postgresql_where=sa.text("retry_of is not null")),
+    sa.Index("ix_traces_fork_of", "fork_of", postgresql_where=sa.text("fork_of is not null")),
+    sa.Index("ix_traces_called_by", "called_by", postgresql_where=sa.text("called_by is not null")),
+    sa.CheckConstraint("(fork_of is null) = (fork_at is null)", name="fork"),
+)
 
+SUBAGENTS = table(
+    "subagents",
+    "The subagents of a trace: main, and those that it made. The rows of the problem map.",
+    key(),
+    reference("trace_id", "traces.id", "Its trace."),
+    column("name", str, "Its name, unique in the trace."),
+    column("parent", str | None, "Name of the subagent that made it; null for main."),
+    column("description", str, "The task of the subagent."),
+    json("schema", "Schema of what it must return."),
+    column("time_budget", float, "Time budget in minutes."),
+    column("completed", bool, "Whether it has returned to its caller."),
+    json("returned", "What it returned; null: it has not returned yet.", nullable=True),
+    sa.UniqueConstraint("trace_id", "name"),
+)
 
-class Subagent(Base):
-    __tablename__ = "subagents"
-    __table_args__ = (
-        sa.UniqueConstraint("trace_id", "name"),
-        {"comment": "The subagents of a trace: main, and those that it made. The rows of the problem map."},
-    )
-
-    id: Mapped[int] = key()
-    trace_id: Mapped[int] = reference("traces.id", "Its trace.")
-    name: Mapped[str] = column("Its name, unique in the trace.")
-    parent: Mapped[str | None] = column("Name of the subagent that made it; null for main.")
-    description: Mapped[str] = column("The task of the subagent.")
-    schema: Mapped[dict[str, Any]] = json("Schema of what it must return.")
-    time_budget: Mapped[float] = column("Time budget in minutes.")
-    completed: Mapped[bool] = column("Whether it has returned to its caller.")
-    returned: Mapped[Any | None] = json("What it returned; null: it has not returned yet.")
-
-
-class Tick(Base):
-    __tablename__ = "ticks"
-    __table_args__ = (
-        sa.UniqueConstraint("trace_id", "number"),
-        sa.Index(
-            "ix_ticks_finished", "finished_at", "id", postgresql_where=sa.text("finished_at is not null")
-        ),  # for weavegen spans, which follows finished ticks
-        {"comment": "Ticks: turns of an agent. Number 0 is the bootstrap's own."},
-    )
-
-    id: Mapped[int] = key()
-    trace_id: Mapped[int] = reference("traces.id", "Its trace.")
-    number: Mapped[int] = column("Position in the trace, from 0.")
-    subagent: Mapped[str] = column("Name of the subagent whose tick it is.")
-    caller: Mapped[int | None] = column("Number of the tick whose action waits for this subagent; null for main.")
-    deadline: Mapped[float] = column("When the subagent's time budget ends, in seconds since the epoch.")
-    run: Mapped[int] = column("How often it was started over, after an upgrade.", server_default="0")
-    revision: Mapped[int] = column("Revision of the job's settings that it uses.", server_default="0")
-    paused_seconds: Mapped[float] = column("Seconds that the job was paused before it.", server_default="0")
-    inherited: Mapped[Any | None] = json(
+TICKS = table(
+    "ticks",
+    "Ticks: turns of an agent. Number 0 is the bootstrap's own.",
+    key(),
+    reference("trace_id", "traces.id", "Its trace."),
+    column("number", int, "Position in the trace, from 0."),
+    column("subagent", str, "Name of the subagent whose tick it is."),
+    column("caller", int | None, "Number of the tick whose action waits for this subagent; null for main."),
+    column("deadline", float, "When the subagent's time budget ends, in seconds since the epoch."),
+    column("run", int, "How often it was started over, after an upgrade.", server_default="0"),
+    column("revision", int, "Revision of the job's settings that it uses.", server_default="0"),
+    column("paused_seconds", float, "Seconds that the job was paused before it.", server_default="0"),
+    json(
+        "inherited",
         "In a tick that a fork continues: who wrote its first blocks, in order, as objects with until (the index "
-        "after these blocks), seed, lag and revision. Null: the trace wrote all of it."
-    )
-    state: Mapped[Any | None] = json("Value that the tick before passed to this one; null: none.")
-    first_block: Mapped[int] = column("Index of its first block.")
-    repeats: Mapped[int] = column("Ticks in a row before it with equal actions and outcomes.", server_default="0")
-    clock: Mapped[float] = column("When it began, in seconds since the epoch. The program's clock starts here.")
-    reward: Mapped[float | None] = column("Reward, 0 to 0.5; null while it runs.")
-    finished_at: Mapped[datetime.datetime | None] = column("When it was over.")
+        "after these blocks), seed, lag and revision. Null: the trace wrote all of it.",
+        nullable=True,
+    ),
+    json("state", "Value that the tick before passed to this one; null: none.", nullable=True),
+    column("first_block", int, "Index of its first block."),
+    column("repeats", int, "Ticks in a row before it with equal actions and outcomes.", server_default="0"),
+    column("clock", float, "When it began, in seconds since the epoch. The program's clock starts here."),
+    column("reward", float | None, "Reward, 0 to 0.5; null while it runs."),
+    column("finished_at", datetime | None, "When it was over."),
+    sa.UniqueConstraint("trace_id", "number"),
+    sa.Index("ix_ticks_finished", "finished_at", "id", postgresql_where=sa.text("finished_at is not null")),
+)
+
+EVENTS = table(
+    "events",
+    "The history of traces, for people: events other than blocks.",
+    key(),
+    reference("trace_id", "traces.id", "Its trace.", index=True),
+    now("at", "When it happened."),
+    column("kind", str, "started, ended, failed, cancelled, tick restarted, ..."),
+    column("detail", str | None, "Details, in one line."),
+)
 
 
-class Event(Base):
-    __tablename__ = "events"
-    __table_args__ = {"comment": "The history of traces, for people: events other than blocks."}
+class StepStatus(enum.StrEnum):
+    """ready → running → done | failed; running → ready when the lease expires; any → void when it is withdrawn."""
 
-    id: Mapped[int] = key()
-    trace_id: Mapped[int] = reference("traces.id", "Its trace.", index=True)
-    at: Mapped[datetime.datetime] = now("When it happened.")
-    kind: Mapped[str] = column("started, ended, failed, cancelled, tick restarted, ...")
-    detail: Mapped[str | None] = column("Details, in one line.")
+    READY = "ready"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    VOID = "void"
+
+
+STEPS = table(
+    "steps",
+    "The journal: everything that a trace asked for, in order, with the results.",
+    key(),
+    reference("trace_id", "traces.id", "Its trace."),
+    column("tick", int, "Number of its tick."),
+    column("run", int, "Run of the tick, see ticks.run."),
+    column("ordinal", int, "Position within the tick, from 0."),
+    column(
+        "kind",
+        str,
+        "sample, lint, score, retrieve, execute, consult. No worker claims the kinds work (a subagent's ticks), "
+        "delegate (a trace of another agent) and await (a person).",
+    ),
+    column("label", str, "Purpose, as Flower shows it: block type, round, number of candidates."),
+    column("status", str, "ready, running, done, failed or void.", server_default="ready"),
+    json("request", "The request (weavegen/kernel/steps.py)."),
+    json("result", "The result. Emptied after the tick if other tables hold it.", nullable=True),
+    column("failure_kind", str | None, "Kind of the failure: model, environment, ...; null: none."),
+    column("failure", str | None, "Why it failed, or its last transient error."),
+    column("queue", str, "Celery queue of its messages."),
+    column("claims", int, "How often workers claimed it. Fences off old holders.", server_default="0"),
+    column("worker", str | None, "The worker that claimed it last, as host:pid."),
+    column("lease_until", datetime | None, "When another worker may claim it."),
+    now("ready_at", "When it became ready."),
+    now("send_after", "When the sweeper sends it again, unless a worker claimed it."),
+    column("claimed_at", datetime | None, "When it was last claimed."),
+    column("finished_at", datetime | None, "When its result was stored."),
+    column("model_seconds", float | None, "Seconds of waiting for the model server."),
+    column("environment_seconds", float | None, "Seconds of waiting for the environment."),
+    column("working_seconds", float | None, "Seconds from claim to commit, model and environment included."),
+    reference(
+        "copy_of",
+        "steps.id",
+        "In a fork: the step of another trace that this is a copy of, for replay. Costs and prompts are "
+        "kept with that step only. Null: no copy.",
+        ondelete="SET NULL",
+    ),
+    one_of("status", StepStatus),
+    sa.UniqueConstraint("trace_id", "tick", "run", "ordinal"),
+    sa.Index("ix_steps_open", "trace_id", postgresql_where=sa.text("status in ('ready', 'running')")),
+    sa.Index("ix_steps_copy_of", "copy_of", postgresql_where=sa.text("copy_of is not null")),
+)
+
+ENVIRONMENTS = table(
+    "environments",
+    "The live Python processes in which traces run their code.",
+    key(),
+    reference("trace_id", "traces.id", "Its trace.", index=True),
+    column("host", str, "Host that it runs on; its steps go to the queue execute.<host>."),
+    column("pid", int, "Process on that host."),
+    column("sandbox", str, "Provider that isolates it: bubblewrap or none."),
+    now("started_at", "When it was started."),
+    column("closed_at", datetime | None, "When it was stopped, or found dead."),
+    sa.Index("ix_environments_open", "host", postgresql_where=sa.text("closed_at is null")),
+    sa.Index("uq_environments_open", "trace_id", unique=True, postgresql_where=sa.text("closed_at is null")),
+)

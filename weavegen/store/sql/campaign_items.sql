@@ -1,4 +1,9 @@
--- The items of a batch that have neither answers nor a failure. The token ids count only for a text as it was sampled.
+-- The items of a batch that have neither answers nor a failure, and where the model wrote them.
+-- sampled: token ids of the body; null: the model did not write it like this, or the ids were not kept.
+-- stopped: whether a stop string ended the body. step_id, tick, run, ordinal, request: the step that sampled it.
+-- revision: of the job's settings. server: base URL of the trace's model server.
+-- read_tokens: tokens of the prompt that it was sampled from; null: not known. cut: what was left out of that prompt.
+-- assertions: questions that its own assertions asked when it was executed.
 select i.id, c.type, case when x.as_sampled then c.text else b.body end as body,
   case when x.as_sampled and c.depth is null then c.token_ids end as sampled,
   x.as_sampled and c.finish_reason = 'stop' as stopped, c.step_id, s.tick, s.run, s.ordinal, s.request,

@@ -1,0 +1,2 @@
+select step_id, value, error, title as "gen_ai.evaluation.name", scope as "weavegen.evaluation.scope" from evaluations
+where step_id = any(cast(:steps as bigint[])) order by step_id, position

@@ -1,0 +1,85 @@
+"""Helpers that declare tables and columns."""
+
+import enum
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from types import UnionType
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+METADATA = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+TYPES: dict[Any, Any] = {
+    str: sa.Text,
+    int: sa.BigInteger,
+    float: sa.Double,
+    bool: sa.Boolean,
+    bytes: sa.LargeBinary,
+    datetime: sa.DateTime(timezone=True),
+}
+
+
+def array_text(numbers: Iterable[float | None]) -> str:
+    """A PostgreSQL array as text, for psycopg is slow with a million numbers. NaN and None become null."""
+    return f"{{{msgspec.json.encode(list(numbers))[1:-1].decode()}}}"
+
+
+class Numbers(sa.types.TypeDecorator[list[Any]]):
+    """A PostgreSQL array of numbers, sent as text."""
+
+    impl = ARRAY
+    cache_ok = True
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[list[Any] | None], str | None]:
+        def process(value: list[Any] | None) -> str | None:
+            return None if value is None else array_text(value)
+
+        return process
+
+
+def table(name: str, comment: str, *parts: sa.Column[Any] | sa.Constraint | sa.Index) -> sa.Table:
+    return sa.Table(name, METADATA, *parts, comment=comment)
+
+
+def column(name: str, type: Any, comment: str, *, nullable: bool = False, **kw: Any) -> sa.Column[Any]:
+    """A column of one of TYPES, of `TYPE | None` where it may be null, or of an SQL type."""
+    if isinstance(type, UnionType):
+        type, nullable = type.__args__[0], True
+    return sa.Column(name, TYPES.get(type, type), comment=comment, nullable=nullable, **kw)
+
+
+def key() -> sa.Column[Any]:
+    return sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True, comment="Identity.")
+
+
+def reference(
+    name: str, target: str, comment: str, *, ondelete: str | None = "CASCADE", use_alter: bool = False, **kw: Any
+) -> sa.Column[Any]:
+    """A foreign key. It may be null where the other row may be deleted, or with `nullable`."""
+    foreign_key = sa.ForeignKey(target, ondelete=ondelete, use_alter=use_alter)
+    options = {"nullable": ondelete == "SET NULL"} | kw
+    return sa.Column(name, sa.BigInteger, foreign_key, comment=comment, **options)
+
+
+def one_of(name: str, values: type[enum.StrEnum]) -> sa.CheckConstraint:
+    """A constraint on the column `name`."""
+    return sa.CheckConstraint(f"{name} in ({', '.join(repr(str(value)) for value in values)})", name=name)
+
+
+def json(name: str, comment: str, *, nullable: bool = False) -> sa.Column[Any]:
+    """A JSON column that stores Python's None as SQL's null and not as a JSON null."""
+    return sa.Column(name, JSONB(none_as_null=True), comment=comment, nullable=nullable)
+
+
+def now(name: str, comment: str) -> sa.Column[Any]:
+    return column(name, datetime, comment, server_default=sa.func.now())

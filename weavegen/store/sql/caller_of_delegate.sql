@@ -1,0 +1,1 @@
+select j.*, t.seed as trace_seed from traces t join jobs j on j.id = t.job_id where t.id = :trace

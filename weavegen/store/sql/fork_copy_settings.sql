@@ -1,0 +1,2 @@
+insert into job_settings (job_id, revision, settings)
+select :job, revision, settings from job_settings where job_id = :parent

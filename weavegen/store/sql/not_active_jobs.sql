@@ -1,0 +1,2 @@
+select id, state from jobs
+where state <> 'active' and id in (select job_id from traces where id = any(:traces)) order by id

@@ -1,0 +1,14 @@
+-- What never changes about a trace under one revision of its job's settings. seed: that of the trace that the line of
+-- forks began with.
+with recursive line as (
+  select id, seed, fork_of from traces where id = :trace
+  union all
+  select t.id, t.seed, t.fork_of from traces t join line l on t.id = l.fork_of
+)
+select (select seed from line where fork_of is null) as seed, t.params, t.job_id, j.agent, j.asked_model as model,
+  coalesce(s.settings, j.settings) as settings, b.source
+from traces t
+join jobs j on j.id = t.job_id
+join bootstraps b on b.id = t.bootstrap_id
+left join job_settings s on s.job_id = t.job_id and s.revision = :revision
+where t.id = :trace

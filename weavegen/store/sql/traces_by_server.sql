@@ -1,0 +1,1 @@
+select server, count(*) as traces from traces where status = 'running' and server is not null group by server
