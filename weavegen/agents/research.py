@@ -58,12 +58,6 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         if not self.task.strip():
             raise ValueError("task is empty: describe what to find out")
 
-    @property
-    def label(self) -> str:
-        """Name of the task in status lines."""
-        text = one_line(self.task)
-        return text if len(text) <= 50 else f"{text[:50]}…"
-
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The value that a trace returns."""
@@ -87,6 +81,7 @@ class State(msgspec.Struct, kw_only=True):
     """The state that a tick passes to the next tick."""
 
     label: str
+    """Name of the task in status lines."""
     tokens: int = 0
     """Tokens of the conversation up to the model's last message."""
     length: int | None = None
@@ -116,7 +111,8 @@ def begin(t: Tick) -> Ended:
     t.say(BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", dialogue.tools_text(TOOLS)))
     context = f"Context, from whoever asks:\n{task.context.strip()}\n\n" if task.context.strip() else ""
     t.say(BlockType.USER, f"{context}Research task:\n{task.task.strip()}")
-    state = State(label=task.label)
+    label = one_line(task.task)
+    state = State(label=label if len(label) <= 50 else f"{label[:50]}…")
     state.status(t, "started")
     return dialogue.next_tick(state)
 

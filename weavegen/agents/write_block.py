@@ -34,7 +34,7 @@ RETRIEVES = frozenset({BlockType.ORIENTATION, BlockType.ACTION, BlockType.BACKTR
 
 
 def write_block(t: Tick, type: BlockType, *, after_debug: bool = False, **header: Any) -> Part[tuple[Append, str]]:
-    """Search for a good candidate, cut it to its legal structure, and score the result. `header`: its fields.
+    """Search for a good candidate, cut it to its legal structure, and score the result. `header`: more header fields.
 
     Returns the block and, if it does not compile, the text of the error block after it. The block is not recorded
     yet, because an executed block is recorded with its result. Its score has no penalties subtracted, except 2 if

@@ -34,7 +34,7 @@ def toolsmith(t: Tick) -> Program:
     state = State() if t.number == 0 else msgspec.convert(t.cursor.start.state, State)
     request = Request(task.task, task.requirements, task.constraints)
     if task.request is not None:  # the user may have changed it
-        request = yield from look_up("read_request", Request, request, number=task.request)
+        request = (yield from look_up("read_request", Request, number=task.request)) or request
     return (yield from STAGES[state.stage](Stage(t, task, request, state)))
 
 

@@ -169,7 +169,7 @@ UNANSWERED = re.compile(r'AskModel: ("(?:[^"\\\n]|\\.)*") \(line \d+\)\Z')
 
 def call_library(now: Stage, call: Call) -> Part[dict[str, Any]]:
     """Run the newest version of a tool in the box, and record the call."""
-    tool: dict[str, Any] = yield from look_up("read_tool", dict[str, Any], {}, name=call.name)
+    tool = yield from look_up("read_tool", dict[str, Any], name=call.name)
     if not tool:
         return failed(f"{call.name} is no longer in the library")
     code = call_source(tool["source"], call.name, call.arguments)

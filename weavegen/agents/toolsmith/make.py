@@ -32,7 +32,7 @@ def signature(now: Stage) -> Part[Ended]:
     state = now.state
     place = next(place for place, plan in enumerate(state.wanted) if not plan.stub)
     need = state.wanted[place].need
-    old: dict[str, Any] = yield from look_up("read_tool", dict[str, Any], {}, name=need.name)
+    old = yield from look_up("read_tool", dict[str, Any], name=need.name)
     if old:  # a new version keeps the signature, because other callers rely on it
         state.wanted[place] = ToolPlan(need, stub=old["source"], old=old)
         state.tools = merged(state.tools, [msgspec.convert(old, Found)])  # used if no better version is found
@@ -44,9 +44,9 @@ def signature(now: Stage) -> Part[Ended]:
 
 def neighbouring_requests(now: Stage, need: Need) -> Part[list[str]]:
     """Other requests that the tool could serve: past requests, and likely requests if there are few past ones."""
-    query, none = f"{need.name} {need.description} {now.request.objective}", list[Past]()
-    past = yield from look_up("past_requests", list[Past], none, query=query, number=now.task.request)
-    requests = [request.objective for request in past if request.objective != now.request.objective]
+    query = f"{need.name} {need.description} {now.request.objective}"
+    past = yield from look_up("past_requests", list[Past], query=query, number=now.task.request)
+    requests = [request.objective for request in past or () if request.objective != now.request.objective]
     if len(requests) < ENOUGH_PAST_REQUESTS:
         text = f"{now.request.text()}\n\nThe function: {need.name}: {need.description}"
         requests += (yield from ask(now.t, "toolsmith_neighbours", text, read_requests)) or []
@@ -89,7 +89,7 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
     t.append(msgspec.structs.replace(message, score=mean_score(answers[position])))
     lines = dict.fromkeys(f"{signature.line} {score:+.2f}" for score, _, signature in legal)
     t.emit(Note(kind="signatures", detail="; ".join(lines)))
-    if best.name != need.name and (yield from look_up("read_tool", dict[str, Any], {}, name=best.name)):
+    if best.name != need.name and (yield from look_up("read_tool", dict[str, Any], name=best.name)):
         line = f"def {need.name}{best.line.removeprefix(f'def {best.name}')}"
         best = Signature(name=need.name, line=line, description=best.description)
     return ToolPlan(Need(best.name, best.description), stub=best.stub, generality=value)
@@ -141,8 +141,7 @@ def make(now: Stage) -> Part[Ended]:
         now.t.emit(tool)
         now.t.say(BlockType.TOOL, response({"success": True, "output": f"{tool.signature} is in the library now"}))
         state.made.append(tool.name)
-        none: Found | None = None
-        saved = yield from look_up("read_tool", Found, none, name=tool.name)
+        saved = yield from look_up("read_tool", Found, name=tool.name)
         state.tools = merged(state.tools, [] if saved is None else [saved])
     state.wanted = []
     return now.next_stage("execute")

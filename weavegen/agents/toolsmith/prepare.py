@@ -72,13 +72,12 @@ def choice(now: Stage) -> Part[Ended]:
     results: tuple[LookUpResult, ...] = yield tuple(
         LookUp(tool="find_tools", arguments={"query": text, "limit": 4}) for text in texts
     )
-    library: dict[str, Found] = {tool.name: tool for r in results for tool in decoded(r, list[Found], [])}
+    library: dict[str, Found] = {tool.name: tool for r in results for tool in decoded(r, list[Found]) or ()}
     listed = "\n\n".join(tool.text() for tool in library.values()) or "(nothing)"
     parts = [now.request.text(), state.context_text(), state.plan_text(), f"Found in the library:\n{listed}"]
     last = state.rounds >= MAX_PLANS
     if last:
         parts.append("This was the last plan: decide without another.")
-
     read = partial(read_choice, library=library, reserved=RESERVED_NAMES, replan=not last)
     decision = (yield from ask(now.t, "toolsmith_choice", "\n\n".join(parts), read)) or Choice()
     if decision.replan:

@@ -176,15 +176,14 @@ def ask(t: Tick, prompt: str, text: str, read: Callable[[str], R]) -> Part[R | N
     return None
 
 
-def look_up(tool: str, type: Any, default: R, **arguments: Any) -> Part[R]:
-    """Call a look-up tool and decode its JSON as `type`. Returns `default` if the tool failed."""
+def look_up(tool: str, type: type[R], **arguments: Any) -> Part[R | None]:
+    """Call a look-up tool and decode its JSON as `type`. Returns None if the tool failed."""
     result: LookUpResult = yield LookUp(tool=tool, arguments=arguments)
-    value: R = decoded(result, type, default)
-    return value
+    return decoded(result, type)
 
 
-def decoded(result: LookUpResult, type: Any, default: Any) -> Any:
-    return msgspec.json.decode(result.output, type=type) if result.success else default
+def decoded(result: LookUpResult, type: type[R]) -> R | None:
+    return msgspec.json.decode(result.output, type=type) if result.success else None
 
 
 def merged(before: Sequence[Found], more: Sequence[Found]) -> list[Found]:
