@@ -41,7 +41,7 @@ class Runner:
     """The live state of a trace, and the operations on it."""
 
     def __init__(self, spec: dict[str, Any], server: SocketServer, output: guard.OutputCapture):
-        self.spec, self.server, self.output = spec, server, output
+        self.server, self.output = server, output
         self.clock = guard.Clock()
         self.pid = os.getpid()
         self.step_id = self.ticks = 0
