@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import fuzz
 from tests.fuzz.inputs import NESTED, OVER_AND_OVER
-from weavegen.agents.tree import Tree
+from weavegen.agents.tree_search import Tree
 from weavegen.linting.lint import lint, syntax_error
 from weavegen.linting.partial import viable_prefix
 from weavegen.linting.truncate import MAX_CHARS
@@ -163,7 +163,7 @@ def test_a_tree_bears_every_score(rounds: list[list[tuple[float, bool]]], seed: 
             break
         tree.grow(leaf, [logit for logit, _ in grown], [done for _, done in grown])
         if data.draw(st.booleans()):
-            tree.judge(leaf.children[0] if leaf.children else leaf, data.draw(numbers))
+            tree.set_logit(leaf.children[0] if leaf.children else leaf, data.draw(numbers))
         if data.draw(st.booleans()):
             tree.prune(data.draw(st.integers(1, 3)))
         assert not tree.take().children

@@ -11,8 +11,7 @@ from safetensors.numpy import load_file, save_file
 from tests.support.nano_model import make, make_adapter
 from tests.support.nano_server import likelihood, serving
 from weavegen.errors import UsageError
-from weavegen.nano.llama import Llama
-from weavegen.nano.lora import merged
+from weavegen.nano.llama import Llama, with_adapter
 from weavegen.pool import adapters
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
@@ -32,7 +31,7 @@ def url(folder: Path) -> Iterator[str]:
 def test_an_adapter_is_the_sum_of_its_parts(folder: Path, adapter: Path) -> None:
     before = load_file(folder / "model.safetensors")
     parts = load_file(adapter / "adapter_model.safetensors")
-    after = merged(before, adapter)
+    after = with_adapter(before, adapter)
     changed = [name for name in before if not np.array_equal(before[name], after[name])]
     assert len(changed) == 2 * 3
     for name in changed:

@@ -9,9 +9,8 @@ import pytest
 from tests.support.nano_model import MAX_DIFFERENCE, Reference, make
 from weavegen.errors import UsageError
 from weavegen.nano.attention import PrefixCache, Prompt
-from weavegen.nano.engine import Engine, Order
+from weavegen.nano.engine import Engine, Order, Sampling, draw, logprobs
 from weavegen.nano.llama import Llama
-from weavegen.nano.sampling import Sampling, draw, logprobs
 from weavegen.nano.texts import Texts
 
 

@@ -66,7 +66,7 @@ def test_the_schema_of_a_function_says_its_types_and_which_arguments_it_needs() 
         """Look somewhere."""
         return place * times
 
-    schema = Tool(look).schema()["function"]
+    schema = Tool.of(look).schema()["function"]
     assert (schema["name"], schema["description"]) == ("look", "Look somewhere.")
     assert schema["parameters"]["properties"]["place"] == {"type": "string"}
     assert schema["parameters"]["properties"]["times"] == {"type": "integer", "default": 2}

@@ -10,13 +10,13 @@ import pytest
 from simulation.policies import research as policy
 from simulation.policies.dialogue import Conversation
 from weavegen.agents import AGENTS, Tick, research
-from weavegen.agents.lookups import TOOLS
 from weavegen.agents.research import (
     HEAD_CHARS,
     MAX_ANSWER_CHARS,
     MAX_CALLS,
     MAX_MESSAGES,
     TAIL_CHARS,
+    TOOLS,
     State,
     allowance,
     doom_loop,

@@ -17,7 +17,8 @@ from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
 from tests.support import ROOT
 from tests.support.policies import BOOTSTRAP, OPEN, PREFIX, TO_WIN, WRITTEN, base, drafts, is_fine, odds
-from weavegen.agents.funsearch import Task, code_blocks, prompt_of, task_of
+from weavegen.agents.dialogue import task_of
+from weavegen.agents.funsearch import Task, code_blocks, prompt_of
 from weavegen.agents.islands import Program
 from weavegen.kernel import context, prompts
 from weavegen.trace import query

@@ -11,7 +11,7 @@ from simulation.policies import toolsmith as policy
 from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
 from tests.support.talk import Talk, said
-from weavegen.agents.toolsmith.library import LibraryTool, call_source, signature_of
+from weavegen.agents.toolsmith.library import call_source, library_tool, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_queries
 from weavegen.agents.toolsmith.make import SIGNATURES, generality
 from weavegen.box import calls
@@ -517,7 +517,8 @@ def test_a_tool_is_described_without_being_run() -> None:
         "x=open('y')):\n"
         '    "Do it."\n'
     )
-    tool = LibraryTool(signature_of(source, "f"))
+    signature = signature_of(source, "f")
+    tool = library_tool(signature.name, signature.line, signature.description)
     schema = tool.schema()["function"]["parameters"]
     assert schema["required"] == ["text"]
     assert schema["properties"]["words"]["items"] == {"type": "string"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weavegen.agents.tree import Node, Tree, conditioned, gumbel, logsumexp
+from weavegen.agents.tree_search import Node, Tree, conditioned, gumbel, logsumexp
 
 SHAPE: dict[float, tuple[float, ...]] = {0.3: (0.0, 1.0), -0.5: (0.7, -1.0, 0.2), 1.2: ()}
 """Logits of a root's children, until they have children themselves, and of these."""
@@ -39,7 +39,7 @@ def test_an_inner_node_is_worth_the_logsumexp_of_its_children() -> None:
     assert third.logit == 1.2
     leaves = [leaf.logit for leaf in tree.leaves()]
     assert tree.root.logit == pytest.approx(math.log(sum(map(math.exp, leaves))))
-    tree.judge(first.children[0], 2.0)
+    tree.set_logit(first.children[0], 2.0)
     assert first.logit == pytest.approx(math.log(math.exp(2) + math.e))
     assert tree.root.logit == pytest.approx(logsumexp([child.logit for child in tree.root.children]))
 

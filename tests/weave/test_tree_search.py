@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.script import T, of, samples, tick, writes
-from weavegen.agents.tree import Node, Tree, logsumexp
+from weavegen.agents.tree_search import Node, Tree, logsumexp
 from weavegen.kernel.steps import Candidate, Sample
 
 OPEN = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
@@ -98,7 +98,7 @@ def test_logits_travel_up_as_the_logsumexp_of_siblings() -> None:
     assert [child.logit for child in tree.root.children] == pytest.approx([0.0, math.log(2), math.log(5)])
     assert tree.root.logit == pytest.approx(math.log(8))
     [one, _] = tree.root.children[2].children
-    tree.judge(one, math.log(13))
+    tree.set_logit(one, math.log(13))
     assert tree.root.children[2].logit == pytest.approx(math.log(17))
     assert tree.root.logit == pytest.approx(math.log(20))
     assert logsumexp([1000.0, 1000.0]) == pytest.approx(1000 + math.log(2))

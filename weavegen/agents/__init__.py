@@ -1,4 +1,4 @@
-"""Agent programs by name. Each is a generator over the steps of steps.py."""
+"""Agent programs by name. Each is a generator that yields the steps of kernel/steps.py."""
 
 from weavegen.agents import funsearch, react, research
 from weavegen.agents.program import Agent, Tick

@@ -1,11 +1,11 @@
-"""What the conversing agents share: messages, replies, and the tool calls in a reply's text."""
+"""Messages, replies and tool calls of the agents that converse."""
 
 import inspect
 import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Self, TypeVar, get_type_hints
 
 import msgspec
 
@@ -13,7 +13,7 @@ from weavegen.agents.program import Part, Tick
 from weavegen.box import calls
 from weavegen.errors import RolloutError
 from weavegen.kernel.steps import Append, Candidate, Ended, Executed, Prompt, Sample
-from weavegen.trace.blocks import Block, BlockType
+from weavegen.trace.blocks import BlockType
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
@@ -22,7 +22,7 @@ Task = TypeVar("Task", bound=msgspec.Struct)
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message that stands at the beginning of a conversation."""
+    """A message at the beginning of a conversation."""
 
     role: BlockType
     content: str
@@ -34,7 +34,7 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call as the model wrote it. `error` says why it can't be made; None if it can."""
+    """A tool call as the model wrote it. `error`: why it can't be made; None if it can."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -45,61 +45,70 @@ class Call:
 class Reply:
     """A recorded message of the model."""
 
-    block: Block
     candidate: Candidate
     calls: list[Call]
 
     @property
     def tokens(self) -> int:
-        """Length of the conversation, this message included."""
+        """Tokens of the conversation up to and including this message."""
         return (self.candidate.prompt_tokens or 0) + self.candidate.tokens
 
     @property
     def answer(self) -> str:
-        """The text without the parts in <think>."""
+        """The text without its <think> parts."""
         return THOUGHT.sub("", self.candidate.text).strip()
 
 
+@dataclass(frozen=True)
 class Tool:
-    """A function that the model may call. Its JSON schema comes from the signature and the docstring."""
+    """A function that the model may call."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.name = function.__name__
-        self.description = inspect.getdoc(function) or ""
+    name: str
+    description: str
+    arguments: type[msgspec.Struct]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Self:
+        """A tool with the signature and the docstring of a Python function."""
         hints = get_type_hints(function)
         fields: list[Any] = []
         for name, parameter in inspect.signature(function).parameters.items():
             required = parameter.default is inspect.Parameter.empty
             fields.append((name, hints[name]) if required else (name, hints[name], parameter.default))
-        self._arguments = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, kw_only=True)
+        return cls(function.__name__, inspect.getdoc(function) or "", arguments_struct(function.__name__, fields))
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema, in the form of OpenAI's API for functions."""
-        [definition] = msgspec.json.schema_components([self._arguments])[1].values()
+        [definition] = msgspec.json.schema_components([self.arguments])[1].values()
         parameters = {key: value for key, value in definition.items() if key not in ("title", "description")}
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
     def complaint(self, arguments: dict[str, Any]) -> str | None:
-        """What is wrong with the arguments of a call; None if nothing is."""
+        """What is wrong with the arguments of a call. None: they are valid."""
         try:
-            msgspec.convert(arguments, self._arguments)
+            msgspec.convert(arguments, self.arguments)
         except msgspec.ValidationError as error:
             return f"{self.name}: {error}"
         return None
 
 
-BOX_TOOLS = [Tool(function) for function in calls.FUNCTIONS.values()]
+def arguments_struct(name: str, fields: list[Any]) -> type[msgspec.Struct]:
+    """The arguments of tool `name`. A field is (name, type) or (name, type, default)."""
+    return msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
+
+
+BOX_TOOLS = [Tool.of(function) for function in calls.FUNCTIONS.values()]
 """The functions of box/calls.py."""
 
 
 def tools_text(tools: Sequence[Tool]) -> str:
-    """The schemas for a system prompt, one a line."""
+    """The schemas for a system prompt, one per line."""
     return "\n".join(json.dumps(tool.schema(), ensure_ascii=False) for tool in tools)
 
 
 def calls_in(text: str, tools: Sequence[Tool]) -> list[Call]:
-    """The tool calls of a reply, in order. Calls inside <think> do not count."""
+    """The tool calls of a reply, in order, without those inside <think>."""
     by_name = {tool.name: tool for tool in tools}
     return [_call(match[1], bool(match[2]), by_name) for match in TOOL_CALL.finditer(THOUGHT.sub("", text))]
 
@@ -122,7 +131,7 @@ def _call(text: str, closed: bool, tools: dict[str, Tool]) -> Call:
 
 
 def response(value: object) -> str:
-    """A tool's answer as the model reads it. `success` stands first."""
+    """A tool's answer as the model reads it. The key `success` comes first."""
     if isinstance(value, dict):
         value = {"success": value.get("success", True)} | value
     return f"<tool_response>{json.dumps(value, ensure_ascii=False)}</tool_response>"
@@ -142,36 +151,23 @@ def call_in_box(t: Tick, name: str, arguments: dict[str, Any]) -> Part[dict[str,
     return value
 
 
-def say(t: Tick, type: BlockType, text: str) -> Block:
-    """Record a message that the model does not write itself."""
-    return t.append(Append(type=type, body=text))
-
-
 def reply(t: Tick, first: int, tools: Sequence[Tool] = ()) -> Part[Reply]:
     """Sample and record the next message of the conversation that begins with block `first`."""
     began, ordinal = t.cursor.now, t.cursor.ordinal
     [candidate] = yield sample_messages(t, first)
-    block = t.append(message_of(t, candidate, (ordinal, 0), began))
-    return Reply(block, candidate, calls_in(candidate.text, tools))
+    t.append(message_of(t, candidate, (ordinal, 0), began))
+    return Reply(candidate, calls_in(candidate.text, tools))
 
 
 def sample_messages(t: Tick, first: int, n: int = 1) -> Sample:
     """The step that samples `n` candidates for the next message. Result: `list[Candidate]`."""
     s = t.settings.of(BlockType.ASSISTANT)
-    return Sample(
-        prompt=Prompt(type=BlockType.ASSISTANT, window=(first, t.cursor.index)),
-        n=n,
-        round=0,
-        max_tokens=s.max_tokens,
-        temperature=s.temperature,
-        top_k=s.top_k,
-        repetition_penalty=s.repetition_penalty,
-        seed=t.seed("message"),
-    )
+    prompt = Prompt(type=BlockType.ASSISTANT, window=(first, t.cursor.index))
+    return t.sample(prompt, s, "message", n, round=0, max_tokens=s.max_tokens)
 
 
 def message_of(t: Tick, candidate: Candidate, at: tuple[int, int], began: float) -> Append:
-    """The message that a candidate becomes. `at`: ordinal of its Sample step, position in it."""
+    """The message that a candidate becomes. `at`: (ordinal of the Sample step, position in its result)."""
     limit = t.settings.of(BlockType.ASSISTANT).max_tokens
     if candidate.length is not None and candidate.prompt_tokens is not None:
         room = candidate.length - candidate.prompt_tokens
@@ -181,7 +177,7 @@ def message_of(t: Tick, candidate: Candidate, at: tuple[int, int], began: float)
 
 
 def task_of(source: str, type: type[Task]) -> Task | None:
-    """The agent's task; None if `source` is a bootstrap file. Raises msgspec.ValidationError for a wrong form."""
+    """The agent's task. None: `source` is a bootstrap file. Raises msgspec.ValidationError for an invalid task."""
     try:
         value = json.loads(source)
     except (ValueError, RecursionError):
@@ -190,12 +186,12 @@ def task_of(source: str, type: type[Task]) -> Task | None:
 
 
 def next_tick(state: msgspec.Struct) -> Ended:
-    """End the tick. `state` is what the next one starts with."""
+    """End the tick. The next tick starts with `state`."""
     return Ended(done=False, state=msgspec.to_builtins(state))
 
 
 def end_trace(result: msgspec.Struct, error: RolloutError | None = None) -> Ended:
-    """End the trace with a result. `error`: what ended it too early."""
+    """End the trace with a result. `error`: the failure that ended it early."""
     returned = msgspec.to_builtins(result)
     if error is None:
         return Ended(done=True, returned=returned)

@@ -1,9 +1,9 @@
 """FunSearch: improves one function over generations of programs that the model writes.
 
 After Romera-Paredes et al. (Nature 625, 2024, doi:10.1038/s41586-023-06924-6): the model reads some of the best
-programs so far and writes new ones. Programs that pass a test are scored by an evaluator, and live on islands
-(islands.py). The task gives a first version of the function, an evaluator and perhaps a test. Before that, the
-model writes the pieces that the task lacks; a piece counts once it has run in the box.
+programs so far and writes new ones. An evaluator scores the programs that pass a test; they live on islands
+(islands.py). The task gives a first version of the function, an evaluator and perhaps a test. First, the model writes
+the pieces that the task lacks. A piece is accepted once it has run in the box.
 
 A tick is one message with pieces, or one generation. In a generation the model answers one message per island
 `candidates` times. All answers are evaluated (box/trial.py) and recorded in the table `programs`; the best answer
@@ -17,18 +17,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from weavegen.agents import islands
-from weavegen.agents.dialogue import (
-    THOUGHT,
-    Reply,
-    end_trace,
-    message_of,
-    next_tick,
-    reply,
-    sample_messages,
-    say,
-    task_of,
-)
+from weavegen.agents import dialogue, islands
 from weavegen.agents.islands import Island, Program
 from weavegen.agents.program import Part, Tick
 from weavegen.errors import RolloutError
@@ -38,7 +27,7 @@ from weavegen.kernel.steps import Candidate, Ended, Executed, Note, ProgramEvalu
 from weavegen.trace.blocks import BlockType
 
 MAX_PREPARATION_TICKS = 12
-"""Messages in which the model may write the missing pieces."""
+"""Messages that the model may write until no piece is missing."""
 RESET_EVERY = 3
 """Generations between two resets of the worse half of the islands."""
 MAX_PROGRAM_CHARS = 8_000
@@ -47,9 +36,9 @@ MAX_PROGRAMS_PER_TRIAL = 16
 TRIAL_OVERHEAD_SECONDS = 2.0
 """Seconds of a `trial` operation that its programs can't use."""
 UNWRITTEN = ("test: NotImplementedError", "test: AssertionError", "evaluator: NotImplementedError")
-"""Errors that a test or an evaluator may raise while the function only raises NotImplementedError."""
+"""Errors that a valid test or evaluator may raise while the function only raises NotImplementedError."""
 MAX_CODE_BLOCKS = 3
-"""Code blocks of a message that are read while pieces are missing."""
+"""Code blocks that are read of each message with pieces."""
 CODE_BLOCK = re.compile(r"^```[^\n`]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE)
 STUB = re.compile(r"^ +raise NotImplementedError\b.*\s*\Z", re.MULTILINE)
 DEFINITION = re.compile(r"^def +(\w+)", re.MULTILINE)
@@ -60,13 +49,13 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     name: str
     description: str
-    """What the function is for. The model reads it."""
+    """Purpose of the function, for the model."""
     skeleton: str = ""
     """Source of the first version, with signature and docstring. If it is empty, or only raises
     NotImplementedError, the model writes the first version (with this signature)."""
     evaluator: str = ""
     """Source that defines `evaluate(function)`. It returns one number, or one for each instance; higher is better.
-    If it is empty, the model writes it, and the tests too if there are none."""
+    If it is empty, the model writes it, and also the tests if they are empty."""
     tests: str = ""
     """Source that defines `test(function)`, which raises if an answer is wrong. May be empty."""
     score_to_reach: float | None = None
@@ -91,7 +80,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """The sources that a search needs. An empty one is missing."""
+    """The sources that a search needs. An empty source is missing."""
 
     tests: str = ""
     evaluator: str = ""
@@ -99,7 +88,7 @@ class Pieces(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a tick passes to the next."""
+    """The state that a tick passes to the next tick."""
 
     pieces: Pieces
     islands: tuple[Island, ...] = ()
@@ -110,40 +99,37 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> Program:
-        """The best program of all islands. It is never lost: islands and resets keep the best program."""
+        """The best program of all islands. Islands and resets always keep it."""
         return islands.best_of([program for island in self.islands for program in island])
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Result of a program's trial, as box/trial.py writes it."""
+    """Result of a program's trial, from box/trial.py."""
 
     success: bool
-    """The program runs and passes the test."""
+    """Whether the program runs and passes the test."""
     score: float | None = None
     scores: tuple[float, ...] = ()
     error: str | None = None
-    output: str = ""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a trace returns: the best program."""
+    """The value that a trace returns: the best program."""
 
     name: str
     description: str
     source: str
     score: float
     generation: int
-    """Generation in which it was written; 0: the first version."""
+    """Generation in which it was written. 0: it is the first version."""
     tests: str
     evaluator: str
     program: int
 
 
 def funsearch(t: Tick) -> AgentProgram:
-    """Prepare the missing pieces, then write one generation a tick."""
-    task = task_of(t.bootstrap, Task)
-    if task is None:
-        return Ended(done=True, failed="bootstrap", reason="funsearch takes no bootstrap file: give it a task")
+    """Prepare the missing pieces, then write one generation per tick."""
+    task = msgspec.convert(json.loads(t.bootstrap), Task)
     if t.number == 0:
         return (yield from begin(t, task))
     state = msgspec.convert(t.cursor.start.state, State)
@@ -156,7 +142,7 @@ def begin(t: Tick, task: Task) -> Part[Ended]:
     missing = missing_piece(task, pieces)
     description = task.description.strip()
     if missing is None:
-        say(t, BlockType.USER, f"{description}\n\n{versions([('The first version', task.skeleton)])}")
+        t.say(BlockType.USER, f"{description}\n\n{versions([('The first version', task.skeleton)])}")
         return (yield from start_islands(t, task, pieces))
     shown = [(f"The {PIECES[key]} is given", source) for key in PIECES if (source := getattr(pieces, key))]
     if task.skeleton and not pieces.skeleton:
@@ -165,13 +151,13 @@ def begin(t: Tick, task: Task) -> Part[Ended]:
     template = prompts.text("funsearch_prepare")
     request = f"Now write the {PIECES[missing]}."
     text = fill(template, name=task.name, description=description, given=given, next=request)
-    say(t, BlockType.USER, text)
-    return next_tick(State(pieces))
+    t.say(BlockType.USER, text)
+    return dialogue.next_tick(State(pieces))
 
 
 def prepare(t: Tick, task: Task, state: State) -> Part[Ended]:
     """Have the model write a message with missing pieces, and run each piece."""
-    message: Reply = yield from reply(t, 0)
+    message = yield from dialogue.reply(t, 0)
     pieces, answers = state.pieces, []
     for source in code_blocks(message.candidate.text)[:MAX_CODE_BLOCKS]:
         piece = piece_in(source, task)
@@ -190,43 +176,43 @@ def prepare(t: Tick, task: Task, state: State) -> Part[Ended]:
         answers.append("There is no code block in your message.")
     if missing is not None:
         answers.append(f"Now write the {PIECES[missing]}.")
-    say(t, BlockType.TOOL, "\n".join(answers))
+    t.say(BlockType.TOOL, "\n".join(answers))
     if missing is None:
         return (yield from start_islands(t, task, pieces))
     if t.number >= MAX_PREPARATION_TICKS:
         reason = f"the model wrote no {PIECES[missing]} that can be used in {MAX_PREPARATION_TICKS} messages"
         return Ended(done=True, failed="model", reason=reason)
-    return next_tick(State(pieces))
+    return dialogue.next_tick(State(pieces))
 
 
 PIECES = {"tests": "test", "evaluator": "evaluator", "skeleton": "first version"}
-"""The pieces in the order in which the model writes them, with their names in messages."""
+"""The pieces in the order in which the model writes them, and their names in messages."""
 
 
 def given_pieces(task: Task) -> Pieces:
-    """The pieces of the task. A function that only raises is a signature, not a first version."""
+    """The pieces of the task. A skeleton that only raises NotImplementedError is not a first version."""
     skeleton = "" if STUB.search(task.skeleton) else task.skeleton
     return Pieces(task.tests, task.evaluator, skeleton)
 
 
 def missing_piece(task: Task, pieces: Pieces) -> str | None:
-    """The next piece that the model must write. A task with an evaluator needs no test."""
+    """The next piece that the model must write, or None. A task with an evaluator needs no test."""
     if not pieces.tests and not task.evaluator:
         return "tests"
     return next((piece for piece in ("evaluator", "skeleton") if not getattr(pieces, piece)), None)
 
 
 def piece_in(source: str, task: Task) -> str | None:
-    """Which piece a code block defines; None: no piece."""
+    """The piece that a code block defines. None: it defines no piece."""
     functions = DEFINITION.findall(source)
     names = {"tests": "test", "evaluator": "evaluate", "skeleton": task.name}
     return next((piece for piece, name in names.items() if name in functions), None)
 
 
 def try_piece(t: Tick, task: Task, before: Pieces, piece: str, source: str) -> Part[tuple[Pieces, str]]:
-    """Run a new piece. Returns the pieces, with the new one if it works, and the answer for the model.
+    """Run a new piece. Returns the pieces, with the new piece if it works, and the answer for the model.
 
-    Without a first version, test and evaluator run on a function that only raises.
+    Without a first version, test and evaluator run on a function that only raises NotImplementedError.
     """
     pieces = msgspec.structs.replace(before, **{piece: source})
     first = pieces.skeleton
@@ -252,8 +238,8 @@ def start_islands(t: Tick, task: Task, pieces: Pieces) -> Part[Ended]:
     if verdict.score is None:
         return Ended(done=True, failed="bootstrap", reason=f"the first version has no score: {verdict.error}")
     program = Program(0, 0, verdict.score, verdict.scores, pieces.skeleton)
-    say(t, BlockType.TOOL, f"Program 0, the first version: score {verdict.score:.6g}")
-    return end_generation(t, task, State(pieces, islands.founded(program, task.islands), 0, 1))
+    t.say(BlockType.TOOL, f"Program 0, the first version: score {verdict.score:.6g}")
+    return end_generation(t, task, State(pieces, ((program,),) * task.islands, 0, 1))
 
 
 def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
@@ -261,14 +247,16 @@ def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
     generation, tried, after = state.generation + 1, state.tried, list(state.islands)
     for place, island in enumerate(state.islands):
         parents = islands.parents(island, t.seed("parents"))
-        request = say(t, BlockType.USER, prompt_of(task, parents))
+        request = t.say(BlockType.USER, prompt_of(task, parents))
         began, ordinal = t.cursor.now, t.cursor.ordinal
         try:
-            candidates: list[Candidate] = yield sample_messages(t, request.index, task.candidates)
+            candidates: list[Candidate] = yield dialogue.sample_messages(t, request.index, task.candidates)
             sources = [program_in(candidate.text, task.name) for candidate in candidates]
             verdicts = yield from run_trials(t, task, state.pieces, sources)
         except RolloutError as error:  # the trace still returns the best program so far
-            return end_trace(result(task, State(state.pieces, tuple(after), state.generation, tried)), error)
+            return dialogue.end_trace(
+                result(task, State(state.pieces, tuple(after), state.generation, tried)), error
+            )
         programs = []
         for position, (source, verdict) in enumerate(zip(sources, verdicts, strict=True)):
             number = tried + position
@@ -278,9 +266,9 @@ def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
             if verdict.score is not None:
                 programs.append(Program(number, generation, verdict.score, verdict.scores, source))
         chosen = islands.best_of(programs).number - tried if programs else 0
-        t.append(message_of(t, candidates[chosen], (ordinal, chosen), began))
+        t.append(dialogue.message_of(t, candidates[chosen], (ordinal, chosen), began))
         after[place] = islands.added(island, programs, islands.MAX_CHARS // len(state.islands))
-        say(t, BlockType.TOOL, outcome(verdicts, tried, chosen, islands.best_of(after[place])))
+        t.say(BlockType.TOOL, outcome(verdicts, tried, chosen, islands.best_of(after[place])))
         tried += len(candidates)
     if generation % RESET_EVERY == 0 and generation < task.generations:
         after = list(islands.reset(after, t.seed("reset")))
@@ -300,16 +288,16 @@ def evaluated(number: int, generation: int, source: str, verdict: Verdict) -> Pr
 
 
 def end_generation(t: Tick, task: Task, state: State) -> Ended:
-    """End the tick, and the search after its last generation or when the score to reach is reached."""
+    """End the tick. After the last generation, or when `score_to_reach` is reached, also end the search."""
     line = f"{task.name}: generation {state.generation} of {task.generations}"
     best = f"best score {state.best.score:.6g} (program {state.best.number})"
     t.emit(Note(kind="status", detail=f"{line}, {best}"))
     reached = task.score_to_reach is not None and state.best.score >= task.score_to_reach
-    end = end_trace(result(task, state))
+    end = dialogue.end_trace(result(task, state))
     if reached or state.generation >= task.generations:
         return end
-    # The result is returned in any case, because a budget may end the trace after this tick.
-    return msgspec.structs.replace(next_tick(state), returned=end.returned)
+    # Every tick returns the result, because a budget may end the trace after this tick.
+    return msgspec.structs.replace(dialogue.next_tick(state), returned=end.returned)
 
 
 def result(task: Task, state: State) -> Result:
@@ -380,7 +368,7 @@ def versions(sources: Sequence[tuple[str, str]]) -> str:
 
 
 def outcome(verdicts: Sequence[Verdict], first: int, chosen: int, best: Program) -> str:
-    """The results of one message's programs, as the trace records them. `first`: number of the first program."""
+    """The text of one message's results in the trace. `first`: number of the first program."""
     lines = []
     for position, verdict in enumerate(verdicts):
         text = f"score {verdict.score:.6g}" if verdict.score is not None else f"no score: {verdict.error}"
@@ -390,12 +378,12 @@ def outcome(verdicts: Sequence[Verdict], first: int, chosen: int, best: Program)
 
 
 def code_blocks(text: str) -> list[str]:
-    """The fenced code of a message, without thoughts."""
-    return [code.strip() + "\n" for code in CODE_BLOCK.findall(THOUGHT.sub("", text)) if code.strip()]
+    """The fenced code blocks of a message, without those inside <think>."""
+    return [code.strip() + "\n" for code in CODE_BLOCK.findall(dialogue.THOUGHT.sub("", text)) if code.strip()]
 
 
 def program_in(text: str, name: str) -> str:
-    """The last code block that defines the function, else the last code block, else an empty text."""
+    """The last code block that defines the function; else the last code block; else an empty text."""
     blocks = code_blocks(text)
     defining = [block for block in blocks if name in DEFINITION.findall(block)]
     return (defining or blocks or [""])[-1]

@@ -3,15 +3,15 @@
 After FunSearch (Romera-Paredes et al., Nature 625, 2024, doi:10.1038/s41586-023-06924-6; methods section):
 
 - Programs live on separate islands, so that one early success does not fill them all.
-- Programs of an island with the same score on every instance are a cluster. A cluster is drawn with a softmax of
-  its score, then one of its programs with a softmax that prefers short ones.
-- From time to time the worse half of the islands is emptied. Each of them begins again with the best program of an
-  island that survives.
+- Programs of an island with the same score on every instance are a cluster. A cluster is drawn by a softmax of the
+  scores, then a program of the cluster by a softmax that prefers short programs.
+- From time to time the worse half of the islands is emptied. Each begins again with the best program of an island
+  that survives.
 
-Two differences to the paper. There, the temperature of clusters falls with the number of programs, and all scores
-have one scale; here scores are divided by their range on the island, so that one temperature suits every task. And
-an island holds a bounded number of characters, because a search's state is passed from tick to tick: the worst
-programs are dropped first. The table `programs` still has them.
+Two differences to the paper. The paper lowers the clusters' temperature as the number of programs grows, and all its
+scores have one scale; here scores are divided by their range on the island, so that one temperature suits every task.
+And an island holds a bounded number of characters, because a tick passes the search's state to the next tick: the
+worst programs are dropped first, and stay in the table `programs`.
 """
 
 import math
@@ -21,9 +21,9 @@ from collections.abc import Sequence
 import msgspec
 
 SCORE_TEMPERATURE = 0.15
-"""For clusters. Their scores are first divided by their range on the island."""
+"""Temperature for clusters. Scores are first divided by their range on the island."""
 LENGTH_TEMPERATURE = 1.0
-"""For programs of a cluster. Their lengths are first divided by their range in the cluster."""
+"""Temperature for programs of a cluster. Lengths are first divided by their range in the cluster."""
 MAX_CHARS = 200_000
 """Characters of all programs on all islands."""
 
@@ -44,13 +44,8 @@ class Program(msgspec.Struct, frozen=True, array_like=True):
 Island = tuple[Program, ...]
 
 
-def founded(program: Program, count: int) -> tuple[Island, ...]:
-    """`count` islands with this program alone."""
-    return ((program,),) * count
-
-
 def parents(island: Sequence[Program], seed: int, count: int = 2) -> list[Program]:
-    """At most `count` distinct programs for the model to read, the best last."""
+    """Draw at most `count` distinct programs for the model to read, the best last."""
     rng = random.Random(seed)
     left = list(island)
     chosen: list[Program] = []
@@ -63,21 +58,21 @@ def parents(island: Sequence[Program], seed: int, count: int = 2) -> list[Progra
 
 
 def added(island: Island, programs: Sequence[Program], max_chars: int) -> Island:
-    """The island with new programs, cut to `max_chars` characters. Programs with a known source are left out."""
+    """The island with new programs, cut to `max_chars` characters. Programs with equal sources are kept once."""
     distinct = {program.source: program for program in reversed((*island, *programs))}.values()
     kept: list[Program] = []
     size = 0
     for program in sorted(distinct, key=_rank, reverse=True):
-        if not kept or size + len(program.source) <= max_chars:  # the best one stays even if it is too long
+        if not kept or size + len(program.source) <= max_chars:  # the best program stays even if it is too long
             kept.append(program)
             size += len(program.source)
     return tuple(sorted(kept, key=lambda program: program.number))
 
 
 def reset(islands: Sequence[Island], seed: int) -> tuple[Island, ...]:
-    """The islands after each of the worse half was replaced by the best program of a better island."""
+    """Replace each island of the worse half by the best program of an island of the better half."""
     rng = random.Random(seed)
-    # Islands with the same best program come in random order, so that none is emptied for its place alone.
+    # Islands with the same best program are ordered at random, so that their numbers do not matter.
     order = sorted(range(len(islands)), key=lambda place: (_rank(best_of(islands[place])), rng.random()))
     emptied, survivors = order[: len(islands) // 2], order[len(islands) // 2 :]
     after = list(islands)
@@ -87,7 +82,7 @@ def reset(islands: Sequence[Island], seed: int) -> tuple[Island, ...]:
 
 
 def best_of(island: Sequence[Program]) -> Program:
-    """The program with the highest score; of equal scores the shortest, then the first."""
+    """The program with the highest score. Among equal scores: the shortest, then the first."""
     return max(island, key=_rank)
 
 

@@ -1,4 +1,4 @@
-"""What every agent program is given, and the type of what it is."""
+"""The input of every agent program (`Tick`), and how an agent is declared (`Agent`)."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import msgspec
 
 from weavegen.kernel.replay import Cursor, Program
 from weavegen.kernel.seeds import derive_seed
-from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Append, Effect, Execute, Op, Step
+from weavegen.kernel.settings import BlockSettings, Settings
+from weavegen.kernel.steps import Append, Effect, Execute, Op, Prompt, Sample, Step
 from weavegen.trace.blocks import FULL_BLOCK, Block, BlockType
 
 R = TypeVar("R")
@@ -19,60 +19,75 @@ Part: TypeAlias = Generator[Step | tuple[Step, ...], Any, R]
 
 @dataclass(frozen=True)
 class Tick:
-    """One tick of one agent. All of it is the same at every replay; the cursor says how far the replay is."""
+    """One tick of one agent. Its fields are the same at every replay; the cursor holds the replay's position."""
 
     newest: Settings
-    """Those that the tick is written under; of a fork's inherited blocks see `settings`."""
+    """The settings of the tick's own blocks. For inherited blocks of a fork use `settings`."""
     cursor: Cursor
     bootstrap: str = ""
-    """Source of the bootstrap file, in tick 0, which writes it into the trace."""
-
+    """Source of the bootstrap file, or the task as JSON."""
     inherited: tuple[Settings, ...] = ()
-    """Those that others wrote its first blocks under: of each of `Start.inherited`."""
+    """For each entry of `Start.inherited`: the settings under which the other trace wrote its blocks."""
     block_size: int = FULL_BLOCK
-    """Tokens that the subagent may write in a block."""
+    """Maximum number of tokens in a block of the subagent."""
 
     @property
     def settings(self) -> Settings:
-        """Those under which the block is written that the cursor is at."""
+        """The settings of the block at the cursor."""
         start, index = self.cursor.start, self.cursor.index
-        either = zip(start.inherited, self.inherited, strict=True)
-        return next((settings for terms, settings in either if index < terms.until), self.newest)
+        inherited = zip(start.inherited, self.inherited, strict=True)
+        return next((settings for entry, settings in inherited if index < entry.until), self.newest)
 
     @property
     def number(self) -> int:
-        """0 is the bootstrap's own tick."""
+        """Number of the tick. Tick 0 records the bootstrap or the task."""
         return self.cursor.start.tick
 
     @property
     def subagent(self) -> str:
-        """Whose tick it is."""
+        """Name of the subagent that the tick belongs to."""
         return self.cursor.start.subagent
 
     def append(self, draft: Append) -> Block:
         """Record a block. It is stored in the transaction that advances the journal."""
         return self.cursor.append(draft)
 
+    def say(self, type: BlockType, text: str) -> Block:
+        """Record a block that has only a text, such as a message that the model did not write."""
+        return self.append(Append(type=type, body=text))
+
     def emit(self, effect: Effect) -> None:
-        """Record a reward, an event, or what a tool or a program did. It is stored in the same transaction."""
+        """Record an effect other than a block. It is stored in the same transaction."""
         self.cursor.emit(effect)
 
     def execute(self, op: Op, type: BlockType | None = None, source: str = "") -> Execute:
         """A step in the trace's environment, for this subagent."""
         return Execute(op=op, subagent=self.subagent, type=type, source=source)
 
+    def sample(self, prompt: Prompt, settings: BlockSettings, purpose: str, n: int, **fields: Any) -> Sample:
+        """A step that samples `n` continuations under `settings`. `purpose`: see `seed`; `fields`: of `Sample`."""
+        return Sample(
+            prompt=prompt,
+            n=n,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            repetition_penalty=settings.repetition_penalty,
+            seed=self.seed(purpose),
+            **fields,
+        )
+
     def seed(self, purpose: str) -> int:
-        """A seed that depends on the trace's seed, the tick, and how many steps the program has taken."""
+        """A seed that depends on the trace's seed, the tick, the number of steps so far, and `purpose`."""
         seed = self.cursor.start.seed_of(self.cursor.index)
         return derive_seed(seed, self.number, self.cursor.ordinal, purpose)
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A program that writes traces, and what it can be given."""
+    """A program that writes traces, and the input that it takes."""
 
     program: Callable[[Tick], Program]
     task: type[msgspec.Struct] | None = None
-    """The form of its tasks, which are JSON; None: it is given bootstrap files alone."""
+    """Form of its tasks, which are JSON. None: it takes only bootstrap files."""
     bootstraps: bool = True
-    """Whether it can be given a bootstrap file."""
+    """Whether it takes bootstrap files."""

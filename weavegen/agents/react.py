@@ -1,4 +1,4 @@
-"""ReAct: reason, act, observe, with tags in the text. The baseline that the weave agent is measured against.
+"""ReAct: reason, act, observe, with tags in the text. The baseline for measurements of the weave agent.
 
 After ReAct (Yao et al., arXiv:2210.03629). The model thinks in `<think>`, calls tools in `<tool_call>`, and reads
 `<tool_response>`. A tick is one message of the model with the answers to its calls. A message without calls is the
@@ -9,21 +9,7 @@ from typing import Any
 
 import msgspec
 
-from weavegen.agents import tables
-from weavegen.agents.dialogue import (
-    BOX_TOOLS,
-    Message,
-    Reply,
-    call_in_box,
-    end_trace,
-    failed,
-    next_tick,
-    reply,
-    response,
-    say,
-    task_of,
-    tools_text,
-)
+from weavegen.agents import dialogue, tables
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.world import with_result
 from weavegen.errors import RolloutError
@@ -40,44 +26,44 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A task for ReAct. The agent also takes bootstrap files."""
 
     task: str
-    messages: tuple[Message, ...] = ()
-    """Stand between the system prompt and the task."""
+    messages: tuple[dialogue.Message, ...] = ()
+    """Messages between the system prompt and the task."""
     system: str | None = None
-    """Replaces the system prompt; `{tools}` in it becomes the tools' schemas."""
+    """A system prompt instead of the default one. `{tools}` in it becomes the tools' schemas."""
     single: bool = False
-    """Stop after one message of the model and its tool calls."""
+    """Whether to stop after one message of the model and its tool calls."""
 
 
 class State(msgspec.Struct):
-    """What a tick passes to the next."""
+    """The state that a tick passes to the next tick."""
 
     single: bool
     checked: bool
-    """There are evaluations to run at the end, because a bootstrap file defined the task."""
+    """Whether to run evaluations at the end: a bootstrap file defined the task."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace returns."""
+    """The value that a trace returns."""
 
     success: bool
-    """There is a final answer, and every evaluation of the task is true."""
+    """Whether there is a final answer and every evaluation of the task is true."""
     final_response: str = ""
     steps: int = 0
     """Messages that the model wrote."""
     total_tokens: int = 0
-    """Length of the conversation."""
+    """Tokens of the conversation."""
     error: str | None = None
     metadata: dict[str, Any] = {}
 
 
 def react(t: Tick) -> Program:
-    """Write down the task, then take one step after another until the model calls no tool."""
+    """Record the task, then do one step per tick until the model calls no tool."""
     return (yield from (begin(t) if t.number == 0 else step(t)))
 
 
 def begin(t: Tick) -> Part[Ended]:
-    """Record what the model reads first. A bootstrap file is executed; its environment defines the task."""
-    task = task_of(t.bootstrap, Task)
+    """Record the first messages. A bootstrap file is executed first, and its environment defines the task."""
+    task = dialogue.task_of(t.bootstrap, Task)
     state = State(single=task is not None and task.single, checked=task is None)
     if task is None:
         ordinal = t.cursor.ordinal
@@ -88,34 +74,39 @@ def begin(t: Tick) -> Part[Ended]:
         world: Executed = yield t.execute("begin")
         task = Task(task_text(t.bootstrap, world))
     system = prompts.text("react") if task.system is None else task.system
-    say(t, BlockType.SYSTEM, system.replace("{tools}", tools_text(BOX_TOOLS)))
+    t.say(BlockType.SYSTEM, system.replace("{tools}", dialogue.tools_text(dialogue.BOX_TOOLS)))
     for message in task.messages:
-        say(t, message.role, message.content)
-    say(t, BlockType.USER, task.task)
-    return next_tick(state)
+        t.say(message.role, message.content)
+    t.say(BlockType.USER, task.task)
+    return dialogue.next_tick(state)
 
 
 def step(t: Tick) -> Part[Ended]:
-    """Have the model write one message, and answer its calls one after the other."""
+    """Have the model write one message, and answer its calls one after another."""
     state = msgspec.convert(t.cursor.start.state, State)
     limit = MAX_MESSAGES if t.settings.steps is None else t.settings.steps
     try:
-        message: Reply = yield from reply(t, 0, BOX_TOOLS)
+        message = yield from dialogue.reply(t, 0, dialogue.BOX_TOOLS)
     except RolloutError as error:  # the conversation so far is kept
-        return end_trace(Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error)
+        return dialogue.end_trace(
+            Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error
+        )
     if message.calls:
         answers = []
         for call in message.calls:
-            answer = failed(call.error) if call.error else (yield from call_in_box(t, call.name, call.arguments))
-            answers.append(response(answer))
-        say(t, BlockType.TOOL, "\n".join(answers))
+            if call.error is not None:
+                answer = dialogue.failed(call.error)
+            else:
+                answer = yield from dialogue.call_in_box(t, call.name, call.arguments)
+            answers.append(dialogue.response(answer))
+        t.say(BlockType.TOOL, "\n".join(answers))
     unfinished = bool(message.calls) and not state.single
     if unfinished and t.number < limit:
-        return next_tick(state)
+        return dialogue.next_tick(state)
     evaluations: tuple[Evaluated, ...] = (yield from evaluate(t)) if state.checked else ()
     passed = all(evaluated.error is None and evaluated.value is True for evaluated in evaluations)
     values = {evaluated.title: evaluated.value for evaluated in evaluations}
-    return end_trace(
+    return dialogue.end_trace(
         Result(
             success=passed and not unfinished,
             final_response="" if unfinished else message.answer,
@@ -138,5 +129,5 @@ def evaluate(t: Tick) -> Part[tuple[Evaluated, ...]]:
     """Run the task's evaluations and record their results, as the weave agent does."""
     checked: Executed = yield t.execute("evaluate")
     rows = ["Outcome:", *tables.evaluation_rows(checked.evaluations)]
-    t.append(Append(type=BlockType.OUTCOME, body="\n".join(rows)))
+    t.say(BlockType.OUTCOME, "\n".join(rows))
     return checked.evaluations

@@ -1,54 +1,47 @@
 """Research: looks things up for another agent or a person, in a context of its own, and returns a summary.
 
 A tick is one message of the model with the answers to its calls. The tools only read, so the calls of a message
-run side by side. A message without calls is the summary. When the context or the messages are used up, the model
-is asked for its summary, and tool calls in that message are ignored.
+run side by side. A message without calls is the summary. When the context is full or the message limit is
+reached, the model is asked for its summary, and tool calls in that message are ignored.
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from weavegen.agents.dialogue import (
-    TOOL_CALL,
-    Call,
-    Reply,
-    end_trace,
-    failed,
-    next_tick,
-    reply,
-    response,
-    say,
-    task_of,
-    tools_text,
-)
-from weavegen.agents.lookups import TOOLS
+from weavegen.agents import dialogue
 from weavegen.agents.program import Part, Tick
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
+from weavegen.kernel.lookups import RESEARCH_TOOLS
 from weavegen.kernel.replay import Program
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import one_line
 
+TOOLS = [
+    dialogue.Tool(name, inspect.getdoc(arguments) or "", arguments) for name, arguments in RESEARCH_TOOLS.items()
+]
+"""The look-up tools. A worker runs them (step `LookUp`)."""
 MAX_MESSAGES = 60
 """Default of the setting `steps`: messages that the model writes before it is asked for its summary."""
 WARN_PERCENT, STOP_PERCENT = 85, 95
-"""Used context at which the model is warned, and at which it is asked for its summary."""
+"""Percent of the context in use at which the model is warned, and at which it is asked for its summary."""
 MAX_ANSWER_CHARS, HEAD_CHARS, TAIL_CHARS = 8_000, 4_800, 3_200
-"""A longer answer keeps HEAD_CHARS of its beginning and TAIL_CHARS of its end."""
+"""A longer answer is cut to its first HEAD_CHARS and its last TAIL_CHARS characters."""
 MIN_ANSWER_CHARS = 200
-"""Length of an answer when the context is nearly full."""
+"""Characters of an answer when the context is nearly full."""
 CHARS_PER_TOKEN = 3
-"""Lower estimate, for answers that no tokenizer has counted yet."""
+"""A low estimate, for answers whose tokens are not counted yet."""
 MAX_CALLS = 16
-"""Calls of one message that are made."""
+"""Calls of one message that are made. Further calls are answered with an error."""
 EQUAL_CALLS, SEQUENCE_LENGTHS = 3, range(2, 6)
-"""Equal calls in a row, and lengths of repeated sequences, that make a doom loop."""
+"""A doom loop: this many equal calls in a row, or a repeated sequence of one of these lengths."""
 REMEMBERED_CALLS = 2 * SEQUENCE_LENGTHS[-1]
 
 
@@ -57,51 +50,46 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     task: str
     context: str = ""
-    """What the researcher must know about the caller's work."""
+    """Facts about the caller's work that the researcher needs."""
     prompt: Literal["general", "literature"] = "general"
-    """literature: the summary is a ranked table of what has worked for others."""
+    """literature: the summary is a ranked table of methods that others used with success."""
 
     def __post_init__(self) -> None:
         if not self.task.strip():
-            raise ValueError("task is empty: say what is to be found out")
-
-    @property
-    def label(self) -> str:
-        """Name of the task in status lines."""
-        text = one_line(self.task)
-        return text if len(text) <= 50 else f"{text[:50]}…"
+            raise ValueError("task is empty: describe what to find out")
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace returns."""
+    """The value that a trace returns."""
 
     summary: str
-    """Empty if there is none; then `error` says why."""
+    """Empty: there is no summary, and `error` says why."""
     iterations: int
-    """Messages of the model, without the summary that it was asked for."""
+    """Messages of the model, without a summary that it was asked for."""
     tool_calls: int
-    """Calls that were made, failed ones included."""
+    """Calls that were made, including failed calls."""
     total_tokens: int
-    """Length of the conversation as far as the server reports it."""
+    """Tokens of the conversation as far as the server reports them."""
     error: str | None = None
 
 
 CallDigest = tuple[str, str]
-"""Hash of a call, hash of its answer."""
+"""(hash of a call, hash of its answer)."""
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What a tick passes to the next."""
+    """The state that a tick passes to the next tick."""
 
     label: str
+    """Name of the task in status lines."""
     tokens: int = 0
-    """Length of the conversation up to the model's last message."""
+    """Tokens of the conversation up to the model's last message."""
     length: int | None = None
-    """The model's context length in tokens; None if the server does not report it."""
+    """The model's context length in tokens. None: the server does not report it."""
     warned: bool = False
     tool_calls: int = 0
     recent: tuple[CallDigest, ...] = ()
-    """The last calls since the last correction, the newest last."""
+    """The last calls since the last correction, the newest call last."""
 
     def used(self, percent: int) -> bool:
         """Whether at least `percent` of the context is used."""
@@ -113,21 +101,20 @@ class State(msgspec.Struct, kw_only=True):
 
 
 def research(t: Tick) -> Program:
-    """Write down the task, then take one iteration after another until there is a summary."""
+    """Record the task, then do one iteration per tick until there is a summary."""
     return begin(t) if t.number == 0 else (yield from iteration(t))
 
 
 def begin(t: Tick) -> Ended:
-    """Record what the model reads first."""
-    task = task_of(t.bootstrap, Task)
-    if task is None:
-        return Ended(done=True, failed="bootstrap", reason="this is not a research task: give a JSON object")
-    say(t, BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", tools_text(TOOLS)))
+    """Record the first messages: the system prompt and the task."""
+    task = msgspec.convert(json.loads(t.bootstrap), Task)
+    t.say(BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", dialogue.tools_text(TOOLS)))
     context = f"Context, from whoever asks:\n{task.context.strip()}\n\n" if task.context.strip() else ""
-    say(t, BlockType.USER, f"{context}Research task:\n{task.task.strip()}")
-    state = State(label=task.label)
+    t.say(BlockType.USER, f"{context}Research task:\n{task.task.strip()}")
+    label = one_line(task.task)
+    state = State(label=label if len(label) <= 50 else f"{label[:50]}…")
     state.status(t, "started")
-    return next_tick(state)
+    return dialogue.next_tick(state)
 
 
 def iteration(t: Tick) -> Part[Ended]:
@@ -141,28 +128,28 @@ def iteration(t: Tick) -> Part[Ended]:
         return (yield from conclude(t, state, t.number - 1, prompts.message("research", "context_spent")))
     if (loop := doom_loop(state.recent)) is not None:
         state.status(t, f"goes round in circles: {loop}")
-        say(t, BlockType.USER, prompts.message("research", "correction").format(loop=loop))
+        t.say(BlockType.USER, prompts.message("research", "correction").format(loop=loop))
         state.recent = ()
     if state.used(WARN_PERCENT) and not state.warned:
         state.status(t, f"{state.tokens} of {state.length} tokens used")
-        say(t, BlockType.USER, prompts.message("research", "warning").format(percent=WARN_PERCENT))
+        t.say(BlockType.USER, prompts.message("research", "warning").format(percent=WARN_PERCENT))
         state.warned = True
     try:
-        message: Reply = yield from reply(t, 0, TOOLS)
+        message = yield from dialogue.reply(t, 0, TOOLS)
     except RolloutError as error:
         return ended(state, t.number - 1, error=error)
     state.tokens, state.length = message.tokens, message.candidate.length
     if message.calls:
         yield from look_up(t, state, message.calls)
-        return next_tick(state)
+        return dialogue.next_tick(state)
     if not message.answer:
         return (yield from conclude(t, state, t.number, prompts.message("research", "nothing_said")))
     state.status(t, f"done: {state.tool_calls} tool calls, {state.tokens} tokens")
     return ended(state, t.number, message.answer)
 
 
-def look_up(t: Tick, state: State, calls: Sequence[Call]) -> Part[None]:
-    """Make the calls of a message side by side, and record the answers. Changes `state`."""
+def look_up(t: Tick, state: State, calls: Sequence[dialogue.Call]) -> Part[None]:
+    """Make the calls of a message side by side, and record the answers. Updates `state`."""
     errors = [refusal(call, number) for number, call in enumerate(calls)]
     steps = tuple(
         LookUp(tool=call.name, arguments=call.arguments)
@@ -182,27 +169,28 @@ def look_up(t: Tick, state: State, calls: Sequence[Call]) -> Part[None]:
     for call, error in zip(calls, errors, strict=True):
         result = next(made) if error is None else LookUpResult(success=False, output=error)
         output = shorten(result.output, limit)
-        answers.append(response({"success": True, "output": output} if result.success else failed(output)))
+        answer = {"success": True, "output": output} if result.success else dialogue.failed(output)
+        answers.append(dialogue.response(answer))
         digests.append((digest(call.name, error or call.arguments), digest(result.success, result.output)))
-    say(t, BlockType.TOOL, "\n".join(answers))
+    t.say(BlockType.TOOL, "\n".join(answers))
     state.tool_calls += len(steps)
     state.recent = (*state.recent, *digests)[-REMEMBERED_CALLS:]
 
 
 def conclude(t: Tick, state: State, iterations: int, request: str) -> Part[Ended]:
-    """Ask for the summary, without tools."""
+    """Ask the model for its summary, without tools."""
     state.status(t, "asked for its summary")
-    say(t, BlockType.USER, request)
+    t.say(BlockType.USER, request)
     try:
-        message: Reply = yield from reply(t, 0)
+        message = yield from dialogue.reply(t, 0)
     except RolloutError as error:
         return ended(state, iterations, error=error)
     state.tokens = message.tokens
-    return ended(state, iterations, TOOL_CALL.sub("", message.answer).strip())
+    return ended(state, iterations, dialogue.TOOL_CALL.sub("", message.answer).strip())
 
 
 def ended(state: State, iterations: int, summary: str = "", error: RolloutError | None = None) -> Ended:
-    """End the trace. `error`: the model could not write another message, such as when the context is full."""
+    """End the trace. `error`: why the model could not write another message, for example a full context."""
     reason = f"Generation error: {error}" if error is not None else "the model wrote no summary"
     result = Result(
         summary=summary,
@@ -211,11 +199,11 @@ def ended(state: State, iterations: int, summary: str = "", error: RolloutError 
         total_tokens=state.tokens,
         error=None if summary else reason,
     )
-    return end_trace(result, error)
+    return dialogue.end_trace(result, error)
 
 
-def refusal(call: Call, number: int) -> str | None:
-    """Why call `number` of a message is not made; None if it is made."""
+def refusal(call: dialogue.Call, number: int) -> str | None:
+    """Why call `number` of a message is not made. None: it is made."""
     if call.error is not None:
         return call.error
     if number >= MAX_CALLS:
@@ -228,7 +216,7 @@ def refusal(call: Call, number: int) -> str | None:
 
 
 def allowance(state: State, answers: int) -> int:
-    """Characters for each of `answers` answers, such that the context keeps room for a summary."""
+    """Maximum characters of each of `answers` answers, so that the context keeps room for a summary."""
     if state.length is None:
         return MAX_ANSWER_CHARS
     room = STOP_PERCENT * state.length // 100 - state.tokens
@@ -236,7 +224,7 @@ def allowance(state: State, answers: int) -> int:
 
 
 def shorten(text: str, limit: int = MAX_ANSWER_CHARS) -> str:
-    """The first and the last part of a text, `limit` characters in all, with a mark that counts the rest."""
+    """Cut a text to `limit` characters of its beginning and end, and insert how many characters were left out."""
     if len(text) <= limit:
         return text
     head = limit * HEAD_CHARS // MAX_ANSWER_CHARS
@@ -244,15 +232,15 @@ def shorten(text: str, limit: int = MAX_ANSWER_CHARS) -> str:
 
 
 def digest(*values: object) -> str:
-    """A hash that is equal for equal JSON values."""
+    """A hash of JSON values. Equal values have equal hashes."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def doom_loop(recent: Sequence[CallDigest]) -> str | None:
-    """What the last calls repeat, in words; None if they repeat nothing.
+    """Describe the repetition at the end of the calls. None: they do not repeat.
 
     A doom loop is either three equal calls with equal answers, or two equal sequences of 2 to 5 calls one after
-    the other, whatever the answers. In a sequence, not all calls are equal.
+    the other with any answers. The calls within a sequence are not all equal.
     """
     if len(recent) >= EQUAL_CALLS and len(set(recent[-EQUAL_CALLS:])) == 1:
         return f"the last {EQUAL_CALLS} calls were the same, and so were their answers"

@@ -1,4 +1,4 @@
-"""The rewards of a tick, and what of them goes to which block (WEAVE section 9)."""
+"""The reward of a tick, and its shares that go to blocks (docs/weave.md, "Rewards")."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,17 @@ from weavegen.trace.blocks import CALLBACK, Block, BlockType
 REASONING = frozenset({BlockType.ORIENTATION, BlockType.DEBUG, BlockType.BACKTRACK})
 REWARDED = REASONING | {BlockType.ACTION}
 BLAME = {"AssertionError": 0.25, "AttributeError": 1.0}
-"""What a block loses that failed, by the exception: an AttributeError is an invented method. Others: 0.5."""
+"""Amounts that a failed block loses, by exception. Other exceptions: 0.5. An AttributeError means that the model
+invented a method."""
 Recorded = Sequence[tuple[Append, Block]]
-"""A tick's drafts and the blocks they became, in order."""
+"""A tick's drafts with the blocks that they became, in order."""
 
 
 def reward(recorded: Recorded, evaluations: Sequence[Evaluated], settings: Settings) -> Reward:
-    """Half the share of evaluations that came out true, less a price for each action block, not below 0.
+    """Half the fraction of true evaluations, less `action_cost` for each action block, at least 0.
 
-    Given backwards to the tick's reasoning and action blocks, the last one whole, each before it decayed.
+    The tick's last reasoning or action block gets the whole reward. Each block before it gets the share of its
+    successor times `reward_decay`.
     """
     blocks = [block for _, block in recorded]
     true = sum(evaluated.error is None and evaluated.value is True for evaluated in evaluations)
@@ -31,38 +33,38 @@ def reward(recorded: Recorded, evaluations: Sequence[Evaluated], settings: Setti
 
 
 def preferences(recorded: Recorded) -> dict[int, float]:
-    """What preference data adds to the scores of callback blocks that failed, and of the reasoning before them.
+    """Corrections, by block index, of the scores in preference data: of failed callback blocks and of reasoning.
 
-    Reasoning that led to a block which ran gains the more, the less it was thought of; reasoning that led to one
-    which failed loses the more, the more it was thought of.
+    Reasoning before a block that ran gains; the lower its score, the more. Reasoning before a block that failed
+    loses; the higher its score, the more.
     """
-    given: dict[int, float] = {}
-    reasons: list[tuple[int, float]] = []
-    why: list[tuple[int, float]] = []
-    carried_out: int | None = None
+    corrections: dict[int, float] = {}
+    reasoning: list[tuple[int, float]] = []
+    reasoning_before: list[tuple[int, float]] = []
+    callback: int | None = None
     for draft, block in recorded:
         if block.type in REASONING:
-            reasons.append((block.index, draft.score or 0.0))
+            reasoning.append((block.index, draft.score or 0.0))
             continue
         if block.type in CALLBACK:
-            carried_out, why, reasons = block.index, reasons, []
-        elif block.type is not BlockType.RETURN or carried_out is None:  # a return says how its caller went on
+            callback, reasoning_before, reasoning = block.index, reasoning, []
+        elif block.type is not BlockType.RETURN or callback is None:  # a return block has its caller's result
             continue
         if draft.ran is True:
-            given |= {index: gain(score) for index, score in why}
+            corrections |= {index: gain(score) for index, score in reasoning_before}
         elif draft.ran is False or not draft.compiles:
-            given |= {index: -loss(score) for index, score in why}
-            given[carried_out] = -BLAME.get(draft.exception or "", 0.5)
-    return given
+            corrections |= {index: -loss(score) for index, score in reasoning_before}
+            corrections[callback] = -BLAME.get(draft.exception or "", 0.5)
+    return corrections
 
 
 def gain(score: float) -> float:
-    """Of reasoning before a block that ran."""
+    """The amount that reasoning with this score gains before a block that ran."""
     return 0.2 if score < 2 else 0.1 if score < 3 else 0.01 if score < 4 else 0.001 if score < 5 else 0.0
 
 
 def loss(score: float) -> float:
-    """Of reasoning before a block that failed."""
+    """The amount that reasoning with this score loses before a block that failed."""
     if score <= 2:
         return 0.1
     return 0.1 + 0.1 * (score - 2) if score <= 3 else 0.2 + 0.1 * (score - 3)

@@ -1,14 +1,15 @@
-"""What both searches repeat: sample candidates for a block, lint them, have the model score them."""
+"""The loop body of both searches: sample candidates for a block, lint them, have the model score them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import TypeAlias
 
 from weavegen.agents.program import Part, Tick
 from weavegen.kernel.selection import log_odds, penalised
 from weavegen.kernel.settings import BlockSettings
-from weavegen.kernel.steps import Candidate, Lint, Penalties, Prompt, Sample, Score, Verdict, YesNo
+from weavegen.kernel.steps import Candidate, Lint, Penalties, Prompt, Score, Verdict, YesNo
 from weavegen.trace.blocks import BlockType
 
 Line: TypeAlias = tuple[float, float]
@@ -21,7 +22,7 @@ class BlockRequest:
 
     type: BlockType
     settings: BlockSettings
-    """Those of its type."""
+    """The settings of its type."""
     max_tokens: int
     questions: tuple[str, ...]
     after_debug: bool = False
@@ -29,7 +30,7 @@ class BlockRequest:
 
 @dataclass(frozen=True)
 class ScoredCandidate:
-    """A candidate with its verdict and scores; in a tree, the text from the root to one of its nodes."""
+    """A candidate with its verdict and scores. In a tree: the text from the root to one of the nodes."""
 
     position: tuple[int, int]
     """(ordinal of its Sample step, position in the result)."""
@@ -37,22 +38,22 @@ class ScoredCandidate:
     verdict: Verdict
     answers: list[YesNo]
     depth: int
-    """In the tree, from 1; 0: it is a whole candidate."""
+    """Depth in the tree, from 1. 0: it is a whole candidate."""
     tokens: int
-    """Sampled for the whole of its text."""
+    """Sampled tokens of the whole text."""
     unfinished: bool
-    """It was cut off by its tokens, and the block may have more."""
+    """Whether its token limit cut it off and the block may have more tokens."""
     corrections: tuple[Line | None, ...] = ()
-    """By question, how its log odds are corrected for selection. Empty: no correction."""
+    """For each question: the correction of its log odds. Empty: no corrections."""
 
     @cached_property
     def score(self) -> float:
-        """Log odds for selection, with penalties, of the text as it stands."""
+        """Log odds for selection, less all penalties."""
         return penalised(corrected_score(self.answers, self.corrections), self.verdict.penalties)
 
     @cached_property
     def promise(self) -> float:
-        """The score of an unfinished text: only penalties that no continuation can undo are subtracted."""
+        """The score of an unfinished text: log odds, less only the penalties that no continuation can remove."""
         syntax = 2.0 if self.verdict.viable is False else 0.0
         penalties = Penalties(syntax=syntax, length_after_debug=self.verdict.penalties.length_after_debug)
         return penalised(corrected_score(self.answers, self.corrections), penalties)
@@ -61,10 +62,8 @@ class ScoredCandidate:
 def corrected_score(answers: Sequence[YesNo], corrections: Sequence[Line | None]) -> float | None:
     """Mean corrected log odds over the questions. None: no answer has a defined score."""
     scores = []
-    for number, answer in enumerate(answers):
-        score = log_odds(answer)
-        if score is not None:
-            line = corrections[number] if corrections else None
+    for answer, line in zip_longest(answers, corrections[: len(answers)]):
+        if (score := log_odds(answer)) is not None:
             scores.append(score if line is None else score * line[0] + line[1])
     return sum(scores) / len(scores) if scores else None
 
@@ -79,22 +78,14 @@ def sample(
     of_tree: bool = False,
     parent: ScoredCandidate | None = None,
 ) -> Part[list[ScoredCandidate]]:
-    """Sample `n` candidates, lint and score them. Nodes of a tree continue `parent`, or the prompt."""
+    """Sample `n` candidates, lint and score them. Nodes of a tree continue `parent`; without it, the prompt."""
     s = request.settings
     tokens_above, depth = (parent.tokens, parent.depth + 1) if parent is not None else (0, int(of_tree))
     max_tokens = min(s.tree_tokens, request.max_tokens - tokens_above) if of_tree else request.max_tokens
     ordinal = t.cursor.ordinal
-    candidates: list[Candidate] = yield Sample(
-        prompt=prompt,
-        parent=None if parent is None else parent.position,
-        depth=depth,
-        n=n,
-        round=round,
-        max_tokens=max_tokens,
-        temperature=s.temperature,
-        top_k=s.top_k,
-        repetition_penalty=s.repetition_penalty,
-        seed=t.seed("sample"),
+    above = None if parent is None else parent.position
+    candidates: list[Candidate] = yield t.sample(
+        prompt, s, "sample", n, round=round, max_tokens=max_tokens, parent=above, depth=depth
     )
     verdicts: list[Verdict]
     answers: list[list[YesNo]]

@@ -8,20 +8,20 @@ import msgspec
 
 from weavegen.kernel.steps import Delegate, Delegated, Evaluated, Executed, SubagentState
 
-LONGEST_VALUE = 2000
-"""Characters of a value in a table."""
+MAX_VALUE_CHARS = 2000
+"""Characters of a value in a table. Longer values are cut."""
 
 
 @cache
 def genesis() -> str:
-    """The file that implements the agent's API: the model reads the very code that runs it."""
+    """The file that implements the agent's API: the model reads the code that runs its blocks."""
     return (Path(__file__).parents[1] / "box" / "api.py").read_text()
 
 
 def problem_map(subagents: Sequence[SubagentState]) -> str:
-    """Every subagent's task and where it stands, nested by parent.
+    """Every subagent's task and state, nested by parent.
 
-    It has no clock in it (the block's header has the time that remains), so that equal seeds give equal bodies.
+    It shows no time, so that equal seeds give equal bodies. The block's header has the remaining time.
     """
     children: dict[str | None, list[SubagentState]] = {}
     for subagent in subagents:
@@ -54,32 +54,28 @@ def outcome_table(action: Executed | None, evaluations: Sequence[Evaluated]) -> 
 
 
 def evaluation_rows(evaluations: Sequence[Evaluated]) -> list[str]:
-    """The title and the result of each, a row each."""
-    return [f"{one.scope} evaluation | {one.title} | {_verdict(one)}" for one in evaluations]
+    """A row for each evaluation: its scope, title and result."""
+    return [f"{done.scope} evaluation | {done.title} | {_verdict(done)}" for done in evaluations]
 
 
-def returned(subagent: SubagentState) -> str:
-    """What came of a subagent that was called."""
+def subagent_result(subagent: SubagentState) -> str:
+    """The result of a subagent that an action has called."""
     if not subagent.completed:
         return f"{subagent.name} ran out of its {subagent.time_budget:g} minutes and returned nothing."
     return f"{subagent.name} returned:\n{_short(subagent.returned)}"
 
 
-def found(asked: Sequence[Delegate], results: Sequence[Delegated]) -> str:
-    """What other agents returned."""
+def delegated_results(delegates: Sequence[Delegate], results: Sequence[Delegated]) -> str:
+    """The results of other agents."""
     rows = []
-    for one, result in zip(asked, results, strict=True):
-        said = (
-            f"returned nothing: {result.error}"
-            if result.returned is None
-            else f"returned:\n{_short(result.returned)}"
-        )
-        rows.append(f"{one.agent} ({one.label}) {said}")
+    for delegate, result in zip(delegates, results, strict=True):
+        answer = f" nothing: {result.error}" if result.returned is None else f":\n{_short(result.returned)}"
+        rows.append(f"{delegate.agent} ({delegate.label}) returned{answer}")
     return "\n".join(rows)
 
 
 def doom_loop(repeats: int) -> str:
-    """What the agent is told when it does the same again and again."""
+    """The text that the agent reads when it repeats itself."""
     return (
         f"Doom loop: the last {repeats} ticks had the same action and the same outcome. Doing it once more will\n"
         "change nothing. Say what each of these ticks was meant to change and why it did not. Then do\n"
@@ -95,4 +91,4 @@ def _short(value: object) -> str:
     text = value if isinstance(value, str) else "True" if value is True else "False" if value is False else None
     if text is None:
         text = msgspec.json.encode(value).decode()
-    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
+    return text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "..."

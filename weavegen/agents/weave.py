@@ -1,18 +1,18 @@
 """The weave agent: one tick from top to bottom. docs/weave.md explains the terms.
 
-A program yields steps and receives their results: it waits where it says `yield`, and nowhere else. What takes
-effect at once is a call: `t.append` records a block, `t.emit` a reward or an event. A program knows nothing of
-queues or SQL. Whenever a step has ended it runs again from the tick's start (kernel/replay.py).
+A program yields steps and receives their results. It waits only at a `yield`. Calls take effect at once: `t.append`
+records a block, `t.emit` a reward or an event. A program knows nothing of queues or SQL. After each step it runs
+again from the tick's start (kernel/replay.py).
 """
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
 from weavegen.agents import tables
-from weavegen.agents.planning import Imagination
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.world import Execution, World, state_of
+from weavegen.agents.world import Execution, Imagination, World, state_of
 from weavegen.agents.write_block import open_prompt, probability, write_block
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
@@ -21,19 +21,19 @@ from weavegen.trace.blocks import BlockType
 
 
 def weave(t: Tick) -> Program:
-    """The bootstrap's tick first, then one tick after another until the agent returns to its caller."""
+    """One tick: tick 0 records the bootstrap; later ticks act in the environment."""
     return (yield from (bootstrap(t) if t.number == 0 else tick(t, Execution())))
 
 
 def planning(t: Tick) -> Program:
-    """The same ticks after a real bootstrap, but nothing is executed: the model also imagines the results."""
+    """One tick without execution: the model imagines the results. The bootstrap of tick 0 is executed."""
     return (yield from (bootstrap(t) if t.number == 0 else tick(t, Imagination())))
 
 
 def bootstrap(t: Tick) -> Part[Ended]:
-    """The hand-written first tick: the text of the framework, then the bootstrap file and its outcome."""
+    """Record the first tick: the genesis block, the bootstrap file and its outcome."""
     world = Execution()
-    t.append(Append(type=BlockType.GENESIS, body=tables.genesis()))
+    t.say(BlockType.GENESIS, tables.genesis())
     action = yield from world.execute(t, Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), op="bootstrap")
     if action.error is not None:
         return Ended(done=True, failed="bootstrap", reason=f"{action.error.type}: {action.error.message}")
@@ -41,17 +41,17 @@ def bootstrap(t: Tick) -> Part[Ended]:
 
 
 def tick(t: Tick, world: World) -> Part[Ended]:
-    """Observe, reason, act, say what should have happened, check it."""
+    """Observe, reason, act, write down the expectation, evaluate."""
     begun = yield from world.begin(t)
     t = replace(t, block_size=state_of(begun, t.subagent).block_size)
-    t.append(Append(type=BlockType.TASK_REMINDER, body=tables.problem_map(begun.subagents)))
+    t.say(BlockType.TASK_REMINDER, tables.problem_map(begun.subagents))
     for view in begun.views:
         yield from world.observe(t, view)
     if 0 < t.settings.doom_loop <= t.cursor.start.repeats:
         t.append(Append(type=BlockType.ERROR, body=tables.doom_loop(t.cursor.start.repeats), tags=("doom-loop",)))
 
     tick_start, directory = t.cursor.start.blocks, begun.working_directory
-    yield from write_prose(t, BlockType.ORIENTATION, tick_start=tick_start, directory=directory)
+    yield from write_prose(t, BlockType.ORIENTATION, tick_start=tick_start, working_directory=directory)
     action = yield from attempt(t, world, BlockType.ACTION)
     if action is not None:
         if (yield from write_prose(t, BlockType.EXPECTATION)):
@@ -60,35 +60,38 @@ def tick(t: Tick, world: World) -> Part[Ended]:
     return (yield from world.outcome(t, action))
 
 
-def write_prose(
-    t: Tick, type: BlockType, *, tick_start: int | None = None, directory: str | None = None
-) -> Part[bool]:
+def write_prose(t: Tick, type: BlockType, **header: Any) -> Part[bool]:
     """Write a block of reasoning, which is not executed. Returns whether it compiles."""
-    written = yield from write_block(t, type, tick_start=tick_start, directory=directory)
-    t.append(written.append)
-    if not written.compiles:
-        t.append(Append(type=BlockType.ERROR, body=written.error))
-    return written.compiles
+    draft, error = yield from write_block(t, type, **header)
+    record(t, draft, error)
+    return draft.compiles
+
+
+def record(t: Tick, draft: Append, error: str) -> None:
+    """Record a block without executing it, and its syntax error if it does not compile."""
+    t.append(draft)
+    if not draft.compiles:
+        t.say(BlockType.ERROR, error)
 
 
 def attempt(t: Tick, world: World, type: BlockType) -> Part[Executed | None]:
     """Write a callback block and execute it. After an error, reason about it and try again.
 
-    An action with a low score is not executed but taken back, once a tick. Returns None if no attempt ran.
+    The first action of a tick with a low score is not executed: the model reasons why not, and tries again.
+    Returns None if no attempt succeeded.
     """
     may_backtrack, after_debug = type is BlockType.ACTION, False
     for attempts_left in reversed(range(t.settings.attempts)):
-        written = yield from write_block(t, type, after_debug=after_debug)
-        if not written.compiles:
-            t.append(written.append)
-            t.append(Append(type=BlockType.ERROR, body=written.error))
-        elif attempts_left and may_backtrack and written.score < t.settings.backtrack_below:
+        draft, error = yield from write_block(t, type, after_debug=after_debug)
+        if not draft.compiles:
+            record(t, draft, error)
+        elif attempts_left and may_backtrack and (draft.score or 0.0) < t.settings.backtrack_below:
             may_backtrack = False
-            t.append(written.append)
+            t.append(draft)
             yield from write_prose(t, BlockType.BACKTRACK)
             continue
         else:
-            executed = yield from world.execute(t, written.append)
+            executed = yield from world.execute(t, draft)
             if executed.error is None:
                 return executed
         if attempts_left:
@@ -97,16 +100,15 @@ def attempt(t: Tick, world: World, type: BlockType) -> Part[Executed | None]:
 
 
 def reconsider_views(t: Tick, world: World) -> Part[None]:
-    """Ask the model whether its observation views should change; if it answers yes, let it change them."""
+    """Ask the model whether its observation views should change. If it answers yes, let it change them."""
     draft = Append(type=BlockType.OPTION, body="", began=t.cursor.now)
     question = prompts.option_question()
     [[answer]] = yield Score(prompt=open_prompt(t, draft), questions=(question,), texts=("",))
     option = t.append(msgspec.structs.replace(draft, question=question, yes=probability(answer)))
     if option.label is None or not option.label.answer:
         return
-    written = yield from write_block(t, BlockType.OBSERVATION_INFERENCE)
-    if written.compiles:
-        yield from world.execute(t, written.append)
+    draft, error = yield from write_block(t, BlockType.OBSERVATION_INFERENCE)
+    if draft.compiles:
+        yield from world.execute(t, draft)
     else:
-        t.append(written.append)
-        t.append(Append(type=BlockType.ERROR, body=written.error))
+        record(t, draft, error)

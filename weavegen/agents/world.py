@@ -1,56 +1,50 @@
-"""What a tick meets outside the model: observation views, execution, evaluations. Here, the real ones.
+"""The world outside the model: observation views, execution, evaluations.
 
-The weave program is written against `World`. `Execution` runs the blocks in the trace's environment. planning.py
-has the other implementation, in which the model writes what the environment would have answered.
+`Execution` runs blocks in the trace's environment. In planning, `Imagination` executes nothing: the model writes the
+observations, errors and outcomes. Their methods are parts of a tick, used with `yield from`.
 """
 
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 
 from weavegen.agents import tables
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.reward import reward
+from weavegen.agents.write_block import write_block
 from weavegen.errors import EnvironmentFailure
+from weavegen.kernel.context import window
 from weavegen.kernel.replay import encode
 from weavegen.kernel.steps import (
     Append,
+    Candidate,
     Delegated,
     Ended,
     Executed,
     Failure,
     Op,
+    Prompt,
     RunSubagent,
     SubagentState,
     View,
 )
-from weavegen.trace.blocks import BlockType
+from weavegen.trace.blocks import SUCCESSORS, Block, BlockType
+from weavegen.trace.render import one_line
 
-
-class World(Protocol):
-    """What the weave program asks of its surroundings. Each method is a part of a tick, used with `yield from`."""
-
-    def begin(self, t: Tick) -> Part[Executed]:
-        """Start the tick. The result has the observation views and the state of all subagents."""
-
-    def observe(self, t: Tick, view: View) -> Part[None]:
-        """Record what one observation view shows."""
-
-    def execute(self, t: Tick, draft: Append) -> Part[Executed]:
-        """Execute a block and record it with its result; an exception becomes an error block."""
-
-    def outcome(self, t: Tick, action: Executed | None) -> Part[Ended]:
-        """Run all evaluations, record the outcome block and end the tick. `action`: None if no action ran."""
+HEADER_SAMPLES = 16
+"""Samples of the next block's type. The first legal sample is used. Same number as weave-agent."""
 
 
 class Execution:
-    """The real world: the live Python process of the trace."""
+    """Execution in the live Python process of the trace."""
 
     def begin(self, t: Tick) -> Part[Executed]:
+        """Start the tick. The result has the observation views and the state of all subagents."""
         begun: Executed = yield t.execute("begin")
         return begun
 
     def observe(self, t: Tick, view: View) -> Part[None]:
+        """Record the text of an observation view."""
         if view.error is not None:
             t.append(error_block(view.error))
         else:
@@ -58,10 +52,10 @@ class Execution:
         yield from ()
 
     def execute(self, t: Tick, draft: Append, op: Op = "run") -> Part[Executed]:
-        """Execute a block. It is recorded before the ticks of a subagent that it calls.
+        """Execute a block and record it. If it calls a subagent, it is recorded before the subagent's ticks.
 
-        So whether it ran without errors is recorded on the last block: the block itself, or the return block
-        after the subagent's ticks.
+        In that case the return block after those ticks, not the block itself, records whether it ran without
+        errors.
         """
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute(op, *((draft.type, draft.body) if op == "run" else ()))
@@ -73,9 +67,9 @@ class Execution:
         return executed
 
     def resume(self, t: Tick, executed: Executed) -> Part[Executed]:
-        """Wait for the subagent, or the other agents, that an action has called; then let the action go on.
+        """Wait for the subagent or the other agents that an action has called, then resume the action.
 
-        Records what they returned. The blocks of other agents are in traces of their own.
+        Records their results. The blocks of other agents are in traces of their own.
         """
         results: tuple[Delegated, ...] = ()
         if (name := executed.waits_for) is not None:
@@ -85,30 +79,78 @@ class Execution:
         ordinal = t.cursor.ordinal
         resumed: Executed = yield t.execute("resume", source=encode(results).decode() if results else "")
         if name is not None:
-            body = tables.returned(state_of(resumed, name))
+            body = tables.subagent_result(state_of(resumed, name))
         else:
-            body = tables.found(executed.delegates, results)
+            body = tables.delegated_results(executed.delegates, results)
         t.append(with_result(Append(type=BlockType.RETURN, body=body), resumed, ordinal))
         return resumed
 
     def outcome(self, t: Tick, action: Executed | None) -> Part[Ended]:
+        """Run all evaluations, record the outcome block and end the tick. `action`: None if no action ran."""
         checked: Executed = yield t.execute("evaluate")
         for evaluated in checked.evaluations:
             if evaluated.error is not None:
                 t.append(error_block(evaluated.error))
-        t.append(Append(type=BlockType.OUTCOME, body=tables.outcome_table(action, checked.evaluations)))
+        t.say(BlockType.OUTCOME, tables.outcome_table(action, checked.evaluations))
         t.emit(reward(t.cursor.recorded, checked.evaluations, t.settings))
         subagent = state_of(checked, t.subagent)
         return Ended(done=subagent.completed, returned=subagent.returned)
 
 
+class Imagination:
+    """The world of planning, which the model imagines."""
+
+    def begin(self, t: Tick) -> Part[Executed]:
+        """Start the tick in the environment, which lists its views without running them."""
+        begun: Executed = yield t.execute("list")
+        return begun
+
+    def observe(self, t: Tick, view: View) -> Part[None]:
+        yield from imagine(t, BlockType.OBSERVATION, view.title)
+
+    def execute(self, t: Tick, draft: Append) -> Part[Executed]:
+        """Record a block as if it had been executed. The model decides whether it failed, and writes the error."""
+        block = t.append(draft)
+        if (yield from next_type(t, block.type)) is not BlockType.ERROR:
+            return Executed()
+        error = yield from imagine(t, BlockType.ERROR)
+        message = one_line(error.body.rpartition("\n")[2])
+        return Executed(error=Failure(type="Imagined", message=message, traceback=error.body, stage="callback"))
+
+    def outcome(self, t: Tick, action: Executed | None) -> Part[Ended]:
+        """Have the model write the outcome. There is no reward, because no evaluation ran."""
+        yield from imagine(t, BlockType.OUTCOME)
+        blocks = [block for _, block in t.cursor.recorded]
+        acted = next((n for n, block in enumerate(blocks) if block.type is BlockType.ACTION), len(blocks))
+        actions = [block for block in blocks[acted:] if block.type in (BlockType.ACTION, BlockType.ERROR)]
+        return Ended(done=bool(actions) and "self.return_to_caller(" in actions[-1].body)
+
+
+World: TypeAlias = Execution | Imagination
+
+
+def imagine(t: Tick, type: BlockType, title: str | None = None) -> Part[Block]:
+    """Have the model write a block that the environment would have written, and record it."""
+    draft, _ = yield from write_block(t, type, title=title)
+    body = "\n".join(line.removeprefix("#").removeprefix(" ") for line in draft.body.split("\n"))
+    return t.append(msgspec.structs.replace(draft, body=body))
+
+
+def next_type(t: Tick, last: BlockType) -> Part[BlockType | None]:
+    """The type of the block that the model expects after a block of type `last`. None: no sample is legal."""
+    header = f"#subagent {one_line(t.subagent)}\n#startblock type: "
+    prompt = Prompt(type=last, window=window(t.cursor.index, t.settings), header=header, next=True)
+    samples: list[Candidate] = yield t.sample(prompt, t.settings, "next", HEADER_SAMPLES, round=0, max_tokens=8)
+    return next((type for sample in samples for type in SUCCESSORS[last] if sample.text.strip() == type), None)
+
+
 def waits(executed: Executed) -> bool:
-    """Whether the action has called a subagent or other agents, and waits for them."""
+    """Whether the action waits for a subagent or other agents that it has called."""
     return executed.waits_for is not None or bool(executed.delegates)
 
 
 def state_of(executed: Executed, name: str) -> SubagentState:
-    """The state of a subagent after an operation. Raises EnvironmentFailure where a callback has removed it."""
+    """The state of a subagent after an operation. Raises EnvironmentFailure if a callback has removed it."""
     for subagent in executed.subagents:
         if subagent.name == name:
             return subagent
@@ -116,9 +158,9 @@ def state_of(executed: Executed, name: str) -> SubagentState:
 
 
 def with_result(draft: Append, executed: Executed, ordinal: int) -> Append:
-    """A block with the result of its execution, which is unknown while the action waits.
+    """A block with the result of its execution. While the action waits, the result is unknown.
 
-    `ordinal`: that of the Execute step.
+    `ordinal`: of the Execute step.
     """
     if waits(executed):
         return msgspec.structs.replace(draft, executed=ordinal)

@@ -1,9 +1,8 @@
-"""Writing one block, by the cascade of sampling rounds or by tree search (tree_search.py)."""
+"""Writes one block, by the cascade of sampling rounds or by tree search (tree_search.py)."""
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,7 +13,7 @@ from weavegen.kernel import prompts
 from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
 from weavegen.kernel.selection import accepts, draw, mean_score
-from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Sample, Score, YesNo
+from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score, YesNo
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, BlockType
 from weavegen.trace.query import parse, restricted
 from weavegen.trace.render import one_line, render_header
@@ -34,28 +33,13 @@ RETRIEVES = frozenset({BlockType.ORIENTATION, BlockType.ACTION, BlockType.BACKTR
 """Types whose prompt has retrieved blocks, from the second round on or in the tree search."""
 
 
-@dataclass(frozen=True)
-class Written:
-    """The chosen block. It is not recorded yet: an executed block is recorded with its result."""
+def write_block(t: Tick, type: BlockType, *, after_debug: bool = False, **header: Any) -> Part[tuple[Append, str]]:
+    """Search for a good candidate, cut it to its legal structure, and score the result. `header`: more header fields.
 
-    append: Append
-    compiles: bool
-    error: str
-    """The text of the error block, where it does not compile."""
-    score: float
-    """Raw score in log odds: after rewriting, without penalties; less 2 where it does not compile."""
-
-
-def write_block(
-    t: Tick,
-    type: BlockType,
-    *,
-    tick_start: int | None = None,
-    directory: str | None = None,
-    title: str | None = None,
-    after_debug: bool = False,
-) -> Part[Written]:
-    """Search for a good candidate, cut it to its legal structure, and score the result."""
+    Returns the block and, if it does not compile, the text of the error block after it. The block is not recorded
+    yet, because an executed block is recorded with its result. Its score has no penalties subtracted, except 2 if
+    it does not compile.
+    """
     s = t.settings.of(type)
     request = BlockRequest(
         type=type,
@@ -64,15 +48,7 @@ def write_block(
         questions=prompts.questions(type)[: None if s.all_questions else 1],
         after_debug=after_debug,
     )
-    draft = Append(
-        type=type,
-        body="",
-        began=t.cursor.now,
-        block_size=request.max_tokens,
-        title=title,
-        tick_start=tick_start,
-        working_directory=directory,
-    )
+    draft = Append(type=type, body="", began=t.cursor.now, block_size=request.max_tokens, **header)
     draft, prompt, chosen = yield from (by_tree if s.search == "tree" else cascade)(t, request, draft)
     verdict, answers = chosen.verdict, chosen.answers
     if verdict.compiles and verdict.rewritten != chosen.candidate.text.strip("\n"):
@@ -80,7 +56,7 @@ def write_block(
             prompt=prompt, questions=request.questions, texts=(verdict.rewritten,), candidate=chosen.position
         )
     score = (mean_score(answers) or 0.0) - (0.0 if verdict.compiles else 2.0)
-    append = msgspec.structs.replace(
+    block = msgspec.structs.replace(
         draft,
         body=verdict.rewritten,
         compiles=verdict.compiles,
@@ -89,15 +65,15 @@ def write_block(
         candidate=chosen.position,
         score=score,
     )
-    return Written(append=append, compiles=verdict.compiles, error=error_text(chosen), score=score)
+    return block, "" if verdict.compiles else error_text(chosen)
 
 
 Search: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
-"""The result of a search: the draft with its query, the prompt of the chosen candidate, that candidate."""
+"""The result of a search: the draft with its query, the last prompt, the chosen candidate."""
 
 
 def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
-    """Sample growing rounds until one has a good candidate; draw from the last round by softmax(score)."""
+    """Sample growing rounds until a round has a good candidate. Draw from the last round by softmax(score)."""
     prompt = open_prompt(t, draft)
     for number, n in enumerate(request.settings.rounds):
         if number == 1 and request.type in RETRIEVES:
@@ -110,7 +86,7 @@ def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
 
 
 def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
-    """Sample one round; where it has no good candidate, and always for an orientation, search a tree."""
+    """Sample one round. If it has no good candidate, and always for an orientation, search a tree."""
     s, prompt = request.settings, open_prompt(t, draft)
     if s.tree_first and request.type is not BlockType.ORIENTATION:
         candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, s.tree_first, 0)
@@ -122,7 +98,7 @@ def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
 
 
 def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool:
-    """Whether a round's best candidate ends the search."""
+    """Whether the round's best candidate is good enough to end the search."""
     scores = [candidate.score for candidate in candidates]
     return accepts(scores, [candidate.verdict for candidate in candidates], threshold)
 
@@ -139,15 +115,8 @@ def retrieve(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Promp
     """
     s = t.settings.of(draft.type)
     query_prompt = msgspec.structs.replace(prompt, query=True, header=prompt.header + "#bm25_query ", prefix="")
-    samples: list[Candidate] = yield Sample(
-        prompt=query_prompt,
-        n=s.query_samples,
-        round=1,
-        max_tokens=s.query_tokens,
-        temperature=s.temperature,
-        top_k=s.top_k,
-        repetition_penalty=s.repetition_penalty,
-        seed=t.seed("query"),
+    samples: list[Candidate] = yield t.sample(
+        query_prompt, s, "query", s.query_samples, round=1, max_tokens=s.query_tokens
     )
     query = next((text for sample in samples if parse(text := one_line(sample.text))), None)
     if query is None:
@@ -172,12 +141,9 @@ def open_prompt(t: Tick, draft: Append) -> Prompt:
     prefix = PREFIX.get(draft.type, "")
     if stems := prompts.stems(draft.type):
         prefix += random.Random(t.seed("stem")).choice(stems)
-    return Prompt(type=draft.type, window=window_of(t), header=header(t, draft), prefix=prefix)
-
-
-def window_of(t: Tick) -> tuple[int, int]:
-    """The blocks of the trace that the model reads before the next one, as [first, end)."""
-    return window(t.cursor.index, t.settings)
+    return Prompt(
+        type=draft.type, window=window(t.cursor.index, t.settings), header=header(t, draft), prefix=prefix
+    )
 
 
 def header(t: Tick, draft: Append) -> str:
@@ -186,7 +152,7 @@ def header(t: Tick, draft: Append) -> str:
 
 
 def probability(answer: YesNo) -> float:
-    """P(yes) among yes and no; one half where the model gave neither any mass."""
+    """P(yes) given that the answer is yes or no. One half if both have probability 0."""
     mass = answer.yes + answer.no
     return answer.yes / mass if mass > 0 else 0.5
 

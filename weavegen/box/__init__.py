@@ -1,1 +1,1 @@
-"""The code that runs inside a box. The folder is mounted there, and may import the standard library only."""
+"""The code that runs inside a box. The folder is mounted there, so it imports the standard library only."""

@@ -1,4 +1,4 @@
-"""Start of the environment process inside the box. The base interpreter, without site-packages, calls `main`.
+"""Starts the environment process inside the box. The base interpreter, without site-packages, calls `main`.
 
 Only the folder `weavegen/box` is mounted, so nothing outside it can be imported. The first process of the box
 (pid 1) forks at once: the child serves the trace. The parent reaps orphans and exits with the child; then the
@@ -46,7 +46,7 @@ def main(descriptor: int) -> None:
     os.set_inheritable(listener.fileno(), False)
     sys.path.insert(0, spec["app"])
     sys.modules["weave"] = weave
-    # Bootstrap files written for weave-agent import libtmux, but need nothing from it: an empty module is enough.
+    # Bootstrap files written for weave-agent import libtmux and do not use it: an empty module is enough.
     sys.modules.setdefault("libtmux", types.ModuleType("libtmux"))
     random.seed(int(spec["seed"]))
     output = guard.OutputCapture()

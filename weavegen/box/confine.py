@@ -1,4 +1,4 @@
-"""Confines a process that only computes: limits on its resources, and a seccomp filter of system calls.
+"""Confines a process that only computes, by resource limits and a seccomp filter of system calls.
 
 The filter is a classic BPF program (seccomp(2)). It is assembled here because the box has the standard library
 alone; sandbox/seccomp.py builds its filter from the same constants.
@@ -36,9 +36,9 @@ PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
 
 
 def confine() -> None:
-    """Give up everything but memory, the clock and open files. Raises OSError where the kernel refuses the filter.
+    """Give up everything but memory, the clock and open files. Raises OSError if the kernel refuses the filter.
 
-    Without Linux or on another processor there is no filter, only the limits: there WEAVEGEN_SANDBOX is `none`.
+    On other systems than Linux, and on other processors, only the limits apply: WEAVEGEN_SANDBOX is `none` there.
     """
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):

@@ -1,7 +1,7 @@
-"""Grounded labels: the questions of assertions, answered by execution, whether the assertions hold or fail.
+"""Grounded labels: execution answers the questions of assertions, both when they hold and when they fail.
 
 `assert condition, "question?"` is compiled as `assert __grounded__(condition, lambda: "question?"), "question?"`.
-Line and column numbers do not change, so tracebacks do not either.
+Line and column numbers, and therefore tracebacks, do not change.
 """
 
 import ast
@@ -44,7 +44,7 @@ class Labels:
         self.seen: list[dict[str, Any]] = []
 
     def ground(self, value: object, message: Callable[[], object]) -> object:
-        """Record the outcome of an assertion. Returns the condition's value, which the assertion then tests."""
+        """Record an assertion's question and answer. Returns the condition's value, which the assertion then tests."""
         truth = bool(value)
         if len(self.seen) < MAX_LABELS:
             try:
@@ -56,6 +56,6 @@ class Labels:
         return value
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the labels collected since the last call, and forget them."""
+        """Return and forget the labels since the last call."""
         seen, self.seen = self.seen, []
         return seen

@@ -16,11 +16,11 @@ TRUNCATED = "\n... (more was printed)"
 
 
 class TimeLimit(BaseException):
-    """Raised in a callback whose time is up. Not an Exception, so that `except Exception` does not catch it."""
+    """Raised in a callback that exceeds its time. Not an Exception, so that `except Exception` does not catch it."""
 
 
 class Clock:
-    """Time limit of the main thread, by SIGALRM. Nothing is raised outside `limit`."""
+    """Time limit of the main thread, by SIGALRM. It raises only inside `limit`."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None
@@ -32,20 +32,11 @@ class Clock:
         outer = (self.seconds, self.deadline)
         signal.signal(signal.SIGALRM, self.on_alarm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-        self.seconds, self.deadline = seconds, time.monotonic() + seconds
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 1.0)
+        self.arm(seconds, time.monotonic() + seconds)
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            self.seconds, self.deadline = outer
-            if self.seconds is not None:
-                signal.setitimer(signal.ITIMER_REAL, max(self.deadline - time.monotonic(), 0.001), 1.0)
-
-    def stop(self) -> None:
-        """Disarm the timer. Needed where the alarm fires while `limit` is cleaning up."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        self.seconds = None
+            self.arm(*outer)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -53,14 +44,23 @@ class Clock:
         if self.seconds is None or threading.current_thread() is not threading.main_thread():
             yield
             return
-        signal.setitimer(signal.ITIMER_REAL, 0)
         seconds, left = self.seconds, self.deadline - time.monotonic()
-        self.seconds = None  # a subagent's operations set their own limits in the body
+        self.stop()  # a subagent's operations set their own limits in the body
         try:
             yield
         finally:
-            self.seconds, self.deadline = seconds, time.monotonic() + left
-            signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), 1.0)
+            self.arm(seconds, time.monotonic() + left)
+
+    def stop(self) -> None:
+        """Disarm the timer. Also needed when the alarm interrupts the end of `limit`."""
+        self.arm(None, 0.0)
+
+    def arm(self, seconds: float | None, deadline: float) -> None:
+        """Raise TimeLimit at `deadline` (of time.monotonic), or never if `seconds` is None."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.seconds, self.deadline = seconds, deadline
+        if seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 0.001), 1.0)
 
     def on_alarm(self, number: int, frame: FrameType | None) -> None:
         if self.seconds is not None:
@@ -87,7 +87,7 @@ class OutputCapture:
             setattr(sys, f"__{name}__", file)
 
     def drain(self, max_bytes: int = 2**20) -> None:
-        """Read what is in the pipe, so that no writer blocks on a full one."""
+        """Read from the pipe, so that no writer blocks on a full pipe."""
         with self.lock:
             while max_bytes > 0:
                 try:
@@ -99,18 +99,14 @@ class OutputCapture:
                 self.captured += data[:room]
                 self.dropped |= len(data) > room
 
-    def begin(self) -> None:
-        """Discard what was captured so far."""
-        self.take()
-
     def take(self) -> str:
-        """Return what was captured since `begin`."""
+        """Return the text that was captured since the last call."""
         for file in (sys.stdout, sys.stderr):
             try:
                 file.flush()
             except (AttributeError, ValueError, OSError):
                 continue  # closed or replaced by the callback
-        self.attach()  # at once: the next file to be opened could take the descriptor of a closed stdout
+        self.attach()  # before another file can get the descriptor of a closed stdout
         self.drain()
         with self.lock:
             text, dropped = self.captured.decode("utf-8", "backslashreplace"), self.dropped

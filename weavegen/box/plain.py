@@ -1,4 +1,4 @@
-"""Turns results of callbacks into text and JSON values: bounded in size, and equal in every run."""
+"""Converts results of callbacks to text and JSON values of bounded size, equal in every run."""
 
 import linecache
 import math
@@ -15,7 +15,7 @@ MAX_VALUES = 2_000
 """Values nested in a result. A result with more becomes its repr."""
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,16}(?=[^<>\n]{0,300}>)")
-"""The memory address in a default repr, which would differ from run to run."""
+"""The memory address in a default repr. It differs from run to run."""
 SHORT = Repr()
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 500
 SHORT.maxlist = SHORT.maxtuple = SHORT.maxdict = SHORT.maxset = SHORT.maxfrozenset = 50
@@ -45,7 +45,7 @@ class _TooMuch(Exception):
 
 
 def plain(value: object) -> Any:
-    """Convert a value to JSON data. Parts that JSON lacks, and values that are too large, become their repr."""
+    """Convert a value to JSON data. Parts that JSON can't hold, and values that are too large, become their repr."""
     left = MAX_VALUES
 
     def walk(value: object, depth: int) -> Any:
@@ -58,7 +58,7 @@ def plain(value: object) -> Any:
         if isinstance(value, str):
             return clean(str.__str__(value))
         if isinstance(value, int):
-            number = int.__int__(value)  # not a subclass's own method, which may lie
+            number = int.__int__(value)  # not the method of a subclass, which may return anything
             return number if -(2**63) <= number < 2**63 else show(number)
         if isinstance(value, float):
             real = float.__float__(value)
@@ -88,7 +88,7 @@ def size(value: Any) -> int:
 
 
 def remember_source(name: str, source: str) -> None:
-    """Let tracebacks show the source of a block, which is in no file."""
+    """Let tracebacks show the source of a block, which is not in a file."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
 
 

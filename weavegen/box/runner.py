@@ -1,4 +1,4 @@
-"""The main loop of the environment process: keeps what a trace defines, and executes blocks and callbacks."""
+"""The main loop of the environment process: executes blocks and callbacks, and keeps the trace's live state."""
 
 import builtins
 import functools
@@ -41,16 +41,16 @@ class Runner:
     """The live state of a trace, and the operations on it."""
 
     def __init__(self, spec: dict[str, Any], server: SocketServer, output: guard.OutputCapture):
-        self.spec, self.server, self.output = spec, server, output
+        self.server, self.output = server, output
         self.clock = guard.Clock()
         self.pid = os.getpid()
         self.step_id = self.ticks = 0
         self.subagent = ""
         """Name of the subagent whose operation runs."""
         self.waiting: list[str] = []
-        """Subagents whose actions wait for another subagent, the outermost first."""
+        """Subagents whose actions wait, the outermost first."""
         self.postponed: list[dict[str, Any]] = []
-        """An operation that can run only after the waiting actions have ended (at most one)."""
+        """At most one operation, which can run only after the waiting actions have ended."""
         self.acts = False
         """Whether an action is running. Only an action may call a subagent."""
         self.labels = grounded.Labels()
@@ -59,7 +59,7 @@ class Runner:
         self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
         self.tree.blocks = server.blocks
         self.mock: api.Subagent | None = self.tree.subagent("bootstrap", None, "Set up", {}, self.tree.time_budget)
-        """The subagent that the bootstrap file calls `self`. It is merged into main afterwards."""
+        """The subagent that the bootstrap file calls `self`. `bootstrap` merges it into main."""
         self.current = self.mock
         self.module = types.ModuleType("__main__")
         self.module.__dict__.update(
@@ -92,12 +92,12 @@ class Runner:
                 raise TickRestarted
             self.step_id = int(op["step_id"])
             result = self.execute(op)
-            if not self.postponed:  # else the worker has given the step up
+            if not self.postponed:  # else the worker no longer waits for this step
                 self.server.finish(self.step_id, result)
 
     def execute(self, op: dict[str, Any]) -> dict[str, Any]:
         """Execute an operation and return a `steps.Executed`. Every exception becomes its `error`."""
-        self.output.begin()
+        self.output.take()  # discard the output since the last operation
         self.enter(op["subagent"], grounded.Labels(), acts=op["op"] == "bootstrap" or op.get("type") == "action")
         self.result: dict[str, Any] = {}
         result = self.result
@@ -123,7 +123,7 @@ class Runner:
         self.module.__dict__.update(known)
 
     def report(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Add to a result what every operation reports."""
+        """Add the fields that every operation reports to a result."""
         try:
             result["subagents"] = self.subagents()
         except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
@@ -140,7 +140,7 @@ class Runner:
         self.wait({"waits_for": name})
 
     def delegate(self, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Let other agents do tasks in traces of their own. Returns a `steps.Delegated` per task."""
+        """Let other agents do tasks in traces of their own. Returns a `steps.Delegated` for each task."""
         if not 0 < len(asked) <= MAX_DELEGATED_TASKS:
             raise ValueError(f"Ask for at least one task, and for {MAX_DELEGATED_TASKS} at once at most.")
         returned: list[dict[str, Any]] = json.loads(self.wait({"delegates": asked})["source"])
@@ -164,7 +164,7 @@ class Runner:
                 self.waiting.pop()
                 self.result = result
                 self.enter(caller, labels, acts=True)
-        self.output.begin()
+        self.output.take()
         return op
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
@@ -178,7 +178,7 @@ class Runner:
     # ------------------------------------------------------------------------------- the operations
 
     def bootstrap(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Execute the bootstrap file, then its action. What it registered moves to the main subagent."""
+        """Execute the bootstrap file, then its action. Its registrations move to the main subagent."""
         mock = self.mock
         if mock is None:
             raise RuntimeError("the trace has been set up already")
@@ -207,8 +207,8 @@ class Runner:
         for number, view in enumerate(views):
             shown: dict[str, Any] = {"title": clean(str(view["title"]), 200)}
             try:
-                text = self.within_share(len(views) - number, view["callback"])
-                shown["text"] = clean(text) if isinstance(text, str) else as_text(plain(text))
+                text = plain(self.within_share(len(views) - number, view["callback"]))
+                shown["text"] = text if isinstance(text, str) else clean(dumps(text, ensure_ascii=False))
             except BaseException as error:  # noqa: BLE001 - a view's failure is an error block
                 shown["error"] = failure(error, "view", self.app)
             result["views"].append(shown)
@@ -230,16 +230,13 @@ class Runner:
             self.register(name, op["source"], result)
 
     def resume(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Fail: no action waits, else `serve` would have returned this operation."""
+        """Fail: no action waits. If an action waited, `serve` would have returned this operation."""
         raise RuntimeError(f"no action waits for a subagent: {REBUILT_DIFFERENTLY}")
 
     def evaluate(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Run the task's evaluations, then the tick's."""
-        task, tick = (
-            self.current.task.evaluations[:MAX_REPORTED],
-            self.current.current_tick.evaluations[:MAX_REPORTED],
-        )
-        jobs = [("task", evaluation) for evaluation in task] + [("tick", evaluation) for evaluation in tick]
+        scopes = {"task": self.current.task.evaluations, "tick": self.current.current_tick.evaluations}
+        jobs = [(scope, entry) for scope, entries in scopes.items() for entry in entries[:MAX_REPORTED]]
         result["evaluations"] = []
         room = MAX_VALUES_CHARS
         for number, (scope, evaluation) in enumerate(jobs):
@@ -299,7 +296,7 @@ class Runner:
         return [*action, *tick.evaluations, *self.current.observation_views, *self.current.task.evaluations]
 
     def within_share(self, sharers: int, callback: Callable[[Any], Any]) -> Any:
-        """Call a callback with an equal share of the time left, so that a hanging one leaves time for the rest."""
+        """Call a callback with an equal share of the remaining time, so that others keep time if it hangs."""
         left = self.clock.deadline - time.monotonic()
         if sharers == 1:
             return self.call(callback)
@@ -342,10 +339,6 @@ EVALUATOR = (
     "make_simple_score_prompt",
     "make_simple_bayes_score_prompt",
 )
-
-
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else clean(dumps(value, ensure_ascii=False))
 
 
 def working_directory() -> str:

@@ -1,8 +1,8 @@
 """The socket server in the box. A background thread does all input and output.
 
-The main thread, which runs all model-written code, only exchanges objects with it through queues. So a callback
-that is interrupted by its time limit can't leave half a message behind, and a callback that never ends can't keep
-the next worker from connecting.
+The main thread runs all model-written code and exchanges only objects with the background thread, through queues. So
+a callback that its time limit interrupts can't leave half a message behind, and a callback that never ends can't
+keep the next worker from connecting.
 """
 
 import os
@@ -22,7 +22,7 @@ MAX_RESULTS = 64
 """Results that are kept for workers that request a step again."""
 SEND_TIMEOUT_SECONDS = 10.0
 FIRST_CONNECTION_SECONDS = 60.0
-"""Without any connection for this time the process exits: the worker that started it was killed meanwhile."""
+"""If no worker connects within this time the process exits: the worker that started it was killed."""
 
 
 class SocketServer:
@@ -32,7 +32,7 @@ class SocketServer:
         self.jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         """Operations for the main thread."""
         self.blocks: list[dict[str, Any]] = []
-        """The trace's blocks that are known here. `Tree.blocks` is this same list."""
+        """The trace's blocks that the process knows. `Tree.blocks` is the same list."""
         self._listener, self._output = listener, output
         self._pid = os.getpid()
         self._started, self._connected = time.monotonic(), False
@@ -90,7 +90,7 @@ class SocketServer:
         return answers["values"]
 
     def _request(self, step_id: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Send a request to the worker and wait for the answer, without a timeout: the next worker may give it."""
+        """Send a request to the worker and wait for the answer. No timeout: another worker may answer later."""
         try:
             frame(body, MAX_BYTES_FROM_BOX - 100)
         except BrokenFrame as error:
@@ -200,10 +200,9 @@ class SocketServer:
         self._results[step_id] = data
         while len(self._results) > MAX_RESULTS:
             self._results.popitem(last=False)
-        if (
-            self._request_in_flight is not None and self._request_in_flight[0] == step_id
-        ):  # requested by a thread that outlived its callback
-            self._answers.put((self._request_in_flight[1], {"error": "the operation is over"}))
+        request = self._request_in_flight
+        if request is not None and request[0] == step_id:  # from a thread that outlived its callback
+            self._answers.put((request[1], {"error": "the operation is over"}))
             self._request_in_flight = None
         connection = self._waiting.pop(step_id, None)
         if connection is not None:

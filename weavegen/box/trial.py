@@ -5,15 +5,15 @@
        ├─ run_program()   the program's function
        └─ run_evaluator() tests and evaluator; exchanges calls and answers with run_program() through pipes
 
-A program may be broken or hostile. To keep it from faking its score, it never shares a process with the evaluator:
+A program may be broken or hostile. So that it can't fake its score, it never shares a process with the evaluator:
 the evaluator calls the program through pipes, with plain data, and writes its verdict for `main` to another pipe,
 which the program's process does not have. Both processes first give up everything but memory, the clock and their
 pipes (`confine`), so they can reach neither each other nor the runner. Printed text is kept only in `output`. A
-program that exits, loops for ever or takes all memory fails its own trial and no other.
+program that exits, never ends or takes all memory fails only its own trial.
 
-Not guaranteed: that a program does what it is called for. It may detect that it is tested, remember earlier calls,
-or return memorised answers for known instances. The evaluator decides whether a score means anything. Only plain
-data can be passed (see `pack`), and changes that a function makes to its arguments stay in its process.
+Not guaranteed: that a program does its work honestly. It may detect that it is tested, remember earlier calls, or
+return memorised answers for known instances. Whether a score is meaningful depends on the evaluator. Only plain data
+can be passed (see `pack`), and changes that a function makes to its arguments stay in its process.
 """
 
 import builtins
@@ -146,7 +146,7 @@ def evaluate_program(process: tuple[int, int, int], request: dict[str, Any], sou
 
 
 def verdict(error: object, value: object = None, output: object = "") -> dict[str, Any]:
-    """Make a verdict from an error or from the evaluator's `value`, which is None where there is no evaluator."""
+    """Make a verdict from an error or from the evaluator's `value`. `value` is None without an evaluator."""
     score, scores = (None, []) if error is not None or value is None else parse_scores(value)
     error = None if error is None else str(error)[:MAX_ERROR_CHARS]
     output = str(output)[:MAX_OUTPUT_CHARS]
@@ -226,12 +226,10 @@ class RemoteFunction:
             raise self.gone("its process gave an invalid answer") from None
         kind = getattr(builtins, str(raised), None)
         place = f" (line {int(line)} of the program)" if line else ""
-        if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise RuntimeError(f"{raised}{message and ': '}{message}{place}")
-        try:
-            error = kind(message + place)
-        except TypeError:  # its constructor takes no text
-            error = RuntimeError(f"{raised}: {message}{place}")
+        error: Exception = RuntimeError(f"{raised}{message and ': '}{message}{place}")
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            with contextlib.suppress(TypeError):  # a constructor that does not take one text
+                error = kind(message + place)
         raise error
 
     def ask(self, call: Any) -> Any:
@@ -250,14 +248,14 @@ class RemoteFunction:
 
 
 def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction, verdict_writer: int) -> None:
-    """x the program defined, test it, evaluate it, verdict_writer the verdict."""
+    """In the evaluator's process: define the program, test it, evaluate it, and write the verdict."""
     sys.stdout = sys.stderr = PrintCapture()
     stage, score, error = "program", None, None
     try:
         defined = function.ask({"name": request["name"], "source": source})
         if "raised" in defined:
             line = f" (line {defined['line']} of the program)" if defined["line"] else ""
-            raise ProgramLost(f"{defined['raised']}: {defined['message']}{line}")  # unverified: it may lie
+            raise ProgramLost(f"{defined['raised']}: {defined['message']}{line}")  # the program's own claim
         for stage, name in (("test", "test"), ("evaluator", "evaluate")):
             code = str(request["tests" if stage == "test" else "evaluator"])
             if not code.strip():

@@ -1,4 +1,4 @@
-"""Functions with which a callback asks the model yes/no questions. In the box this is the module `weave`."""
+"""Functions by which a callback asks the model yes/no questions. In the box this is the module `weave`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -36,12 +36,12 @@ def chat(request: dict[str, Any]) -> Any:
 
 
 def make_score_prompt_vllm(template: str, suffix: str, prompt: str, response: str) -> str:
-    """Fill {prompt} and {response} of a template. `response` begins with the prompt, which is left out of it."""
+    """Fill {prompt} and {response} of a template. `response` begins with the prompt, which is removed from it."""
     return template.format(prompt=prompt, response=response[len(prompt) :]) + suffix
 
 
 def make_bayes_score_prompt_vllm(template: str, suffix: str, prompt: str, parent_q: str, response: str) -> str:
-    """Do as `make_score_prompt_vllm`, and fill {parent_q} with the parent question and its assumed answer."""
+    """Like `make_score_prompt_vllm`; also fill {parent_q} with the parent question and its assumed answer."""
     return template.format(parent_q=parent_q, prompt=prompt, response=response[len(prompt) :]) + suffix
 
 
@@ -72,7 +72,7 @@ def sigmoid(value: float) -> float:
 def simple_evaluate_outputs(
     score_prompt_fns: ScorePrompt | Sequence[ScorePrompt], texts: str | Sequence[str]
 ) -> list[Score]:
-    """Return P(yes) for every text. Of several questions, the mean of the log odds is used."""
+    """Return P(yes) for every text. For several questions: from the mean of their log odds."""
     functions = [score_prompt_fns] if callable(score_prompt_fns) else list(score_prompt_fns)
     texts = [texts] if isinstance(texts, str) else list(texts)
     answers = ask([function(text) for text in texts for function in functions])

@@ -1,6 +1,6 @@
 """The tools that a `LookUp` step may name: what each one does, and its arguments.
 
-This is their only declaration. agents/lookups.py makes the tool schemas of a researcher's prompt from it, and
+This is their only declaration. agents/research.py makes the tool schemas of a researcher's prompt from it, and
 search/lookups/ implements the tools.
 """
 

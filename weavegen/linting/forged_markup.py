@@ -32,15 +32,15 @@ def is_fake(comment: str) -> bool:
 
 
 def _suspicious(text: str) -> bool:
-    """Whether the text may hold a fake. Spares nearly every candidate the tokenizer."""
+    """Whether the text may hold forged markup. Nearly all candidates do not, and need no tokenizer."""
     comments = _COMMENT.findall(text if text.isascii() else text.translate(_DISGUISES))
     return any(_HEADER.search(comment) or _LABEL.search(" ".join(comment.split())) for comment in comments)
 
 
 def without_fakes(text: str) -> tuple[str, int | None]:
-    """Remove the fakes from `text`, which is legal Python.
+    """Remove forged markup from `text`, which is legal Python.
 
-    Returns the text, and the offset of the first fake `#endblock` or `#startblock` behind code, or None.
+    Returns the text, and the offset of the first forged `#endblock` or `#startblock` after code, or None.
     """
     if not _suspicious(text):
         return text, None
@@ -67,7 +67,7 @@ def without_fakes(text: str) -> tuple[str, int | None]:
 
 
 def without_fake_lines(text: str) -> str:
-    """Remove the lines that are fakes from `text`, which is not legal Python and therefore has no tokens."""
+    """Remove lines of forged markup from `text`, which is not legal Python and therefore has no tokens."""
     if not _suspicious(text):
         return text
     return "\n".join(line for line in text.split("\n") if not _is_fake_line(line.strip(" \t\f\r")))

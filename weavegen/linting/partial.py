@@ -45,8 +45,8 @@ _BLANK = re.compile(r"(?:[\s\\(]|#[^\n]*(?:\n|$))*")
 def viable_prefix(type: BlockType, text: str) -> bool:
     """Whether some continuation of `text` is a legal block of the type, without penalty for syntax or shape.
 
-    True for every beginning of every legal block. In general False from the first illegal token on. Some errors
-    show only when their statement is complete, such as those inside an f-string or behind a call.
+    True for every beginning of every legal block. In general, False after the first illegal token. Some errors are
+    found only when their statement is complete, for example errors inside an f-string or after a call.
     """
     if len(text) > MAX_CHARS:
         return False

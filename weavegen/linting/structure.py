@@ -65,10 +65,10 @@ class Shape:
 
 
 def fit(type: BlockType, body: Sequence[ast.stmt]) -> tuple[list[ast.stmt], bool]:
-    """The statements that make the legal structure, in its order, and whether nothing else is there.
+    """The statements that form the legal structure, in order, and whether the body has no other statements.
 
-    A statement that the grammar refuses is offered once more at the end, so that a registration before its
-    function finds its place; refused again, it is cut.
+    A statement that the grammar rejects is tried again at the end, because a registration may stand before its
+    function. If the grammar rejects it again, it is removed.
     """
     shape = Shape(type)
     kept: list[ast.stmt] = []

@@ -51,10 +51,10 @@ def parses(text: str) -> bool:
 
 
 def rewrite(type: BlockType, text: str, tree: ast.Module) -> str:
-    """The legal structure of `text`, whose syntax tree is `tree`: what the type's grammar accepts.
+    """The legal structure of `text`, whose syntax tree is `tree`: the statements that the type's grammar accepts.
 
-    Removes other statements, forged markup, and everything after a forged end of the block. If nothing of the
-    legal structure is there, only the forged markup goes. A legal block comes back unchanged.
+    Removes other statements, forged markup, and everything after a forged end of the block. If no statement is
+    accepted, only forged markup is removed. A legal block is returned unchanged.
     """
     honest, end = without_fakes(text)
     if end is not None and parses(honest[:end]):

@@ -1,7 +1,7 @@
-"""A server for language models of a few million parameters on a CPU, with vLLM's API and NumPy's arithmetic.
+"""A server for language models of a few million parameters on a CPU, with vLLM's API and NumPy arithmetic.
 
-Unlike the simulation (`simulation/`) it computes with a model's weights. It loads any Llama in Hugging Face's
-format; beyond about ten million parameters vLLM is the better choice.
+Unlike the simulation (`simulation/`), it computes with a model's weights. It loads any Llama in Hugging Face's
+format. For models of more than about ten million parameters use vLLM.
 """
 
 from pathlib import Path

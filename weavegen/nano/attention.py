@@ -11,7 +11,7 @@ BLOCK = 16
 _CHUNK = 256
 """Prompt tokens computed at once. Small chunks waste less work on scores that the causal mask removes."""
 _GROW = 64
-"""Initial capacity of a continuation in tokens. It is doubled when it is full."""
+"""Initial capacity of a continuation in tokens. A full continuation doubles its capacity."""
 
 
 class Prompt:
@@ -20,7 +20,7 @@ class Prompt:
     def __init__(self, ids: Ids, shape: Shape) -> None:
         self.ids = ids
         self.known = 0
-        """Number of tokens, from the first, whose keys and values are computed."""
+        """Number of tokens from the beginning whose keys and values are computed."""
         self.keys: Floats = np.empty((shape.layers, shape.kv_heads, shape.head, len(ids)), np.float32)
         """(layers, heads, head, tokens): transposed for the product with the queries."""
         self.values: Floats = np.empty((shape.layers, shape.kv_heads, len(ids), shape.head), np.float32)
@@ -77,7 +77,7 @@ class Continuations:
         self.length += 1
 
     def attend(self, layer: int, queries: Floats, keys: Floats, values: Floats) -> Floats:
-        """Let each row attend to the prompt and to its own continuation. `keys`, `values`: of the last token."""
+        """Let each row attend to the prompt and its own continuation. `keys`, `values`: of the last token."""
         rows, heads, group, head = queries.shape
         own, end = self._keys[layer], self.length
         own[..., end - 1] = keys
@@ -111,7 +111,7 @@ class PrefixCache:
         return len(self._blocks) / self.size if self.size else 0.0
 
     def find(self, prompt: Prompt) -> int:
-        """Copy known blocks into a prompt. Returns the number of tokens; the last token is never among them."""
+        """Copy cached blocks into a prompt. Returns the number of copied tokens, which never include the last token."""
         known = []
         for number, key in enumerate(_keys(prompt.ids[:-1])):
             if key not in self._blocks:
@@ -137,7 +137,7 @@ class PrefixCache:
             self._blocks.popitem(last=False)
 
     def _use(self, keys: list[int]) -> None:
-        for key in reversed(keys):  # the first block is used last: the others can't be found without it
+        for key in reversed(keys):  # the first block is marked last: without it the others can't be found
             self._blocks.move_to_end(key)
 
 

@@ -18,7 +18,7 @@ class Counters:
     queries: int = 0
     """Prompt tokens looked up in the prefix cache."""
     hits: int = 0
-    """Prompt tokens found there."""
+    """Prompt tokens found in the prefix cache."""
     prompt_tokens: int = 0
     generation_tokens: int = 0
     preemptions: int = 0
@@ -34,7 +34,7 @@ class MetricsPage(Collector):
         self._metrics: list[Metric] = []
 
     def add(self, name: str, kind: str, about: str, value: float, labels: Mapping[str, str] | None = None) -> None:
-        """Add a value of a gauge or counter. Values of one metric that differ in `labels` are added in a row."""
+        """Add a value of a gauge or counter. Add values that differ only in `labels` one after another."""
         base = name.removesuffix("_total")
         if not self._metrics or self._metrics[-1].name != base:
             self._metrics.append(Metric(base, about, kind))
@@ -51,7 +51,7 @@ class MetricsPage(Collector):
         block_size: int,
         prefix_caching: bool,
     ) -> None:
-        """Add all metrics that weavegen reads. `usage`: of the KV cache, 0 to 1; `blocks`: its size."""
+        """Add all metrics that weavegen reads. `usage`, `blocks`: used fraction and size of the KV cache."""
         self.add("vllm:num_requests_running", "gauge", "Sequences in the batch.", running)
         self.add("vllm:num_requests_waiting", "gauge", "Sequences that wait for a place in it.", waiting)
         self.add("vllm:kv_cache_usage_perc", "gauge", "KV cache usage, 0 to 1.", usage)

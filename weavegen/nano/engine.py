@@ -1,4 +1,7 @@
-"""Continuous batching: each step samples one token for every running continuation of all requests."""
+"""Continuous batching: each step samples one token for every running continuation of all requests.
+
+Sampling follows vLLM's order: repetition penalty, temperature, top-k, top-p, draw.
+"""
 
 import heapq
 import itertools
@@ -9,14 +12,28 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weavegen.nano import sampling
 from weavegen.nano.attention import Continuations, PrefixCache, Prompt
 from weavegen.nano.counters import Counters
 from weavegen.nano.llama import Floats, Ids, Llama
-from weavegen.nano.sampling import Sampling
 from weavegen.nano.texts import Texts
 
 logger = logging.getLogger(__name__)
+
+_GREEDY = 1e-5
+"""Below this temperature the most likely token is taken, as in vLLM."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The parameters of sampling."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """Sample from this many of the most likely tokens. 0: from all tokens."""
+    top_p: float = 1.0
+    """Sample from the most likely tokens that together have this probability."""
+    penalty: float = 1.0
+    """Repetition penalty (arXiv:1909.05858): positive logits of earlier tokens are divided, others multiplied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +50,11 @@ class Order:
     end_token: int | None = None
     """The token that ends a text."""
     top_logprobs: int = 0
-    """Number of the likeliest tokens whose logprobs are returned, besides the sampled token's."""
+    """Number of the most likely tokens whose logprobs are returned, besides the sampled token's logprob."""
     logprob_ids: tuple[int, ...] = ()
-    """Further tokens whose logprobs are returned."""
+    """More tokens whose logprobs are returned."""
     priority: int = 0
-    """Requests with lower values go first."""
+    """Orders with lower values run first."""
 
 
 @dataclass
@@ -46,9 +63,9 @@ class Continuation:
 
     ids: list[int] = field(default_factory=list)
     tops: list[dict[int, float]] = field(default_factory=list)
-    """For each of `ids`: logprobs by token id, including its own."""
+    """For each of `ids`: logprobs by token id, including its own logprob."""
     text: bytearray = field(default_factory=bytearray)
-    """Without the stop string."""
+    """The text without the stop string."""
     finish: str = ""
     """`stop` or `length`."""
     stop: bytes | None = None
@@ -86,10 +103,10 @@ class _Running:
         """Sample the next token of each row from `logits`, and drop finished rows. Returns the token count."""
         order, rows = self.order, self.rows
         chance = np.array([self._generators[row].random() for row in rows])
-        tokens = sampling.draw(self.logits, self._seen[rows], order.sampling, chance)
+        tokens = draw(self.logits, self._seen[rows], order.sampling, chance)
         self._seen[rows, tokens] = True
-        for row, token, logprobs in zip(rows, tokens, sampling.logprobs(self.logits), strict=True):
-            _append(self.continuations[row], order, int(token), logprobs, texts)
+        for row, token, likely in zip(rows, tokens, logprobs(self.logits), strict=True):
+            _append(self.continuations[row], order, int(token), likely, texts)
         unfinished = np.flatnonzero([not self.continuations[row].finish for row in rows])
         if len(unfinished) < len(rows):
             self.rows = rows[unfinished]
@@ -127,7 +144,7 @@ class Engine:
     def __init__(
         self, model: Llama, texts: Texts, *, slots: int, cache_tokens: int, counters: Counters | None = None
     ) -> None:
-        """`slots`: continuations at once. `cache_tokens`: size of the prefix cache. `counters`: shared ones."""
+        """`slots`: continuations at once. `cache_tokens`: size of the prefix cache. `counters`: to share them."""
         self.model, self.texts, self.slots = model, texts, slots
         self.cache = PrefixCache(cache_tokens)
         self.counters = counters or Counters()
@@ -158,7 +175,7 @@ class Engine:
         return future
 
     def close(self) -> None:
-        """End the thread. Orders that are not finished never get a result."""
+        """End the thread. Unfinished orders never get a result."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -243,3 +260,37 @@ class Engine:
                 self.counters.finished[continuation.finish] += 1
             if job.future.set_running_or_notify_cancel():
                 job.future.set_result(Result(job.continuations, job.cached))
+
+
+def logprobs(logits: Floats) -> Floats:
+    """Return the logprobs of every token, by row, before penalty and temperature."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), np.float32)
+
+
+def draw(
+    logits: Floats, seen: np.ndarray[tuple[int, int], np.dtype[np.bool_]], parameters: Sampling, chance: Floats
+) -> Ids:
+    """Sample a token per row. `seen`: tokens that the text already has; `chance`: a number in [0, 1) per row."""
+    if parameters.penalty != 1.0:
+        logits = np.where(
+            seen, np.where(logits > 0, logits / parameters.penalty, logits * parameters.penalty), logits
+        )
+    if parameters.temperature < _GREEDY:
+        return np.asarray(np.argmax(logits, axis=-1), np.int64)
+    logits = logits / np.float32(parameters.temperature)
+    size = logits.shape[-1]
+    if 0 < parameters.top_k < size:
+        least = np.partition(logits, size - parameters.top_k, axis=-1)[:, size - parameters.top_k, None]
+        logits = np.where(logits < least, -np.inf, logits)
+    odds = np.exp(logits - logits.max(axis=-1, keepdims=True), dtype=np.float64)
+    if parameters.top_p < 1.0:
+        order = np.argsort(-odds, axis=-1, kind="stable")
+        mass = np.cumsum(np.take_along_axis(odds, order, -1), axis=-1)
+        # Keep a token if the more likely tokens have less than this mass. So the most likely token is always kept.
+        beyond = (
+            np.concatenate([np.zeros((len(mass), 1)), mass[:, :-1]], axis=-1) >= parameters.top_p * mass[:, -1:]
+        )
+        np.put_along_axis(odds, order, np.where(beyond, 0.0, np.take_along_axis(odds, order, -1)), -1)
+    mass = np.cumsum(odds, axis=-1)
+    return np.asarray((mass <= chance[:, None] * mass[:, -1:]).sum(axis=-1), np.int64)

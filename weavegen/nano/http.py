@@ -1,4 +1,4 @@
-"""Serves an `Api` over HTTP with vLLM's routes. nano and the simulation use it."""
+"""Serves an `Api` over HTTP with vLLM's routes. nano and the simulation use this module."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,13 +38,13 @@ class Server(uvicorn.Server):
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until SIGINT or SIGTERM, then raise the signal again (by default KeyboardInterrupt)."""
-        # uvicorn captures signals once its loop runs. A Ctrl-C while the loop is made would leave it half made.
+        # uvicorn captures signals only while its loop runs. A Ctrl-C during the loop's setup would break the setup.
         with self.capture_signals():
             super().run(sockets)
 
 
-class ClientGone(Exception):
-    """The client has closed the connection."""
+class ClientGone(ClientDisconnect):
+    """The client closed the connection before it got its response."""
 
 
 class Api(ABC):
@@ -57,11 +57,11 @@ class Api(ABC):
 
     @abstractmethod
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Return the token ids of a text; with `special` after the BOS token."""
+        """Return the token ids of a text. `special`: begin with the BOS token."""
 
     @abstractmethod
     def decode(self, ids: list[int]) -> str:
-        """Return the text of token ids. Raises IndexError with an id that the vocabulary lacks."""
+        """Return the text of token ids. Raises IndexError with an id that is not in the vocabulary."""
 
     @abstractmethod
     def token_text(self, number: int) -> str:
@@ -69,7 +69,7 @@ class Api(ABC):
 
     @abstractmethod
     async def complete(self, body: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
-        """Answer a request. Raises BadRequest, and ClientGone if the client disconnects meanwhile."""
+        """Answer a request. Raises BadRequest, and ClientGone if the client disconnects."""
 
     @abstractmethod
     def metrics_text(self) -> str:
@@ -86,11 +86,7 @@ class Api(ABC):
         ]
 
     async def completions(self, request: Request) -> Response:
-        body = _read_completion(await request.body())
-        try:
-            return answer(await self.complete(body, request))
-        except ClientGone:
-            return client_closed()
+        return answer(await self.complete(_read_completion(await request.body()), request))
 
     async def tokenize(self, request: Request) -> Response:
         body = _read_tokenize(await request.body())
@@ -136,9 +132,9 @@ async def until_disconnect(request: Request) -> None:
         continue
 
 
-async def unless_gone(work: Coroutine[Any, Any, T], request: Request) -> T:
-    """Wait for `work`. If the client disconnects first, cancel it and raise ClientGone."""
-    job, gone = asyncio.create_task(work), asyncio.create_task(until_disconnect(request))
+async def unless_gone(work: Awaitable[T], request: Request) -> T:
+    """Wait for `work`. If the client disconnects first, cancel `work` and raise ClientGone."""
+    job, gone = asyncio.ensure_future(work), asyncio.create_task(until_disconnect(request))
     try:
         await asyncio.wait({job, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not job.done():
@@ -150,16 +146,11 @@ async def unless_gone(work: Coroutine[Any, Any, T], request: Request) -> T:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, protocol.BadRequest)
-    return answer(protocol.error_body(error.message, error.status, error.param), error.status)
-
-
-async def _unreadable(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return client_closed()
+    if isinstance(error, protocol.BadRequest):
+        return answer(protocol.error_body(error.message, error.status, error.param), error.status)
     return answer(protocol.error_body(f"1 validation error: {error}", 400), 400)
-
-
-async def _left(request: Request, error: Exception) -> Response:
-    return client_closed()  # the client disconnected during its request
 
 
 def app(api: Api, ready: Callable[[], None] | None = None) -> Starlette:
@@ -171,15 +162,8 @@ def app(api: Api, ready: Callable[[], None] | None = None) -> Starlette:
             ready()
         yield
 
-    return Starlette(
-        routes=api.routes(),
-        exception_handlers={
-            protocol.BadRequest: _refuse,
-            msgspec.MsgspecError: _unreadable,
-            ClientDisconnect: _left,
-        },
-        lifespan=lifespan,
-    )
+    errors = dict.fromkeys((protocol.BadRequest, msgspec.MsgspecError, ClientDisconnect), _refuse)
+    return Starlette(routes=api.routes(), exception_handlers=errors, lifespan=lifespan)
 
 
 def serve(
@@ -193,8 +177,8 @@ def serve(
 ) -> None:
     """Serve until interrupted. Port 0 means any free port. Raises UsageError if the port is in use.
 
-    `ready_file`: gets {"url", "port", "pid"} as JSON when the server is ready. `about`: added to the log line
-    then.
+    `ready_file`: receives {"url", "port", "pid"} as JSON when the server is ready. `about`: text for the log line
+    about that.
     """
     listener = _listen(host, port)
     port = listener.getsockname()[1]
@@ -225,7 +209,7 @@ def serve(
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With IPPROTO_TCP asyncio sets TCP_NODELAY. Without it an answer may wait 40 ms for a delayed acknowledgement.
+    # With IPPROTO_TCP asyncio sets TCP_NODELAY. Without that an answer may wait 40 ms for a delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -234,6 +218,6 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         raise UsageError(
-            f"can't listen on {host}:{port} ({error}): give another port, or 0 for a free one"
+            f"can't listen on {host}:{port} ({error}): give another port, or 0 for any free port"
         ) from None
     return listener

@@ -2,6 +2,7 @@
 
 The architecture is `LlamaForCausalLM` of Hugging Face's transformers: RMS norm before each part, rotary positions
 (arXiv:2104.09864), grouped queries (arXiv:2305.13245), a SwiGLU feed-forward part (arXiv:2002.05202); no biases.
+LoRA adapters (arXiv:2106.09685), as PEFT writes them, are merged into the weights.
 """
 
 import json
@@ -15,8 +16,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from weavegen.errors import UsageError
-from weavegen.nano.lora import merged
 
+ADAPTER_CONFIG = "adapter_config.json"
+"""The file that makes a folder a LoRA adapter."""
+ADAPTER_PREFIX = "base_model.model."
+"""Beginning of the weights' names in an adapter."""
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 Ids: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Attend: TypeAlias = Callable[[int, Floats, Floats, Floats], Floats]
@@ -59,7 +63,7 @@ class _Layer:
 
 
 class Llama:
-    """The weights. They are never changed, so threads may share an instance."""
+    """The weights. They never change, so threads may share an instance."""
 
     def __init__(self, folder: Path, adapter: Path | None = None) -> None:
         """Read config.json and model.safetensors, and a LoRA adapter. Raises UsageError if a file is invalid."""
@@ -69,7 +73,7 @@ class Llama:
                 name: _float32(name, array) for name, array in load_file(folder / "model.safetensors").items()
             }
             if adapter is not None:
-                weights = merged(weights, adapter)
+                weights = with_adapter(weights, adapter)
             self._embedding = weights["model.embed_tokens.weight"]
             self._norm = weights["model.norm.weight"]
             last = self._embedding if shape.tied else weights["lm_head.weight"]
@@ -104,7 +108,7 @@ class Llama:
             seen = attend(number, q.reshape(rows, shape.kv_heads, -1, shape.head), k, v)
             hidden = hidden + seen.reshape(rows, queries) @ layer.out
             gate, up = np.split(self._normed(hidden, layer.after) @ layer.gate_up, 2, axis=1)
-            with np.errstate(over="ignore"):  # exp may be infinite: the quotient is then 0, which is right
+            with np.errstate(over="ignore"):  # exp may be infinite: the quotient is then 0, which is correct
                 hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ layer.down
         return hidden
 
@@ -151,20 +155,50 @@ def _float32(name: str, array: Any) -> Floats:
     return np.asarray(array, np.float32)
 
 
+def with_adapter(weights: dict[str, Floats], folder: Path) -> dict[str, Floats]:
+    """Return the weights with an adapter merged: W + B A alpha / r. Raises UsageError if it does not fit."""
+    file = folder / ADAPTER_CONFIG
+    try:
+        config = json.loads(file.read_text())
+        rank, alpha = config["r"], config["lora_alpha"]
+        matrices = load_file(folder / "adapter_model.safetensors")
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise UsageError(f"{folder}: {error}: give a folder with a LoRA adapter as PEFT writes it") from None
+    extras = ("use_dora", "bias", "modules_to_save")
+    unsupported = [name for name in extras if config.get(name) not in (None, False, "none")]
+    if config.get("peft_type") != "LORA" or unsupported:
+        raise UsageError(f"{file}: {', '.join(unsupported) or config.get('peft_type')}: only plain LoRA is served")
+    scale = np.float32(alpha / (rank**0.5 if config.get("use_rslora") else rank))
+    changed = dict(weights)
+    for name, a in matrices.items():
+        if not name.endswith(".lora_A.weight"):
+            continue
+        b = matrices[name.replace(".lora_A.", ".lora_B.")]
+        target = name.removeprefix(ADAPTER_PREFIX).replace(".lora_A.", ".")
+        if target not in weights or weights[target].shape != (b.shape[0], a.shape[1]):
+            raise UsageError(
+                f"{folder}: {target} is not in the model, or has another size: "
+                "load the adapter into the model that it was trained for"
+            )
+        change = scale * (b.astype(np.float32) @ a.astype(np.float32))
+        changed[target] = weights[target].astype(np.float32) + change
+    return changed
+
+
 def read_shape(file: Path) -> Shape:
     """Read the sizes in config.json. Raises UsageError if it is invalid or of another architecture."""
     try:
         config = json.loads(file.read_text())
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        strange = {
+        unsupported = {
             "model_type": config["model_type"] != "llama",
             "hidden_act": config.get("hidden_act", "silu") != "silu",
             "attention_bias": config.get("attention_bias", False),
             "mlp_bias": config.get("mlp_bias", False),
             "rope_type": rope.get("rope_type", "default") != "default",
         }
-        if unfit := [name for name, is_so in strange.items() if is_so]:
-            raise UsageError(f"{file}: {', '.join(unfit)}: this is not a plain Llama: serve it with vLLM")
+        if names := [name for name, is_set in unsupported.items() if is_set]:
+            raise UsageError(f"{file}: {', '.join(names)}: this is not a plain Llama: serve it with vLLM")
         heads = config["num_attention_heads"]
         return Shape(
             layers=config["num_hidden_layers"],

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ MAX_IDS = 128
 
 
 class BadRequest(Exception):
-    """The request is refused. The values form vLLM's error body."""
+    """The request is invalid. The attributes are the values of vLLM's error body."""
 
     def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -23,14 +24,14 @@ class BadRequest(Exception):
 
 
 class CompletionRequest(msgspec.Struct):
-    """The body of `/v1/completions`. Other fields are ignored, as by vLLM."""
+    """The body of `/v1/completions`. Like vLLM, the server ignores other fields."""
 
     prompt: str | list[str | int | list[int]] | None = None
     """Text or token ids, one prompt or several."""
     add_special_tokens: bool = True
-    """Whether the BOS token is put before a prompt that is text."""
+    """Whether a text prompt gets the BOS token."""
     priority: int = 0
-    """Requests with lower values go first."""
+    """Requests with lower values run first."""
     model: str | None = None
     n: int = 1
     max_tokens: int | None = None
@@ -157,7 +158,7 @@ def check(request: CompletionRequest, models: Sequence[str], vocabulary: int, *,
         message = f"The model `{request.model}` does not exist. Valid aliases: {', '.join(models)}."
         raise BadRequest(message, param="model", status=404)
     if request.stream or request.echo:
-        raise BadRequest("This server does neither `stream` nor `echo`.", param="stream")
+        raise BadRequest("This server supports neither `stream` nor `echo`.", param="stream")
     if request.n < 1:
         raise BadRequest(f"n must be at least 1, got {request.n}.", param="n")
     if request.max_tokens is not None and request.max_tokens < 1:
@@ -172,8 +173,8 @@ def check(request: CompletionRequest, models: Sequence[str], vocabulary: int, *,
     if ids and len(ids) > MAX_IDS:
         message = f"Requested logprob_token_ids of length {len(ids)}, which is greater than max allowed: {MAX_IDS}"
         raise BadRequest(message, param="logprob_token_ids")
-    if ids and (strange := [number for number in ids if not 0 <= number < vocabulary]):
-        message = f"token_id(s) {strange} in logprob_token_ids contain out-of-vocab token ids."
+    if ids and (unknown := [number for number in ids if not 0 <= number < vocabulary]):
+        message = f"token_id(s) {unknown} in logprob_token_ids contain out-of-vocab token ids."
         raise BadRequest(message, param="logprob_token_ids")
     if isinstance(request.stop, list) and len(request.stop) > MAX_STOPS:
         message = f"List should have at most {MAX_STOPS} items after validation, not {len(request.stop)}"
@@ -190,7 +191,9 @@ def prompts(request: CompletionRequest) -> list[str | list[int]]:
         raise BadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
     items = [prompt] if isinstance(prompt, str) else prompt
     if len({type(item) for item in items}) > 1:
-        raise BadRequest("prompt must be a text, token ids, or several of one of these.", param="prompt")
+        raise BadRequest(
+            "prompt must be a text, token ids, a list of texts, or a list of lists of token ids.", param="prompt"
+        )
     ids = [item for item in items if isinstance(item, int)]
     return [ids] if ids else [item for item in items if not isinstance(item, int)]
 
@@ -201,9 +204,9 @@ def stops(request: CompletionRequest) -> tuple[str, ...]:
 
 
 def max_new_tokens(request: CompletionRequest, tokens: int, length: int) -> int:
-    """Return how many tokens to sample: `max_tokens`, limited by what a prompt of `tokens` leaves.
+    """Return how many tokens to sample: `max_tokens`, at most what a prompt of `tokens` leaves of the context.
 
-    `length`: of the model's context. Raises BadRequest if nothing is left.
+    `length`: tokens of the context. Raises BadRequest if the prompt leaves nothing.
     """
     left = length - tokens
     if left < 0:
@@ -226,19 +229,15 @@ def completion_logprobs(
     tops: Sequence[Mapping[int, float]],
     text: Callable[[int], str],
 ) -> Logprobs:
-    """Make the logprobs of a choice. `tops`: for each of `ids`, logprobs by token id, including its own.
+    """Make the logprobs of a choice. `tops`: for each of `ids`, logprobs by token id, including its own logprob.
 
     `text` returns the text of a token. As in vLLM, the keys are texts unless the request wants ids, so tokens with
-    the same text become one.
+    the same text share a key.
     """
     name = placeholder if request.return_tokens_as_token_ids else text
     tokens = [name(token) for token in ids]
-    offsets, at = [], 0
-    for token in tokens:
-        offsets.append(at)
-        at += len(token)
     return Logprobs(
-        text_offset=offsets,
+        text_offset=list(accumulate(map(len, tokens), initial=0))[: len(tokens)],
         token_logprobs=[top[token] for token, top in zip(ids, tops, strict=True)],
         tokens=tokens,
         top_logprobs=[{name(token): logprob for token, logprob in top.items()} for top in tops],
@@ -247,5 +246,5 @@ def completion_logprobs(
 
 @lru_cache(maxsize=65536)
 def placeholder(token: int) -> str:
-    """Return the text for a token where the request wants ids."""
+    """Return the text of a token for a request that wants ids."""
     return f"token_id:{token}"

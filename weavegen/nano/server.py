@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,12 @@ from weavegen.errors import UsageError
 from weavegen.nano import SERVER, http, protocol
 from weavegen.nano.attention import BLOCK
 from weavegen.nano.counters import MetricsPage
-from weavegen.nano.engine import Continuation, Engine, Order, Result
-from weavegen.nano.llama import Llama
-from weavegen.nano.lora import CONFIG
-from weavegen.nano.sampling import Sampling
+from weavegen.nano.engine import Continuation, Engine, Order, Sampling
+from weavegen.nano.llama import ADAPTER_CONFIG, Llama
 from weavegen.nano.texts import Texts, cut
 
 LENGTH = 131_072
-"""Maximum tokens of a prompt. Of a prompt longer than the model's window, the model sees a part: `texts.cut`."""
+"""Maximum tokens of a prompt. A prompt longer than the model's window is cut (`texts.cut`)."""
 SLOTS = 256
 CACHE_TOKENS = 65_536
 
@@ -29,12 +28,12 @@ _read_adapter = msgspec.json.Decoder(protocol.AdapterRequest).decode
 
 
 class NanoApi(http.Api):
-    """A model, with adapters or other weights for it that are loaded at run time."""
+    """A model, and adapters or other weights for it that are loaded at run time."""
 
     def __init__(
         self, folder: Path, *, name: str | None = None, slots: int = SLOTS, cache_tokens: int = CACHE_TOKENS
     ) -> None:
-        """`folder`: a model in Hugging Face's format. `name`: by default the folder's. Raises UsageError."""
+        """`folder`: a model in Hugging Face's format. `name`: default: the folder's name. Raises UsageError."""
         model, self.texts = Llama(folder), Texts(folder)
         if self.texts.size > model.shape.vocabulary:
             raise UsageError(
@@ -43,8 +42,9 @@ class NanoApi(http.Api):
             )
         super().__init__(name or folder.resolve().name, SERVER, LENGTH)
         self.window = model.shape.length
-        self._folder, self._slots, self._cache_tokens = folder, slots, cache_tokens
-        self.engine = Engine(model, self.texts, slots=slots, cache_tokens=cache_tokens)
+        self._folder, self._slots = folder, slots
+        self._start = partial(Engine, texts=self.texts, slots=slots, cache_tokens=cache_tokens)
+        self.engine = self._start(model)
         self._engines = {self.model: self.engine}
         self._roots: dict[str, str] = {}
 
@@ -56,14 +56,14 @@ class NanoApi(http.Api):
         ]
 
     async def load(self, request: Request) -> Response:
-        """Load an adapter, as vLLM does, or a folder with complete weights of the same shape."""
+        """Load an adapter, as vLLM does, or complete weights of the same shape."""
         body = _read_adapter(await request.body())
         if body.lora_name in self._engines:
             message = f"The lora adapter '{body.lora_name}' has already been loaded."
             raise protocol.BadRequest(message, param="lora_name")
         folder = Path(body.lora_path)
         try:
-            complete = not (folder / CONFIG).exists()
+            complete = not (folder / ADAPTER_CONFIG).exists()
             model = Llama(folder) if complete else Llama(self._folder, folder)
             if model.shape != self.engine.model.shape:
                 raise UsageError(f"{folder}: its shape differs from that of {self.model}")
@@ -72,17 +72,11 @@ class NanoApi(http.Api):
         except UsageError as error:
             raise protocol.BadRequest(str(error), param="lora_path") from None
         self._roots[body.lora_name] = str(folder)
-        self._engines[body.lora_name] = Engine(
-            model,
-            self.texts,
-            slots=self._slots,
-            cache_tokens=self._cache_tokens,
-            counters=self.engine.counters,
-        )
+        self._engines[body.lora_name] = self._start(model, counters=self.engine.counters)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     async def unload(self, request: Request) -> Response:
-        """Unload an adapter. Its requests in flight get no answer."""
+        """Unload an adapter. Its in-flight requests get no answer."""
         body = _read_adapter(await request.body())
         if body.lora_name not in self._roots:
             message = f"The lora adapter '{body.lora_name}' cannot be found."
@@ -127,15 +121,25 @@ class NanoApi(http.Api):
         prompts = [self._ids(prompt, body) for prompt in protocol.prompts(body)]
         seed = secrets.randbits(62) if body.seed is None else body.seed
         orders = [self._order(body, ids, seed) for ids in prompts]
-        results = await http.unless_gone(_serve(engine, orders), request)
-        return self._response(body, prompts, orders, results)
+        work = asyncio.gather(*(asyncio.wrap_future(engine.submit(order)) for order in orders))
+        results = await http.unless_gone(work, request)
+        served = zip(prompts, results, strict=True)
+        pairs = [(ids, continuation) for ids, result in served for continuation in result.continuations]
+        return protocol.completion_response(
+            [self._choice(body, index, *pair) for index, pair in enumerate(pairs)],
+            sum(len(order.prompt) for order in orders),
+            sum(len(continuation.ids) for _, continuation in pairs),
+            model=body.model or self.model,
+            server=SERVER,
+            details=protocol.TokensDetails(results[-1].cached),
+        )
 
     def _ids(self, prompt: str | list[int], body: protocol.CompletionRequest) -> list[int]:
         ids = self.texts.encode(prompt, special=body.add_special_tokens) if isinstance(prompt, str) else prompt
         if not ids:
             raise protocol.BadRequest("The decoder prompt cannot be empty", param="prompt")
-        if strange := [number for number in ids if not 0 <= number < self.texts.size]:
-            raise protocol.BadRequest(f"Token id {strange[0]} is out of vocabulary", param="prompt")
+        if unknown := [number for number in ids if not 0 <= number < self.texts.size]:
+            raise protocol.BadRequest(f"Token id {unknown[0]} is out of vocabulary", param="prompt")
         protocol.max_new_tokens(body, len(ids), self.length)
         return ids
 
@@ -163,25 +167,6 @@ class NanoApi(http.Api):
             priority=body.priority,
         )
 
-    def _response(
-        self,
-        body: protocol.CompletionRequest,
-        prompts: list[list[int]],
-        orders: list[Order],
-        results: list[Result],
-    ) -> protocol.CompletionResponse:
-        served = zip(prompts, results, strict=True)
-        pairs = [(ids, continuation) for ids, result in served for continuation in result.continuations]
-        choices = [self._choice(body, index, *pair) for index, pair in enumerate(pairs)]
-        return protocol.completion_response(
-            choices,
-            sum(len(order.prompt) for order in orders),
-            sum(len(continuation.ids) for _, continuation in pairs),
-            model=body.model or self.model,
-            server=SERVER,
-            details=protocol.TokensDetails(results[-1].cached),
-        )
-
     def _choice(
         self, body: protocol.CompletionRequest, index: int, ids: list[int], continuation: Continuation
     ) -> protocol.Choice:
@@ -202,7 +187,3 @@ class NanoApi(http.Api):
         if body.return_token_ids:
             choice.token_ids, choice.prompt_token_ids = continuation.ids, ids
         return choice
-
-
-async def _serve(engine: Engine, orders: list[Order]) -> list[Result]:
-    return await asyncio.gather(*(asyncio.wrap_future(engine.submit(order)) for order in orders))

@@ -1,4 +1,4 @@
-"""Converts text to tokens and back with a model's tokenizer.json, and cuts prompts that are too long."""
+"""Converts text to tokens and back with a model's tokenizer.json, and cuts long prompts."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from weavegen.errors import UsageError
 from weavegen.nano.llama import Ids
 
 BORDER = "#startblock type: "
-"""The token with this text begins a block. Long prompts are cut there if the tokenizer has it."""
+"""The text of the token that begins a block. Long prompts are cut at this token if the tokenizer has it."""
 
 END = "</s>"
 """The token that ends a text, if the tokenizer has one."""
 
 
 class Texts:
-    """A byte-level tokenizer: each token stands for bytes, so that every sequence of tokens has a text."""
+    """A byte-level tokenizer: each token stands for bytes, so every sequence of tokens has a text."""
 
     def __init__(self, folder: Path) -> None:
         """Read tokenizer.json. Raises UsageError if it is invalid or not byte-level."""
@@ -52,25 +52,25 @@ class Texts:
         return len(self._bytes)
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Return the ids of a text; with `special` with the special tokens of a whole text, mostly BOS."""
+        """Return the ids of a text. `special`: with the special tokens of a whole text, mostly BOS."""
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def spell(self, token: int) -> bytes:
-        """Return the bytes that a token adds to a text: none for a special token."""
+        """Return the bytes that a token adds to a text. A special token adds nothing."""
         return b"" if token in self._special else self._bytes[token]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, including special tokens, with U+FFFD for invalid UTF-8. Raises IndexError."""
-        if strange := [token for token in ids if not 0 <= token < self.size]:
-            raise IndexError(strange[0])
+        if unknown := [token for token in ids if not 0 <= token < self.size]:
+            raise IndexError(unknown[0])
         return b"".join(self._bytes[token] for token in ids).decode("utf-8", "replace")
 
 
 def cut(ids: Sequence[int], room: int, border: int | None) -> Ids:
-    """Return what the model sees of a prompt, at most `room` tokens: all of it, or its first token and its end.
+    """Cut a prompt to at most `room` tokens. A long prompt keeps its first token and its end.
 
-    A long prompt is cut at a `border` token, so that its remaining blocks are whole. More is cut than needed, so
-    that the next prompts, which extend this one, are cut at the same place and found in the prefix cache.
+    It is cut at a `border` token, so that its remaining blocks are whole. More is cut than necessary, so that later
+    prompts that extend this prompt are cut at the same place and found in the prefix cache.
     """
     whole = np.asarray(ids, np.int64)
     spare = len(whole) - room

@@ -97,9 +97,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     subagent: str = "main"
     index: int
     timestamp: float
-    """Start of writing; seconds since the epoch."""
+    """When the writing of the block began, in seconds since the epoch."""
     time_remaining: float
-    """Rest of the subagent's time budget at `timestamp`; seconds."""
+    """Seconds of the subagent's time budget that remain at `timestamp`."""
     block_size: int | None = None
     """Token limit, if the model wrote the block."""
     bm25_query: str | None = None
@@ -112,7 +112,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """False: the body is not legal Python. It is rendered as comments, so that the trace still compiles."""
     label: Label | None = None
     ran: bool | None = None
-    """Whether it ran without errors; None if it was not executed."""
+    """Whether it ran without errors. None: it was not executed."""
     tags: tuple[str, ...] = ()
 
 

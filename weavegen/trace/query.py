@@ -11,7 +11,7 @@ from weavegen.trace.blocks import BlockType
 
 _WORD = re.compile(r"[^\W_]+")
 MAX_QUERY_CHARS = 4_000
-"""Longer queries are rejected. A sampled query has some hundreds."""
+"""Longer queries are rejected. Sampled queries have a few hundred characters."""
 MAX_WORD_CHARS = 200
 """Words are cut to this length, because a database index has a maximum entry size."""
 
@@ -22,12 +22,12 @@ class Query:
 
     plain: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
-    """At least one of these must be in a hit, and they count twice. To require all of them would find nothing: the
-    model is asked for a dozen words and marks most of them."""
+    """A hit must have at least one of these words, and they count twice. A query that required all of them would find
+    nothing, because the model is asked for a dozen words and marks most of them as wanted."""
     unwanted: tuple[str, ...] = ()
-    """None of these may be in a hit."""
+    """A hit must not have any of these words."""
     type: BlockType | None = None
-    """Hits have this type. None: any."""
+    """Hits have this type. None: any type."""
 
     @property
     def words(self) -> list[str]:
@@ -47,7 +47,7 @@ def _parser() -> lark.Lark:
 
 @lru_cache(maxsize=4096)  # every replay of a tick parses its queries again
 def parse(text: str) -> Query | None:
-    """Parse a query. Returns None if `text` is no query, or has no word that can be found."""
+    """Parse a query. Returns None if `text` is not a query or has no plain or wanted word."""
     if len(text) > MAX_QUERY_CHARS:
         return None
     try:
@@ -72,5 +72,5 @@ def parse(text: str) -> Query | None:
 
 
 def restricted(text: str, type: BlockType) -> str:
-    """The query restricted to blocks of one type. A type that it names itself is removed."""
+    """The query restricted to blocks of one type. A `type:` in the query is removed."""
     return f"type:'{type}' " + re.sub(r"type:\s*\S+\s*", "", text)

@@ -17,21 +17,21 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Replace what a Python file or Postgres can't hold: control characters and lone surrogates."""
+    """Replace characters that a Python file or Postgres can't hold: control characters and lone surrogates."""
     return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def normalise_body(type: BlockType, text: str) -> str:
-    """`text` as the body of a block: a normalised body parses back from the rendered text unchanged.
+    """`text` as the body of a block. Rendering and parsing a normalised body returns the same body.
 
-    A line that would read as one of the format's own marks gets a space after the hash.
+    A line that looks like a header or footer line of the format gets a space after the hash.
     """
     text = clean(text)
     return text if type in COMMENTED else _MARK.sub("# ", text).strip("\n")
 
 
 def one_line(text: str) -> str:
-    """`text` for a header or footer line."""
+    """`text` in one line, for a header or footer."""
     return " ".join(clean(text).split())
 
 

@@ -1,4 +1,4 @@
-"""The plan of a training run. Without PyTorch, because the command that starts the run has none."""
+"""The plan of a training run. Does not import PyTorch, so that the command `weavegen tune` can use it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +9,12 @@ EXPORTS = {"sft": ("sft", "verifier"), "dpo": ("dpo",), "kto": ("kto",)}
 IGNORED = -100
 """Label of a token without loss, as in PyTorch's cross entropy."""
 RATES = {"sft": 2e-4, "dpo": 5e-6, "kto": 5e-6}
-"""Learning rates for models with billions of parameters. Small models need ten to fifty times as much."""
+"""Learning rates for models with billions of parameters. Small models need rates ten to fifty times higher."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunePlan:
-    """A run of `weavegen.training.tune`, as its JSON file says."""
+    """A run of `weavegen.training.tune`, as in its JSON file."""
 
     model: str
     """A folder in Hugging Face's format, or a name on the hub."""
@@ -28,14 +28,14 @@ class TunePlan:
     """Train only norm scales and biases, after "Tuning LayerNorm in Attention" (arXiv:2312.11420). These are
     thousands of numbers instead of millions, and need a higher learning rate."""
     window: int = 4096
-    """Maximal tokens of an example."""
+    """Maximum number of tokens of an example."""
     epochs: float = 1.0
     batch: int = 8
     rates: dict[str, float] = field(default_factory=lambda: dict(RATES))
     beta: float = 0.1
-    """For DPO and KTO: how strongly the model is held to the model before."""
+    """For DPO and KTO: how strongly training keeps the model close to the original model."""
     most: int = 100_000
-    """Maximal rows of an export, drawn at random."""
+    """Maximum number of rows of an export, drawn at random."""
     multiple_of: int = 1
     """Examples are padded to a multiple of this. Context parallelism needs twice the number of GPUs."""
     bf16: bool = True

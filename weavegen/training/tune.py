@@ -1,7 +1,7 @@
 """One training run on exports: `python -m weavegen.training.tune PLAN.json`. Needs TRL (the extra `training`).
 
-This is a separate program, so that `accelerate launch` can start it in an environment of its own. TRL trains; this
-module prepares the prompts as the server prepared them when it sampled.
+It is a separate program, so that `accelerate launch` can start it in an environment of its own. TRL trains. This
+module prepares the prompts in the same way as the server did when it sampled.
 """
 
 import json
@@ -64,7 +64,7 @@ def options(plan: TunePlan, method: str) -> dict[str, Any]:
 
 
 def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
-    """SFT on blocks behind their prompts, and on answers behind their questions."""
+    """SFT on blocks after their prompts, and on answers after their questions."""
     examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")]
     for row in rows(plan, "verifier"):
         prompt = question_suffix(row["context"], row["question"])
@@ -78,7 +78,7 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
             **options(plan, "sft"),
             dataset_kwargs={"skip_prepare_dataset": True},
             max_length=None,
-            train_sampling_strategy="group_by_length",  # else up to a quarter of a batch is padding
+            train_sampling_strategy="group_by_length",  # without it up to a quarter of a batch is padding
         ),
         train_dataset=Dataset.from_list(examples),
         data_collator=DataCollatorForSeq2Seq(
@@ -90,7 +90,7 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
 
 
 def example(words: Any, prompt: str, completion: str, window: int) -> Row:
-    """Token ids with labels for the completion. A long prompt is cut like in nano, between blocks."""
+    """Token ids with labels for the completion. A long prompt is cut between blocks, as in nano."""
     last = words(completion, add_special_tokens=False)["input_ids"]
     shown = shortened(words, prompt, window - min(len(last), window // 2)).tolist()
     ids = (shown + last)[:window]
@@ -98,20 +98,20 @@ def example(words: Any, prompt: str, completion: str, window: int) -> Row:
 
 
 def shortened(words: Any, prompt: str, room: int) -> Ids:
-    """The prompt's tokens; of a long prompt the first and the last blocks."""
+    """The prompt's tokens. A long prompt keeps its first token and its last blocks."""
     border = words.convert_tokens_to_ids(BORDER)
     return cut(tokens(words, prompt), room, None if border == words.unk_token_id else border)
 
 
 def tokens(words: Any, prompt: str) -> list[int]:
-    """The prompt's tokens with one begin token."""
+    """The prompt's tokens with exactly one BOS token."""
     begins = words.bos_token is not None and prompt.startswith(words.bos_token)
     ids: list[int] = words(prompt, add_special_tokens=not begins)["input_ids"]
     return ids
 
 
 def preferred(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> DPOTrainer:
-    """DPO on pairs of candidates, the better one and the worse one."""
+    """DPO on pairs of a better and a worse candidate."""
     examples = [texts(words, row, plan.window, "chosen", "rejected") for row in rows(plan, "dpo")]
     args = DPOConfig(**options(plan, "dpo"), beta=plan.beta, max_length=plan.window)
     return text_trainer(DPOTrainer, args, examples, model, words, adapter)

@@ -1,4 +1,4 @@
-"""The toolsmith: carries out a user's request with tools that it finds in a library, or has made.
+"""The toolsmith: carries out a user's request with tools from a library and with new tools.
 
 A tick is one stage, or one turn of the last stage. Each stage reads only its own conversation:
 
@@ -6,15 +6,15 @@ A tick is one stage, or one turn of the last stage. Each stage reads only its ow
                                   └───► signature → make ─────┘    │
                                   ◄──────────── create_tool ───────┘
 
-The plan is written without knowledge of the library; the choice knows what the library has. New tools are written
-by the agent `funsearch` and kept in the library, where later requests find them.
+The stage `plan` does not read the library; the stage `choice` does. The agent `funsearch` writes new tools, which
+stay in the library for later requests.
 """
 
+import json
 from collections.abc import Callable
 
 import msgspec
 
-from weavegen.agents.dialogue import task_of
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.execute import execute
 from weavegen.agents.toolsmith.make import make, signature
@@ -30,13 +30,11 @@ STAGES: dict[str, Callable[[Stage], Part[Ended]]] = {
 
 def toolsmith(t: Tick) -> Program:
     """Run one stage, or one turn of the stage `execute`."""
-    task = task_of(t.bootstrap, Task)
-    if task is None:
-        return Ended(done=True, failed="bootstrap", reason="the toolsmith takes no bootstrap file: give it a task")
+    task = msgspec.convert(json.loads(t.bootstrap), Task)
     state = State() if t.number == 0 else msgspec.convert(t.cursor.start.state, State)
     request = Request(task.task, task.requirements, task.constraints)
     if task.request is not None:  # the user may have changed it
-        request = yield from look_up("read_request", Request, request, number=task.request)
+        request = (yield from look_up("read_request", Request, number=task.request)) or request
     return (yield from STAGES[state.stage](Stage(t, task, request, state)))
 
 

@@ -1,22 +1,11 @@
-"""The last stage, which carries out the request: think, call tools, read their answers, until `finish`."""
+"""The last stage, which carries out the request: the model calls tools until it calls `finish`."""
 
 import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from weavegen.agents.dialogue import (
-    BOX_TOOLS,
-    Call,
-    Reply,
-    Tool,
-    call_in_box,
-    failed,
-    reply,
-    response,
-    say,
-    tools_text,
-)
+from weavegen.agents.dialogue import BOX_TOOLS, Call, Tool, call_in_box, failed, reply, response, tools_text
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import OWN_TOOLS, RESERVED_NAMES, call_source, check_name, library_tool
 from weavegen.agents.toolsmith.lines import Approach, Need
@@ -33,9 +22,9 @@ MAX_USER_QUESTIONS = 5
 MAX_MODEL_QUESTIONS = 8
 """Questions that one piece of code may ask the model."""
 MAX_SILENT_TURNS = 3
-"""Messages in a row without a call, after which the trace ends."""
+"""After this many messages in a row without a call the trace ends."""
 MAX_DONE_CHARS = 8_000
-"""Kept characters of what the model has found out before it asks for a tool."""
+"""Characters that are kept of the argument `done` of `create_tool`."""
 
 
 def execute(now: Stage) -> Part[Ended]:
@@ -47,16 +36,16 @@ def execute(now: Stage) -> Part[Ended]:
         begin(now, tools)
     elif now.request.revision != state.revision:
         state.revision = now.request.revision
-        say(t, BlockType.USER, f"The user has changed the request. From now on it is:\n\n{now.request.text()}")
+        t.say(BlockType.USER, f"The user has changed the request. From now on it is:\n\n{now.request.text()}")
     assert state.first is not None
-    message: Reply = yield from reply(t, state.first, tools)
+    message = yield from reply(t, state.first, tools)
     state.turns += 1
     state.silent = 0 if message.calls else state.silent + 1
     if state.silent >= MAX_SILENT_TURNS:
         error = f"the model wrote {MAX_SILENT_TURNS} messages without a call, and did not finish"
         return now.end_trace(False, message.answer, error=error)
     if not message.calls:
-        say(t, BlockType.USER, "Call a tool, or end the work with the tool finish.")
+        t.say(BlockType.USER, "Call a tool, or end the work with the tool finish.")
     answers: list[str] = []
     end: Ended | None = None
     for call in message.calls:
@@ -69,7 +58,7 @@ def execute(now: Stage) -> Part[Ended]:
             end = now.next_stage("choice")
             break
     if answers:
-        say(t, BlockType.TOOL, "\n".join(answers))
+        t.say(BlockType.TOOL, "\n".join(answers))
     if end is not None:
         return end
     if state.turns >= (MAX_TURNS if t.settings.steps is None else t.settings.steps):
@@ -78,14 +67,14 @@ def execute(now: Stage) -> Part[Ended]:
 
 
 def begin(now: Stage, tools: Sequence[Tool]) -> None:
-    """Begin the stage's conversation. The model reads the results of the stages before."""
+    """Begin the stage's conversation. The model reads the results of the earlier stages."""
     state = now.state
     status(now.t, "carries it out with " + (", ".join(tool.name for tool in state.tools) or "Python alone"))
     state.first, state.revision, state.silent = now.t.cursor.index, now.request.revision, 0
-    say(now.t, BlockType.SYSTEM, prompts.text("toolsmith_execute").replace("{tools}", tools_text(tools)))
+    now.t.say(BlockType.SYSTEM, prompts.text("toolsmith_execute").replace("{tools}", tools_text(tools)))
     done = [f"What you have found out already:\n{state.done}"] if state.done else []
     texts = [now.request.text(), state.context_text(), state.plan_text(), *state.failure_text(), *done]
-    say(now.t, BlockType.USER, "\n\n".join(texts))
+    now.t.say(BlockType.USER, "\n\n".join(texts))
 
 
 def answer_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
@@ -107,7 +96,7 @@ def answer_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
 
 
 def create_tool(now: Stage, name: str, description: str, done: str) -> dict[str, Any]:
-    """Replace the plan by one that needs this tool, so that the stage `choice` finds it or has it made."""
+    """Replace the plan by a plan that needs this tool, so that the stage `choice` finds or orders it."""
     state = now.state
     if len(state.made) >= MAX_TOOLS_MADE:
         return failed(f"{MAX_TOOLS_MADE} tools were made for this request: go on with what there is")
@@ -143,16 +132,16 @@ def ask_model(t: Tick, question: str) -> Part[str]:
     Question and answer are recorded as messages, so that people can read them and models can learn from them.
     """
     first = t.cursor.index
-    say(t, BlockType.USER, question)
-    message: Reply = yield from reply(t, first)
+    t.say(BlockType.USER, question)
+    message = yield from reply(t, first)
     return message.answer
 
 
 def chain_of_code(t: Tick, code: str) -> Part[dict[str, Any]]:
     """Run code that calls `ask_model(question)`, after Chain of Code (Li et al. 2023, arXiv:2312.04474).
 
-    At a question without an answer the code ends. The model answers it, and the code runs again from its beginning
-    with all answers so far, so that no live process waits for a model.
+    At the first question without an answer the code stops. The model answers, and the code runs again from its
+    beginning with all answers so far. So no live process waits for the model.
     """
     answers: dict[str, str] = {}
     while True:
@@ -175,12 +164,12 @@ def ask_model(question, answers=json.loads(ANSWERS)):
     raise AskModel(json.dumps(question))
 """
 UNANSWERED = re.compile(r'AskModel: ("(?:[^"\\\n]|\\.)*") \(line \d+\)\Z')
-"""End of the error message of code that asked a question without an answer (`python` in box/calls.py)."""
+"""End of the error message when code asks a question without an answer (`python` in box/calls.py)."""
 
 
 def call_library(now: Stage, call: Call) -> Part[dict[str, Any]]:
-    """Run the newest version of a tool in the box, and count the call."""
-    tool: dict[str, Any] = yield from look_up("read_tool", dict[str, Any], {}, name=call.name)
+    """Run the newest version of a tool in the box, and record the call."""
+    tool = yield from look_up("read_tool", dict[str, Any], name=call.name)
     if not tool:
         return failed(f"{call.name} is no longer in the library")
     code = call_source(tool["source"], call.name, call.arguments)

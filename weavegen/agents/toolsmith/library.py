@@ -1,6 +1,6 @@
-"""The tools of the stage `execute`: its own, and those of the library.
+"""The tools of the stage `execute`: its own tools, and the tools of the library.
 
-Models write the source of library tools. It is executed only in a trace's box; here it is only parsed.
+Models write the source of library tools. This module only parses the source; only a trace's box executes it.
 """
 
 import ast
@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from weavegen.agents.dialogue import BOX_TOOLS, Tool
+from weavegen.agents.dialogue import BOX_TOOLS, Tool, arguments_struct
 from weavegen.kernel.steps import Value
 from weavegen.linting.truncate import NO_PYTHON, parse
 
 TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
-"""Annotations that are checked. An argument with another annotation takes any value."""
+"""Annotations that are checked. An argument with another annotation accepts any value."""
 
 
 def ask_user(question: str) -> str:
@@ -40,7 +40,7 @@ def finish(success: bool, result: str) -> str:
     raise NotImplementedError
 
 
-OWN_TOOLS = [Tool(function) for function in (ask_user, ask_model, create_tool, finish)]
+OWN_TOOLS = [Tool.of(function) for function in (ask_user, ask_model, create_tool, finish)]
 RESERVED_NAMES = frozenset(tool.name for tool in (*BOX_TOOLS, *OWN_TOOLS))
 """Names that no tool of the library may have."""
 MAX_SOURCE_CHARS = 20_000
@@ -57,33 +57,24 @@ class Signature(Value, frozen=True, kw_only=True):
 
     @property
     def stub(self) -> str:
-        """Source of the function without its code."""
+        """Source of the function with a body that raises NotImplementedError."""
         text = self.description.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
         return f'{self.line}:\n    """{text}"""\n    raise NotImplementedError\n'
 
 
-class LibraryTool(Tool):
-    """A tool of the library. It is called with JSON and runs in the box."""
-
-    def __init__(self, signature: Signature) -> None:
-        """Raises ValueError if JSON can't hold the arguments."""
-        self.name, self.description = signature.name, signature.description
-        try:
-            fields = fields_of(parse_signature(signature.line))
-            self._arguments = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, kw_only=True)
-            self.schema()
-        except (TypeError, RecursionError) as error:  # an argument named like a struct's method; recursive types
-            raise ValueError(f"{self.name}: its arguments can't be read from JSON: {error}") from None
-
-
-@lru_cache(maxsize=4096)  # every replay of a turn needs them again
-def library_tool(name: str, line: str, description: str) -> LibraryTool:
-    """The tool with this signature. Raises ValueError."""
-    return LibraryTool(Signature(name=name, line=line, description=description))
+@lru_cache(maxsize=4096)  # every replay of a turn needs the tools again
+def library_tool(name: str, line: str, description: str) -> Tool:
+    """A tool of the library, which runs in the box. Raises ValueError if JSON can't hold its arguments."""
+    try:
+        tool = Tool(name, description, arguments_struct(name, fields_of(parse_signature(line))))
+        tool.schema()
+    except (TypeError, RecursionError) as error:  # an argument named like a struct's method; recursive types
+        raise ValueError(f"{name}: its arguments can't be read from JSON: {error}") from None
+    return tool
 
 
 def signature_of(source: str, name: str | None = None) -> Signature:
-    """The signature of function `name` in `source`, or of the only function there.
+    """The signature of function `name` in `source`. Without `name`, of the only function in `source`.
 
     Raises ValueError if there is not exactly one such function, or if it can't be a tool.
     """
@@ -150,7 +141,7 @@ def type_of(annotation: ast.expr | None) -> Any:
         return None
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
         left, right = type_of(annotation.left), type_of(annotation.right)
-        # Only `X | None`: msgspec can't tell apart the members of every other union.
+        # Only `X | None`: msgspec can't tell the members of many other unions apart.
         return left | None if right is None and left is not None and left is not Any else Any
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name):
         inner = annotation.slice
@@ -174,7 +165,7 @@ def default_of(default: ast.expr) -> Any:
 
 
 def call_source(source: str, name: str, arguments: dict[str, Any]) -> str:
-    """Python that calls a tool in a namespace of its own, apart from what the model has defined."""
+    """Python code that calls a tool in a namespace of its own, separate from the model's definitions."""
     return (
         "import json\n"
         "library_tool = {'__name__': 'library_tool'}\n"

@@ -1,4 +1,4 @@
-"""Parsers for the answers of the toolsmith's stages: lines `key: value`; other text is ignored."""
+"""Parsers for the model's answers in the toolsmith's stages: lines `key: value`. Other text is ignored."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -8,13 +8,13 @@ import msgspec
 from weavegen.agents.toolsmith.library import check_name
 
 LINE = re.compile(r"^[\s>*`-]*([a-z]+)[\s*`]*:[\s*`]*(\S.*?)[\s*`]*$", re.IGNORECASE)
-"""Models like to put bullets, stars and backquotes around key and value."""
+"""A line `key: value`. Models often put bullets, asterisks and backquotes around key and value."""
 COLLECTIONS = ("data", "outcome", "preference")
 MAX_QUERIES = 3
 """Queries for one collection."""
 MAX_APPROACHES = 3
 MAX_NEEDS = 4
-"""Tools of an approach, tools to use, and tools to make."""
+"""Limit on each: the tools of an approach, the tools to use, the tools to make."""
 MAX_LINE_CHARS = 1_000
 
 
@@ -26,23 +26,23 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Approach(msgspec.Struct, frozen=True):
-    """A way to do the work."""
+    """A way to carry out the request."""
 
     text: str
     needs: tuple[Need, ...] = ()
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The decision about tools. Without any tool, the work is done with Python alone."""
+    """The decision about tools. Without a tool, the request is carried out with Python alone."""
 
     use: tuple[str, ...] = ()
     create: tuple[Need, ...] = ()
     replan: str = ""
-    """Why another plan is needed; empty if none is."""
+    """Why another plan is needed. Empty: the plan stays."""
 
 
 def read_queries(text: str) -> dict[str, list[str]]:
-    """Queries by collection. Raises ValueError if there are none."""
+    """Queries by collection. Raises ValueError if the text has no query."""
     queries: dict[str, list[str]] = {name: [] for name in COLLECTIONS}
     for key, value in pairs(text, COLLECTIONS):
         if len(queries[key]) < MAX_QUERIES and value not in queries[key]:
@@ -53,7 +53,7 @@ def read_queries(text: str) -> dict[str, list[str]]:
 
 
 def read_plan(text: str) -> list[Approach]:
-    """Approaches in their order. Raises ValueError if there are none, or if a tool line is malformed."""
+    """Approaches in order. Raises ValueError if the text has no approach or a malformed tool line."""
     plan: list[Approach] = []
     for key, value in pairs(text, ("approach", "tool")):
         if key == "approach":
@@ -68,9 +68,9 @@ def read_plan(text: str) -> list[Approach]:
 
 
 def read_choice(text: str, library: Collection[str], reserved: Collection[str], *, replan: bool) -> Choice:
-    """The decision. `library`: names of tools that may be used; `reserved`: names that no new tool may have.
+    """The decision. `library`: names of the tools that may be used; `reserved`: names that no new tool may have.
 
-    Raises ValueError if there is no decision, or if it is impossible.
+    `replan`: whether another plan is allowed. Raises ValueError if the text has no valid decision.
     """
     use: list[str] = []
     create: list[Need] = []
@@ -99,7 +99,7 @@ def read_choice(text: str, library: Collection[str], reserved: Collection[str], 
 
 
 def read_requests(text: str) -> list[str]:
-    """Requests that other users might make. Raises ValueError if there are none."""
+    """Requests that other users might make. Raises ValueError if the text has none."""
     requests = [value for _, value in pairs(text, ("request",))]
     if not requests:
         raise ValueError("there is no line such as `request: WHAT IS ASKED FOR`")
@@ -109,7 +109,7 @@ def read_requests(text: str) -> list[str]:
 def read_need(text: str) -> Need:
     """A tool from `NAME: DESCRIPTION` or `NAME(a: int): DESCRIPTION`. Raises ValueError."""
     head, _, description = text.partition(":")
-    if "(" in head and ")" in text:  # the colon behind the bracket counts, not those of types
+    if "(" in head and ")" in text:  # the description begins after the bracket; colons inside it belong to types
         description = text.rpartition(")")[2].partition(":")[2]
     name = head.partition("(")[0].strip(" `*")
     if not description.strip():

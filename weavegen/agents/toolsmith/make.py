@@ -1,4 +1,4 @@
-"""The stages that make tools: choose how general a tool is, then have its code written."""
+"""The stages that make tools: `signature` chooses how general a tool is, `make` has its code written."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,34 +6,33 @@ from typing import Any
 import msgspec
 
 from weavegen.agents import dialogue
-from weavegen.agents.dialogue import failed, response, say
+from weavegen.agents.dialogue import failed, response
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import corrected_score
 from weavegen.agents.toolsmith.library import RESERVED_NAMES, Signature, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_requests
 from weavegen.agents.toolsmith.state import Found, Past, Request, Stage, ToolPlan, ask, look_up, merged, status
 from weavegen.kernel import prompts
-from weavegen.kernel.selection import log_odds
+from weavegen.kernel.selection import log_odds, mean_score
 from weavegen.kernel.steps import Candidate, Delegate, Delegated, Ended, Note, Prompt, Score, ToolSaved, YesNo
 from weavegen.trace.blocks import BlockType
 
 SIGNATURES = 6
 """Signatures that are sampled for one tool."""
 MAX_NEIGHBOURS = 4
-"""Other requests that a signature is judged by."""
+"""Other requests for which a signature is scored."""
 ENOUGH_PAST_REQUESTS = 3
-"""With fewer similar requests in the past, the model names likely ones."""
+"""If there are fewer similar past requests, the model names likely requests."""
 SEARCH = {"generations": 4, "candidates": 4, "islands": 2}
-"""Size of the FunSearch for a tool. Small, because a model's own test and evaluator are soon satisfied."""
+"""Size of the FunSearch for a tool. It is small, because a few programs often satisfy a model's own evaluator."""
 DOES_THE_WORK = "Does this function do the work itself, rather than leave it to whoever calls it?"
 
 
 def signature(now: Stage) -> Part[Ended]:
-    """Choose the signature of the next tool. A general one is preferred, because later requests can use it."""
+    """Choose the signature of the next tool. A general signature is preferred, because later requests can use it."""
     state = now.state
     place = next(place for place, plan in enumerate(state.wanted) if not plan.stub)
     need = state.wanted[place].need
-    old: dict[str, Any] = yield from look_up("read_tool", dict[str, Any], {}, name=need.name)
+    old = yield from look_up("read_tool", dict[str, Any], name=need.name)
     if old:  # a new version keeps the signature, because other callers rely on it
         state.wanted[place] = ToolPlan(need, stub=old["source"], old=old)
         state.tools = merged(state.tools, [msgspec.convert(old, Found)])  # used if no better version is found
@@ -44,10 +43,10 @@ def signature(now: Stage) -> Part[Ended]:
 
 
 def neighbouring_requests(now: Stage, need: Need) -> Part[list[str]]:
-    """Other requests that the tool could serve: past ones, and likely ones if there are few."""
-    query, none = f"{need.name} {need.description} {now.request.objective}", list[Past]()
-    past = yield from look_up("past_requests", list[Past], none, query=query, number=now.task.request)
-    requests = [request.objective for request in past if request.objective != now.request.objective]
+    """Other requests that the tool could serve: past requests, and likely requests if there are few past ones."""
+    query = f"{need.name} {need.description} {now.request.objective}"
+    past = yield from look_up("past_requests", list[Past], query=query, number=now.task.request)
+    requests = [request.objective for request in past or () if request.objective != now.request.objective]
     if len(requests) < ENOUGH_PAST_REQUESTS:
         text = f"{now.request.text()}\n\nThe function: {need.name}: {need.description}"
         requests += (yield from ask(now.t, "toolsmith_neighbours", text, read_requests)) or []
@@ -55,7 +54,7 @@ def neighbouring_requests(now: Stage, need: Need) -> Part[list[str]]:
 
 
 def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str]) -> Part[ToolPlan]:
-    """Sample signatures, ask which of them serves the request and its neighbours, and take the best one.
+    """Sample signatures, score how well each serves the request and its neighbours, and take the best signature.
 
     If the library has another tool of that name, the signature gets the name from `need`.
     """
@@ -63,8 +62,8 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
     first = t.cursor.index
     others = "\n".join(f"- {neighbour}" for neighbour in neighbours) or "(none is known)"
     function = f"The function: {need.name}: {need.description}"
-    say(t, BlockType.SYSTEM, prompts.text("toolsmith_signature"))
-    say(t, BlockType.USER, f"{request.text()}\n\n{function}\n\nOther requests:\n{others}")
+    t.say(BlockType.SYSTEM, prompts.text("toolsmith_signature"))
+    t.say(BlockType.USER, f"{request.text()}\n\n{function}\n\nOther requests:\n{others}")
     ordinal, began = t.cursor.ordinal, t.cursor.now
     candidates: list[Candidate] = yield dialogue.sample_messages(t, first, n=SIGNATURES)
     serves = f"Can this function do its part of the request: {in_question(request.objective)}?"
@@ -87,25 +86,25 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
         return ToolPlan(need, stub=bare.stub)
     value, position, best = max(legal, key=lambda scored: scored[0])
     message = dialogue.message_of(t, candidates[position], (ordinal, position), began)
-    t.append(msgspec.structs.replace(message, score=corrected_score(answers[position], ())))
+    t.append(msgspec.structs.replace(message, score=mean_score(answers[position])))
     lines = dict.fromkeys(f"{signature.line} {score:+.2f}" for score, _, signature in legal)
     t.emit(Note(kind="signatures", detail="; ".join(lines)))
-    if best.name != need.name and (yield from look_up("read_tool", dict[str, Any], {}, name=best.name)):
+    if best.name != need.name and (yield from look_up("read_tool", dict[str, Any], name=best.name)):
         line = f"def {need.name}{best.line.removeprefix(f'def {best.name}')}"
         best = Signature(name=need.name, line=line, description=best.description)
     return ToolPlan(Need(best.name, best.description), stub=best.stub, generality=value)
 
 
 def in_question(objective: str) -> str:
-    """A request's objective as a part of a question."""
+    """A request's objective in a form that fits into a question."""
     return " ".join(objective.split())[:300].rstrip(" .?!")
 
 
 def generality(answers: Sequence[YesNo]) -> float:
-    """The score of a signature: a mean of three log odds.
+    """The score of a signature: the mean of three log odds. A question without an answer counts 0.
 
-    They say whether it serves the request, does the work itself (`run(code)` would serve every request), and
-    serves the neighbours (their mean). A question without an answer counts 0.
+    The questions: does it serve the request, does it do the work itself (`run(code)` would serve every request),
+    does it serve the neighbours (the mean over them).
     """
     own, work, *others = (log_odds(answer) or 0.0 for answer in answers)
     parts = [own, work, *([sum(others) / len(others)] if others else [])]
@@ -113,7 +112,7 @@ def generality(answers: Sequence[YesNo]) -> float:
 
 
 def signature_in(text: str) -> Signature | None:
-    """The signature in a message, in a code block or bare; None if it has none that can be used."""
+    """The signature in a message, with or without a code block. None: the message has no usable signature."""
     text = dialogue.THOUGHT.sub("", text)
     _, fence, rest = text.partition("```")
     source = rest.partition("\n")[2].partition("```")[0] if fence else text
@@ -125,7 +124,7 @@ def signature_in(text: str) -> Signature | None:
 
 
 def make(now: Stage) -> Part[Ended]:
-    """Have the tools made side by side, each by a trace of the agent funsearch, and put them into the library."""
+    """Have traces of the agent funsearch make the tools side by side, and put the tools into the library."""
     state = now.state
     status(now.t, f"has {', '.join(plan.need.name for plan in state.wanted)} made")
     results: tuple[Delegated, ...] = yield tuple(
@@ -137,15 +136,12 @@ def make(now: Stage) -> Part[Ended]:
         except ValueError as error:
             failure = f"{plan.need.name} could not be made: {error}"
             state.tried.append(failure[:500])
-            say(now.t, BlockType.TOOL, response(failed(failure)))
+            now.t.say(BlockType.TOOL, response(failed(failure)))
             continue
         now.t.emit(tool)
-        say(
-            now.t, BlockType.TOOL, response({"success": True, "output": f"{tool.signature} is in the library now"})
-        )
+        now.t.say(BlockType.TOOL, response({"success": True, "output": f"{tool.signature} is in the library now"}))
         state.made.append(tool.name)
-        none: Found | None = None
-        saved = yield from look_up("read_tool", Found, none, name=tool.name)
+        saved = yield from look_up("read_tool", Found, name=tool.name)
         state.tools = merged(state.tools, [] if saved is None else [saved])
     state.wanted = []
     return now.next_stage("execute")
@@ -158,7 +154,7 @@ def task_for(plan: ToolPlan) -> dict[str, Any]:
 
 
 def made_tool(plan: ToolPlan, delegated: Delegated) -> ToolSaved:
-    """The tool that funsearch returned. Raises ValueError if it returned none."""
+    """The tool that funsearch returned. Raises ValueError if funsearch returned no tool."""
     returned = delegated.returned if isinstance(delegated.returned, dict) else {}
     source = returned.get("source")
     if delegated.error is not None or not isinstance(source, str) or not source.strip():

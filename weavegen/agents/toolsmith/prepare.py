@@ -1,5 +1,6 @@
-"""The first stages: what to look for, a summary of what was found, a plan, and a choice of tools."""
+"""The first stages: write queries, summarise the hits, write a plan, choose tools."""
 
+from functools import partial
 from typing import Any
 
 from weavegen.agents.program import Part
@@ -12,7 +13,7 @@ MAX_PLANS = 3
 MAX_TOOLS_MADE = 3
 """Tools that are made for one request."""
 MAX_HIT_CHARS = 2_000
-"""Characters of one query's hits that the summary reads."""
+"""Characters of one query's hits that the stage `summary` reads."""
 MAX_SUMMARY_CHARS = 4_000
 
 
@@ -25,7 +26,7 @@ def queries(now: Stage) -> Part[Ended]:
 
 
 def summary(now: Stage) -> Part[Ended]:
-    """Look the queries up, and have the model sum up the hits."""
+    """Run the queries, and have the model summarise the hits."""
     status(now.t, "looks up data, outcomes and preferences")
     searches = [(name, query) for name, texts in now.state.queries.items() for query in texts]
     results: tuple[LookUpResult, ...] = yield tuple(search(now, name, query) for name, query in searches)
@@ -51,7 +52,7 @@ def search(now: Stage, collection: str, query: str) -> LookUp:
 
 
 def plan(now: Stage) -> Part[Ended]:
-    """Have the model write approaches and the tools that they need. It does not read what the library has."""
+    """Have the model write approaches and the tools that they need. The model does not read the library."""
     state = now.state
     state.rounds += 1
     status(now.t, f"plans, round {state.rounds} of {MAX_PLANS} at most")
@@ -63,7 +64,7 @@ def plan(now: Stage) -> Part[Ended]:
 
 
 def choice(now: Stage) -> Part[Ended]:
-    """Look for the plan's tools in the library, and have the model choose which to use and which to make."""
+    """Search the library for the plan's tools, and have the model choose tools to use and tools to make."""
     state = now.state
     needs = list({need.name: need for approach in state.plan for need in approach.needs}.values())
     status(now.t, f"looks for {', '.join(need.name for need in needs) or 'tools'} in the library")
@@ -71,27 +72,21 @@ def choice(now: Stage) -> Part[Ended]:
     results: tuple[LookUpResult, ...] = yield tuple(
         LookUp(tool="find_tools", arguments={"query": text, "limit": 4}) for text in texts
     )
-    library: dict[str, Found] = {tool.name: tool for r in results for tool in decoded(r, list[Found], [])}
+    library: dict[str, Found] = {tool.name: tool for r in results for tool in decoded(r, list[Found]) or ()}
     listed = "\n\n".join(tool.text() for tool in library.values()) or "(nothing)"
     parts = [now.request.text(), state.context_text(), state.plan_text(), f"Found in the library:\n{listed}"]
     last = state.rounds >= MAX_PLANS
     if last:
         parts.append("This was the last plan: decide without another.")
-
-    def read(text: str) -> Choice:
-        return read_choice(text, library, RESERVED_NAMES, replan=not last)
-
+    read = partial(read_choice, library=library, reserved=RESERVED_NAMES, replan=not last)
     decision = (yield from ask(now.t, "toolsmith_choice", "\n\n".join(parts), read)) or Choice()
     if decision.replan:
         state.tried.append(decision.replan[:500])
         return now.next_stage("plan")
     state.tools = merged(state.tools, [library[name] for name in decision.use])
     state.wanted = [ToolPlan(need) for need in decision.create][: max(MAX_TOOLS_MADE - len(state.made), 0)]
-    made = [f"make {tool.need.name}" for tool in state.wanted]
-    status(
-        now.t,
-        "decides: " + (", ".join([f"use {name}" for name in decision.use] + made) or "no tool of the library"),
-    )
+    decisions = [f"use {name}" for name in decision.use] + [f"make {tool.need.name}" for tool in state.wanted]
+    status(now.t, f"decides: {', '.join(decisions) or 'no tool of the library'}")
     return now.next_stage("signature" if state.wanted else "execute")
 
 

@@ -1,4 +1,4 @@
-"""The data that the toolsmith's stages share, and the steps that several stages take."""
+"""Data and steps that the toolsmith's stages share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from weavegen.agents import dialogue
-from weavegen.agents.dialogue import Reply, reply, say
+from weavegen.agents.dialogue import reply
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.lines import Approach, Need
 from weavegen.kernel import prompts
@@ -16,7 +16,7 @@ from weavegen.trace.blocks import BlockType
 
 R = TypeVar("R")
 MAX_ATTEMPTS = 3
-"""Messages in which the model may give a stage's answer in the right form."""
+"""Messages that the model may write until a stage can parse its answer."""
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -27,11 +27,11 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     constraints: tuple[str, ...] = ()
     user: str = ""
     request: int | None = None
-    """Number of the user's request, which may change during the work; None: this task is all there is."""
+    """Number of the user's request, which the user may change later. None: there is only this task."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The request as it stands now."""
+    """The current text of the request."""
 
     objective: str
     requirements: tuple[str, ...] = ()
@@ -64,13 +64,9 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Past(msgspec.Struct, frozen=True):
-    """Another request, as `past_requests` returns it."""
+    """Another request: the part of a `past_requests` result that the toolsmith reads."""
 
-    number: int
     objective: str
-    status: str
-    outcome: str
-    tools: tuple[str, ...] = ()
 
 
 class ToolPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,14 +74,14 @@ class ToolPlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     need: Need
     stub: str = ""
-    """Source of its signature and docstring; empty until the stage `signature` has chosen it."""
+    """Source of its signature and docstring. Empty until the stage `signature` has chosen the signature."""
     generality: float | None = None
     old: dict[str, Any] = {}
-    """Source, tests and evaluator of the version that the new one must beat."""
+    """Source, tests and evaluator of the current version, which the new version must beat."""
 
 
 class State(msgspec.Struct, omit_defaults=True):
-    """What a tick passes to the next."""
+    """The state that a tick passes to the next tick."""
 
     stage: str = "queries"
     queries: dict[str, list[str]] = {}
@@ -95,19 +91,19 @@ class State(msgspec.Struct, omit_defaults=True):
     rounds: int = 0
     """Plans so far."""
     tried: list[str] = []
-    """Failures."""
+    """Failures, one text each."""
     tools: list[Found] = []
     """Tools of the library that the stage `execute` offers to the model."""
     wanted: list[ToolPlan] = []
     made: list[str] = []
     used: list[str] = []
-    """NAME@VERSION."""
+    """Called tools of the library: NAME@VERSION."""
     done: str = ""
-    """What the model found out before it asked for another tool."""
+    """Results that the model had before it asked for another tool."""
     first: int | None = None
-    """First block of the conversation of `execute`; None before it begins."""
+    """First block of the conversation of `execute`. None: it has not begun."""
     revision: int = 0
-    """Revision of the request that the model has read in `execute`."""
+    """The last revision of the request that the model has read in `execute`."""
     turns: int = 0
     silent: int = 0
     """Messages in a row without a call."""
@@ -123,12 +119,12 @@ class State(msgspec.Struct, omit_defaults=True):
         return bullets("The plan", lines)
 
     def failure_text(self) -> list[str]:
-        """What failed, for the model: one text, or none."""
+        """The failures for the model: one text, or no text if there are no failures."""
         return [bullets("What came to nothing", self.tried)] if self.tried else []
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace returns."""
+    """The value that a trace returns."""
 
     success: bool
     result: str = ""
@@ -147,10 +143,10 @@ class Stage:
     task: Task
     request: Request
     state: State
-    """A stage changes it for the next one."""
+    """A stage updates it for the next stage."""
 
     def next_stage(self, stage: str) -> Ended:
-        """End the tick."""
+        """End the tick. The next tick runs `stage`."""
         self.state.stage = stage
         return dialogue.next_tick(self.state)
 
@@ -163,36 +159,35 @@ class Stage:
 
 
 def ask(t: Tick, prompt: str, text: str, read: Callable[[str], R]) -> Part[R | None]:
-    """Ask the model in a conversation of its own. Returns what `read` makes of the answer.
+    """Ask the model in a conversation of its own, and parse the answer with `read`.
 
-    If `read` raises ValueError, the model reads the error and answers again; after MAX_ATTEMPTS None is returned.
+    If `read` raises ValueError, the model reads the error and answers again. After MAX_ATTEMPTS: returns None.
     """
     first = t.cursor.index
-    say(t, BlockType.SYSTEM, prompts.text(prompt))
-    say(t, BlockType.USER, text)
+    t.say(BlockType.SYSTEM, prompts.text(prompt))
+    t.say(BlockType.USER, text)
     for attempts_left in reversed(range(MAX_ATTEMPTS)):
-        message: Reply = yield from reply(t, first)
+        message = yield from reply(t, first)
         try:
             return read(message.answer)
         except ValueError as error:
             if attempts_left:
-                say(t, BlockType.USER, f"That is not the form that was asked for: {error}. Answer again.")
+                t.say(BlockType.USER, f"That is not the form that was asked for: {error}. Answer again.")
     return None
 
 
-def look_up(tool: str, type: Any, default: R, **arguments: Any) -> Part[R]:
-    """Call a look-up tool and decode its JSON as `type`; `default` if the tool failed."""
+def look_up(tool: str, type: type[R], **arguments: Any) -> Part[R | None]:
+    """Call a look-up tool and decode its JSON as `type`. Returns None if the tool failed."""
     result: LookUpResult = yield LookUp(tool=tool, arguments=arguments)
-    value: R = decoded(result, type, default)
-    return value
+    return decoded(result, type)
 
 
-def decoded(result: LookUpResult, type: Any, default: Any) -> Any:
-    return msgspec.json.decode(result.output, type=type) if result.success else default
+def decoded(result: LookUpResult, type: type[R]) -> R | None:
+    return msgspec.json.decode(result.output, type=type) if result.success else None
 
 
 def merged(before: Sequence[Found], more: Sequence[Found]) -> list[Found]:
-    """The tools of both, each name once, the later ones first."""
+    """The tools of both sequences, one for each name, later ones first."""
     return list({tool.name: tool for tool in (*before, *more)}.values())[::-1]
 
 
