@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.support import ROOT
-from tests.support.talk import Talk, said
+from tests.support.talk import Talk, reply
 from weavegen.agents.dialogue import task_of
 from weavegen.agents.funsearch import MAX_PREPARATION_TICKS, Task, program_in
 from weavegen.errors import ModelError
@@ -55,7 +55,7 @@ def world(*replies: str) -> Any:
 
     def answer(step: Step) -> Any:
         if isinstance(step, Sample):
-            return [said(left.pop(0) if len(left) > 1 else left[0]) for _ in range(step.n)]
+            return [reply(left.pop(0) if len(left) > 1 else left[0]) for _ in range(step.n)]
         assert isinstance(step, Execute)
         assert step.op == "trial"
         request = json.loads(step.source)
@@ -291,8 +291,8 @@ def test_a_program_is_the_last_code_block_that_defines_the_function(text: str, p
         ({"seconds": 0}, "seconds is 0.0: give 0.1 to 60"),
     ],
 )
-def test_a_wrong_task_says_what_to_do(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=re.escape(said)):
+def test_a_wrong_task_says_what_to_do(wrong: dict[str, Any], reply: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=re.escape(reply)):
         msgspec.convert(GIVEN | wrong, Task)
 
 

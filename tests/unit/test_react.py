@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.support.talk import Talk, said
+from tests.support.talk import Talk, reply
 from weavegen.errors import ModelError
 from weavegen.kernel.steps import Evaluated, Execute, Executed, Failure, Sample, Step, SubagentState, View
 from weavegen.trace.blocks import BlockType
@@ -142,7 +142,7 @@ def test_a_tool_that_kills_its_process_is_an_answer() -> None:
     replies = iter([LIST, "Done."])
 
     def answer(step: Step) -> Any:
-        return [said(next(replies))] if isinstance(step, Sample) else Executed(error=failure)
+        return [reply(next(replies))] if isinstance(step, Sample) else Executed(error=failure)
 
     talk = Talk("react", {"task": "List."}, answer)
     assert talk.run().returned["success"]

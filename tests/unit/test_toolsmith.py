@@ -10,7 +10,7 @@ from simulation.policies import answer as judge
 from simulation.policies import toolsmith as policy
 from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
-from tests.support.talk import Talk, said
+from tests.support.talk import Talk, reply
 from weavegen.agents.toolsmith.library import LibraryTool, call_source, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_queries
 from weavegen.agents.toolsmith.make import SIGNATURES, generality
@@ -244,7 +244,7 @@ def test_of_the_signatures_the_most_general_is_made_that_works_itself() -> None:
     class Judged(World):
         def answer(self, step: Step) -> Any:
             if isinstance(step, Sample) and step.n > 1:
-                return [said(text) for text in written]
+                return [reply(text) for text in written]
             if isinstance(step, Score):
                 assert step.sample is not None
                 # Serves the request, works itself, serves others.
@@ -439,7 +439,7 @@ class Simulated(World):
             conversation = Conversation(messages)
             assert policy.knows(conversation)
             seed = derive_seed(self.seed, step.seed)
-            self.sampled = [said(policy.write(conversation, seed, number)) for number in range(step.n)]
+            self.sampled = [reply(policy.write(conversation, seed, number)) for number in range(step.n)]
             return self.sampled
         if isinstance(step, Score):
             rows = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.recording_server import Server
-from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, of, samples, steps, tick, writes
+from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, odds_for, samples, steps, tick, writes
 from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP, compose, window
 from weavegen.kernel.settings import Settings
@@ -87,7 +87,7 @@ def test_debug_and_backtrack_start_with_a_random_stem(type: BlockType) -> None:
     assert len(set(stems)) >= 4
     seen = set()
     for seed in range(30):
-        answers = {"text": writes(T.ACTION, BROKEN)} if type is T.DEBUG else {"odds": of(T.ACTION, 0.0)}
+        answers = {"text": writes(T.ACTION, BROKEN)} if type is T.DEBUG else {"odds": odds_for(T.ACTION, 0.0)}
         trace = tick(s={"rounds": [1], "attempts": 2}, seed=seed, **answers)
         [step] = samples(trace, type)
         assert step.prompt.prefix.startswith('"""')
@@ -185,14 +185,14 @@ def test_one_good_round_suffices_for_every_type_except_orientation(type: BlockTy
 
 def test_a_round_whose_best_candidate_does_not_compile_is_not_accepted() -> None:
     """Its score of 3.5 less 2 is above 1, but it does not compile. One other candidate that compiles is enough."""
-    assert rounds(T.ACTION, text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5)) == [4, 16, 64]
+    assert rounds(T.ACTION, text=writes(T.ACTION, BROKEN), odds=odds_for(T.ACTION, 3.5)) == [4, 16, 64]
     one = lambda step, at: BROKEN if step.prompt.type is T.ACTION and at else GOOD[step.prompt.type]  # noqa: E731
-    assert rounds(T.ACTION, text=one, odds=of(T.ACTION, 2.5)) == [4]
+    assert rounds(T.ACTION, text=one, odds=odds_for(T.ACTION, 2.5)) == [4]
 
 
 def test_penalties_count_when_a_round_is_accepted() -> None:
     """A score of 1.5 with a penalty of 1 is not enough."""
-    assert rounds(T.ACTION, text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1"), odds=of(T.ACTION, 1.5)) == [
+    assert rounds(T.ACTION, text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1"), odds=odds_for(T.ACTION, 1.5)) == [
         4,
         16,
         64,
@@ -207,7 +207,7 @@ def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: B
     """
     hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
     trace = tick(
-        s={"attempts": 2}, hits=hits, odds=of(type, -1.0) if type is T.ORIENTATION else of(type, 0.0, 0.05)
+        s={"attempts": 2}, hits=hits, odds=odds_for(type, -1.0) if type is T.ORIENTATION else odds_for(type, 0.0, 0.05)
     )
     first, second, third = [step.prompt for step in samples(trace, type)[:3]]
     assert (first.recalled, second.recalled) == ((), tuple(hits[:3]))
@@ -218,7 +218,7 @@ def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: B
 @pytest.mark.parametrize("type", [T.EXPECTATION, T.DEBUG, T.EVALUATION, T.OBSERVATION_INFERENCE])
 def test_other_block_types_never_retrieve(type: BlockType) -> None:
     """They do not retrieve even when they are sampled in several rounds."""
-    trace = tick(option=20.0, odds=of(type, 0.5), runs=[Executed(error=FAILURE, subagents=(MAIN,))])
+    trace = tick(option=20.0, odds=odds_for(type, 0.5), runs=[Executed(error=FAILURE, subagents=(MAIN,))])
     assert [step.n for step in samples(trace, type)] == [4, 16, 64]
     assert all(step.prompt.recalled == () for step in samples(trace, type))
     assert len(steps(trace, Retrieve)) == 1, "only the orientation retrieves"
@@ -259,7 +259,7 @@ def test_a_block_that_does_not_compile_loses_2_and_is_followed_by_an_error() -> 
 
     Unlike in weave-agent it is commented out, so that the trace compiles.
     """
-    trace = tick(text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5))
+    trace = tick(text=writes(T.ACTION, BROKEN), odds=odds_for(T.ACTION, 3.5))
     at = [block.type for block in trace.blocks].index(T.ACTION)
     block, error = trace.blocks[at : at + 2]
     assert (block.compiles, block.body, block.ran) == (False, BROKEN, None)
@@ -299,7 +299,7 @@ GROWING = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
 def test_with_tree_search_a_first_round_of_32_is_accepted_at_2_5() -> None:
     """Below 2.5, and always for an orientation, the tree search follows."""
     for score, grown in ((2.5, False), (2.49, True)):
-        first, *rest = samples(tick(s={"search": "tree"}, odds=of(T.ACTION, score)), T.ACTION)
+        first, *rest = samples(tick(s={"search": "tree"}, odds=odds_for(T.ACTION, score)), T.ACTION)
         assert (first.n, first.depth) == (32, 0)
         assert bool(rest) is grown
     assert all(
@@ -314,7 +314,7 @@ def test_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, 
     """72 nodes (288 for an orientation), rounds of 24 (96), 16 (32) children, 256 tokens a node."""
     s = {"search": "tree", "max_tokens": 100_000}
     grown = [
-        step for step in samples(tick(s=s, text=writes(type, GROWING), odds=of(type, 0.0)), type) if step.depth
+        step for step in samples(tick(s=s, text=writes(type, GROWING), odds=odds_for(type, 0.0)), type) if step.depth
     ]
     by_round: dict[int, list[int]] = {}
     for step in grown:
@@ -328,7 +328,7 @@ def test_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, 
 def test_the_tree_search_has_beam_1_lookahead_3_and_temperature_0_2() -> None:
     """A low temperature makes the search prefer the better of two nodes nearly always."""
     s = {"search": "tree", "max_tokens": 100_000, "tree_nodes": 120, "tree_round": 60, "tree_children": 2}
-    trace = tick(s=s, text=writes(T.EXPECTATION, GROWING), odds=of(T.EXPECTATION, 0.0))
+    trace = tick(s=s, text=writes(T.EXPECTATION, GROWING), odds=odds_for(T.EXPECTATION, 0.0))
     grown = [step for step in samples(trace, T.EXPECTATION) if step.depth]
     assert max(step.depth for step in grown if step.round == 1) == 3
     top = set()

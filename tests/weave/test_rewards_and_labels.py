@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.support.script import FAILURE, GOOD, MAIN, Script, T, execute, of, tick, writes
+from tests.support.script import FAILURE, GOOD, MAIN, Script, T, execute, odds_for, tick, writes
 from tests.support.worker import Worker, enqueue
 from weavegen.agents.reward import preferences, reward
 from weavegen.kernel.settings import Settings
@@ -117,7 +117,7 @@ def test_the_loss_of_a_failed_block_depends_on_its_exception(exception: str | No
 
 def test_a_block_that_does_not_compile_loses_like_any_other_failure() -> None:
     """It was not run, but it failed: it loses 0.5, and the reasoning before it is penalised too."""
-    trace = tick(s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=of(T.ORIENTATION, 2.5))
+    trace = tick(s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=odds_for(T.ORIENTATION, 2.5))
     [given] = trace.rewards
     types = {block.index: block.type for block in trace.blocks}
     assert {types[index]: value for index, value in given.preferences.items()} == pytest.approx(

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.script import FAILURE, MAIN, T, execute, of, samples, steps, tick, types, writes
+from tests.support.script import FAILURE, MAIN, T, execute, odds_for, samples, steps, tick, types, writes
 from weavegen.agents.tables import problem_map
 from weavegen.engine.advance import spent_budget
 from weavegen.kernel.replay import Start
@@ -121,7 +121,7 @@ def test_without_an_action_there_is_no_expectation_and_no_evaluation() -> None:
 @pytest.mark.parametrize(("score", "taken_back"), [(0.09, True), (0.11, False)])
 def test_an_action_that_scores_below_a_tenth_is_taken_back_once_a_tick(score: float, taken_back: bool) -> None:
     """Stage 4: a score under 0.1 leads to one backtrack block a tick and a new attempt, which then runs."""
-    trace = tick(odds=of(T.ACTION, score))
+    trace = tick(odds=odds_for(T.ACTION, score))
     acting = [type for type in types(trace) if type in (T.ACTION, T.BACKTRACK)]
     assert acting == ([T.ACTION, T.BACKTRACK, T.ACTION] if taken_back else [T.ACTION])
     ran = [block.ran for block in trace.blocks if block.type is T.ACTION]
@@ -131,7 +131,7 @@ def test_an_action_that_scores_below_a_tenth_is_taken_back_once_a_tick(score: fl
 
 def test_an_evaluation_is_never_taken_back() -> None:
     """Stage 4: only actions are taken back."""
-    assert T.BACKTRACK not in types(tick(odds=of(T.EVALUATION, -5.0)))
+    assert T.BACKTRACK not in types(tick(odds=odds_for(T.EVALUATION, -5.0)))
 
 
 @pytest.mark.parametrize("type", [T.ACTION, T.EVALUATION])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.script import T, of, samples, tick, writes
+from tests.support.script import T, odds_for, samples, tick, writes
 from weavegen.agents.tree import Node, Tree, logsumexp
 from weavegen.kernel.steps import Candidate, Sample
 
@@ -26,7 +26,7 @@ def grown(seed: int = 1) -> Tree:
 def searched(odds: float = 0.0, **s: Any) -> list[Sample]:
     """The nodes sampled for an expectation in which no node ever ends."""
     settings = {"search": "tree", "tree_first": 0, "max_tokens": 100_000, **s}
-    trace = tick(s=settings, text=writes(T.EXPECTATION, OPEN), odds=of(T.EXPECTATION, odds))
+    trace = tick(s=settings, text=writes(T.EXPECTATION, OPEN), odds=odds_for(T.EXPECTATION, odds))
     return samples(trace, T.EXPECTATION)
 
 
