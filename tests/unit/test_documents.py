@@ -1,4 +1,4 @@
-"""A folder as documents, and the passages of documents. Real files, no services."""
+"""Folders read as documents, and the passages of documents. Real files, no services."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_text_files_are_read_with_their_paths(folder: Path) -> None:
     assert list(found.files) == sorted(found.files)
 
 
-def test_what_is_no_text_is_skipped_and_counted(folder: Path) -> None:
+def test_files_that_are_not_text_are_skipped_and_counted(folder: Path) -> None:
     (folder / "figure.png").write_bytes(b"\x89PNG\0\0")
     (folder / "latin.txt").write_bytes("Grüße".encode("latin-1"))
     (folder / "large.bin").write_bytes(b"\0" * (document_folder.MAX_FILE_BYTES + 10))
@@ -70,7 +70,7 @@ def test_limits(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value:
         read_folder(folder)
 
 
-def test_a_text_that_is_too_large(folder: Path) -> None:
+def test_a_text_that_is_too_large_is_refused(folder: Path) -> None:
     (folder / "long.txt").write_text("é" * (document_folder.MAX_FILE_BYTES // 2))
     assert len(read_folder(folder).files["long.txt"]) == document_folder.MAX_FILE_BYTES // 2
     (folder / "long.txt").write_text("x" + "é" * (document_folder.MAX_FILE_BYTES // 2))
@@ -79,7 +79,7 @@ def test_a_text_that_is_too_large(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "papers/b.md", "papers/2024/.git/config", "\0"])
-def test_what_is_no_folder(folder: Path, name: str) -> None:
+def test_a_path_that_is_not_a_folder_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(UsageError, match="give the path of a folder"):
         read_folder(f"{folder.parent}/{name}")
 
@@ -104,7 +104,7 @@ def test_paths() -> None:
     assert normal("../../etc/passwd") == "etc/passwd"
 
 
-def test_patterns_in_the_dialect_of_the_database() -> None:
+def test_patterns_become_patterns_of_the_database() -> None:
     assert postgres_pattern(r"\bword\b \\b \d\. [a-z]\B") == r"\yword\y \\b \d\. [a-z]\Y"
 
 
@@ -131,7 +131,7 @@ class TestSearch:
         assert [one.passage.path for one in found] == ["lantern.md", "long.md"]
         assert found[0].score > found[1].score > 0
 
-    def test_few_passages_are_found_though_most_hold_the_word(self) -> None:
+    def test_a_word_that_most_passages_contain_still_finds_them(self) -> None:
         only = Passages([("a.md", "oil")])
         assert [one.passage.path for one in only.search("oil", 5)] == ["a.md"]
         assert only.search("zeppelin", 5) == []

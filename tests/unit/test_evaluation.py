@@ -1,4 +1,4 @@
-"""Shares and means with their intervals."""
+"""Shares and means with their confidence intervals."""
 
 import math
 
@@ -21,5 +21,5 @@ def test_a_ratio_is_resampled_by_trace() -> None:
     assert (alike.value, alike.low, alike.high) == (0.5, 0.5, 0.5)
     apart = ratio([10] * 20 + [0] * 20, [10] * 40)
     assert apart.value == 0.5
-    assert 0.3 < apart.low < 0.4 < 0.6 < apart.high < 0.7  # of 40 traces, not of 400 blocks
+    assert 0.3 < apart.low < 0.4 < 0.6 < apart.high < 0.7  # 40 traces, not 400 blocks
     assert math.isnan(ratio([0], [0]).value)

@@ -1,4 +1,4 @@
-"""Plots: valid XML, everything inside the picture, round ticks, nothing fetched."""
+"""Plots: valid XML, everything inside the picture, round ticks, no external resources."""
 
 import itertools
 import math
@@ -17,13 +17,13 @@ SPACE = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_templates() -> None:
-    """The first picture compiles the templates, which may take longer than Hypothesis allows for an example."""
+    """Render once, because compiling the templates may take longer than Hypothesis allows for an example."""
     svg("t", "x", "y", [Series("a", [(0, 0)])])
     bars("t", "x", [Bar("a", 1, "1")])
 
 
 @given(NUMBERS, NUMBERS, st.booleans())
-def test_ticks_are_few_round_and_span_the_values(a: float, b: float, whole: bool) -> None:
+def test_ticks_are_few_and_round_and_span_the_values(a: float, b: float, whole: bool) -> None:
     low, high = min(a, b), max(a, b)
     found = ticks(low, high, whole=whole)
     steps = [second - first for first, second in itertools.pairwise(found)]
@@ -37,7 +37,7 @@ def test_ticks_are_few_round_and_span_the_values(a: float, b: float, whole: bool
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20), st.none() | NUMBERS)
-def test_everything_is_inside(points: list[tuple[float, float]], lowest: float | None) -> None:
+def test_everything_is_inside_the_picture(points: list[tuple[float, float]], lowest: float | None) -> None:
     series = [Series("line", points), Series("points", points, "points")]
     root = ElementTree.fromstring(svg("title", "x", "y", series, [ReferenceLine("mark", 0.0)], y_floor=lowest))
     circles = root.findall(f"{SPACE}circle")
@@ -47,7 +47,7 @@ def test_everything_is_inside(points: list[tuple[float, float]], lowest: float |
         assert 0 <= float(circle.attrib["cy"]) <= HEIGHT
 
 
-def test_texts_are_escaped_and_nothing_is_fetched() -> None:
+def test_texts_are_escaped_and_no_resource_is_fetched() -> None:
     text = svg("<script>&", "a<b", "c>d", [Series("</svg>", [(0, 0), (1, 2)])], [ReferenceLine('"m"', 1.0)])
     texts = [element.text for element in ElementTree.fromstring(text).iter(f"{SPACE}text")]
     assert {"<script>&", "a<b", "c>d", "</svg>", '"m"'} <= set(texts)
@@ -55,7 +55,7 @@ def test_texts_are_escaped_and_nothing_is_fetched() -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_what_lies_below_the_axis_is_drawn_at_its_end_and_counted() -> None:
+def test_points_below_the_axis_are_drawn_at_its_end_and_counted() -> None:
     points = [(0.0, 1.0), (1.0, 2.0), (2.0, -500.0)]
     root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", points, "points")], y_floor=0.0))
     kinds = [circle.attrib["class"] for circle in root.findall(f"{SPACE}circle")]
@@ -64,13 +64,13 @@ def test_what_lies_below_the_axis_is_drawn_at_its_end_and_counted() -> None:
 
 
 @pytest.mark.parametrize("points", [[], [(0.0, math.nan)], [(math.inf, 0.0)]])
-def test_what_can_not_be_drawn_is_refused(points: list[tuple[float, float]]) -> None:
+def test_values_that_can_not_be_drawn_are_refused(points: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="a plot needs points, all of them finite"):
         svg("t", "x", "y", [Series("a", points)])
 
 
 @given(st.lists(st.tuples(NUMBERS, st.floats(0, 1e9)), min_size=1, max_size=20), st.floats(0.001, 1e6))
-def test_bars_of_a_histogram_stand_on_zero_inside_the_picture(
+def test_bars_of_a_histogram_start_at_zero_inside_the_picture(
     points: list[tuple[float, float]], width: float
 ) -> None:
     root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", points, "bars", width)]))
@@ -92,7 +92,7 @@ def test_a_reference_line_may_go_through_two_points() -> None:
 
 
 @given(st.lists(st.tuples(st.text("abc xyz", max_size=60), st.floats(0, 1e9)), min_size=1, max_size=15))
-def test_horizontal_bars_are_inside_and_as_long_as_their_amounts(rows: list[tuple[str, float]]) -> None:
+def test_horizontal_bars_are_inside_and_proportional_to_their_amounts(rows: list[tuple[str, float]]) -> None:
     root = ElementTree.fromstring(bars("t", "x", [Bar(name, value, f"{value:.0f}") for name, value in rows]))
     height = float(root.attrib["viewBox"].split()[3])
     found = [one for one in root.iter(f"{SPACE}rect") if one.attrib["class"].startswith("bar")]
@@ -111,7 +111,7 @@ def test_bars_need_amounts(rows: list[Bar]) -> None:
         bars("t", "x", rows)
 
 
-def test_pictures_of_a_page_share_its_style() -> None:
+def test_pictures_of_a_page_share_its_style_sheet() -> None:
     whole, part = (svg("t", "x", "y", [Series("a", [(0, 0), (1, 1)])], inline=inline) for inline in (False, True))
     assert css() in whole
     assert "<style" not in part
