@@ -125,12 +125,12 @@ class Reference:
                 q = (weights[layer + "self_attn.q_proj.weight"] @ y).reshape(heads, size)
                 k = (weights[layer + "self_attn.k_proj.weight"] @ y).reshape(shared, size)
                 v = (weights[layer + "self_attn.v_proj.weight"] @ y).reshape(shared, size)
-                keys.append([self._turn(row, position) for row in k])
+                keys.append([self._rotate(row, position) for row in k])
                 values.append(v)
                 seen = []
                 for head in range(heads):
                     group = head // (heads // shared)
-                    turned = self._turn(q[head], position)
+                    turned = self._rotate(q[head], position)
                     scores = np.array([turned @ key[group] for key in keys]) / np.sqrt(size)
                     weight = np.exp(scores - scores.max())
                     seen.append(

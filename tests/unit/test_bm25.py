@@ -83,7 +83,7 @@ def texts(n: int, seed: int) -> list[str]:
 @pytest.mark.parametrize("n", [3, 40, 500])
 def test_a_subset_of_texts_scores_as_with_rank_bm25_over_all_texts(query: str, n: int) -> None:
     counts = [bm25.word_counts(text) for text in texts(n, seed=n)]
-    lengths = [found.total() for found in counts]
+    lengths = [counter.total() for counter in counts]
     theirs = BM25Okapi([words(text) or [""] for text in texts(n, seed=n)])
     asked = words(query)
     frequencies = {word: sum(word in text for text in counts) for word in asked}

@@ -11,16 +11,16 @@ from weavegen.store import urls
 
 
 def test_the_defaults_need_no_environment_variable() -> None:
-    found = config.load({})
-    assert found.home == Path.cwd() / ".weavegen"
-    assert found.database_url is None
-    assert found.broker_url is None
-    assert found.model_url is None
-    assert found.sandbox == "bubblewrap"
+    settings = config.load({})
+    assert settings.home == Path.cwd() / ".weavegen"
+    assert settings.database_url is None
+    assert settings.broker_url is None
+    assert settings.model_url is None
+    assert settings.sandbox == "bubblewrap"
 
 
 def test_every_variable_is_read() -> None:
-    found = config.load(
+    settings = config.load(
         {
             "WEAVEGEN_HOME": "/srv/traces",
             "DATABASE_URL": "postgresql://db/traces",
@@ -39,9 +39,9 @@ def test_every_variable_is_read() -> None:
             "WEAVEGEN_POOL_KEY": "lent",
         }
     )
-    assert "hush" not in repr(found)
-    assert "lent" not in repr(found)
-    assert found == config.Config(
+    assert "hush" not in repr(settings)
+    assert "lent" not in repr(settings)
+    assert settings == config.Config(
         home=Path("/srv/traces"),
         database_url="postgresql://db/traces",
         broker_url="redis://broker/0",

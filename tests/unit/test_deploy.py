@@ -24,7 +24,7 @@ COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 KUBERNETES = {
     path.name: list(yaml.safe_load_all(path.read_text())) for path in (DEPLOY / "kubernetes").glob("*.yaml")
 }
-OBJECTS = [one for file in KUBERNETES.values() for one in file]
+OBJECTS = [item for file in KUBERNETES.values() for item in file]
 OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith("weavegen:")]
 IMAGE_HOST = "$host"
 """What stands in deploy/execute-worker.sh for the host's name."""
@@ -44,11 +44,11 @@ def containers() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def commands() -> dict[str, list[str]]:
     """What runs in weavegen's image, by file and part. Both kinds of deployment must run the same commands."""
-    found = {f"compose {name}": COMPOSE["services"][name]["command"] for name in OURS}
+    commands_by_part = {f"compose {name}": COMPOSE["services"][name]["command"] for name in OURS}
     for name, container in containers():
         if container["image"].startswith("weavegen:"):
-            found[f"kubernetes {name}"] = container["args"]
-    return {name: list(map(str, words)) for name, words in found.items()}
+            commands_by_part[f"kubernetes {name}"] = container["args"]
+    return {name: list(map(str, words)) for name, words in commands_by_part.items()}
 
 
 def worker_of_script() -> list[str]:
@@ -62,11 +62,11 @@ def queues(command: list[str]) -> list[str]:
 
 
 def test_compose_and_kubernetes_run_the_same_parts_by_the_same_commands() -> None:
-    found = commands()
-    parts = {name.split()[1] for name in found}
+    commands_by_part = commands()
+    parts = {name.split()[1] for name in commands_by_part}
     assert parts == {"migrate", "model", "lint", "execute", "beat", "flower", "viewer"}
     for part in parts:
-        assert found[f"compose {part}"] == found[f"kubernetes {part}"]
+        assert commands_by_part[f"compose {part}"] == commands_by_part[f"kubernetes {part}"]
 
 
 def test_deployments_serve_exactly_the_queues_of_the_code() -> None:
@@ -95,7 +95,7 @@ def test_every_command_and_option_exists() -> None:
         elif words[0] == "celery":
             [verb] = {"worker", "beat", "flower"} & set(words)
             if verb != "flower":
-                options = {option for one in celery_cli.commands[verb].params for option in one.opts}
+                options = {option for parameter in celery_cli.commands[verb].params for option in parameter.opts}
                 given = {word.split("=")[0] for word in words[words.index(verb) :] if word.startswith("-")}
                 assert given <= options, where
         else:
@@ -131,9 +131,9 @@ def test_ports_are_the_defaults_of_the_code() -> None:
     assert f"127.0.0.1:{defaults.viewer_port}:{defaults.viewer_port}" in COMPOSE["services"]["viewer"]["ports"]
     published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in published)
-    services = {one["metadata"]["name"]: one["spec"] for one in OBJECTS if one["kind"] == "Service"}
+    services = {item["metadata"]["name"]: item["spec"] for item in OBJECTS if item["kind"] == "Service"}
     for name, port in (("flower", defaults.flower_port), ("viewer", defaults.viewer_port)):
-        assert [one["port"] for one in services[name]["ports"]] == [port]
+        assert [port["port"] for port in services[name]["ports"]] == [port]
 
 
 def test_every_part_has_a_health_check_and_resource_limits() -> None:
@@ -157,7 +157,7 @@ def test_health_checks_use_the_workers_name() -> None:
 
 def test_secrets_are_references_and_not_literals() -> None:
     written = "".join(path.read_text() for path in DEPLOY.rglob("*.yaml"))
-    assert not any(one["kind"] == "Secret" for one in OBJECTS)
+    assert not any(item["kind"] == "Secret" for item in OBJECTS)
     for match in re.finditer(r"^\s*\w*(PASSWORD|TOKEN|API_KEY|AUTH): +(\S.*)$", written, re.M):
         assert match[2].startswith(("$", "flower:$")), match[0]
     referred = set(re.findall(r"secret(?:Key)?Ref: \{name: ([a-z-]+)", written))
@@ -197,21 +197,22 @@ def test_autoscaling_uses_queues_that_the_scaled_part_serves() -> None:
     served = {part: queues(commands()[f"compose {part}"]) for part in ("model", "lint")}
     served["execute"] = queues(worker_of_script())
     kinds = {
-        one["metadata"]["name"]: one["kind"] for one in OBJECTS if one["kind"] in ("Deployment", "StatefulSet")
+        item["metadata"]["name"]: item["kind"] for item in OBJECTS if item["kind"] in ("Deployment", "StatefulSet")
     }
-    scaled = [one for one in OBJECTS if one["kind"] == "ScaledObject"]
-    assert {one["metadata"]["name"] for one in scaled} == served.keys()
-    for one in scaled:
-        target = one["spec"]["scaleTargetRef"]
+    scaled = [item for item in OBJECTS if item["kind"] == "ScaledObject"]
+    assert {item["metadata"]["name"] for item in scaled} == served.keys()
+    for scaler in scaled:
+        target = scaler["spec"]["scaleTargetRef"]
         assert kinds[target["name"]] == target["kind"]
-        for trigger in one["spec"]["triggers"]:
+        for trigger in scaler["spec"]["triggers"]:
             assert trigger["metadata"]["listName"] in served[target["name"]]
-    fallback = [one for one in OBJECTS if one["kind"] == "HorizontalPodAutoscaler"]
+    fallback = [item for item in OBJECTS if item["kind"] == "HorizontalPodAutoscaler"]
     limits = {
-        one["metadata"]["name"]: (one["spec"]["minReplicas"], one["spec"]["maxReplicas"]) for one in fallback
+        item["metadata"]["name"]: (item["spec"]["minReplicas"], item["spec"]["maxReplicas"]) for item in fallback
     }
     assert limits == {
-        one["metadata"]["name"]: (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) for one in scaled
+        item["metadata"]["name"]: (item["spec"]["minReplicaCount"], item["spec"]["maxReplicaCount"])
+        for item in scaled
     }
 
 

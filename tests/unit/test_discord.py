@@ -43,7 +43,7 @@ def test_reactions_are_quoted_in_urls(simulation: DiscordSimulation, discord: Di
 def test_messages_are_listed_oldest_first_and_after_an_id(simulation: DiscordSimulation, discord: Discord) -> None:
     ids = [simulation.say(CHANNEL, "Kim", text) for text in ("one", "two", "three")]
     listed = discord.list(CHANNEL, int(ids[0]))
-    assert [(one.id, one.content, one.author.username) for one in listed] == [
+    assert [(message.id, message.content, message.author.username) for message in listed] == [
         (ids[1], "two", "Kim"),
         (ids[2], "three", "Kim"),
     ]

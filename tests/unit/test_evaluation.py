@@ -10,9 +10,9 @@ from weavegen.evaluator.evaluation import ratio, share
 def test_wilsons_interval() -> None:
     # Newcombe, doi:10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E, table I, method 3.
     for part, of, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
-        found = share([True] * part + [False] * (of - part))
-        assert (found.value, found.of) == (part / of, of)
-        assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+        result = share([True] * part + [False] * (of - part))
+        assert (result.value, result.of) == (part / of, of)
+        assert (result.low, result.high) == pytest.approx((low, high), abs=1e-4)
     assert math.isnan(share([]).value)
 
 

@@ -31,15 +31,15 @@ def block(source: str) -> str:
 
 def verdict(source: str, request: dict[str, Any]) -> dict[str, Any]:
     """The result of a trial of a program that returns a number."""
-    found = re.search(r"return (-?\d+)", source)
+    match = re.search(r"return (-?\d+)", source)
     if "NotImplementedError" in source:
         stage = "test" if request["tests"] else "evaluator"
         return {"success": False, "error": f"{stage}: NotImplementedError"}
-    if found is None or "broken" in request["tests"] or "broken" in request["evaluator"]:
+    if match is None or "broken" in request["tests"] or "broken" in request["evaluator"]:
         return {"success": False, "error": "program: SyntaxError: invalid syntax"}
-    if request["tests"] and int(found[1]) < 0:
+    if request["tests"] and int(match[1]) < 0:
         return {"success": False, "error": "test: AssertionError"}
-    score = float(found[1]) if request["evaluator"] else None
+    score = float(match[1]) if request["evaluator"] else None
     return {
         "success": True,
         "score": score,
@@ -77,7 +77,7 @@ def test_the_best_of_all_generations_is_returned() -> None:
         "name": "f", "description": "Return much.", "source": "def f():\n    return 6\n", "score": 6.0,
         "generation": 1, "tests": "", "evaluator": EVALUATOR, "program": 3,
     }  # fmt: skip
-    assert [one.number for one in evaluated_programs(talk)] == list(range(1 + 3 * 2 * 2))
+    assert [program.number for program in evaluated_programs(talk)] == list(range(1 + 3 * 2 * 2))
     lines = [effect.detail for effect in talk.effects if isinstance(effect, Note)]
     assert lines[-1] == "f: generation 3 of 3, best score 6 (program 3)"
 
@@ -87,17 +87,23 @@ def test_every_program_is_recorded_with_its_parents() -> None:
     task = {**GIVEN, "generations": 2, "candidates": 2, "islands": 1}
     talk = Talk("funsearch", task, world(*replies))
     talk.run()
-    first, one, none, broken, two = evaluated_programs(talk)
+    first, first_child, rejected, broken, second_child = evaluated_programs(talk)
     assert (first.number, first.generation, first.island, first.score) == (0, 0, None, 0.0)
-    assert (one.generation, one.island, one.parents, one.score, one.signature) == (1, 0, (0,), 1.0, (1.0,))
-    assert (none.source, none.score) == ("", None)
-    assert none.error == "the message holds no code block with the function"
+    assert (
+        first_child.generation,
+        first_child.island,
+        first_child.parents,
+        first_child.score,
+        first_child.signature,
+    ) == (1, 0, (0,), 1.0, (1.0,))
+    assert (rejected.source, rejected.score) == ("", None)
+    assert rejected.error == "the message holds no code block with the function"
     assert broken.parents == (0, 1)
     assert "SyntaxError" in (broken.error or "")
-    assert two.score == 2.0
+    assert second_child.score == 2.0
     samples = [ordinal for ordinal, step in enumerate(talk.steps[1:]) if isinstance(step, Sample)]
     assert len(samples) == 2
-    assert (one.candidate, none.candidate) == ((0, 0), (0, 1))
+    assert (first_child.candidate, rejected.candidate) == ((0, 0), (0, 1))
 
 
 def test_the_best_message_of_each_island_becomes_part_of_the_trace() -> None:
@@ -140,7 +146,7 @@ def test_missing_pieces_are_written_first_and_each_is_run() -> None:
     assert ended.returned["score"] == 5.0
     assert "def test" in ended.returned["tests"]
     assert "def evaluate" in ended.returned["evaluator"]
-    assert [one.score for one in evaluated_programs(talk)] == [4.0, 5.0]
+    assert [program.score for program in evaluated_programs(talk)] == [4.0, 5.0]
     said_back = [text for role, text in talk.messages if role == "tool"]
     assert said_back[0] == "There is no code block in your message.\nNow write the test."
     assert said_back[3].startswith("The first version can't be used: test: AssertionError")
@@ -280,7 +286,7 @@ def test_the_program_is_the_last_code_block_that_defines_the_function(text: str,
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"name": "two words"}, "name 'two words' can't be a function's: give one like count_words"),
         ({"name": "class"}, "name 'class' can't be a function's: give one like count_words"),
@@ -291,8 +297,8 @@ def test_the_program_is_the_last_code_block_that_defines_the_function(text: str,
         ({"seconds": 0}, "seconds is 0.0: give 0.1 to 60"),
     ],
 )
-def test_the_error_for_a_wrong_task_says_what_to_do(wrong: dict[str, Any], reply: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=re.escape(reply)):
+def test_the_error_for_a_wrong_task_says_what_to_do(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=re.escape(message)):
         msgspec.convert(GIVEN | wrong, Task)
 
 

@@ -63,8 +63,8 @@ def test_an_illegal_part_has_its_penalty_and_is_cut(path: Path) -> None:
     expected = tomllib.loads(path.with_suffix(".toml").read_text())
     verdict = lint(type, text)
     assert verdict.compiles == expected["compiles"]
-    given = {one: getattr(verdict.penalties, one) for one in Penalties.__struct_fields__}
-    assert {one: number for one, number in given.items() if number} == pytest.approx(expected["penalties"])
+    given = {name: getattr(verdict.penalties, name) for name in Penalties.__struct_fields__}
+    assert {name: number for name, number in given.items() if number} == pytest.approx(expected["penalties"])
     left = text.strip("\n") if verdict.compiles else text
     assert verdict.rewritten == (left if expected.get("unchanged") else expected["rewritten"])
     if verdict.compiles:

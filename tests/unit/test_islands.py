@@ -15,7 +15,7 @@ def program(number: int, score: float, length: int = 10, signature: tuple[float,
 
 
 programs = st.builds(program, st.integers(0, 999), st.floats(-100, 100), st.integers(10, 400))
-several = st.lists(programs, min_size=1, max_size=12, unique_by=lambda one: one.number).map(tuple)
+several = st.lists(programs, min_size=1, max_size=12, unique_by=lambda item: item.number).map(tuple)
 
 
 @given(several, several, st.integers(0, 3000))
@@ -33,8 +33,8 @@ def test_an_island_keeps_its_best_program_and_at_most_its_size_limit(
 def test_a_reset_replaces_the_worse_half_and_keeps_the_best_program(before: list[Island], seed: int) -> None:
     after = islands.reset(before, seed)
     assert len(after) == len(before)
-    assert islands.best_of([one for island in after for one in island]) == islands.best_of(
-        [one for island in before for one in island]
+    assert islands.best_of([item for island in after for item in island]) == islands.best_of(
+        [item for island in before for item in island]
     )
     changed = [at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     assert len(changed) <= len(before) // 2
@@ -47,15 +47,15 @@ def test_a_reset_empties_the_worst() -> None:
     before = [(program(at, float(at)),) for at in range(4)]
     after = islands.reset(before, seed=3)
     assert after[2:] == tuple(before[2:])
-    assert {one.score for island in after[:2] for one in island} <= {2.0, 3.0}
+    assert {item.score for island in after[:2] for item in island} <= {2.0, 3.0}
 
 
 @given(several, st.integers(0, 99), st.integers(1, 4))
 def test_parents_are_distinct_and_the_best_comes_last(island: Island, seed: int, most: int) -> None:
     shown = islands.parents(island, seed, most)
     assert 1 <= len(shown) <= min(most, len(island))
-    assert [one.score for one in shown] == sorted(one.score for one in shown)
-    assert len({one.number for one in shown}) == len(shown)
+    assert [item.score for item in shown] == sorted(item.score for item in shown)
+    assert len({item.number for item in shown}) == len(shown)
     assert islands.parents(island, seed, most) == shown
 
 
@@ -68,7 +68,7 @@ def test_parents_prefer_high_scores_and_among_equal_scores_short_programs() -> N
 
 def test_two_parents_are_of_different_clusters_if_possible() -> None:
     island = (program(1, 1.0), program(2, 9.0), program(3, 9.0), program(4, 9.0))
-    assert all({one.score for one in islands.parents(island, seed)} == {1.0, 9.0} for seed in range(50))
+    assert all({item.score for item in islands.parents(island, seed)} == {1.0, 9.0} for seed in range(50))
     alike = (program(1, 9.0), program(2, 9.0))
     assert len(islands.parents(alike, 1)) == 2
 

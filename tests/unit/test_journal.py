@@ -210,7 +210,11 @@ def test_a_planned_action_fails_if_the_model_says_that_an_error_comes_next() -> 
         trace = Trace(World(seed), agent="planning").run()
         for entry in trace.journal:
             if isinstance(entry.step, Sample) and entry.step.prompt.next:
-                legal = [one.text for one in entry.result if one.text in SUCCESSORS[entry.step.prompt.type]]
+                legal = [
+                    candidate.text
+                    for candidate in entry.result
+                    if candidate.text in SUCCESSORS[entry.step.prompt.type]
+                ]
                 block = trace.blocks[entry.step.prompt.window[1] - trace.start.blocks]
                 assert (block.type is BlockType.ERROR) is (legal[:1] == ["error"])
                 seen.add(block.type)

@@ -25,12 +25,12 @@ def compiled_templates() -> None:
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_ticks_are_few_and_round_and_span_the_values(a: float, b: float, whole: bool) -> None:
     low, high = min(a, b), max(a, b)
-    found = ticks(low, high, whole=whole)
-    steps = [second - first for first, second in itertools.pairwise(found)]
+    positions = ticks(low, high, whole=whole)
+    steps = [second - first for first, second in itertools.pairwise(positions)]
     slack = 1e-6 * max(abs(low), abs(high), 0.01)
-    assert 2 <= len(found) <= 10
-    assert found[0] <= low + slack
-    assert found[-1] >= high - slack
+    assert 2 <= len(positions) <= 10
+    assert positions[0] <= low + slack
+    assert positions[-1] >= high - slack
     power = 10.0 ** math.floor(math.log10(steps[0]) + 1e-6)
     assert any(math.isclose(steps[0], times * power, rel_tol=1e-6) for times in (1, 2, 5, 10))
     assert not whole or all(step >= 1 - 1e-9 for step in steps)
@@ -74,19 +74,23 @@ def test_bars_of_a_histogram_start_at_zero_inside_the_picture(
     points: list[tuple[float, float]], width: float
 ) -> None:
     root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", points, "bars", width)]))
-    found = [one for one in root.iter(f"{SPACE}rect") if one.attrib["class"].startswith("bar")]
-    assert len(found) == len(points)
-    feet = {round(float(one.attrib["y"]) + float(one.attrib["height"]), 0) for one in found}
+    bars = [bar for bar in root.iter(f"{SPACE}rect") if bar.attrib["class"].startswith("bar")]
+    assert len(bars) == len(points)
+    feet = {round(float(bar.attrib["y"]) + float(bar.attrib["height"]), 0) for bar in bars}
     assert max(feet) - min(feet) <= 1
-    for one in found:
-        assert 0 <= float(one.attrib["x"]) <= WIDTH
-        assert 0 <= float(one.attrib["y"]) <= HEIGHT
+    for bar in bars:
+        assert 0 <= float(bar.attrib["x"]) <= WIDTH
+        assert 0 <= float(bar.attrib["y"]) <= HEIGHT
 
 
 def test_a_reference_line_may_go_through_two_points() -> None:
     reference = ReferenceLine("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
     root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", [(0.2, 0.3)])], [reference]))
-    line = next(one for one in root.iter(f"{SPACE}line") if one.attrib["class"].startswith("reference"))
+    line = next(
+        line_element
+        for line_element in root.iter(f"{SPACE}line")
+        if line_element.attrib["class"].startswith("reference")
+    )
     assert float(line.attrib["x1"]) < float(line.attrib["x2"])
     assert float(line.attrib["y1"]) > float(line.attrib["y2"])
 
@@ -95,14 +99,14 @@ def test_a_reference_line_may_go_through_two_points() -> None:
 def test_horizontal_bars_are_inside_and_proportional_to_their_amounts(rows: list[tuple[str, float]]) -> None:
     root = ElementTree.fromstring(bars("t", "x", [Bar(name, value, f"{value:.0f}") for name, value in rows]))
     height = float(root.attrib["viewBox"].split()[3])
-    found = [one for one in root.iter(f"{SPACE}rect") if one.attrib["class"].startswith("bar")]
-    assert len(found) == len(rows)
+    drawn_bars = [bar for bar in root.iter(f"{SPACE}rect") if bar.attrib["class"].startswith("bar")]
+    assert len(drawn_bars) == len(rows)
     most = max(value for _, value in rows)
-    longest = max(float(one.attrib["width"]) for one in found)
-    for one, (_, value) in zip(found, rows, strict=True):
-        assert float(one.attrib["x"]) + float(one.attrib["width"]) <= WIDTH
-        assert float(one.attrib["y"]) + float(one.attrib["height"]) <= height
-        assert math.isclose(float(one.attrib["width"]), longest * (value / most if most else 0), abs_tol=0.2)
+    longest = max(float(bar.attrib["width"]) for bar in drawn_bars)
+    for bar, (_, value) in zip(drawn_bars, rows, strict=True):
+        assert float(bar.attrib["x"]) + float(bar.attrib["width"]) <= WIDTH
+        assert float(bar.attrib["y"]) + float(bar.attrib["height"]) <= height
+        assert math.isclose(float(bar.attrib["width"]), longest * (value / most if most else 0), abs_tol=0.2)
 
 
 @pytest.mark.parametrize("rows", [[], [Bar("a", math.nan, "")], [Bar("a", -1.0, "")]])

@@ -123,7 +123,7 @@ class Researcher:
     @property
     def answers(self) -> list[dict[str, Any]]:
         """Results of all calls, as the model reads them."""
-        lines = "\n".join(self.told(BlockType.TOOL)).split("\n") if self.told(BlockType.TOOL) else []
+        lines = "\n".join(self.messages(BlockType.TOOL)).split("\n") if self.messages(BlockType.TOOL) else []
         return [
             json.loads(line.removeprefix("<tool_response>").removesuffix("</tool_response>")) for line in lines
         ]
@@ -133,7 +133,7 @@ def test_calls_of_one_message_run_in_parallel_and_are_answered_in_order() -> Non
     trace = Researcher([search("wick") + call("list_documents") + search("oil"), "Three inches."])
     returned = trace.run()
     assert [len(group) for group in trace.groups] == [1, 3, 1]
-    assert [one["output"].split()[0] for one in trace.answers] == [
+    assert [answer["output"].split()[0] for answer in trace.answers] == [
         "search_documents",
         "list_documents",
         "search_documents",
@@ -187,7 +187,7 @@ class TestContext:
     def test_it_is_warned_at_85_percent_and_not_earlier(self) -> None:
         trace = Researcher([(search("a"), 84_999), (search("b"), 85_000), (search("c"), 86_000), "Done."])
         trace.run()
-        [warned] = trace.told()
+        [warned] = trace.messages()
         assert "85% of your context is used" in warned
         kinds = [block.type for block in trace.blocks[2:]]
         assert kinds == ["assistant", "tool", "assistant", "tool", "user", "assistant", "tool", "assistant"]
@@ -196,12 +196,12 @@ class TestContext:
         says: list[str | tuple[str, int] | RolloutError] = [(search(str(n)), 90_000 + n) for n in range(5)]
         trace = Researcher([*says, "Done."])
         trace.run()
-        assert len(trace.told()) == 1
+        assert len(trace.messages()) == 1
 
     def test_it_is_stopped_at_95_percent_and_not_earlier(self) -> None:
         trace = Researcher([(search("a"), 94_999), (search("b"), 95_000), ("All that I know.", 95_900)])
         returned = trace.run()
-        assert trace.told()[-1] == prompts.message("research", "context_spent")
+        assert trace.messages()[-1] == prompts.message("research", "context_spent")
         assert returned["summary"] == "All that I know."
         assert (returned["iterations"], returned["tool_calls"], returned["total_tokens"]) == (2, 2, 95_900)
         assert returned["error"] is None
@@ -209,7 +209,7 @@ class TestContext:
     def test_a_jump_from_below_85_to_above_95_percent_stops_it_without_a_warning(self) -> None:
         trace = Researcher([(search("a"), 96_000), "All."])
         trace.run()
-        assert trace.told() == [prompts.message("research", "context_spent")]
+        assert trace.messages() == [prompts.message("research", "context_spent")]
 
     def test_calls_in_the_last_message_are_not_run(self) -> None:
         trace = Researcher([(search("a"), 95_000), f"<think>But</think>All. {search('b')}{call('terminal')}"])
@@ -243,7 +243,7 @@ class TestContext:
     def test_without_a_known_context_length_it_is_neither_warned_nor_stopped(self) -> None:
         trace = Researcher([(search("a"), 10**7), (search("b"), 10**7), "Done."], length=None)
         assert trace.run()["iterations"] == 3
-        assert trace.told() == []
+        assert trace.messages() == []
 
     def test_answers_leave_room_for_the_summary(self) -> None:
         trace = Researcher(
@@ -260,13 +260,13 @@ class TestIterations:
         trace = Researcher([*(search(str(number)) for number in range(60)), "All."])
         returned = trace.run()
         assert (returned["iterations"], returned["tool_calls"], returned["summary"]) == (60, 60, "All.")
-        assert trace.told() == [prompts.message("research", "iterations_spent").format(count=60)]
+        assert trace.messages() == [prompts.message("research", "iterations_spent").format(count=60)]
         assert trace.ticks == MAX_MESSAGES + 2
 
     def test_a_summary_in_the_60th_iteration_is_accepted(self) -> None:
         trace = Researcher([*(search(str(number)) for number in range(59)), "All."])
         assert trace.run()["iterations"] == 60
-        assert trace.told() == []
+        assert trace.messages() == []
 
     def test_a_setting_limits_the_iterations(self) -> None:
         trace = Researcher([search("a"), search("b"), search("c"), "All."], settings=Settings(steps=2))
@@ -277,14 +277,14 @@ class TestIterations:
         trace = Researcher([search("a"), "<think>Hm.</think>", "All."])
         returned = trace.run()
         assert (returned["iterations"], returned["summary"]) == (2, "All.")
-        assert trace.told() == [prompts.message("research", "nothing_said")]
+        assert trace.messages() == [prompts.message("research", "nothing_said")]
 
 
 A, B, C, D, E, F = ((f"call {letter}", f"answer {letter}") for letter in "abcdef")
 
 
 @pytest.mark.parametrize(
-    ("recent", "found"),
+    ("recent", "expected"),
     [
         ([A, A, A], "last 3 calls were the same"),
         ([B, A, A, A], "last 3 calls were the same"),
@@ -306,17 +306,17 @@ A, B, C, D, E, F = ((f"call {letter}", f"answer {letter}") for letter in "abcdef
         ([A, B, C, D, E, A, B, C, D, F], None),
     ],
 )
-def test_doom_loop(recent: list[research.CallDigest], found: str | None) -> None:
+def test_doom_loop(recent: list[research.CallDigest], expected: str | None) -> None:
     loop = doom_loop(recent)
-    assert loop is None if found is None else found in str(loop)
+    assert loop is None if expected is None else expected in str(loop)
 
 
 class TestDoomLoop:
     def test_it_is_warned_once_for_each_repetition(self) -> None:
         trace = Researcher([*[search("a")] * 3, *[search("a")] * 3, search("b"), "All."])
         trace.run()
-        assert len(trace.told()) == 2
-        assert "the last 3 calls were the same" in trace.told()[0]
+        assert len(trace.messages()) == 2
+        assert "the last 3 calls were the same" in trace.messages()[0]
         kinds = [block.type for block in trace.blocks[2:]]
         assert kinds[:8] == ["assistant", "tool"] * 3 + ["user", "assistant"]
         assert any("goes round in circles" in note for note in trace.notes)
@@ -325,17 +325,17 @@ class TestDoomLoop:
         counter = iter(range(9))
         trace = Researcher([*[search("a")] * 5, "All."], lambda _: LookUpResult(output=str(next(counter))))
         trace.run()
-        assert trace.told() == []
+        assert trace.messages() == []
 
     def test_repetitions_within_one_message_count(self) -> None:
         trace = Researcher([search("a") + search("b"), search("a") + search("b"), "All."])
         trace.run()
-        assert "the last 2 calls are the 2 before them once more" in trace.told()[0]
+        assert "the last 2 calls are the 2 before them once more" in trace.messages()[0]
 
     def test_malformed_calls_count(self) -> None:
         trace = Researcher([*["<tool_call>{nonsense}</tool_call>"] * 3, "All."])
         assert trace.run()["tool_calls"] == 0
-        assert len(trace.told()) == 1
+        assert len(trace.messages()) == 1
 
 
 class TestAnswers:
@@ -360,7 +360,7 @@ class TestAnswers:
         assert allowance(State(label="", tokens=99_000, length=LENGTH), 2) == 200
 
     @pytest.mark.parametrize(
-        ("said", "complaint"),
+        ("message", "complaint"),
         [
             ("<tool_call>{nonsense}</tool_call>", "not valid JSON"),
             ('<tool_call>{"arguments": {}}</tool_call>', "no name"),
@@ -378,13 +378,13 @@ class TestAnswers:
             ('<tool_call>{"name": "sql", "arguments": ' + "[" * 900 + "]" * 900 + "}</tool_call>", "object"),
         ],
     )
-    def test_bad_calls_are_answered_and_the_run_goes_on(self, said: str, complaint: str) -> None:
-        trace = Researcher([said + search("a") if said.endswith("</tool_call>") else said, "Done."])
+    def test_bad_calls_are_answered_and_the_run_goes_on(self, message: str, complaint: str) -> None:
+        trace = Researcher([message + search("a") if message.endswith("</tool_call>") else message, "Done."])
         returned = trace.run()
         assert returned["summary"] == "Done."
         assert trace.answers[0]["success"] is False
         assert complaint in trace.answers[0]["error"]
-        if said.endswith("</tool_call>"):
+        if message.endswith("</tool_call>"):
             assert trace.answers[1]["success"] is True
             assert returned["tool_calls"] == 1
 
@@ -398,12 +398,12 @@ class TestAnswers:
     def test_a_tool_that_can_not_run_at_all_gives_an_error_as_its_answer(self) -> None:
         trace = Researcher([search("a") + search("b"), "Done."], lambda _: RolloutError("30 workers took it"))
         assert trace.run()["summary"] == "Done."
-        assert ["30 workers took it" in one["error"] for one in trace.answers] == [True, True]
+        assert ["30 workers took it" in answer["error"] for answer in trace.answers] == [True, True]
 
     def test_calls_beyond_the_limit_of_a_message(self) -> None:
         trace = Researcher(["".join(search(str(number)) for number in range(20)), "Done."])
         assert trace.run()["tool_calls"] == MAX_CALLS
-        assert [one["success"] for one in trace.answers] == [True] * MAX_CALLS + [False] * 4
+        assert [answer["success"] for answer in trace.answers] == [True] * MAX_CALLS + [False] * 4
 
 
 def test_the_simulated_model_reaches_a_summary_and_makes_mistakes_before() -> None:
@@ -427,8 +427,8 @@ def test_the_simulated_model_reaches_a_summary_and_makes_mistakes_before() -> No
         assert returned["summary"], returned
         assert ("## Recipes\n| Rank |" in returned["summary"]) == (prompt == "literature")
         assert "simulation" in returned["summary"]
-        complaints += sum(not one["success"] for one in trace.answers)
-        corrections += len(trace.told())
+        complaints += sum(not answer["success"] for answer in trace.answers)
+        corrections += len(trace.messages())
     assert complaints > 5
     assert corrections > 0
 

@@ -191,12 +191,12 @@ def test_a_client_that_disconnects_frees_its_slots(tmp_path: Path) -> None:
         while True:
             with urlopen(Request(f"http://127.0.0.1:{port}/metrics")) as response:
                 lines = response.read().decode().splitlines()
-            found = {
+            current = {
                 name: float(line.rpartition(" ")[2]) for line in lines for name in values if line.startswith(name)
             }
-            if found == values:
+            if current == values:
                 return
-            assert time.monotonic() < deadline, found
+            assert time.monotonic() < deadline, current
             time.sleep(0.02)
 
     try:

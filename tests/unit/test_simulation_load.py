@@ -30,8 +30,8 @@ def engine(**numbers: Any) -> Batch:
 
 def send(batch: Batch, *sequences: Sequence, now: float = 0.0) -> None:
     batch.advance(now)
-    for one in sequences:
-        batch.add(one)
+    for sequence_to_add in sequences:
+        batch.add(sequence_to_add)
     batch.advance(now)
 
 
@@ -78,8 +78,8 @@ def test_zero_times_take_no_time() -> None:
     batch = engine(slots=2)
     sequences = [sequence(10, 40, first=100 * number) for number in range(9)]
     send(batch, now=7.0)
-    for one in sequences:
-        batch.add(one)
+    for sequence_to_add in sequences:
+        batch.add(sequence_to_add)
     assert batch.advance(7.0) == sequences
     assert batch.slot_seconds == 0
 
@@ -115,7 +115,7 @@ def test_sequences_of_one_request_share_the_memory_and_work_of_their_prompt() ->
     siblings = [Sequence(shared, tokenizer.pack(range(9)), "stop") for _ in range(4)]
     send(batch, *siblings)
     assert batch.usage == pytest.approx((320 + 4 * 10) / 1000)
-    assert [one.cached for one in siblings] == [0, 320, 320, 320]
+    assert [sibling.cached for sibling in siblings] == [0, 320, 320, 320]
     assert play(batch)[siblings[0]] == pytest.approx((330 + 3 * 10) / 1000 + 9 * 0.010)
     assert (batch.counters.queries, batch.counters.hits) == (4 * 330, 3 * 320)
 
@@ -139,8 +139,8 @@ def test_prefix_hits_are_counted_as_in_vllm() -> None:
 
     def counted(*prompts: list[int], generate: int = 1, n: int = 1) -> tuple[int, int]:
         before = batch.counters.queries, batch.counters.hits
-        for one in prompts:
-            shared, text = Prompt(tokenizer.pack(one)), tokenizer.pack(output[:generate])
+        for ids in prompts:
+            shared, text = Prompt(tokenizer.pack(ids)), tokenizer.pack(output[:generate])
             for _ in range(n):
                 batch.add(Sequence(shared, text))
         batch.advance(batch.next_event() or 0.0)
@@ -187,7 +187,7 @@ def test_options_override_the_preset() -> None:
         preset.cache_tokens,
     )
     assert options.parse([]).load == Load()
-    assert not any(one.instant for one in PRESETS.values())
+    assert not any(preset.instant for preset in PRESETS.values())
 
 
 def test_every_number_of_the_load_model_is_an_option() -> None:

@@ -120,19 +120,19 @@ def test_actions_call_only_what_the_bootstrap_defines(name: str) -> None:
 @pytest.mark.parametrize("name", ["tictactoe", "another task"])
 @pytest.mark.parametrize("type", WRITTEN)
 def test_most_blocks_written_in_pieces_are_legal(name: str, type: BlockType) -> None:
-    found = [grown(type, source(name), seed, 16) for seed in range(30)]
-    assert max(pieces for _, pieces in found) > 3
-    assert sum(is_fine(type, body) for body, _ in found) >= 10
-    assert found == [grown(type, source(name), seed, 16) for seed in range(30)]
+    blocks = [grown(type, source(name), seed, 16) for seed in range(30)]
+    assert max(pieces for _, pieces in blocks) > 3
+    assert sum(is_fine(type, body) for body, _ in blocks) >= 10
+    assert blocks == [grown(type, source(name), seed, 16) for seed in range(30)]
 
 
 @pytest.mark.parametrize("shown", [OPEN, "a lamp"])
 def test_most_retrieval_queries_parse(shown: str) -> None:
     situation = read(base(BlockType.ACTION, shown) + "#bm25_query ")
     lines = [complete.cut(policies.write(situation, 1, n), context.LINE_STOP, 99)[0] for n in range(80)]
-    parsed = [found for line in lines if (found := query.parse(line)) is not None]
+    parsed = [parsed_query for line in lines if (parsed_query := query.parse(line)) is not None]
     assert 55 <= len(parsed) < 80
-    assert all(len(found.words) >= 8 and found.unwanted for found in parsed)
+    assert all(len(parsed_query.words) >= 8 and parsed_query.unwanted for parsed_query in parsed)
 
 
 def test_the_option_question_is_mostly_answered_no() -> None:

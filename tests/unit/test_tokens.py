@@ -57,9 +57,9 @@ def test_tokens_and_remainder_give_the_text(text: str, stop: str, after: str) ->
     sampled = tokenizer.encode(text + stop)
     if any(word in text + stop[:-1] for word in STOP):
         return
-    found = whole_tokens(sampled, text, STOP, tokenizer.token_text)
-    assert found is not None
-    kept, over = found
+    parts = whole_tokens(sampled, text, STOP, tokenizer.token_text)
+    assert parts is not None
+    kept, over = parts
     assert tokenizer.decode(sampled[:kept]) + over == text.rstrip("\n")
 
 

@@ -256,9 +256,9 @@ class TestZombieGame:
         for verb, word in choices:
             names = sorted(games[0].commands)
             line = f"{names[verb % len(names)]} {words[word % len(words)]}"
-            told = [game.command(line) for game in games]
-            assert told[0]
-            assert told[0] == told[1]
+            outputs = [game.command(line) for game in games]
+            assert outputs[0]
+            assert outputs[0] == outputs[1]
             assert min(games[0].zombies.values()) >= 0
             assert min(games[0].inventory.values()) >= 0
             assert games[0].load() <= 12
@@ -269,8 +269,8 @@ class TestZombieGame:
         random.seed(5)
         game = WeaveZombieGame(main)
         assert len(game.game.commands) >= 12
-        told = game.send_command("help")
-        assert all(name in told for name in ("barricade", "repair", "sneak"))
+        output = game.send_command("help")
+        assert all(name in output for name in ("barricade", "repair", "sneak"))
         game.send_command("scavenge")
         assert game.last_state["inventory"]["scrap"] >= 3
         assert "no command 'dance'" in game.send_command("dance")

@@ -95,8 +95,8 @@ class World:
     def read(self, stage: str, number: int = 1) -> str:
         """What the model read in the first message of the stage's conversation with this number."""
         head = prompts.text(f"toolsmith_{stage}").partition("\n")[0]
-        found = [at for at, (_, text) in enumerate(self.talk.messages) if text.startswith(head)]
-        return self.talk.messages[found[number - 1] + 1][1]
+        positions = [at for at, (_, text) in enumerate(self.talk.messages) if text.startswith(head)]
+        return self.talk.messages[positions[number - 1] + 1][1]
 
     def answer(self, step: Step) -> Any:
         if isinstance(step, Sample):
@@ -124,29 +124,33 @@ class World:
             return LookUpResult(output=json.dumps(self.request))
         if tool == "find_tools":
             words = arguments["query"].lower().replace("_", " ").split()
-            found = [one for one in self.library.values() if set(words) & set(one["name"].split("_"))]
-            return LookUpResult(output=json.dumps(found))
+            tools = [
+                tool_row for tool_row in self.library.values() if set(words) & set(tool_row["name"].split("_"))
+            ]
+            return LookUpResult(output=json.dumps(tools))
         if tool == "read_tool":
-            one = self.library.get(arguments["name"])
-            return LookUpResult(success=one is not None, output=json.dumps(one) if one else "there is none")
+            tool_row = self.library.get(arguments["name"])
+            return LookUpResult(
+                success=tool_row is not None, output=json.dumps(tool_row) if tool_row else "there is none"
+            )
         if tool == "search_corpus":
             return LookUpResult(success=False, output="the corpus is empty")
         return LookUpResult(output="[]")
 
     def keep(self) -> None:
         """Save the tools that were made into the library, as the engine does when it applies the effects."""
-        for made in [one for one in self.talk.effects if isinstance(one, ToolSaved)]:
-            one = self.library.get(made.name)
-            if one is None or one["source"] != made.source:
+        for made in [effect for effect in self.talk.effects if isinstance(effect, ToolSaved)]:
+            saved = self.library.get(made.name)
+            if saved is None or saved["source"] != made.source:
                 self.library[made.name] = {
                     "name": made.name, "description": made.description, "signature": made.signature,
-                    "version": 1 if one is None else one["version"] + 1, "uses": 0, "successes": 0,
+                    "version": 1 if saved is None else saved["version"] + 1, "uses": 0, "successes": 0,
                     "source": made.source, "tests": made.tests, "evaluator": made.evaluator,
                 }  # fmt: skip
 
 
 def effects(world: World, type: type[Any]) -> list[Any]:
-    return [one for one in world.talk.effects if isinstance(one, type)]
+    return [effect for effect in world.talk.effects if isinstance(effect, type)]
 
 
 def test_a_request_from_its_queries_to_its_result() -> None:
@@ -312,7 +316,11 @@ def test_without_a_requester_no_question_is_asked() -> None:
 def test_a_step_that_needs_the_model_is_answered_in_a_conversation_of_its_own() -> None:
     world = World(choice=["none: easy"], execute=[call("ask_model", question="Is this polite: Hi?"), FINISH])
     world.run()
-    [step] = [one for one in world.talk.steps if isinstance(one, Sample) and world.stage(one) == "model"]
+    [step] = [
+        candidate_step
+        for candidate_step in world.talk.steps
+        if isinstance(candidate_step, Sample) and world.stage(candidate_step) == "model"
+    ]
     first, end = step.prompt.window
     assert [block.body for block in world.talk.blocks[first:end]] == ["Is this polite: Hi?"]
     assert '"output": "I am the model."' in world.talk.messages[-2][1]
@@ -355,8 +363,8 @@ def test_a_changed_request_is_read_at_the_next_turn() -> None:
 
     world.answer = changing  # type: ignore[method-assign]
     world.run()
-    told = [text for role, text in world.talk.messages if role == "user" and "changed the request" in text]
-    assert told == ["The user has changed the request. From now on it is:\n\nThe request:\nHow many lines?"]
+    notices = [text for role, text in world.talk.messages if role == "user" and "changed the request" in text]
+    assert notices == ["The user has changed the request. From now on it is:\n\nThe request:\nHow many lines?"]
 
 
 def test_a_missing_tool_is_made_and_the_execution_starts_again() -> None:
@@ -443,8 +451,8 @@ class Simulated(World):
             return self.sampled
         if isinstance(step, Score):
             rows = []
-            for one in self.sampled:
-                asked = [judge(read(f"{one.text}\n#q: {question}")) for question in step.questions]
+            for candidate in self.sampled:
+                asked = [judge(read(f"{candidate.text}\n#q: {question}")) for question in step.questions]
                 rows.append([YesNo(yes=yes, no=1 - yes) for yes in asked])
             return rows
         return super().answer(step)
@@ -454,7 +462,7 @@ class Simulated(World):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("data: a b", {"data": ["a b"], "outcome": [], "preference": []}),
         ("- **data**: `a`\n* Outcome : b\n\nso: c", {"data": ["a"], "outcome": ["b"], "preference": []}),
@@ -462,8 +470,8 @@ class Simulated(World):
         ("data: a\ndata: b\ndata: c\ndata: d", {"data": ["a", "b", "c"], "outcome": [], "preference": []}),
     ],
 )
-def test_queries_are_read(text: str, found: dict[str, list[str]]) -> None:
-    assert read_queries(text) == found
+def test_queries_are_read(text: str, expected: dict[str, list[str]]) -> None:
+    assert read_queries(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "data:", "I would search for data", "data:\noutcome:   "])
@@ -533,9 +541,9 @@ def test_a_search_returns_the_only_text_and_no_text_without_the_words() -> None:
     assert rank_texts("weather", ["Count the words of a text."], 5) == []
     assert rank_texts("", ["a"], 5) == rank_texts("a", [], 5) == rank_texts("a", ["", "!"], 5) == []
     texts = ["rows of a table", "count_words of a text", "words"]
-    found = rank_texts("count words", texts, 2)
-    assert [position for position, _ in found] == [1, 2]
-    assert found[0][1] > found[1][1] > 0
+    ranked = rank_texts("count words", texts, 2)
+    assert [position for position, _ in ranked] == [1, 2]
+    assert ranked[0][1] > ranked[1][1] > 0
 
 
 def test_a_call_passes_any_argument_to_the_tool() -> None:

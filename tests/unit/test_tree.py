@@ -78,9 +78,9 @@ def test_pruning_samples_without_replacement() -> None:
             tree.prune(2)
         seen[frozenset(numbers[node] for node in tree.kept)] += 1
         first[numbers[tree.kept[0]]] += 1
-    for one, two in itertools.combinations(range(len(p)), 2):
-        exact = p[one] * p[two] / (1 - p[one]) + p[two] * p[one] / (1 - p[two])
-        assert seen[frozenset((one, two))] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
+    for first, second in itertools.combinations(range(len(p)), 2):
+        exact = p[first] * p[second] / (1 - p[first]) + p[second] * p[first] / (1 - p[second])
+        assert seen[frozenset((first, second))] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
     for number, exact in enumerate(p):
         assert first[number] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
 
@@ -124,13 +124,13 @@ def test_phi_is_the_log_probability_and_g_phi_of_the_best_child_is_its_parents()
 
 @given(st.lists(st.floats(-700, 700), min_size=1, max_size=8), st.floats(-700, 700))
 def test_conditioning_keeps_the_order_and_moves_the_maximum(noisy: list[float], most: float) -> None:
-    found = conditioned(noisy, most)
-    assert all(math.isfinite(value) for value in found)
-    assert max(found) == pytest.approx(most)
-    best = found[noisy.index(max(noisy))]
+    result = conditioned(noisy, most)
+    assert all(math.isfinite(value) for value in result)
+    assert max(result) == pytest.approx(most)
+    best = result[noisy.index(max(noisy))]
     assert best == pytest.approx(most)
-    for (one, a), (two, b) in itertools.combinations(zip(noisy, found, strict=True), 2):
-        assert (a <= b + 1e-9) if one <= two else (a >= b - 1e-9)
+    for (noise_a, a), (noise_b, b) in itertools.combinations(zip(noisy, result, strict=True), 2):
+        assert (a <= b + 1e-9) if noise_a <= noise_b else (a >= b - 1e-9)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=6, unique=True), st.floats(-5, 5))
@@ -142,7 +142,7 @@ def test_the_stable_formula_equals_the_plain_formula(noisy: list[float], most: f
         if greatest - value > 1e-3
     ]
     stable = [
-        found for found, value in zip(conditioned(noisy, most), noisy, strict=True) if greatest - value > 1e-3
+        shifted for shifted, value in zip(conditioned(noisy, most), noisy, strict=True) if greatest - value > 1e-3
     ]
     assert stable == pytest.approx(plain, abs=1e-6)
 

@@ -39,13 +39,13 @@ def small(**others: Any) -> Settings:
 
 def trees(trace: Trace) -> list[list[int]]:
     """For each tree, the ordinals of its Sample steps."""
-    found: list[list[int]] = []
+    result: list[list[int]] = []
     for ordinal, entry in enumerate(trace.journal):
         if isinstance(entry.step, Sample) and entry.step.depth:
             if entry.step.parent is None:
-                found.append([])
-            found[-1].append(ordinal)
-    return found
+                result.append([])
+            result[-1].append(ordinal)
+    return result
 
 
 def sample_step(trace: Trace, ordinal: int) -> Sample:
@@ -55,8 +55,8 @@ def sample_step(trace: Trace, ordinal: int) -> Sample:
 
 
 def nodes(trace: Trace, ordinal: int) -> list[Candidate]:
-    found: list[Candidate] = trace.journal[ordinal].result
-    return found
+    candidates: list[Candidate] = trace.journal[ordinal].result
+    return candidates
 
 
 @settings(max_examples=20, deadline=None)
@@ -69,9 +69,9 @@ def test_a_tree_keeps_its_budgets_and_grows_from_its_own_open_nodes(
     assert trace.ended is not None
     for before, after in zip(trace.blocks, trace.blocks[1:], strict=False):
         assert after.type in SUCCESSORS[before.type]
-    found = trees(trace)
-    assert found
-    for tree in found:
+    all_trees = trees(trace)
+    assert all_trees
+    for tree in all_trees:
         rounds: dict[int, int] = defaultdict(int)
         expanded: set[tuple[int, int]] = set()
         written: dict[tuple[int, int] | None, int] = {None: 0}
@@ -89,9 +89,9 @@ def test_a_tree_keeps_its_budgets_and_grows_from_its_own_open_nodes(
                 parent = nodes(trace, step.parent[0])[step.parent[1]]
                 assert parent.finish_reason == "length"
                 assert step.depth == sample_step(trace, step.parent[0]).depth + 1
-                assert all(one.text.startswith(parent.text) for one in nodes(trace, ordinal))
-            for position, one in enumerate(nodes(trace, ordinal)):
-                written[ordinal, position] = written[step.parent] + one.tokens
+                assert all(node.text.startswith(parent.text) for node in nodes(trace, ordinal))
+            for position, node in enumerate(nodes(trace, ordinal)):
+                written[ordinal, position] = written[step.parent] + node.tokens
         assert list(rounds) == list(range(1, len(rounds) + 1))
         assert sum(rounds.values()) <= 18
         assert max(rounds.values()) <= 7
@@ -121,7 +121,7 @@ def test_a_long_block_is_written_in_pieces() -> None:
         sample_step(trace, ordinal).depth
         for tree in trees(trace)
         for ordinal in tree
-        if any(one.text.strip() == action.body for one in nodes(trace, ordinal))
+        if any(node.text.strip() == action.body for node in nodes(trace, ordinal))
     )
     assert chosen == len(action.body) // 20 + 1 == 5
 
@@ -254,7 +254,7 @@ def test_planning_grows_trees_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"speech": {"rounds": [1]}}, "speech"),
         ({"genesis": {"rounds": [1]}}, "genesis"),
@@ -266,8 +266,8 @@ def test_planning_grows_trees_too() -> None:
         ({"debug": 5}, "types"),
     ],
 )
-def test_invalid_settings_of_a_type_are_refused_by_name(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_settings_of_a_type_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read_settings({"types": wrong})
 
 

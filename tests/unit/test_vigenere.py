@@ -112,8 +112,8 @@ def test_the_bootstrap_asks_for_the_plaintext_and_recognises_it() -> None:
 def test_without_linting_a_candidate_only_has_to_compile() -> None:
     lame = "def action_a(self):\n    print(1)\nx = 2\n# q : Good? Yes. (99.8%)"
     step = Lint(type=BlockType.ACTION, sample=0, after_debug=True, linting=False)
-    found = verdict(step, f"\n{lame}\n", 700)
-    assert (found.compiles, found.rewritten, found.penalties) == (True, lame, Penalties())
+    result = verdict(step, f"\n{lame}\n", 700)
+    assert (result.compiles, result.rewritten, result.penalties) == (True, lame, Penalties())
     broken = verdict(step, "def action_a(self)", 700)
     assert (broken.compiles, broken.rewritten, broken.penalties) == (False, "def action_a(self)", Penalties())
     assert broken.error is not None

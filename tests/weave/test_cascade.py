@@ -157,9 +157,9 @@ def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
     server.text = f"x = 1{stop} and more"
     client = ModelClient(server.url, "EMPTY", None, timeout=20)
     numbers = {"n": 1, "max_tokens": 768, "temperature": 1.0, "top_k": 50, "repetition_penalty": 1.02, "seed": 1}
-    [found] = client.sample("<s> [INST] x", stop=STOP, **numbers).continuations  # type: ignore[arg-type]
+    [continuation] = client.sample("<s> [INST] x", stop=STOP, **numbers).continuations  # type: ignore[arg-type]
     client.close()
-    assert found.text == "x = 1"
+    assert continuation.text == "x = 1"
     assert len(server.requests[-1]["stop"]) == 4
 
 
@@ -186,8 +186,8 @@ def test_one_good_round_suffices_for_every_type_except_orientation(type: BlockTy
 def test_a_round_whose_best_candidate_does_not_compile_is_not_accepted() -> None:
     """Its score of 3.5 less 2 is above 1, but it does not compile. One other candidate that compiles is enough."""
     assert rounds(T.ACTION, text=writes(T.ACTION, BROKEN), odds=odds_for(T.ACTION, 3.5)) == [4, 16, 64]
-    one = lambda step, at: BROKEN if step.prompt.type is T.ACTION and at else GOOD[step.prompt.type]  # noqa: E731
-    assert rounds(T.ACTION, text=one, odds=odds_for(T.ACTION, 2.5)) == [4]
+    text = lambda step, at: BROKEN if step.prompt.type is T.ACTION and at else GOOD[step.prompt.type]  # noqa: E731
+    assert rounds(T.ACTION, text=text, odds=odds_for(T.ACTION, 2.5)) == [4]
 
 
 def test_penalties_count_when_a_round_is_accepted() -> None:
@@ -207,7 +207,9 @@ def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: B
     """
     hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
     trace = tick(
-        s={"attempts": 2}, hits=hits, odds=odds_for(type, -1.0) if type is T.ORIENTATION else odds_for(type, 0.0, 0.05)
+        s={"attempts": 2},
+        hits=hits,
+        odds=odds_for(type, -1.0) if type is T.ORIENTATION else odds_for(type, 0.0, 0.05),
     )
     first, second, third = [step.prompt for step in samples(trace, type)[:3]]
     assert (first.recalled, second.recalled) == ((), tuple(hits[:3]))
@@ -314,14 +316,16 @@ def test_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, 
     """72 nodes (288 for an orientation), rounds of 24 (96), 16 (32) children, 256 tokens a node."""
     s = {"search": "tree", "max_tokens": 100_000}
     grown = [
-        step for step in samples(tick(s=s, text=writes(type, GROWING), odds=odds_for(type, 0.0)), type) if step.depth
+        step
+        for step in samples(tick(s=s, text=writes(type, GROWING), odds=odds_for(type, 0.0)), type)
+        if step.depth
     ]
     by_round: dict[int, list[int]] = {}
     for step in grown:
         by_round.setdefault(step.round, []).append(step.n)
     assert sum(step.n for step in grown) == nodes
-    assert {sum(found) for found in by_round.values()} == {in_round}
-    assert {found[0] for found in by_round.values()} == {children}
+    assert {sum(sizes) for sizes in by_round.values()} == {in_round}
+    assert {sizes[0] for sizes in by_round.values()} == {children}
     assert {step.max_tokens for step in grown} == {256}
 
 

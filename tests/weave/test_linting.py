@@ -29,8 +29,8 @@ def action_without_assertion(*lines: str) -> str:
 
 def nonzero_penalties(type: BlockType, text: str) -> dict[str, float]:
     """The penalties that are not 0."""
-    found = lint(type, text).penalties
-    return {name: value for name in found.__struct_fields__ if (value := getattr(found, name))}
+    penalties = lint(type, text).penalties
+    return {name: value for name in penalties.__struct_fields__ if (value := getattr(penalties, name))}
 
 
 # ------------------------------------------------------------------------------- penalties as such
@@ -67,9 +67,9 @@ def test_every_penalty_has_its_own_column() -> None:
 @pytest.mark.parametrize(("score", "left"), [(1.0, -1.0), (4.0, 2.0), (4.5, -2.0), (6.0, -2.0)])
 def test_penalty_of_a_candidate_that_does_not_compile(score: float, left: float) -> None:
     """The penalty is 2. Where the score was above 4 it is 2 + score, so that the score ends at -2."""
-    found = lint(T.ACTION, "def action_go(self:\n")
-    assert (found.compiles, found.penalties.total()) == (False, 2.0)
-    assert penalised(score, found.penalties) == pytest.approx(left)
+    verdict_of_broken = lint(T.ACTION, "def action_go(self:\n")
+    assert (verdict_of_broken.compiles, verdict_of_broken.penalties.total()) == (False, 2.0)
+    assert penalised(score, verdict_of_broken.penalties) == pytest.approx(left)
 
 
 def test_a_half_written_text_is_refused_only_for_errors_that_no_continuation_can_repair() -> None:

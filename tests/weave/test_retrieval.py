@@ -47,7 +47,11 @@ def test_the_model_writes_the_query_before_the_block() -> None:
     trace = tick()
     [asked] = queries(trace, T.ORIENTATION)
     first, second = samples(trace, T.ORIENTATION)
-    assert [one for one in steps(trace, Sample) if one.prompt.type is T.ORIENTATION] == [first, asked, second]
+    assert [sampled for sampled in steps(trace, Sample) if sampled.prompt.type is T.ORIENTATION] == [
+        first,
+        asked,
+        second,
+    ]
     assert asked.prompt.header.endswith("#bm25_query ")
     assert "#bm25_query" not in first.prompt.header
     assert second.prompt.header.splitlines()[-3].startswith("#bm25_query ")
@@ -89,7 +93,7 @@ def test_a_trace_under_fifty_blocks_retrieves_only_blocks_of_the_same_type(befor
     [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
     assert orientation.index == before + 1
     assert orientation.bm25_query == query
-    assert [one.query for one in steps(trace, Retrieve)] == [query]
+    assert [retrieve.query for retrieve in steps(trace, Retrieve)] == [query]
 
 
 def test_the_query_is_in_the_header_of_its_block() -> None:
@@ -208,7 +212,9 @@ def test_the_corpus_has_good_examples(conn: sa.Connection) -> None:
     assert all(example.score > 0 and example.question.endswith("?") for _, example in seeds)
     assert examples.load(conn, seeds) == len(seeds)
     held = conn.execute(sa.text("select type, question, score, description, body from examples")).all()
-    expected = {(type, one.question, one.score, one.description, one.body) for type, one in seeds}
+    expected = {
+        (type, example.question, example.score, example.description, example.body) for type, example in seeds
+    }
     assert {tuple(row) for row in held} == expected
     query = "type:'debug' traceback KeyError header column"
     [hit, *_] = search.search(conn, 1, step(query=query, before=0))

@@ -21,12 +21,12 @@ RAISED = Evaluated(title="Is it?", scope="tick", error=FAILURE)
 
 def recorded(*blocks: BlockType | tuple[BlockType, dict[str, Any]]) -> list[tuple[Append, Block]]:
     """Blocks from index 10 on, each with its Append effect."""
-    found = []
-    for index, one in enumerate(blocks, 10):
-        type, fields = one if isinstance(one, tuple) else (one, {})
+    result = []
+    for index, item in enumerate(blocks, 10):
+        type, fields = item if isinstance(item, tuple) else (item, {})
         block = Block(type=type, body="", index=index, timestamp=0.0, time_remaining=0.0)
-        found.append((Append(type=type, body="", **fields), block))
-    return found
+        result.append((Append(type=type, body="", **fields), block))
+    return result
 
 
 # ---------------------------------------------------------------------------------------- the tick
@@ -117,7 +117,9 @@ def test_the_loss_of_a_failed_block_depends_on_its_exception(exception: str | No
 
 def test_a_block_that_does_not_compile_loses_like_any_other_failure() -> None:
     """It was not run, but it failed: it loses 0.5, and the reasoning before it is penalised too."""
-    trace = tick(s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=odds_for(T.ORIENTATION, 2.5))
+    trace = tick(
+        s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=odds_for(T.ORIENTATION, 2.5)
+    )
     [given] = trace.rewards
     types = {block.index: block.type for block in trace.blocks}
     assert {types[index]: value for index, value in given.preferences.items()} == pytest.approx(
@@ -159,7 +161,7 @@ def test_assertions_that_ask_a_question_are_grounded_labels(environment: Environ
         "self.add_action('Look', action_look)\n"
     )
     done = execute(environment, "run", source, T.ACTION)
-    assert [(one.question, one.answer) for one in done.assertions] == [
+    assert [(assertion.question, assertion.answer) for assertion in done.assertions] == [
         ("Is two more than one?", True),
         ("Is one more than two?", False),
     ]

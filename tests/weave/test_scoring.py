@@ -62,18 +62,18 @@ def test_calibration_examples_show_the_right_probability() -> None:
     """For example a fair coin and a one-in-a-hundred event, in the form of the trace's labels."""
     lines = prompts.calibration().splitlines()
     assert 3 <= len(lines) <= 9
-    said = {}
+    percentages = {}
     for line in lines:
         form = re.fullmatch(r"#q: (.+\?) (Yes|No)\. \(([\d.]+)%\)", line)
         assert form, line
         percent = float(form[3])
-        said[form[1]] = percent if form[2] == "Yes" else 100 - percent
-    assert next(yes for question, yes in said.items() if "coin" in question) == 50
-    assert next(yes for question, yes in said.items() if "1 to 100" in question) == 1
-    assert next(yes for question, yes in said.items() if "four or less" in question) == pytest.approx(
+        percentages[form[1]] = percent if form[2] == "Yes" else 100 - percent
+    assert next(yes for question, yes in percentages.items() if "coin" in question) == 50
+    assert next(yes for question, yes in percentages.items() if "1 to 100" in question) == 1
+    assert next(yes for question, yes in percentages.items() if "four or less" in question) == pytest.approx(
         200 / 3, abs=0.01
     )
-    assert next(yes for question, yes in said.items() if "hearts" in question) == 25
+    assert next(yes for question, yes in percentages.items() if "hearts" in question) == 25
 
 
 # --------------------------------------------------------------------------------------- the answer
@@ -169,12 +169,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def answer(batch: list[str]) -> list[tuple[float, float]]:
         prompts.extend(batch)
-        found = []
+        masses = []
         for prompt in batch:
             question = prompt.splitlines()[-1]
             yes = 0.8 if "good" in question else 0.9 if "good? Yes." in prompt else 0.3
-            found.append((yes, 1 - yes))
-        return found
+            masses.append((yes, 1 - yes))
+        return masses
 
     monkeypatch.setattr(weave, "ask", answer)
     return prompts

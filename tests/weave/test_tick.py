@@ -104,9 +104,9 @@ def test_at_most_three_attempts(type: BlockType) -> None:
     weavegen writes no debug block after the last attempt, because no attempt follows.
     """
     trace = tick(text=writes(type, BROKEN))
-    one = [type, T.ERROR, T.DEBUG]
+    attempt = [type, T.ERROR, T.DEBUG]
     at = types(trace).index(type)
-    assert types(trace)[at : at + 8] == (one * 3)[:8]
+    assert types(trace)[at : at + 8] == (attempt * 3)[:8]
     assert types(trace).count(type) == 3
     assert types(trace)[-2:] == [T.ERROR, T.OUTCOME]
 
@@ -186,14 +186,14 @@ def test_evaluations_run_and_results_that_are_not_json_are_given_by_their_repr(e
     )
     assert execute(environment, "run", source, T.EVALUATION).error is None
     checked = execute(environment, "evaluate").evaluations
-    assert [(one.scope, one.value) for one in checked] == [
+    assert [(evaluation.scope, evaluation.value) for evaluation in checked] == [
         ("task", {"a": [1, None]}),
         ("tick", "{1, 2}"),
         ("tick", None),
     ]
     assert checked[2].error is not None
     execute(environment, "begin")
-    assert [one.scope for one in execute(environment, "evaluate").evaluations] == ["task"]
+    assert [evaluation.scope for evaluation in execute(environment, "evaluate").evaluations] == ["task"]
 
 
 # ---------------------------------------------------------- stages 5 and 6: expectation and option

@@ -89,12 +89,12 @@ def test_a_full_block_has_768_tokens_a_half_384_a_quarter_192(size: int) -> None
 
 def test_a_callback_chooses_the_size_of_later_blocks(environment: Environment) -> None:
     """Full, half or quarter. Any other number becomes the next larger of these sizes."""
-    found = {}
+    sizes = {}
     for size in (192, 384, 768, 1, 193, 5000):
         source = f"def action_size(self):\n    self.block_size = {size}\nself.add_action('Size', action_size)"
         [main] = execute(environment, "run", source, T.ACTION).subagents
-        found[size] = main.block_size
-    assert found == {192: 192, 384: 384, 768: 768, 1: 192, 193: 384, 5000: 768}
+        sizes[size] = main.block_size
+    assert sizes == {192: 192, 384: 384, 768: 768, 1: 192, 193: 384, 5000: 768}
 
 
 # -------------------------------------------------------------------------------------------------- body
@@ -162,8 +162,8 @@ def test_a_label_is_drawn_with_the_models_own_probability() -> None:
 def test_a_label_is_drawn_once_when_the_block_is_recorded() -> None:
     """Unlike in weave-agent, which draws at every render, a block's text never changes."""
     blocks = [recorded(seed, 0.5) for seed in range(20)]
-    assert {one.label.answer for one in blocks if one.label} == {True, False}
-    assert [render_block(one) for one in blocks] == [render_block(one) for one in blocks]
+    assert {item.label.answer for item in blocks if item.label} == {True, False}
+    assert [render_block(item) for item in blocks] == [render_block(item) for item in blocks]
     assert blocks == [recorded(seed, 0.5) for seed in range(20)]
 
 
@@ -171,8 +171,8 @@ def test_an_executed_block_says_whether_it_ran_without_errors() -> None:
     """The executed block has a second `#q:` line, answered by what really happened, without a percentage."""
     trace = tick(runs=[Executed(error=FAILURE, subagents=(MAIN,))])
     first, second = [block for block in trace.blocks if block.type is T.ACTION]
-    lines = {one: [line for line in footer(one) if line.startswith("#q: ")] for one in (first, second)}
-    assert [len(found) for found in lines.values()] == [2, 2]
+    lines = {item: [line for line in footer(item) if line.startswith("#q: ")] for item in (first, second)}
+    assert [len(label_lines) for label_lines in lines.values()] == [2, 2]
     assert "without errors? No." in lines[first][1]
     assert "without errors? Yes." in lines[second][1]
     assert "%" not in lines[first][1]

@@ -100,8 +100,8 @@ def test_logits_propagate_upwards_as_logsumexp_of_siblings() -> None:
     tree = grown()
     assert [child.logit for child in tree.root.children] == pytest.approx([0.0, math.log(2), math.log(5)])
     assert tree.root.logit == pytest.approx(math.log(8))
-    [one, _] = tree.root.children[2].children
-    tree.judge(one, math.log(13))
+    [child, _] = tree.root.children[2].children
+    tree.judge(child, math.log(13))
     assert tree.root.children[2].logit == pytest.approx(math.log(17))
     assert tree.root.logit == pytest.approx(math.log(20))
     assert logsumexp([1000.0, 1000.0]) == pytest.approx(1000 + math.log(2))
@@ -146,9 +146,9 @@ def test_pruning_keeps_an_exact_sample_without_replacement() -> None:
     runs = 4000
     pairs = Counter(tuple(kept(grown(seed), 2)) for seed in range(runs))
     assert sum(pairs.values()) == runs
-    for one, two in itertools.permutations(range(4), 2):
-        exact = P[one] * P[two] / (1 - P[one])
-        assert pairs[one, two] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
+    for first, second in itertools.permutations(range(4), 2):
+        exact = P[first] * P[second] / (1 - P[first])
+        assert pairs[first, second] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
 
 
 def test_pruning_keeps_as_many_leaves_as_the_beam_is_wide() -> None:
