@@ -133,7 +133,7 @@ def test_ports_are_the_defaults_of_the_code() -> None:
     assert all(port.startswith("127.0.0.1:") for port in published)
     services = {item["metadata"]["name"]: item["spec"] for item in OBJECTS if item["kind"] == "Service"}
     for name, port in (("flower", defaults.flower_port), ("viewer", defaults.viewer_port)):
-        assert [port["port"] for port in services[name]["ports"]] == [port]
+        assert [entry["port"] for entry in services[name]["ports"]] == [port]
 
 
 def test_every_part_has_a_health_check_and_resource_limits() -> None:

@@ -78,9 +78,9 @@ def test_pruning_samples_without_replacement() -> None:
             tree.prune(2)
         seen[frozenset(numbers[node] for node in tree.kept)] += 1
         first[numbers[tree.kept[0]]] += 1
-    for first, second in itertools.combinations(range(len(p)), 2):
-        exact = p[first] * p[second] / (1 - p[first]) + p[second] * p[first] / (1 - p[second])
-        assert seen[frozenset((first, second))] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
+    for one, other in itertools.combinations(range(len(p)), 2):
+        exact = p[one] * p[other] / (1 - p[one]) + p[other] * p[one] / (1 - p[other])
+        assert seen[frozenset((one, other))] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
     for number, exact in enumerate(p):
         assert first[number] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
 
