@@ -11,7 +11,7 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 RECALLABLE = "('orientation', 'action', 'evaluation', 'debug', 'error')"
-"""As retrieval/documents.py has it."""
+"""The same types as in weavegen/search/documents.py."""
 # A trigger and not a statement of the program, so that all blocks are found, whoever records them and however many at
 # a time.
 QUEUE_BLOCKS = f"""
