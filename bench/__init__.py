@@ -1,1 +1,1 @@
-"""Benchmarks: figures beside their bars. `make bench`."""
+"""Benchmarks: measured figures beside their bars. Run `make bench`."""

@@ -1,6 +1,6 @@
-"""`make bench`, or `python -m bench NAME ...`: run benchmarks; exit code 1 when a bar is missed.
+"""`make bench`, or `python -m bench NAME ...`: run benchmarks. Exit code 1 when a bar is missed.
 
-What they print is kept in bench/results/, a file each.
+The output of each benchmark is saved in bench/results/.
 """
 
 import importlib
@@ -16,11 +16,11 @@ NAMES = (
     "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "exports", "corpus_sql", "retrieval",
 )  # fmt: skip
 APART = ("loop",)
-"""An hour, and PyTorch: `make loop`."""
+"""Takes an hour and needs PyTorch. Run `make loop`."""
 RESULTS = Path(__file__).parent / "results"
 
 
-def one(name: str) -> int:
+def run_one(name: str) -> int:
     """Run one benchmark. Returns the exit code."""
     console = Console(highlight=False, width=120, record=True)
     code = report(console, importlib.import_module(f"bench.{name}").run(console))
@@ -30,12 +30,13 @@ def one(name: str) -> int:
 
 
 def main(names: list[str]) -> int:
-    """Run several, each in a process of its own: they bring up installations, and caches are per process."""
+    """Run several benchmarks, each in a process of its own, because they start installations and caches are per
+    process."""
     if strange := [name for name in names if name not in NAMES + APART]:
         sys.stderr.write(f"bench: there is no {', '.join(strange)}: choose of {', '.join(NAMES + APART)}\n")
         return 2
     if len(names) == 1:
-        return one(names[0])
+        return run_one(names[0])
     return max(subprocess.run([sys.executable, "-m", "bench", name]).returncode for name in names or NAMES)
 
 

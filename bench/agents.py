@@ -1,7 +1,8 @@
 """`weave` and `react` on the same tasks, with the same model and the same budget of sampled tokens a trace.
 
-With the simulated model this compares what the two programs cost and keep; how well they do is then its policies'
-doing. For a real model set OPENAI_BASE_URL; BENCH_BOOTSTRAPS names other bootstrap files, BENCH_TOKENS the budget.
+With the simulated model this compares the cost and the yield of the two programs; their success depends on the
+policies of the simulation. For a real model set OPENAI_BASE_URL. BENCH_BOOTSTRAPS names other bootstrap files,
+BENCH_TOKENS the budget.
 """
 
 import os
@@ -18,9 +19,9 @@ from weavegen.store.session import engine
 
 AGENTS = ("weave", "react")
 TRACES = int(os.environ.get("BENCH_TRACES", "24"))
-"""Of each bootstrap and agent."""
+"""For each bootstrap and agent."""
 TOKENS = int(os.environ.get("BENCH_TOKENS", "40000"))
-"""That a trace may sample; the first step beyond is its last."""
+"""Token budget of a trace. The first step beyond the budget is the last."""
 
 SUMS = """
 with last as (  -- each trace's last evaluation of its task
@@ -41,7 +42,7 @@ from traces t where t.job_id = :job
 
 
 def run(console: Console) -> list[Figure]:
-    """Both agents on each bootstrap, one after the other, then side by side."""
+    """Run both agents on each bootstrap, one after the other, and show them side by side."""
     names = os.environ.get("BENCH_BOOTSTRAPS", "tictactoe.py").split(",")
     files = [path if path.exists() else enqueueing.BOOTSTRAPS / path for path in map(Path, names)]
     real = "OPENAI_BASE_URL" in os.environ
@@ -56,19 +57,19 @@ def run(console: Console) -> list[Figure]:
                 )
                 watch.show(job, stderr=True)
                 with engine().connect() as conn:
-                    one = conn.execute(sa.text(SUMS), {"job": job}).one()
-                failed += one.failed
+                    totals = conn.execute(sa.text(SUMS), {"job": job}).one()
+                failed += totals.failed
                 rows.append(
                     [
                         f"{file.stem} {agent}",
-                        f"{100 * one.success:.0f} %",
-                        f"{one.sampled:,.0f}",
-                        f"{one.kept_tokens / one.sampled:.0%}" if one.sampled else "-",
-                        f"{one.read:,.0f}",
-                        f"{one.bytes:,.0f}",
-                        f"{1000 * one.bytes / one.sampled:,.0f}" if one.sampled else "-",
-                        float(one.ticks),
-                        float(one.seconds),
+                        f"{100 * totals.success:.0f} %",
+                        f"{totals.sampled:,.0f}",
+                        f"{totals.kept_tokens / totals.sampled:.0%}" if totals.sampled else "-",
+                        f"{totals.read:,.0f}",
+                        f"{totals.bytes:,.0f}",
+                        f"{1000 * totals.bytes / totals.sampled:,.0f}" if totals.sampled else "-",
+                        float(totals.ticks),
+                        float(totals.seconds),
                     ]
                 )
     columns = (

@@ -10,7 +10,7 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. `bar` is a limit that it must not cross; None: for information."""
+    """One measured number. `bar` is a limit that it must not cross, or None if there is no limit."""
 
     what: str
     value: float
@@ -32,7 +32,7 @@ class Figure:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Group:
-    """A table below its title, which may be wider than it."""
+    """A table below its title. The title may be wider than the table."""
     made = Table(box=None, header_style="bold", pad_edge=False)
     for number, column in enumerate(columns):
         made.add_column(column, justify="left" if number == 0 else "right")
@@ -44,11 +44,16 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 def report(console: Console, figures: Sequence[Figure]) -> int:
     """Print the figures beside their bars. Returns the exit code: 1 when a bar is missed."""
     rows = [
-        (one.what, f"{one.value:,.1f} {one.unit}", one.bar, {True: "met", False: "MISSED", None: ""}[one.met])
-        for one in figures
+        (
+            figure.what,
+            f"{figure.value:,.1f} {figure.unit}",
+            figure.bar,
+            {True: "met", False: "MISSED", None: ""}[figure.met],
+        )
+        for figure in figures
     ]
     console.print(table("\nFigures", ("figure", "measured", "bar", ""), rows))
-    barred = [one for one in figures if one.met is not None]
-    met = sum(bool(one.met) for one in barred)
+    barred = [figure for figure in figures if figure.met is not None]
+    met = sum(bool(figure.met) for figure in barred)
     console.print(f"\n{met} of {len(barred)} bars met")
     return 0 if met == len(barred) else 1

@@ -1,7 +1,7 @@
-"""SQL on a million blocks: how long a person waits for the answer to each question of docs/corpus.md.
+"""SQL on a million blocks: how long a user waits for the answer to each question of docs/corpus.md.
 
-The corpus is made up (bench/generator.py), the database the embedded one with its usual settings. Plans are kept
-in bench/results/explain/, a file a question, below its query.
+The corpus is generated (bench/generator.py). The database is the embedded one with its usual settings. For each
+question, the query and its plan are saved to a file in bench/results/explain/.
 """
 
 import os
@@ -29,7 +29,7 @@ from weavegen.store.session import make_engine
 
 BLOCKS = 1_000_000
 WAIT = 1000.0
-"""Milliseconds that a person waits for an answer."""
+"""The longest time in milliseconds that a user should wait for an answer."""
 REPEATS = 3
 PLANS = Path(__file__).parent / "results" / "explain"
 
@@ -50,7 +50,10 @@ def run(console: Console) -> list[Figure]:
 
 @contextmanager
 def database() -> Iterator[str]:
-    """The embedded PostgreSQL in a folder of its own, with an empty database. Workers would start traces."""
+    """The embedded PostgreSQL in a folder of its own, with an empty database.
+
+    There are no workers, which would start traces.
+    """
     before = os.environ.get("WEAVEGEN_HOME")
     with home() as folder:
         os.environ["WEAVEGEN_HOME"] = str(folder)
@@ -68,33 +71,35 @@ def database() -> Iterator[str]:
 
 
 def refreshed(console: Console, url: str) -> list[Figure]:
-    """How long the materialised views take: filled for the first time, and when little is new."""
+    """How long a refresh of the materialised views takes: the first, and another with little new data."""
     engine = make_engine(url)
     with engine.connect() as conn:
-        first, again = ({one.view: one for one in refresh_views(conn)} for _ in range(2))
+        first, again = ({refresh.view: refresh for refresh in refresh_views(conn)} for _ in range(2))
         size = sa.text("select pg_total_relation_size(cast(:name as regclass))")
         rows = [
             (
                 name,
-                f"{one.rows:,}",
-                one.seconds,
+                f"{refresh.rows:,}",
+                refresh.seconds,
                 again[name].seconds,
                 conn.execute(size, {"name": name}).scalar_one() / 1e6,
             )
-            for name, one in first.items()
+            for name, refresh in first.items()
         ]
     engine.dispose()
     console.print(table("\nMaterialised views", ("view", "rows", "first, s", "again, s", "MB"), rows))
     return [
         Figure(
-            "all materialised views refreshed for the first time", sum(one.seconds for one in first.values()), "s"
+            "all materialised views refreshed for the first time",
+            sum(refresh.seconds for refresh in first.values()),
+            "s",
         ),
-        Figure("the same again, with nothing new", sum(one.seconds for one in again.values()), "s"),
+        Figure("the same again, with nothing new", sum(refresh.seconds for refresh in again.values()), "s"),
     ]
 
 
 def asked(console: Console, url: str) -> list[Figure]:
-    """How long each question takes, asked by the role that can only read; its plan goes into a file."""
+    """How long each question takes for the role that can only read. Its plan is saved to a file."""
     reader = make_url(url).set(drivername="postgresql", username=urls.READER)
     rows: list[tuple[object, ...]] = []
     waited: list[tuple[float, int]] = []
@@ -103,26 +108,26 @@ def asked(console: Console, url: str) -> list[Figure]:
         path.unlink()
     for question in questions():
         times = []
-        for _ in range(REPEATS):  # each in a session of its own, as `weavegen sql` has it
+        for _ in range(REPEATS):  # each in a session of its own, as in `weavegen sql`
             with psycopg.connect(reader.render_as_string(hide_password=False), autocommit=True) as conn:
                 began = time.perf_counter()
-                found = len(conn.execute(question.query.encode()).fetchall())
+                count = len(conn.execute(question.query.encode()).fetchall())
                 times.append(1000 * (time.perf_counter() - began))
         with psycopg.connect(reader.render_as_string(hide_password=False), autocommit=True) as conn:
             keep_plan(conn, question)
-        rows.append((f"{question.number}. {question.title}", found, times[0], statistics.median(times)))
+        rows.append((f"{question.number}. {question.title}", count, times[0], statistics.median(times)))
         waited.append((statistics.median(times), question.number))
     console.print(table("\nQuestions of docs/corpus.md, ms", ("question", "rows", "first", "median of 3"), rows))
     slowest, number = max(waited)
     return [
         Figure("questions answered", len(waited), "", at_least=25),
-        Figure("of these in more than a second", sum(one > WAIT for one, _ in waited), "", at_most=0),
+        Figure("of these in more than a second", sum(wait > WAIT for wait, _ in waited), "", at_most=0),
         Figure(f"the slowest, question {number}", slowest, "ms", at_most=WAIT),
     ]
 
 
 def keep_plan(conn: psycopg.Connection[tuple[object, ...]], question: Question) -> None:
-    """Write a question's query and the plan that it is answered by into a file."""
+    """Write a question's query and its plan to a file."""
     query = question.query.strip().rstrip(";")
     plan = "\n".join(str(row[0]) for row in conn.execute(f"explain (analyze, buffers) {query}".encode()))
     name = re.sub(r"[^a-z0-9]+", "-", question.title.lower()).strip("-")

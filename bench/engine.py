@@ -1,6 +1,6 @@
-"""The engine under load: real PostgreSQL, Redis, workers and sandboxes; a simulated model of zero latency.
+"""The engine under load: real PostgreSQL, Redis, workers and sandboxes; a simulated model without latency.
 
-What is measured is orchestration: everything but model and environment.
+Measures orchestration: everything except model and environment.
 """
 
 import os
@@ -23,7 +23,7 @@ from weavegen.store.session import engine
 
 ACTIVE = 32
 TRACES = 96
-"""Enough that for most of the run all places are taken."""
+"""Enough traces that all slots are taken for most of the run."""
 
 BY_KIND = """
 select kind, count(*) n,
@@ -32,7 +32,7 @@ select kind, count(*) n,
   1000 * avg(working_seconds - coalesce(model_seconds, 0) - coalesce(environment_seconds, 0)) as own
 from steps s join traces t on t.id = s.trace_id where t.job_id = :job group by kind order by kind
 """
-"""Milliseconds a step, by kind."""
+"""Milliseconds per step, by kind."""
 
 PER_BLOCK = """
 with b as (
@@ -48,7 +48,7 @@ with b as (
 select type, count(*) n, percentile_cont(0.5) within group (order by ms) as median from d
 group by grouping sets ((type), ()) order by type nulls last
 """
-"""Milliseconds from one block's commit to the next one's, less model and environment."""
+"""Milliseconds from the commit of one block to that of the next, without model and environment."""
 
 SUSTAINED = """
 with period as (
@@ -57,7 +57,7 @@ with period as (
 select count(*) / extract(epoch from max(last) - max(first)) from blocks b
 join traces t on t.id = b.trace_id, period where t.job_id = :job and b.created_at between first and last
 """
-"""Blocks a second while all places are taken: until the last trace was started."""
+"""Blocks per second while all slots are taken, that is until the last trace was started."""
 
 
 def run(console: Console) -> list[Figure]:
@@ -66,7 +66,7 @@ def run(console: Console) -> list[Figure]:
 
 
 def measure(console: Console, settings: config.Config) -> list[Figure]:
-    play(1)  # every process has imported, prepared and cached what it needs
+    play(1)  # so that every process has imported, prepared and cached what it needs
     alone = play(1)
     before, began = cpu(settings), time.monotonic()
     loaded = play(TRACES)
@@ -100,7 +100,7 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
 
 
 def play(n: int) -> int:
-    """Have `n` games played to their end. Returns the job's id."""
+    """Have `n` games played to the end. Returns the job's id."""
     orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "tictactoe.py"], n)
     job = enqueueing.submit(orders, seed=1, settings={"ticks": 12}, check=False)
     query = sa.text("select 1 from traces where job_id = :job and status in ('queued', 'running') limit 1")
@@ -112,7 +112,7 @@ def play(n: int) -> int:
 
 
 def enqueue_many() -> float:
-    """Seconds that the command line takes for 10,000 traces, from start to exit."""
+    """Seconds that `weavegen enqueue` takes for 10,000 traces, from start to exit."""
     began = time.monotonic()
     command = [Path(sys.executable).parent / "weavegen", "enqueue", enqueueing.BOOTSTRAPS / "tictactoe.py"]
     subprocess.run([*command, "-n", "10000"], check=True, capture_output=True)
@@ -120,7 +120,7 @@ def enqueue_many() -> float:
 
 
 def cpu(settings: config.Config) -> Counter[str]:
-    """CPU seconds of each part and its children so far."""
+    """CPU seconds that each part and its children have used so far."""
     seconds: Counter[str] = Counter()
     for name, service in processes.registered(settings).items():
         parent = psutil.Process(service.pid)

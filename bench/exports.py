@@ -1,7 +1,7 @@
-"""Exports: how fast each format is written, and in how much memory, on a corpus of 100,000 made-up blocks.
+"""Exports: speed and memory of each format, on a generated corpus of 100,000 blocks.
 
-Each export is a process of its own, as the command is. Its rate is the text that it wrote, before compression, by
-all the time from the condition to the folder's name.
+Each export is a process of its own, like the command. Its rate is the size of the text that it wrote, before
+compression, divided by the time from the start of the query to the renaming of the folder.
 """
 
 import json
@@ -26,17 +26,21 @@ from weavegen.store.session import make_engine
 
 BLOCKS = int(os.environ.get("WEAVEGEN_BENCH_BLOCKS", "100000"))
 SMALL, LARGE = 0.2, 1.0
-"""Shares of the traces that are exported: what is held in memory must not grow with them."""
+"""Shares of the traces that are exported. Memory must not grow with them."""
 ROWS = {"text": None, "py": None, "json": None}
-"""Rows of the view that are exported at most, by format; others: MOST. Their prompts repeat each other: all of
-them would be gigabytes of text."""
+"""The most rows of the view that are exported, by format; MOST for other formats.
+
+Their prompts repeat each other: all rows would be gigabytes of text.
+"""
 MOST = 10_000
 BARRED = ("text", "sft", "dpo", "kto", "grpo", "stepwise", "verifier")
-"""Formats in Parquet that do no more than read and write. `retrieval` runs queries; `atropos` needs token ids,
-which the made-up corpus has not."""
+"""Formats in Parquet that only read and write.
+
+`retrieval` runs queries; `atropos` needs token ids, which the generated corpus does not have.
+"""
 SPLITS = {"train": 0.95, "test": 0.05}
 
-# The made-up steps hold no requests; these say what the prompts' own columns say.
+# The steps of the generated corpus hold no requests. These columns replace the ones that the prompts would have.
 REQUESTS = """
 update steps s set request = jsonb_build_object('kind', 'sample', 'n', 4, 'prompt', jsonb_build_object(
   'type', c.type, 'window', jsonb_build_array(p.first_block, greatest(p.first_block, c.block_index)),
@@ -92,7 +96,7 @@ def measure(console: Console, folder: Path, traces: int) -> list[Figure]:
 
 
 def alone(name: str, out: Path, share: float, traces: int) -> dict[str, Any] | None:
-    """An export in a process of its own; None where the made-up corpus has no rows for it."""
+    """Run an export in a process of its own. Returns None if the generated corpus has no rows for it."""
     limit = None if name in ROWS else int(MOST * share)
     where = f"trace_id <= {int(traces * share)}"
     command = [sys.executable, "-m", "bench.exports", name, str(out), where, str(limit)]
@@ -100,12 +104,12 @@ def alone(name: str, out: Path, share: float, traces: int) -> dict[str, Any] | N
     if done.returncode != 0:
         sys.stderr.write(f"{name}: {done.stderr.strip().splitlines()[-1]}\n")
         return None
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def main(name: str, out: str, where: str, limit: str) -> None:
-    """What `alone` starts: writes one export, prints its figures as JSON."""
+    """Entry point of the process that `alone` starts: write one export and print its figures as JSON."""
     engine = make_engine(urls.database_url(config.load()))
     began, spent = time.perf_counter(), time.process_time()
     with engine.connect() as conn:
@@ -120,7 +124,7 @@ def main(name: str, out: str, where: str, limit: str) -> None:
             ),
         )
     seconds, cpu = time.perf_counter() - began, time.process_time() - spent
-    # Not ru_maxrss, which begins with that of the process that started this one.
+    # Not ru_maxrss, which starts with the value of the parent process.
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
     peak = 1024 * int(line.split()[1])
     rows = sum(written.rows.values())

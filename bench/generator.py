@@ -1,9 +1,9 @@
 """Fills an empty installation's database with a corpus of any size, for benchmarks and documents.
 
-All that it makes is made up: no model wrote it, and no figure in it says anything about a model, a bootstrap or
-weavegen. What it keeps to is the shape: tables, keys, sizes and how often what comes up, and a few relations that
-questions ask about (traces learn, larger models do better, one question of the evaluator's is answered with too
-much confidence). Prose and code are of words drawn by Zipf's law, for each bootstrap with words of its own.
+All content is generated: no model wrote it, and no figure in it says anything about a model, a bootstrap or weavegen.
+It is realistic in its tables, keys, sizes and frequencies, and in a few relations that questions ask about (traces
+learn, larger models do better, the evaluator is overconfident about one question). Prose and code consist of words
+drawn by Zipf's law; each bootstrap has words of its own.
 """
 
 import json
@@ -27,9 +27,9 @@ from weavegen.trace.render import render_block
 
 T = BlockType
 CHUNK = 4_000
-"""Blocks whose rows are sent at a time."""
+"""Number of blocks whose rows are sent at once."""
 EPOCH = 1_772_323_200.0
-"""When the first trace starts: 2026-03-01, as seconds."""
+"""The start of the first trace: 2026-03-01, in seconds since the epoch."""
 CONFIDENT = "Is this action a simple, correctly written step that carries out what the orientation decided?"
 QUESTIONS: dict[str, str] = {
     T.ORIENTATION: "Does this orientation weigh what was observed and settle on one sensible next step?",
@@ -42,7 +42,7 @@ QUESTIONS: dict[str, str] = {
     T.OPTION: "Should the observation views be changed before the next tick?",
 }
 SLOPES: dict[str, float] = {CONFIDENT: 2.2, QUESTIONS[T.EVALUATION]: 1.0}
-"""How much the evaluator exaggerates the log odds: at 1 it is calibrated."""
+"""The factor by which the evaluator exaggerates log odds. At 1 it is calibrated."""
 ASSERTED = (
     "Did the request come back with status 200?",
     "Is the new state different from the old one?",
@@ -54,7 +54,7 @@ ASSERTED = (
 EXCEPTIONS = ("AssertionError", "AttributeError", "KeyError", "TypeError", "ValueError", "OSError", "NameError")
 BLAME = {"AssertionError": 0.25, "AttributeError": 1.0}
 MODELS = (("sample-8b", -0.5, 95.0), ("sample-24b", 0.1, 48.0), ("sample-70b", 0.6, 21.0))
-"""Name, skill in log odds, tokens a second; there are no such models."""
+"""Name, skill in log odds, tokens per second. These models do not exist."""
 BOOTSTRAPS = (
     "tictactoe.py", "vigenere.py", "haunted_mansion.py", "mars_colony.py", "conversation.py", "nethack.py",
     "zombie_survival.py", "nano_practice.py", "book_report.py", "reading_comprehension.py", "warehouse.py",
@@ -97,7 +97,7 @@ COLUMNS: dict[str, str] = {
     "retrievals": "id trace_id step_id query before least_score",
     "retrieval_hits": "id retrieval_id rank block_id example_id score used",
 }
-"""The tables that are filled, each after those that it refers to."""
+"""The tables that are filled, each after the tables that it refers to."""
 
 TRIGGERS = """
 select c.relname, g.tgname from pg_trigger g join pg_class c on c.oid = g.tgrelid
@@ -106,10 +106,11 @@ where not g.tgisinternal and g.tgenabled = 'O' and c.relname = any(%s)
 
 
 def fill(url: str, blocks: int, seed: int = 1) -> None:
-    """Fill the empty, migrated database at `url` with a made-up corpus of that many blocks, equal for equal seeds.
+    """Fill the empty, migrated database at `url` with a generated corpus of `blocks` blocks.
 
-    It goes in as one transaction of COPYs. Materialised views are left as they were (weavegen refresh). Some
-    traces are queued and one runs, so no workers should be up. Raises UsageError where there are jobs already.
+    Equal seeds give equal rows. The rows go in as one transaction of COPYs. Materialised views are not refreshed (run
+    weavegen refresh). Some traces are queued and one is running, so no workers should be up. Raises UsageError if the
+    database has jobs.
     """
     place = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(place) as conn:
@@ -118,11 +119,12 @@ def fill(url: str, blocks: int, seed: int = 1) -> None:
         superuser = conn.execute("select rolsuper from pg_roles where rolname = current_user").fetchone()
         triggers: list[tuple[str, str]] = []
         if superuser == (True,):
-            # Foreign keys need no check, one by one: the rows are right by construction. Other triggers do run.
+            # Foreign keys need no check for each row: the rows are right by construction. Other triggers run.
             conn.execute("set local session_replication_role = replica")
             triggers = conn.execute(TRIGGERS, [list(COLUMNS)]).fetchall()
             set_triggers(conn, triggers, "enable always")
-        # With tables that are emptied in the same transaction nothing need be logged, and rows are born frozen.
+        # Tables that are emptied in the same transaction need no write-ahead log, and their rows can be frozen at
+        # once.
         names = sql.SQL(", ").join(map(sql.Identifier, COLUMNS))
         conn.execute(sql.SQL("truncate {} cascade").format(names))
         with ThreadPoolExecutor(1) as sender:
@@ -146,7 +148,7 @@ def fill(url: str, blocks: int, seed: int = 1) -> None:
 
 
 def set_triggers(conn: psycopg.Connection[Any], triggers: list[tuple[str, str]], how: str) -> None:
-    """Say when triggers, given as (table, name), run."""
+    """Set when triggers, given as (table, name), fire."""
     for table, name in triggers:
         statement = sql.SQL("alter table {} {} trigger {}")
         conn.execute(statement.format(sql.Identifier(table), sql.SQL(how), sql.Identifier(name)))
@@ -166,7 +168,7 @@ def copy(conn: psycopg.Connection[Any], rows: dict[str, list[str]]) -> None:
 
 
 class Words:
-    """A stream of words of one subject: two thirds everybody's, one third the subject's own."""
+    """A stream of words of one subject: two thirds common words, one third words of the subject."""
 
     def __init__(self, seed: int, vocabulary: NDArray[np.object_], subject: int | None, size: int) -> None:
         self.dice = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, subject or 0, size])))
@@ -182,7 +184,7 @@ class Words:
         self.at = 0
 
     def take(self, n: int) -> list[str]:
-        """The next n of them."""
+        """The next `n` words."""
         if self.at + n > len(self.buffer):
             drawn = (self.dice.random(self.size) * len(self.table)).astype(np.int64)
             self.buffer, self.at = self.vocabulary[self.table[drawn]].tolist(), 0
@@ -191,14 +193,14 @@ class Words:
 
 
 def zipf(n: int, entries: int) -> NDArray[np.int32]:
-    """A table of ranks below n: a place drawn evenly gives a rank by Zipf's law."""
+    """A table of ranks below n. An evenly drawn position gives a rank by Zipf's law."""
     weights = 1.0 / (np.arange(n) + 2.7)
     edges = np.cumsum(weights) / weights.sum()
     return np.minimum(np.searchsorted(edges, (np.arange(entries) + 0.5) / entries), n - 1).astype(np.int32)
 
 
 def vocabulary(size: int, dice: random.Random) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
-    """So many different words, the most frequent first: words, identifiers, numbers; and the identifiers alone."""
+    """`size` different words, the most frequent first: words, identifiers, numbers; and the identifiers alone."""
     words = COMMON.split()
     syllables = SYLLABLES.split()
     seen = set(words)
@@ -217,7 +219,7 @@ def vocabulary(size: int, dice: random.Random) -> tuple[NDArray[np.object_], NDA
 
 
 def spell(syllables: list[str], dice: random.Random) -> str:
-    """A word that is none."""
+    """An invented word."""
     number = 2 + int(2.2 * dice.random())
     parts = [syllables[int(dice.random() * len(syllables))] for _ in range(number)]
     return "".join(parts) + ENDINGS[int(dice.random() * len(ENDINGS))]
@@ -234,7 +236,7 @@ def sentences(words: list[str]) -> str:
 
 
 def function(prefix: str, words: list[str], names: list[str], register: str) -> str:
-    """A callback block of those words and identifiers (seven at least): legal Python that nobody should run."""
+    """A callback block of these words and identifiers (at least seven). It is legal Python that should not be run."""
     title, note = " ".join(words[:5]), " ".join(words[5:14])
     lines = [f"def {prefix}_{names[0]}(self):", f"    # {note}"]
     for a, b, c in zip(names[1::3], names[2::3], names[3::3], strict=False):
@@ -251,12 +253,12 @@ def function(prefix: str, words: list[str], names: list[str], register: str) -> 
 
 
 def text(value: str) -> str:
-    """A text in COPY's format."""
+    """A text in the format of COPY."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def null(value: object) -> object:
-    """A value that may be None, in COPY's format."""
+    """A value that may be None, in the format of COPY."""
     return "\\N" if value is None else value
 
 
@@ -264,23 +266,23 @@ def flag(value: bool | None) -> str:
     return "\\N" if value is None else "t" if value else "f"
 
 
-@lru_cache(maxsize=64)  # the end of a step is the beginning of the next one
+@lru_cache(maxsize=64)  # the end of a step is the start of the next
 def stamp(at: float) -> str:
-    """A time in COPY's format, to the millisecond."""
+    """A time in the format of COPY, to the millisecond."""
     seconds, rest = divmod(round(at * 1000), 1000)
     return f"{second(seconds)}.{rest:03d}+00"
 
 
 @lru_cache(maxsize=256)
 def second(at: int) -> str:
-    """A second since the epoch as a date and a time of the day."""
+    """A second since the epoch as date and time of day."""
     days, rest = divmod(at, 86_400)
     return f"{date(days)} {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
 
 
 @lru_cache
 def date(days: int) -> str:
-    """The date so many days after 1970-01-01."""
+    """The date this many days after 1970-01-01."""
     return str(np.datetime64(days, "D"))
 
 
@@ -292,12 +294,12 @@ def sigmoid(x: float) -> float:
 
 
 class Full(Exception):
-    """The corpus has as many blocks as it was to have."""
+    """The corpus has as many blocks as requested."""
 
 
 @dataclass
 class Trace:
-    """A trace while it is written."""
+    """A trace while it is being written."""
 
     id: int
     job: int
@@ -307,10 +309,10 @@ class Trace:
     skill: float
     speed: float
     length: int
-    """Blocks that it is to have, about."""
+    """Approximate number of blocks of the finished trace."""
     words: Words
     own: list[str]
-    """Words that come up again and again in this trace alone."""
+    """Words that are frequent only in this trace."""
     now: float
     started: float
     server: str
@@ -319,7 +321,7 @@ class Trace:
     failure: tuple[str, str] | None = None
     tick: int = 0
     ticks: int = 0
-    """Finished ones, the bootstrap's not counted."""
+    """Number of finished ticks, without the bootstrap's."""
     tick_first: int = 0
     ordinal: int = 0
     blocks: int = 0
@@ -330,16 +332,16 @@ class Trace:
     restarts: int = 0
     repeats: int = 0
     looping: int = 0
-    """Ticks that it still does the same in."""
+    """Number of ticks in which it still repeats itself."""
     helped: float = 0.0
-    """What this tick has from what was recalled, in log odds."""
+    """The advantage of this tick from retrieved blocks, in log odds."""
     recallable: list[tuple[int, int, bool]] = field(default_factory=list)
-    """(index, block id, whether it ran) of blocks that can be recalled."""
+    """(index, block id, whether it ran) of the blocks that can be retrieved."""
 
 
 @dataclass
 class Draft:
-    """What a block holds besides its header. Its share of the reward is known at the end of the tick."""
+    """The content of a block without its header. Its share of the reward is known at the end of the tick."""
 
     type: BlockType
     body: str
@@ -360,7 +362,7 @@ class Draft:
 
 
 class Corpus:
-    """The rows of all tables, chunk by chunk."""
+    """The rows of all tables, sent in chunks."""
 
     def __init__(self, blocks: int, seed: int, send: Callable[[dict[str, list[str]]], None]) -> None:
         self.wanted = blocks
@@ -379,14 +381,14 @@ class Corpus:
         self.jobs: list[tuple[int, str, list[int]]] = []
         self.numbers: list[int] = []
         self.at = 0
-        """Blocks written."""
+        """Number of blocks written."""
         self.sent = 0
         self.tick_blocks: list[tuple[Trace, Draft]] = []
 
     # ------------------------------------------------------------------------------------------ rows
 
     def add(self, table: str, *values: object) -> int:
-        """A row that begins with its id, which is given back."""
+        """Add a row that begins with its id. Returns the id."""
         self.last[table] = id = self.last[table] + 1
         self.rows[table].append("\t".join(map(str, (id, *values))) + "\n")
         return id
@@ -402,7 +404,7 @@ class Corpus:
         environment: float = 0.0,
         failed: tuple[str, str] | None = None,
     ) -> int:
-        """A step of the journal, with its seconds: done, or failed as (kind, why)."""
+        """Add a step of the journal, with its duration: done, or failed as (kind, reason)."""
         self.last["steps"] = id = self.last["steps"] + 1
         waited, own = -0.15 * math.log(1 - self.random()), 0.004 + 0.01 * self.random()
         working = model + environment + own
@@ -429,10 +431,10 @@ class Corpus:
             self.rows["prompts"].append(f"{id}\t{t.id}\t{t.server}\t{first}\t{tokens}\t{cached}\n")
         return id
 
-    # ------------------------------------------------------------------------------------------ the whole
+    # ----------------------------------------------------------------------------------- the whole corpus
 
     def write(self) -> None:
-        """Everything."""
+        """Write the whole corpus."""
         self.setting()
         started = 0.0
         while self.at < self.wanted:
@@ -449,7 +451,7 @@ class Corpus:
                 )
 
     def setting(self) -> None:
-        """Jobs, bootstraps, examples."""
+        """Write jobs, bootstraps and examples."""
         for number, name in enumerate(BOOTSTRAPS):
             source = f'"""The first tick of {name}: made up."""\n' + sentences(self.subjects[number].take(60))
             source = "\n".join(f"# {line}" for line in source.split("\n"))
@@ -468,13 +470,13 @@ class Corpus:
             agent = "planning" if number % 10 == 7 else "weave"
             name = f"{BOOTSTRAPS[bootstraps[0]].removesuffix('.py')}-{MODELS[model][0]}"
             settings = {"ticks": 400, "tokens": "none"} | ({"temperature": 0.8} if number % 4 == 1 else {})
-            told = (name, agent, MODELS[model][0], 100 + number, json.dumps(settings), "0.6.0")
-            job = self.add("jobs", *told, stamp(EPOCH - 60 * (count - number)), "active", 0, 0)
+            values = (name, agent, MODELS[model][0], 100 + number, json.dumps(settings), "0.6.0")
+            job = self.add("jobs", *values, stamp(EPOCH - 60 * (count - number)), "active", 0, 0)
             self.jobs.append((job, agent, bootstraps))
             self.numbers.append(0)
 
     def trace(self, at: float) -> None:
-        """A trace from its bootstrap to its end."""
+        """Write a trace from its bootstrap to its end."""
         job, agent, bootstraps = self.jobs[int(self.random() * len(self.jobs))]
         bootstrap = bootstraps[int(self.random() * 2)]
         _, skill, speed = MODELS[(job - 1) % len(MODELS)]
@@ -511,7 +513,7 @@ class Corpus:
         self.finish(t, opened, fate)
 
     def finish(self, t: Trace, opened: str, fate: float) -> None:
-        """The rows of the trace itself."""
+        """Write the rows of the trace itself."""
         running = t.status == "running"
         if t.status == "ended":
             t.because = "returned" if self.random() < 0.55 else ("ticks", "blocks", "time")[int(3 * self.random())]
@@ -536,7 +538,7 @@ class Corpus:
         self.add("environments", t.id, "host-1", 2000 + t.id % 30_000, "bubblewrap", opened, over)
 
     def fail(self, t: Trace, model: bool) -> None:
-        """Its next tick begins with a step that can't be done."""
+        """Begin a tick with a step that fails."""
         self.begin_tick(t)
         if model:
             t.failure = "model", "the model server refused the prompt: it is too long"
@@ -556,7 +558,7 @@ class Corpus:
             self.add("events", t.id, stamp(t.now), "tick restarted", "weavegen was upgraded")
 
     def end_tick(self, t: Trace, reward: float | None) -> None:
-        """Give the reward backwards to the tick's blocks and write them; None: the tick still runs."""
+        """Distribute the reward backwards to the tick's blocks and write them. None: the tick is still running."""
         if reward is not None:
             share = reward
             for _, draft in reversed(self.tick_blocks):
@@ -581,7 +583,7 @@ class Corpus:
             self.rows = {name: [] for name in COLUMNS}
 
     def record(self, t: Trace, draft: Draft) -> None:
-        """The trace's next block. Raises Full instead where there are enough of them."""
+        """Add the trace's next block. Raises Full if the corpus has enough blocks."""
         if self.at >= self.wanted:
             raise Full
         self.at += 1
@@ -589,7 +591,7 @@ class Corpus:
         t.blocks += 1
 
     def block(self, t: Trace, d: Draft, index: int) -> None:
-        """The row of a recorded block, rendered as weavegen renders it."""
+        """Write the row of a recorded block, rendered as weavegen renders it."""
         self.last["blocks"] = id = self.last["blocks"] + 1
         question, label = None, None
         if d.yes is not None:
@@ -620,7 +622,7 @@ class Corpus:
         )
 
     def bootstrap(self, t: Trace) -> None:
-        """Tick 0: the framework's text, the bootstrap, what came of it."""
+        """Write tick 0: the framework's text, the bootstrap and its outcome."""
         self.begin_tick(t)
         done = self.step(t, "execute", "bootstrap", '{"op": "bootstrap"}', environment=0.4 + self.random())
         program = f'"""The framework, as the model reads it: made up."""\n# {" ".join(t.words.take(180))}'
@@ -632,7 +634,7 @@ class Corpus:
         self.end_tick(t, 0.0)
 
     def tick(self, t: Trace) -> None:
-        """One turn of the agent."""
+        """Write one tick of the agent."""
         random = self.random
         self.begin_tick(t)
         if t.looping:
@@ -682,20 +684,20 @@ class Corpus:
         self.end_tick(t, max(0.0, 0.5 * true / of - 0.1 * actions))
 
     def passage(self, t: Trace, least: int, most: int) -> str:
-        """Prose of so many words, a few of them the trace's own."""
+        """Prose of `least` to `most` words, a few of them the trace's own."""
         words = t.words.take(least + int((most - least) * self.random() ** 1.5))
         for place in range(5, len(words), 23):
             words[place] = t.own[(place + t.tick) % len(t.own)]
         return sentences(words)
 
     def prose(self, t: Trace, type: BlockType, least: int, most: int, query: str | None = None) -> Draft:
-        """A block of reasoning, written and recorded."""
+        """Write and record a block of reasoning."""
         draft = self.sample(t, type, f'"""{self.passage(t, least, most)}"""', 0.97, query)
         self.record(t, draft)
         return draft
 
     def callback(self, t: Trace, type: BlockType, chance: float) -> Draft:
-        """An action or an evaluation, written, executed and recorded."""
+        """Write, execute and record an action or an evaluation."""
         random = self.random
         prefix, register = ("action", "add_action") if type is T.ACTION else ("eval", "add_evaluation")
         words = t.words.take(30 + int(70 * random() ** 1.5))
@@ -722,7 +724,7 @@ class Corpus:
         return draft
 
     def option(self, t: Trace) -> None:
-        """The question whether views are to be changed, and sometimes the change."""
+        """Write the question whether views should change, and sometimes the change."""
         yes = sigmoid(-2.0 + 1.5 * (self.random() - 0.5))
         step = self.step(t, "score", "option option", '{"kind": "score"}', model=0.08)
         self.score(t, step, None, 0, "option", QUESTIONS[T.OPTION], yes)
@@ -736,7 +738,7 @@ class Corpus:
             self.record(t, draft)
 
     def evaluate(self, t: Trace, chance: float) -> tuple[int, int]:
-        """The task's evaluations and the tick's. Returns how many came out true, and of how many."""
+        """Write the evaluations of the task and of the tick. Returns how many are true, and how many there are."""
         step = self.step(t, "execute", "evaluate", '{"op": "evaluate"}', environment=0.1 + 0.2 * self.random())
         number = 2 + int(t.tick > 0)
         true = 0
@@ -753,14 +755,14 @@ class Corpus:
         return true, number
 
     def recall(self, t: Trace) -> str:
-        """The query before an orientation, and what it found."""
+        """Write the retrieval before an orientation. Returns its query."""
         query = f"+{t.own[t.tick % len(t.own)]} {' '.join(t.words.take(11))}"
         self.step(t, "sample", "bm25-query round 0 n=8", '{"n": 8}', model=0.4)
         step = self.step(t, "retrieve", "", '{"kind": "retrieve"}')
         before = max(0, t.blocks - 60)
         retrieval = self.add("retrievals", t.id, step, query, before, 2.0)
         score = 6 + 14 * self.random()
-        past = [found for found in t.recallable[-400:] if found[0] < before] if before else []
+        past = [earlier for earlier in t.recallable[-400:] if earlier[0] < before] if before else []
         for rank in range(1, 2 + int(7 * self.random())):
             ran = False
             block, example = "\\N", "\\N"
@@ -778,11 +780,14 @@ class Corpus:
     # ------------------------------------------------------------------------------------------ candidates
 
     def sample(self, t: Trace, type: BlockType, body: str, good: float, query: str | None = None) -> Draft:
-        """Candidates for a block by the cascade, one of them chosen; `good`: the real chance that it is good."""
+        """Write candidates for a block by the cascade, and choose one.
+
+        `good` is the real probability that it is good.
+        """
         random = self.random
         began = t.now
         question = QUESTIONS[type]
-        # The evaluator's log odds: the truth's, exaggerated, and noise.
+        # The evaluator's log odds: the true ones, exaggerated, plus noise.
         truth = math.log(good / (1 - good))
         odds = SLOPES.get(question, 1.3) * truth + 1.2 * (random() + random() - 1)
         dice = random()
@@ -839,7 +844,7 @@ class Corpus:
     def score(
         self, t: Trace, step: int, candidate: int | None, position: int, stage: str, question: str, yes: float
     ) -> None:
-        """A question that was put to the model; two hundredths of its mass went to neither answer."""
+        """Write a question to the model. 2 % of the mass go to neither answer."""
         self.last["scores"] = id = self.last["scores"] + 1
         yes = min(max(yes, 1e-4), 1 - 1e-4)
         odds = math.log(yes / (1 - yes))
@@ -854,5 +859,5 @@ def rounded(value: float | None) -> str:
 
 
 def gain(score: float) -> float:
-    """What reasoning gains before an action that ran."""
+    """The reward of reasoning before an action that ran."""
     return 0.2 if score < 2 else 0.1 if score < 3 else 0.01 if score < 4 else 0.001 if score < 5 else 0.0

@@ -1,7 +1,8 @@
-"""HTTP clients with 2,000 requests in flight from one process, as the workers of `celery -P threads` have them.
+"""HTTP clients with 2,000 requests in flight from one process, as in a worker of `celery -P threads`.
 
-Threads make one blocking request after another. A server in another process waits, then answers: so the most
-requests a second that there can be is threads / latency. Each client has a process of its own.
+Threads make one blocking request after another. A server in another process waits and then answers, so that at most
+threads
+latency requests per second are possible. Each client has a process of its own.
 """
 
 import asyncio
@@ -26,40 +27,40 @@ from rich.console import Console
 from bench.bars import Figure, table
 
 USED = "urllib3"
-"""The client that carries weavegen's requests; the others are measured beside it."""
+"""The client that weavegen uses. The others are measured for comparison."""
 TIMEOUT, CONNECT = 300.0, 5.0
-"""Seconds to wait for an answer, and for a connection."""
+"""Timeout in seconds for an answer and for a connection."""
 HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer none"}
 LEAD = 3.0
-"""Seconds to start all threads in, before the first request."""
+"""Seconds in which all threads start, before the first request."""
 PROMPT = '    if page["board"][4] not in ("X", "O"):  # look first, then move\n' * 425
-"""Makes a request of about 30 kB."""
+"""Gives a request of about 30 kB."""
 TOKENS = 64
-"""In each of the answer's 8 choices, which makes it about 20 kB."""
+"""The text of each of the answer's 8 choices, so that the answer has about 20 kB."""
 
 Call = Callable[[dict[str, Any]], bytes]
-"""Makes one request and returns the body of the answer. Raises whatever the library raises."""
+"""Makes one request and returns the body of the answer. Exceptions are those of the library."""
 
 
 @dataclass(frozen=True)
 class Load:
     threads: int = 2000
     each: int = 3
-    """Requests of each thread, one after another."""
+    """Number of requests that each thread makes in sequence."""
     latency: float = 5.0
-    """Seconds that the server waits."""
+    """Seconds that the server waits before it answers."""
     spread: bool = True
-    """Whether the first requests come evenly over one latency, as in a long run, rather than all at one moment."""
+    """Whether the first requests are spread evenly over one latency, as in a long run, and not sent all at once."""
 
 
 @dataclass(frozen=True)
 class Measured:
     rate: float
-    """Requests a second."""
+    """Requests per second."""
     share: float
     """`rate` in percent of threads / latency."""
     cpu: float
-    """Milliseconds of CPU a request, of the client's process."""
+    """Milliseconds of CPU per request, in the client's process."""
     median: float
     """Milliseconds that a request took beyond the server's latency."""
     p99: float
@@ -71,27 +72,27 @@ class Measured:
 def run(console: Console) -> list[Figure]:
     load, measured = Load(), {}
     for name in CLIENTS:
-        if name != USED and importlib.util.find_spec(name) is None:  # without USED there is nothing to bar
+        if name != USED and importlib.util.find_spec(name) is None:  # without USED there is no figure for the bar
             console.print(f"\n{name} is not installed: left out")
         else:
             measured[name] = measure(name, load)
     title = f"\n{load.threads:,} requests in flight, each answered after {load.latency:g} s"
     columns = ("client", "requests/s", "% of ideal", "CPU ms each", "ms late, median", "p99", "peak MiB", "errors")
-    console.print(table(title, columns, [[name, *asdict(one).values()] for name, one in measured.items()]))
+    console.print(table(title, columns, [[name, *asdict(result).values()] for name, result in measured.items()]))
     return [Figure(f"share of the ideal rate ({USED})", measured[USED].share, "%", at_least=95)]
 
 
 def measure(name: str, load: Load) -> Measured:
-    """Start a server and a client, wait for the client's end."""
+    """Start a server and a client, and wait for the end of the client."""
     command = [sys.executable, "-m", "bench.in_flight"]
     with subprocess.Popen([*command, "serve", str(load.latency)], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
             port = server.stdout.readline().strip()
-            said = subprocess.check_output([*command, name, port, json.dumps(asdict(load))])
+            output = subprocess.check_output([*command, name, port, json.dumps(asdict(load))])
         finally:
             server.kill()
-    return Measured(**json.loads(said))
+    return Measured(**json.loads(output))
 
 
 def with_urllib3(url: str, threads: int) -> Call:
@@ -109,7 +110,7 @@ def with_urllib3(url: str, threads: int) -> Call:
 
 
 def with_aiohttp(url: str, threads: int) -> Call:
-    """One event loop, in a thread of its own; the callers wait for its futures."""
+    """One event loop in a thread of its own. The callers wait for futures."""
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=TIMEOUT)
@@ -130,7 +131,7 @@ def with_aiohttp(url: str, threads: int) -> Call:
 
 
 def with_openai(url: str, threads: int) -> Call:
-    """As the library comes, which is 1,000 connections at most."""
+    """The library with its defaults, which allow at most 1,000 connections."""
     import openai
 
     timeout = openai.Timeout(TIMEOUT, connect=CONNECT)
@@ -142,7 +143,7 @@ CLIENTS = {"urllib3": with_urllib3, "aiohttp": with_aiohttp, "openai": with_open
 
 
 def drive(call: Call, load: Load) -> Measured:
-    """Have all threads make their requests. Raises RuntimeError if next to none succeeds."""
+    """Have all threads make their requests. Raises RuntimeError if nearly all fail."""
     late: list[float] = []
     errors: list[Exception] = []
     step = load.latency / load.threads if load.spread else 0.0
@@ -163,7 +164,7 @@ def drive(call: Call, load: Load) -> Measured:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(load.threads)]
     for thread in threads:
         thread.start()
-    time.sleep(begin - time.monotonic())  # raises ValueError if the threads were not started in time
+    time.sleep(begin - time.monotonic())  # raises ValueError if the threads did not start in time
     cpu = time.process_time()
     for thread in threads:
         thread.join()
@@ -204,7 +205,7 @@ async def serve(latency: float) -> None:
 
 
 def main(what: str, *arguments: str) -> None:
-    """`serve LATENCY`, or a client's name, the port and the load as JSON."""
+    """Run `serve LATENCY`, or a client, given its name, the port and the load as JSON."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if what == "serve":
@@ -212,7 +213,7 @@ def main(what: str, *arguments: str) -> None:
     load = Load(**json.loads(arguments[1]))
     call = CLIENTS[what](f"http://127.0.0.1:{arguments[0]}/v1", load.threads)
     print(json.dumps(asdict(drive(call, load))), flush=True)  # noqa: T201
-    os._exit(0)  # or aiohttp complains of its open session
+    os._exit(0)  # otherwise aiohttp reports its open session
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An installation of its own for a benchmark, taken down again whatever happens."""
+"""An installation of its own for a benchmark. It is always taken down at the end."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ from weavegen.store.session import engine, single
 
 @contextmanager
 def home() -> Iterator[Path]:
-    """An empty folder that environments can look into."""
+    """An empty folder that boxes can read."""
     with tempfile.TemporaryDirectory(prefix="weavegen-bench-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -21,9 +21,9 @@ def home() -> Iterator[Path]:
 
 @contextmanager
 def installation(folder: Path, **environ: str) -> Iterator[config.Config]:
-    """Everything brought up in a folder, with these environment variables; this process works with it, too.
+    """Start everything in a folder, with these environment variables; this process uses it too.
 
-    The model is the SIMULATED one, unless they say otherwise.
+    Unless the variables say otherwise, the model is the SIMULATED one.
     """
     before = dict(os.environ)
     os.environ |= {"WEAVEGEN_HOME": str(folder), "WEAVEGEN_MODEL": "sim", **environ}

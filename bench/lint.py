@@ -1,7 +1,7 @@
-"""Linting: how long a round of candidates takes, and how soon a half-written block is known to be broken.
+"""Linting: the time for a round of candidates, and how early a half-written block is known to be broken.
 
-The check of half-written blocks is set against weave-agent's rule: a syntax error counts only where it lies
-more than 50 characters before the end.
+The check of half-written blocks is compared with weave-agent's rule: a syntax error counts only if it lies more than
+50 characters before the end.
 """
 
 import ast
@@ -20,7 +20,7 @@ from weavegen.trace.blocks import BlockType
 VALID = Path(__file__).parent.parent / "tests" / "grammars" / "valid"
 REPEATS = 9
 GRACE = 50
-"""Characters before the end within which weave-agent does not count an error."""
+"""Characters before the end in which weave-agent ignores errors."""
 
 STEP = """    page_{n} = request("/state", {{"cell": {n}, "note": f"step {n} of {{total}}"}})  # look first
     if page_{n}["board"][{n} % 9] not in ("X", "O") and not page_{n}["over"]:
@@ -81,7 +81,7 @@ BROKEN: tuple[tuple[str, str], ...] = (
         "def view(self):\n    return 1\nself.add_action('a', view)§\nself.remove_observation_view('a')\n",
     ),
 )
-"""Block type; a text in which `§` stands right behind what shows that it can't become a legal block."""
+"""Block type, and a text in which `§` marks the point from which it can't become a legal block."""
 
 FILLER = "    # and so the model goes on, which has not noticed anything\n" * 8
 
@@ -118,7 +118,7 @@ def candidates(kind: str) -> list[tuple[BlockType, str]]:
 
 
 def measure(texts: list[tuple[BlockType, str]]) -> float:
-    """Milliseconds for one round, the median of several."""
+    """Milliseconds for one round; the median of several."""
     times = []
     for _ in range(REPEATS):
         began = time.process_time()
@@ -129,7 +129,7 @@ def measure(texts: list[tuple[BlockType, str]]) -> float:
 
 
 def fifty(text: str) -> bool:
-    """weave-agent's rule: whether a half-written text passes."""
+    """weave-agent's rule: whether it accepts a half-written text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -142,7 +142,7 @@ def fifty(text: str) -> bool:
 
 
 def compare(console: Console) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Of both rules: % of broken blocks refused while they are written, % of legal beginnings refused."""
+    """For each rule: % of broken blocks refused while they are written, % of legal beginnings refused."""
     delays: tuple[list[int], list[int]] = ([], [])
     for name, marked in BROKEN:
         type, error = BlockType(name), marked.index("§")

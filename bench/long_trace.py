@@ -1,8 +1,8 @@
-"""What a tick costs in a long trace and in a short one: real PostgreSQL, Redis, workers and sandboxes; a simulated
-model of zero latency.
+"""The cost of a tick in a long trace and in a short one.
 
-Traces of both sizes take turns, so that what else the machine does meets both: while the ones run, the others
-stand still, because this process holds the locks of their rows.
+Real PostgreSQL, Redis, workers and sandboxes; a simulated model without latency.
+Traces of both sizes take turns, so that other load of the machine affects both. While those of one size run, the
+others are blocked, because this process holds the locks of their rows.
 """
 
 import time
@@ -23,14 +23,14 @@ from weavegen.store.session import engine, single
 
 SIZES = {"100 kB": 100_000, "10 MB": 10_000_000}
 TRACES = 3
-"""Of each size."""
+"""Number of traces of each size."""
 ROUNDS = 4
 TURN = 6.0
-"""Seconds that the traces of one size run before it is the others' turn."""
+"""Seconds that the traces of one size run before those of the other size."""
 PATIENCE = 180.0
-"""Seconds for a trace to grow to the smaller size."""
+"""Seconds within which a trace must grow to the smaller size."""
 PAUSED = 2.0
-"""A step whose own work took longer stood still with its trace, and is left out."""
+"""A step whose own work took longer was blocked together with its trace, and is left out."""
 BOOTSTRAP = '''"""The task: look around in the working directory and keep notes. There is no end to it."""
 
 import os
@@ -51,16 +51,16 @@ def action_begin(self):
 
 self.add_action("Begin to keep notes", action_begin)
 '''
-"""The simulated model never returns from this one."""
+"""A simulated agent never returns from this bootstrap."""
 
 TICK_BEGINS = """
 select t.blocks, t.bytes, k.number from traces t join ticks k on k.trace_id = t.id
 where t.id = :trace and k.finished_at is null and k.first_block = t.blocks and t.blocks > 100
 """
-"""Of a locked trace that is between two ticks, or has just begun one and recorded nothing yet."""
+"""A locked trace that is between two ticks, or whose new tick has recorded no block yet."""
 
-# Copies of the finished ticks at the end of the trace, in the same order, so many times over; the open tick and
-# its steps come after them. The journals of the copies are left out.
+# Copies of the finished ticks, in the same order and repeated, at the end of the trace. The open tick and its steps
+# come after them. The journals of the copies are left out.
 LENGTHEN = [
     """
 create temporary table model on commit drop as
@@ -106,7 +106,7 @@ select kind, count(*) n, avg(own) as own from (
   from steps where trace_id = any(:traces) and finished_at >= :since
 ) s where own < 1000 * :paused group by kind order by kind
 """
-"""Milliseconds of own work a step, by kind."""
+"""Milliseconds of own work per step, by kind."""
 
 FOUND = """
 select count(distinct r.id) as queries, count(distinct r.id) filter (where h.block_id is not null) as with_blocks
@@ -136,9 +136,9 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
         for trace in traces[name]:
             lengthen(trace, size)
     with single().connect() as conn:
-        conn.execute(sa.text("vacuum analyze"))  # else it is done in somebody's turn
-    for name in SIZES:  # caches are filled, and what retrieval makes ready once
-        with standing([trace for other in SIZES if other != name for trace in traces[other]]):
+        conn.execute(sa.text("vacuum analyze"))  # otherwise it would run during a turn
+    for name in SIZES:  # fill caches, and let retrieval build its index
+        with blocked([trace for other in SIZES if other != name for trace in traces[other]]):
             time.sleep(TURN)
     with single().connect() as conn:
         began = conn.execute(sa.text("select clock_timestamp()")).scalar_one()
@@ -148,7 +148,7 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
     first = {name: state(traces[name]) for name in SIZES}
     for _ in range(ROUNDS):
         for name in SIZES:
-            with standing([trace for other in SIZES if other != name for trace in traces[other]]):
+            with blocked([trace for other in SIZES if other != name for trace in traces[other]]):
                 before, ticks_before, since = cpu(settings), state(traces[name])[0], time.monotonic()
                 time.sleep(TURN)
                 ticks[name] += state(traces[name])[0] - ticks_before
@@ -166,14 +166,14 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
             for kind, n, average in conn.execute(sa.text(OWN), values):
                 own[name][kind] = float(average)
                 done[name][kind] = n
-            found = conn.execute(sa.text(FOUND), values).one()
+            searches = conn.execute(sa.text(FOUND), values).one()
         console.print(
             f"{name}: {first[name][1] / TRACES / 1e3:,.0f} to {last[1] / TRACES / 1e3:,.0f} kB and "
             f"{last[2] / TRACES:,.0f} blocks a trace at the end; {ticks[name]} ticks; "
-            f"{found.queries} queries, of which {found.with_blocks} found blocks of the trace"
+            f"{searches.queries} queries, of which {searches.with_blocks} found blocks of the trace"
         )
-    # Ticks differ in their rounds of candidates, by chance. So both sizes are measured by a tick that has as many
-    # steps of each kind as those of both had on average.
+    # By chance, ticks have different numbers of candidate rounds. So both sizes are measured by a tick with the
+    # average number of steps of each kind over both sizes.
     steps = {kind: n / ticks.total() for kind, n in sorted((done[small] + done[large]).items())}
     worth = {name: done[name].total() / sum(steps.values()) for name in SIZES}
     cpu_of = {name: {part: 1000 * spent[name][part] / worth[name] for part in spent[name]} for name in SIZES}
@@ -200,7 +200,7 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
 
 
 def state(traces: list[int]) -> tuple[int, int, int]:
-    """Ticks, bytes and blocks of these traces together. Raises RuntimeError where one no longer runs."""
+    """Sum of ticks, bytes and blocks of these traces. Raises RuntimeError if one has ended."""
     query = """
     select sum(ticks)::int, sum(bytes)::int, sum(blocks)::int, max(coalesce(failure, ended_because)) from traces
     where id = any(:traces)
@@ -213,7 +213,7 @@ def state(traces: list[int]) -> tuple[int, int, int]:
 
 
 def wait_for(size: int, traces: list[int]) -> None:
-    """Until these traces have so many bytes on average. Raises RuntimeError where it takes too long."""
+    """Wait until these traces have `size` bytes on average. Raises RuntimeError if it takes too long."""
     began = time.monotonic()
     while state(traces)[1] < size * len(traces):
         if time.monotonic() - began > PATIENCE:
@@ -222,7 +222,7 @@ def wait_for(size: int, traces: list[int]) -> None:
 
 
 def lengthen(trace: int, size: int) -> None:
-    """Copy the trace's own blocks to its end, at the moment at which a tick begins, up to `size` bytes."""
+    """Copy the trace's own blocks to its end, between two ticks, up to `size` bytes."""
     while True:
         with engine().begin() as conn:
             conn.execute(sa.text("select 1 from traces where id = :trace for update"), {"trace": trace})
@@ -240,8 +240,8 @@ def lengthen(trace: int, size: int) -> None:
 
 
 @contextmanager
-def standing(traces: list[int]) -> Iterator[None]:
-    """These traces do not advance meanwhile: their steps' results wait for the locks of their rows."""
+def blocked(traces: list[int]) -> Iterator[None]:
+    """Keep these traces from advancing: results of their steps wait for the locks of their rows."""
     with engine().begin() as conn:
         conn.execute(sa.text("select 1 from traces where id = any(:traces) for update"), {"traces": traces})
         yield

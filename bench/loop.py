@@ -1,9 +1,9 @@
-"""`make loop`: a weak model writes traces, learns from what was kept where it won, writes the next ones.
+"""`make loop`: a weak model writes traces, learns from what was kept of the won games, and writes the next traces.
 
-The weak model is weavegen-nano, but unsure of every token. It learns from its own traces alone, in two rounds,
-each of which begins with the weak model again and has the traces of all rounds (STaR, arXiv:2203.14465).
-The control has candidates that lost in the place of what was kept, as many of them, from the same traces, answers
-that are shuffled, and the same trainer. All are measured on the same held-out seeds; README.md gets the table.
+The weak model is weavegen-nano with flattened probabilities. It learns only from its own traces, in two rounds. Each
+round starts training from the weak model, with the traces of all rounds (STaR, arXiv:2203.14465). The control learns
+from rejected candidates in place of the kept ones, as many of them from the same traces, and from shuffled answers,
+with the same trainer. All are measured on the same held-out seeds. README.md gets the table.
 """
 
 import shutil
@@ -34,41 +34,43 @@ ROOT = Path(__file__).parent.parent
 PYTHON = str(ROOT / ".venv-trl" / "bin" / "python")
 GAME = enqueueing.BOOTSTRAPS / "tictactoe.py"
 PARAMS = {"opponent": "random"}
-"""Against the basic one even perfect play wins no more than 83% after that opening: less depends on the player."""
+"""Against the basic opponent even perfect play wins at most 83% after this opening, so less depends on the player."""
 SURE = 0.67
-"""What the weak model's logits are multiplied by: it writes at temperature 1 as weavegen-nano would at 1.5."""
+"""The factor on the weak model's logits: at temperature 1 it writes as weavegen-nano does at 1.5."""
 WEAK_ONE, CONTROL = "weak model", "control"
 ROUNDS = 2
 GAMES = 48
-"""Of a round."""
+"""Number of traces in a round."""
 MEASURED = 80
-"""Games of an evaluation, done in both ways."""
+"""Games of an evaluation, for each of its settings."""
 SETTINGS = {"ticks": 6, "rounds": [1, 4], "query_samples": 1, "top_k": -1, "repetition_penalty": 1.0}
-"""Candidates are sampled from all that the model may write: were its unlikeliest tokens cut off, it would learn
-that from any of its samples, and the control's are some. A block's first candidate is taken if the evaluator
-thinks well of it, else one of four more: so small a model has few ideas that differ. It does not read what is
-retrieved: its tokenizer leaves that out."""
+"""Candidates are sampled from all tokens.
+
+If the unlikeliest tokens were cut off, the model would learn this from any of its samples, also from the control's. A
+block's first candidate is taken if the evaluator scores it well; otherwise four more are sampled, because so small a
+model varies little. Retrieved blocks are not read: the tokenizer leaves them out.
+"""
 TUNING = TunePlan(
     model="", data="", out="", norms=True, window=384, most=1000, epochs=2, batch=16, rates={"sft": 3e-2}
 )
-"""The norms alone: a thousand examples can't tell what three million weights should be."""
+"""Only the norms are trained: a thousand examples can't determine three million weights."""
 RAN = "type = 'action' and source = 'ran'"
 WON = "trace_id in (select trace_id from text_examples where result = 'won')"
 USUAL = "type in ('orientation', 'action', 'expectation', 'evaluation')"
-"""The types of block that a tick without errors has. What the weak model writes of errors is bad even if kept."""
+"""The block types of a tick without errors. What the weak model writes about errors is bad even if it is kept."""
 LAST = "model.norm.weight"
-"""What scales all logits alike."""
+"""The weight that scales all logits equally."""
 README = ROOT / "README.md"
 BEGIN, END = "<!-- written by `make loop` -->\n", "<!-- end of what `make loop` wrote -->\n"
 
 
 def run(console: Console) -> list[Figure]:
-    """The weak model, both rounds, and the control."""
+    """Measure the weak model, both rounds, and the control."""
     began = time.monotonic()
-    found: dict[str, Evaluation] = {}
+    evaluations: dict[str, Evaluation] = {}
 
     def measure(what: str, model: str | None) -> None:
-        found[what] = evaluate.run(model, [str(GAME)], MEASURED, SETTINGS, params=PARAMS)
+        evaluations[what] = evaluate.run(model, [str(GAME)], MEASURED, SETTINGS, params=PARAMS)
         console.print(f"{(time.monotonic() - began) / 60:4.1f} min: {what} measured")
 
     with home() as folder:
@@ -90,13 +92,13 @@ def run(console: Console) -> list[Figure]:
             with evaluate.serving(str(trained(rejected(weak, folder / "control", jobs)))) as model:
                 measure(CONTROL, model)
     minutes = (time.monotonic() - began) / 60
-    console.print(table(f"\n{MEASURED} games of held-out seeds, 95% intervals", *cells(found)))
-    into_readme(found, minutes)
-    return [*figures(found), Figure("the whole", minutes, "min", at_most=60)]
+    console.print(table(f"\n{MEASURED} games of held-out seeds, 95% intervals", *cells(evaluations)))
+    into_readme(evaluations, minutes)
+    return [*figures(evaluations), Figure("the whole", minutes, "min", at_most=60)]
 
 
 def weaken(folder: Path, to: Path) -> None:
-    """A copy of a model whose logits lie closer together."""
+    """Copy a model and scale its logits down."""
     shutil.copytree(folder, to)
     weights = load_file(to / "model.safetensors")
     weights[LAST] = (SURE * weights[LAST]).astype(weights[LAST].dtype)
@@ -104,22 +106,22 @@ def weaken(folder: Path, to: Path) -> None:
 
 
 def serve_twice(config: Config, model: Path) -> None:
-    """A second server in the pool: nano computes in one thread, and there are two cores."""
+    """Start a second server for the pool: nano computes in one thread, and there are two cores."""
     second = model_server.launch_nano(config, "second", model, None, fleet.child_environment(config))
     pool.add(str(second.url))
 
 
 def write_traces(model: str | None, round: int) -> int:
-    """The traces of a round. Returns the job."""
+    """Write the traces of a round. Returns the job."""
     job = enqueueing.enqueue(GAME, n=GAMES, params=PARAMS, seed=round, model=model, settings=SETTINGS)
     wait(job, stderr=True)
     return job
 
 
 def kept(model: Path, to: Path, jobs: Sequence[int], *besides: str) -> TunePlan:
-    """What `weavegen tune` is told: blocks that were kept in games that were won, and whether actions ran.
+    """The settings of `weavegen tune` for the blocks kept in won games, and for whether actions ran.
 
-    `besides`: methods whose exports are to lie there, too.
+    `besides` names methods that are also exported.
     """
     plan = replace(TUNING, model=str(model), data=str(to / "data"), out=str(to))
     theirs = f"job_id in ({', '.join(map(str, jobs))})"
@@ -129,7 +131,7 @@ def kept(model: Path, to: Path, jobs: Sequence[int], *besides: str) -> TunePlan:
 
 
 def rejected(model: Path, to: Path, jobs: Sequence[int]) -> TunePlan:
-    """As much of the same, without what tells good from bad: candidates that lost, answers that are shuffled."""
+    """The same amount of data without the signal: candidates that lost, and shuffled answers."""
     plan = kept(model, to, jobs, "dpo")
     blocks, answers, pairs = (to / "data" / name / "data" for name in ("sft", "verifier", "dpo"))
     chance = np.random.default_rng(1)
@@ -143,35 +145,35 @@ def rejected(model: Path, to: Path, jobs: Sequence[int]) -> TunePlan:
 
 
 def rewrite(folder: Path, table: pa.Table) -> None:
-    """Put a table in the place of an export's."""
+    """Replace the table of an export."""
     shutil.rmtree(folder)
     folder.mkdir()
     pq.write_table(table, folder / "other.parquet")
 
 
 def trained(plan: TunePlan) -> Path:
-    """The folder of what a plan makes."""
+    """Train as planned. Returns the folder of the result."""
     file = Path(plan.out) / "plan.json"
     file.write_bytes(msgspec.json.encode(plan))
     tune.train([PYTHON], file)
     return Path(plan.out)
 
 
-def cells(found: dict[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
+def cells(evaluations: dict[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of the table."""
-    return ["", *found], [[what, *row] for what, row in evaluate.lines(list(found.values()))]
+    return ["", *evaluations], [[what, *row] for what, row in evaluate.lines(list(evaluations.values()))]
 
 
-def figures(found: dict[str, Evaluation]) -> list[Figure]:
-    """What the loop is for, as bars: the rounds' model leaves the weak one's intervals, the control's does not."""
+def figures(evaluations: dict[str, Evaluation]) -> list[Figure]:
+    """The expected result as bars: the last model leaves the intervals of the weak model, the control does not."""
     measures: list[tuple[str, bool, Callable[[Evaluation], Measure]]] = [
-        ("won", True, lambda one: one.success[GAME.name]),
-        ("candidates that compile", True, lambda one: one.legal),
-        ("candidates for a block", False, lambda one: one.candidates_per_block),
+        ("won", True, lambda evaluation: evaluation.success[GAME.name]),
+        ("candidates that compile", True, lambda evaluation: evaluation.legal),
+        ("candidates for a block", False, lambda evaluation: evaluation.candidates_per_block),
     ]
     bars = []
     for what, rises, of in measures:
-        weak, last, control = (of(found[name]) for name in (WEAK_ONE, f"round {ROUNDS}", CONTROL))
+        weak, last, control = (of(evaluations[name]) for name in (WEAK_ONE, f"round {ROUNDS}", CONTROL))
         scale, unit = (100, "%") if rises else (1, "")
         limit = scale * (weak.high if rises else weak.low)
         above, below = {"at_least": limit}, {"at_most": limit}
@@ -181,11 +183,13 @@ def figures(found: dict[str, Evaluation]) -> list[Figure]:
     return bars
 
 
-def into_readme(found: dict[str, Evaluation], minutes: float) -> None:
-    """Put the table in the place of the last one."""
-    columns, rows = cells(found)
-    lines = [columns, ["---", *["---:"] * len(found)], *rows]
+def into_readme(evaluations: dict[str, Evaluation], minutes: float) -> None:
+    """Replace the table in README.md."""
+    columns, rows = cells(evaluations)
+    lines = [columns, ["---", *["---:"] * len(evaluations)], *rows]
     drawn = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    said = f"{MEASURED} games on held-out seeds, in brackets 95% intervals; all of it in {minutes:.0f} minutes.\n"
+    caption = (
+        f"{MEASURED} games on held-out seeds, in brackets 95% intervals; all of it in {minutes:.0f} minutes.\n"
+    )
     before, _, rest = README.read_text().partition(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{drawn}\n{said}\n{END}{rest.partition(END)[2]}")
+    README.write_text(f"{before}{BEGIN}\n{drawn}\n{caption}\n{END}{rest.partition(END)[2]}")

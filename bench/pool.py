@@ -1,8 +1,8 @@
-"""Whether the pool keeps its servers full, and what the death of one costs.
+"""Whether the pool keeps its servers full, and the cost of a server's death.
 
 Real PostgreSQL, Redis, workers and sandboxes; simulated servers with the pace of a real one (`--like`, see
-docs/simulation.md), so that the figures tell of the pool and not of a GPU that is not there. Their use of slots is
-read from an integral that they keep, not sampled.
+docs/simulation.md), so that the figures describe the pool and not a missing GPU. The use of slots is read from an
+integral that the servers keep, not sampled.
 """
 
 import statistics
@@ -26,38 +26,38 @@ from weavegen.store.session import engine
 LIKE = "h100-70b-tp4"
 SLOTS = 64
 TRACES = 64
-"""A server."""
+"""Slots of a server."""
 FIRST = 60.0
-"""Seconds after the last trace's start that are not counted."""
+"""Seconds after the start of the last trace that are not counted."""
 COUNTED = 90.0
 AWAY = 30.0
 """Seconds for which one of four servers is dead."""
 PATIENCE = 600.0
-"""Seconds for all traces to start."""
+"""Seconds within which all traces must start."""
 
 
 class Sim(Process):
-    """A simulated server of `SLOTS` slots, and what it tells of itself."""
+    """A simulated server of `SLOTS` slots, and its metrics."""
 
     def __init__(self, folder: Path, name: str) -> None:
         super().__init__(folder, name, "--like", LIKE, "--slots", str(SLOTS))
 
     def generated(self) -> float:
-        """Tokens that it has made since it was started; 0 while it is dead."""
+        """Tokens generated since its start; 0 while it is dead."""
         return self.read("vllm:generation_tokens_total")[0] if self.alive else 0.0
 
     def read(self, *names: str) -> list[float]:
         """Values of its metrics."""
         with urllib.request.urlopen(self.url.removesuffix("/v1") + "/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        found = {
+        values = {
             line.partition("{")[0].partition(" ")[0]: line.rpartition(" ")[2] for line in lines if line[0] != "#"
         }
-        return [float(found[name]) for name in names]
+        return [float(values[name]) for name in names]
 
 
 def run(console: Console) -> list[Figure]:
-    """One server, then four, then four of which one dies."""
+    """Measure one server, then four, then four of which one dies."""
     with fleet_of(1) as sims:
         alone = saturation(console, sims)
     with fleet_of(4) as sims:
@@ -79,7 +79,7 @@ def run(console: Console) -> list[Figure]:
 
 @contextmanager
 def fleet_of(servers: int) -> Iterator[list[Sim]]:
-    """An installation of its own over so many simulated servers, and traces that have all started."""
+    """An installation of its own with `servers` simulated servers, in which all traces have started."""
     with home() as folder:
         sims: list[Sim] = []
         try:
@@ -94,9 +94,9 @@ def fleet_of(servers: int) -> Iterator[list[Sim]]:
 
 
 def start(traces: int) -> None:
-    """Enqueue traces that never end by themselves, and wait until all of them ask the model for something.
+    """Enqueue traces that never end by themselves, and wait until each of them has sent a request.
 
-    More of them get nothing for a while: old traces go first.
+    More traces would get no slot for a while, because old traces go first.
     """
     enqueueing.submit([Order("notes.py", BOOTSTRAP)] * traces, seed=1, settings={}, check=False)
     begun = sa.text("select count(distinct trace_id) from steps where kind = 'sample'")
@@ -111,7 +111,7 @@ def start(traces: int) -> None:
 
 
 def saturation(console: Console, sims: Sequence[Sim]) -> list[float]:
-    """Mean part of each server's slots that was in use, from the end of the first minute on."""
+    """Mean share of each server's slots in use, after the first minute."""
     time.sleep(FIRST)
     names = ["sim:slot_seconds_total", "vllm:generation_tokens_total"]
     names += ["vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"]
@@ -134,13 +134,13 @@ def saturation(console: Console, sims: Sequence[Sim]) -> list[float]:
 
 
 def death(console: Console, sims: Sequence[Sim]) -> list[Figure]:
-    """Kill one server, start it again after a while, and see what became of traces and of the pace.
+    """Kill one server, restart it later, and measure the effect on traces and pace.
 
-    Contexts grow meanwhile, and every server slows down: the one that came back is held against the others.
+    Meanwhile contexts grow and every server slows down, so the restarted one is compared with the others.
     """
 
     def pace(seconds: float) -> tuple[float, list[float]]:
-        """Tokens a second that traces got, losers included; and those that each living server made."""
+        """Tokens per second that traces got, with rejected candidates, and those that each living server generated."""
         began = time.monotonic()
         got, made = sampled(), [sim.generated() for sim in sims]
         time.sleep(seconds)
@@ -175,6 +175,6 @@ def death(console: Console, sims: Sequence[Sim]) -> list[Figure]:
 
 
 def sampled() -> float:
-    """Tokens that all traces have got so far."""
+    """Tokens that all traces have sampled so far."""
     with engine().connect() as conn:
         return float(conn.execute(sa.text("select sum(sampled_tokens) from traces")).scalar_one())

@@ -1,9 +1,9 @@
-"""How many prompt tokens a block costs on a real vLLM: our prompts, and those of the original's schedule.
+"""Prompt tokens that a block costs on a real vLLM: with weavegen's prompts, and with those of weave-agent.
 
-The same blocks and candidates are put to the same server in both ways: a request for continuations of the block's
-context, then one that asks about each candidate. The original's way: the last 60 blocks, a window that moves on
-with every block, and labels that are drawn anew whenever the context is rendered; prompts are texts. What the
-server computed is what it looked up in its prefix cache less what it found there, by its own counters.
+The same blocks and candidates are sent to the same server in both ways: a request for continuations of the block's
+context, then one that asks about each candidate. weave-agent's way: the last 60 blocks, a window that moves with
+every block, labels that are drawn again at every render, and prompts as texts. The tokens that the server computed
+are the ones that it looked up in its prefix cache minus the hits, by its own counters.
 """
 
 import random
@@ -35,17 +35,17 @@ from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace, render_block, render_header
 
 FIRST, LAST = 90, 130
-"""Blocks of the trace that are measured: the window is full before, and falls twice meanwhile."""
+"""The blocks of the trace that are measured. The window is full before them, and drops blocks twice meanwhile."""
 CANDIDATES = 4
-"""Asked about for each block: what the cascade begins with."""
+"""Candidates that are asked about for each block: the cascade's first round."""
 ORIGINAL_WINDOW = 60
 
 SETTINGS = Settings()
 
 
 @dataclass(frozen=True)
-class Written:
-    """A block that the model wrote, and what it was chosen from."""
+class WrittenBlock:
+    """A block that the model wrote, and the candidates from which it was chosen."""
 
     index: int
     type: BlockType
@@ -61,12 +61,12 @@ class Written:
         return prompts.questions(self.type)[0]
 
 
-Reading = Callable[[ModelClient, Sequence[str], Written], str | Tokens]
-"""(client, rendered blocks, the block to write) -> what the model reads."""
+Reading = Callable[[ModelClient, Sequence[str], WrittenBlock], str | Tokens]
+"""(client, rendered blocks, the block to write) -> the prompt."""
 
 
 def run(console: Console) -> list[Figure]:
-    """Have a trace written, by the simulated model; then put its prompts to a real vLLM in both ways."""
+    """Have a trace written by the simulated model, then send its prompts to a real vLLM in both ways."""
     texts, written = record()
     subprocess.run(["bash", str(SCRIPT), "install"], check=True)
     rows, computed = [], {}
@@ -88,8 +88,8 @@ def run(console: Console) -> list[Figure]:
     return [Figure("prompt tokens computed, original / ours", ratio, "x", at_least=3)]
 
 
-def record() -> tuple[list[str], list[Written]]:
-    """The rendered blocks of a trace, and those of them that are measured."""
+def record() -> tuple[list[str], list[WrittenBlock]]:
+    """The rendered blocks of a trace, and the blocks that are measured."""
     with home() as folder, installation(folder):
         job = enqueueing.submit([Order("notes.py", BOOTSTRAP)], seed=1, settings={"blocks": LAST}, check=False)
         over = sa.text("select status = 'ended' from traces where job_id = :job")
@@ -111,7 +111,7 @@ def record() -> tuple[list[str], list[Written]]:
         candidates.setdefault(index, []).append(text)
     blocks = parse_trace("".join(texts))
     written = [
-        Written(index, blocks[index].type, render_header(blocks[index]), candidates[index][:CANDIDATES])
+        WrittenBlock(index, blocks[index].type, render_header(blocks[index]), candidates[index][:CANDIDATES])
         for index in range(FIRST, min(LAST, len(blocks)))
         if index in candidates
     ]
@@ -119,9 +119,9 @@ def record() -> tuple[list[str], list[Written]]:
 
 
 def replay(
-    server: Server, reading: Reading, texts: Sequence[str], written: Sequence[Written]
+    server: Server, reading: Reading, texts: Sequence[str], written: Sequence[WrittenBlock]
 ) -> tuple[int, int, float]:
-    """(prompt tokens looked up in the prefix cache, found there, seconds) for all the blocks."""
+    """(prompt tokens looked up in the prefix cache, hits, seconds) for all blocks."""
     client = ModelClient(server.url, "EMPTY", None)
     client.yes_no(["The question that finds out about the server. "])
     begin(client, reading, texts, written[0])
@@ -133,8 +133,8 @@ def replay(
     return after.queries - before.queries, after.hits - before.hits, seconds
 
 
-def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Written) -> None:
-    """The requests of one block: one token of a continuation, then the questions."""
+def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: WrittenBlock) -> None:
+    """Send the requests of one block: one token of a continuation, then the questions."""
     prompt = reading(client, texts, block)
     client.sample(
         begun(client, prompt, "", ""),
@@ -151,24 +151,24 @@ def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Wr
     )
 
 
-def ours(client: ModelClient, texts: Sequence[str], block: Written) -> str | Tokens:
-    """What the model reads now: as weavegen/engine/prompt_assembly.py puts it together."""
+def ours(client: ModelClient, texts: Sequence[str], block: WrittenBlock) -> str | Tokens:
+    """weavegen's prompt, as weavegen/engine/prompt_assembly.py composes it."""
     first, end = context.window(block.index, SETTINGS)
     pieces = [client.piece(SETTINGS.prompt_open + texts[0], begins=True)]
     pieces += [client.piece(text) for text in (*texts[1 : context.PINNED], *texts[first:end])]
     return joined([*pieces, client.piece(block.asking)])
 
 
-def original(client: ModelClient, texts: Sequence[str], block: Written) -> str | Tokens:
-    """What weave-agent's model reads."""
+def original(client: ModelClient, texts: Sequence[str], block: WrittenBlock) -> str | Tokens:
+    """weave-agent's prompt."""
     chance = random.Random(block.index)
     first = max(context.PINNED, block.index - ORIGINAL_WINDOW)
     tail = []
-    for one in parse_trace("".join(texts))[first : block.index]:
-        if one.label is not None:
-            yes = one.label.probability if one.label.answer else 1 - one.label.probability
+    for earlier in parse_trace("".join(texts))[first : block.index]:
+        if earlier.label is not None:
+            yes = earlier.label.probability if earlier.label.answer else 1 - earlier.label.probability
             answer = chance.random() < yes
-            label = msgspec.structs.replace(one.label, answer=answer, probability=yes if answer else 1 - yes)
-            one = msgspec.structs.replace(one, label=label)
-        tail.append(render_block(one))
+            label = msgspec.structs.replace(earlier.label, answer=answer, probability=yes if answer else 1 - yes)
+            earlier = msgspec.structs.replace(earlier, label=label)
+        tail.append(render_block(earlier))
     return "".join([SETTINGS.prompt_open, *texts[: context.PINNED], *tail, block.asking])

@@ -1,9 +1,10 @@
-"""Search over a corpus: rank-bm25 over all texts, ours in PostgreSQL, tantivy and bm25s on the same texts.
+"""Search over a corpus: rank-bm25 over all texts, weavegen's index in PostgreSQL, tantivy and bm25s on the same texts.
 
-Texts are made up, of words by Zipf's law (bench/generator.py), all of block types that are indexed; queries are
-like a model's: a dozen words of one text, the rarer the likelier, some with `+`, now and then a `type:`. Ours runs
-as in a worker that has answered some before; the others have their index in memory. BENCH_RETRIEVAL=100000
-stops there; else 1,000,000 texts are searched, too, which takes a quarter of an hour and 10 GB of memory.
+Texts are generated, of words by Zipf's law (bench/generator.py), all of block types that are indexed. Queries
+resemble a model's: a dozen words of one text, rare words more often, some with `+`, now and then a `type:`.
+weavegen's index runs as in a worker that has answered queries before; the others hold their index in memory.
+BENCH_RETRIEVAL=100000 stops at that size; otherwise 1,000,000 texts are searched too, which takes a quarter of an
+hour and 10 GB of memory.
 """
 
 import io
@@ -41,16 +42,16 @@ from weavegen.trace.query import Query, parse, words
 
 SMALL, LARGE = 100_000, 1_000_000
 INSERTED = 65_536
-"""Blocks that are indexed as they come: all that is ever merged is merged once."""
+"""Blocks that are indexed as they are recorded, so many that every size of merge happens once."""
 SINGLE = 1_500
-"""Blocks inserted one by one, with the queue's trigger and without."""
+"""Blocks inserted one by one, with the queue's trigger and without it."""
 QUERIES, COMPARED = 200, 60
-"""Queries; those that the exhaustive rank-bm25 answers, too."""
+"""Queries, and those among them that the exhaustive rank-bm25 also answers."""
 WARM = 40
-"""Queries of another draw before."""
+"""Other queries that are answered before."""
 TOP, MOST, LEAST = 3, 25, 2.0
 BM25S_MEMORY = 14e9
-"""Bytes: without so many free, a million texts are left out for bm25s, which holds all of their words as lists."""
+"""Bytes. With less free memory, bm25s skips a million texts, because it holds all their words as lists."""
 TRACES = 100
 TYPES = (BlockType.ORIENTATION, BlockType.ACTION, BlockType.EVALUATION, BlockType.DEBUG, BlockType.ERROR)
 INSERT = sa.text(
@@ -66,23 +67,25 @@ COPY = (
 @dataclass(frozen=True)
 class Text:
     number: int
-    """From 0; blocks.id is one more."""
+    """Counts from 0; blocks.id is one more."""
     type: BlockType
     body: str
 
 
 def texts() -> Iterator[Text]:
-    """The texts, equal in every run."""
+    """The texts. They are equal in every run."""
     vocabulary, names = generator.vocabulary(200_000, random.Random(1))
     subjects = [generator.Words(1, vocabulary, subject, 200_000) for subject in range(TRACES // 10)]
     identifiers, dice = generator.Words(1, names, None, 200_000), random.Random(2)
     number = 0
     while True:
-        subject = subjects[number // 1000 % len(subjects)]  # as traces of several jobs are written side by side
+        subject = subjects[number // 1000 % len(subjects)]  # as traces of several jobs are written concurrently
         type = TYPES[int(5 * dice.random() ** 1.3)]
         if type in (BlockType.ACTION, BlockType.EVALUATION):
-            found = subject.take(30 + int(70 * dice.random() ** 1.5))
-            body = generator.function(type[:4], found, identifiers.take(7 + 3 * int(4 * dice.random())), "add")
+            words_of_text = subject.take(30 + int(70 * dice.random() ** 1.5))
+            body = generator.function(
+                type[:4], words_of_text, identifiers.take(7 + 3 * int(4 * dice.random())), "add"
+            )
         else:
             body = generator.sentences(subject.take(40 + int(150 * dice.random() ** 1.5)))
         yield Text(number, type, body)
@@ -146,7 +149,7 @@ def corpus() -> Iterator[sa.Engine]:
 
 
 def insert(console: Console, db: sa.Engine, stream: Iterator[Text]) -> Figure:
-    """What the index adds to the recording of a block, ms: the queue, sealing and all merging."""
+    """The index's cost per recorded block in ms: the queue, sealing and all merging."""
     spent: dict[bool, list[float]] = {True: [], False: []}
     for number, text in enumerate(islice(stream, SINGLE)):
         queued = number % 2 == 0
@@ -182,7 +185,7 @@ def insert(console: Console, db: sa.Engine, stream: Iterator[Text]) -> Figure:
 
 
 def drain(db: sa.Engine) -> None:
-    """Index what waits."""
+    """Index all waiting blocks."""
     while True:
         with db.begin() as conn:
             if not indexing.work(conn):
@@ -195,9 +198,9 @@ def load(db: sa.Engine, stream: Iterator[Text]) -> None:
         with db.begin() as conn, psycopg_connection(conn).cursor() as cursor, cursor.copy(COPY) as into:
             lines = io.StringIO()
             for text in batch:
-                one = row(text)
+                values = row(text)
                 lines.write(
-                    f"{one['trace']}\t{one['index']}\t1\tmain\t{text.type}\t{generator.text(text.body)}\t\t0\t0\tt\t"
+                    f"{values['trace']}\t{values['index']}\t1\tmain\t{text.type}\t{generator.text(text.body)}\t\t0\t0\tt\t"
                     "1.5\t{}\n"
                 )
             into.write(lines.getvalue())
@@ -230,7 +233,7 @@ def queries(seen: Sequence[Text], n: int, seed: int) -> list[str]:
 
 
 Engine = Callable[[Query], list[int]]
-"""The best texts' numbers for a query."""
+"""The numbers of the best texts for a query."""
 
 
 def ours(conn: sa.Connection) -> Engine:
@@ -242,14 +245,14 @@ def ours(conn: sa.Connection) -> Engine:
 
 
 class Exhaustive:
-    """rank-bm25 over a list of all texts, and the query's filters."""
+    """rank-bm25 over a list of all texts, with the query's filters."""
 
     def __init__(self, seen: Sequence[Text]) -> None:
         split = [words(text.body) for text in seen]
         self.scorer = BM25Okapi(split)
         self.types = np.array([TYPES.index(text.type) for text in seen])
         self.seconds = 0.0
-        """Of the last query, without the filters."""
+        """Scores of the last query, without the filters."""
 
     def __call__(self, query: Query) -> list[int]:
         began = time.perf_counter()
@@ -259,7 +262,7 @@ class Exhaustive:
             scores[self.types != TYPES.index(query.type)] = 0
         if query.wanted:
             counts = self.scorer.doc_freqs
-            scores[[not any(word in found for word in query.wanted) for found in counts]] = 0
+            scores[[not any(word in counter for word in query.wanted) for counter in counts]] = 0
         best = np.argsort(-scores, kind="stable")[:MOST]
         return [int(place) for place in best if scores[place] >= LEAST]
 
@@ -325,10 +328,10 @@ def with_bm25s(all_texts: Iterator[Text]) -> Engine:
         if query.wanted:
             any_wanted = (scorer.get_scores(list(query.wanted)) > 0).astype(np.float32)
             mask = any_wanted if mask is None else mask * any_wanted
-        found, scores = scorer.retrieve(
+        places, scores = scorer.retrieve(
             [query.words], k=MOST, weight_mask=mask, show_progress=False, n_threads=0, return_as="tuple"
         )
-        return [int(place) for place, score in zip(found[0], scores[0], strict=True) if score > 0]
+        return [int(place) for place, score in zip(places[0], scores[0], strict=True) if score > 0]
 
     return search
 
@@ -353,14 +356,14 @@ def timed(engine: Engine, asked: Sequence[str]) -> Timed:
 
 
 def warm(db: sa.Engine, seen: Sequence[Text], asked: Sequence[str]) -> Timed:
-    """Ours, in a process that has answered others before."""
+    """weavegen's index, in a process that has answered queries before."""
     with db.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
         timed(ours(conn), queries(seen, WARM, seed=8))
         return timed(ours(conn), asked)
 
 
 def agreement(one: Timed, other: Timed) -> float:
-    """Percent of the best three of `other` that are among the best three of `one`."""
+    """Percent of the best three of `other` that are also among the best three of `one`."""
     pairs = [(set(a[:TOP]), set(b[:TOP])) for a, b in zip(one.found, other.found, strict=False) if b]
     return 100 * statistics.fmean(len(a & b) / len(b) for a, b in pairs)
 
@@ -374,9 +377,9 @@ def measure(console: Console, db: sa.Engine, seen: Sequence[Text]) -> list[Figur
     spent: list[float] = []
 
     def search(query: Query) -> list[int]:
-        found = exhaustive(query)
+        best = exhaustive(query)
         spent.append(1000 * exhaustive.seconds)
-        return found
+        return best
 
     theirs = timed(search, asked[:COMPARED])
     theirs = Timed(statistics.median(spent), statistics.quantiles(spent, n=20)[-1], theirs.found)

@@ -1,1 +1,1 @@
-"""The schema's history. `weavegen up` applies what is new; `alembic revision` adds to it."""
+"""The schema's history. `weavegen up` applies new migrations; `alembic revision` creates one."""

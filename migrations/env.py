@@ -1,4 +1,4 @@
-"""How alembic runs a migration: on which database, with which timeouts, one at a time."""
+"""How alembic runs migrations: on which database, with which timeouts, and one process at a time."""
 
 from alembic import context
 from sqlalchemy import Connection, create_engine, text
@@ -9,14 +9,14 @@ from weavegen.store import comments, urls, views
 from weavegen.store.models import METADATA
 
 LOCK_TIMEOUT = "5s"
-"""A migration that waits for a lock holds up all who come after it: better that it fails and is tried again."""
+"""A migration that waits for a lock blocks all later queries, so it should rather fail and be tried again."""
 STATEMENT_TIMEOUT = "10min"
 TURN = 0x57454156
-"""Key of the advisory lock that lets one migration in at a time."""
+"""Key of the advisory lock that allows one migration at a time."""
 
 
 def database_url() -> str:
-    """What the caller gave, or else the configured database."""
+    """The URL that the caller passed, or else that of the configured database."""
     url = context.config.attributes.get("url")
     return str(url) if url else urls.database_url(config.load())
 
@@ -28,7 +28,7 @@ def migrate(connection: Connection) -> None:
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
         connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
         if not at_head() or leaving():
-            views.drop(connection)  # they read what may change
+            views.drop(connection)  # views read tables that may change
         context.run_migrations()
         if at_head():
             comments.install(connection)
@@ -36,7 +36,7 @@ def migrate(connection: Connection) -> None:
 
 
 def leaving() -> bool:
-    """Whether the head is not where this ends."""
+    """Whether the migration ends at another revision than the head."""
     wanted = context.get_context().opts.get("destination_rev")
     return wanted not in (None, "head", "heads", context.get_head_revision())
 

@@ -1,1 +1,1 @@
-"""Makes the weights of weavegen-nano from nothing: `make weights` runs make_weights.sh. Not in the wheel."""
+"""Makes the weights of weavegen-nano from scratch: `make weights` runs make_weights.sh. Not in the wheel."""

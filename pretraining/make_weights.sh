@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A small model from nothing: traces of three tasks, written by the SIMULATED model's scripts,
-# then a tokenizer and a Llama trained on them. Two CPU cores take an hour and a half.
-#   make_weights.sh [FOLDER]                 where it goes; `weights` by default
-# TRACES=0.1 makes a tenth of the traces. They stay in FOLDER.traces, and are used again where they are there.
+# Makes a small model from scratch: the SIMULATED model writes traces of three tasks, then a tokenizer and a Llama
+# are trained on them. Takes an hour and a half on two CPU cores.
+#   make_weights.sh [FOLDER]                 the output folder; `weights` by default
+# TRACES=0.1 makes a tenth of the traces. They are kept in FOLDER.traces and used again if they exist.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-weights} traces=${1:-weights}.traces share=${TRACES:-1}
 
-write_traces() ( # a shell of its own, at whose end the services go down
+write_traces() ( # a subshell; its exit trap stops the services
     home=$(mktemp -d) weavegen=.venv/bin/weavegen seed=0
     export WEAVEGEN_HOME=$home/home WEAVEGEN_MODEL=sim WEAVEGEN_FLOWER=0 WEAVEGEN_VIEWER=0
     trap '$weavegen down >/dev/null; rm -rf "$home"' EXIT
@@ -18,7 +18,8 @@ write_traces() ( # a shell of its own, at whose end the services go down
         n=$(python3 -c "print(max(1, round($1 * $share)))")
         $weavegen enqueue "bootstraps/$2.py" -n "$n" --ticks 8 --seed "$((++seed))" "${@:3}"
     }
-    # One candidate a block: mistakes are kept, and what came of them. The second way tries again and looks things up.
+    # `as_it_comes` samples one candidate a block, so mistakes and their consequences are kept. `twice` has a second
+    # round and retrieves.
     as_it_comes=(--set 'rounds=[1]' --set backtrack_below=-100)
     twice=(--set 'rounds=[1,1]')
     enqueue 150 tictactoe "${twice[@]}"

@@ -54,7 +54,7 @@ def pieces(blocks: Iterable[Block], tokenizer: Tokenizer, chance: random.Random)
 
 
 def with_one_question(block: Block, chance: random.Random) -> Block:
-    """An executed action, in ONE_QUESTION_SHARE of all cases with one of its questions alone."""
+    """An executed action. In ONE_QUESTION_SHARE of all cases, one of its two questions is left out."""
     if block.type is not BlockType.ACTION or block.ran is None or chance.random() >= ONE_QUESTION_SHARE:
         return block
     if chance.random() < 0.5:

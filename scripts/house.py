@@ -1,4 +1,4 @@
-"""`make house`: size and structure of the code beside their bounds. Exit code 1 if a bound is missed."""
+"""`make house`: size and structure of the code beside their limits. Exit code 1 if a limit is exceeded."""
 
 import ast
 import subprocess
@@ -16,7 +16,7 @@ BOUNDS = {
     "cycles between rooms": 0,
     "size of ARCHITECTURE.md, bytes": 16_384,
 }
-"""The largest value of each figure that has one."""
+"""The largest allowed value of each figure that has a limit."""
 
 
 def files(folder: str) -> list[Path]:
@@ -32,13 +32,13 @@ def lines(folder: str) -> int:
 
 
 def room_of(module: str) -> str:
-    """A room is a folder directly below weavegen/, a file there, or another package."""
+    """The room of a module: a folder directly below weavegen/, a file there, or another package."""
     parts = module.split(".")
     return ".".join(parts[:2]) if parts[0] == "weavegen" else parts[0]
 
 
 def imports() -> set[tuple[str, str]]:
-    """(importing room, imported room), those inside functions included."""
+    """Pairs (importing room, imported room), with imports inside functions."""
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     pairs = {
         (room_of(module), room_of(imported))
@@ -49,7 +49,7 @@ def imports() -> set[tuple[str, str]]:
 
 
 def cycles(pairs: set[tuple[str, str]]) -> list[list[str]]:
-    """Groups of rooms that reach each other by imports."""
+    """Groups of rooms that import each other, directly or indirectly."""
     reached = {room: {room} for pair in pairs for room in pair}
     grown = True
     while grown:
@@ -63,7 +63,7 @@ def cycles(pairs: set[tuple[str, str]]) -> list[list[str]]:
 
 
 def functions() -> Iterator[tuple[int, str]]:
-    """(lines, place) of each function of the package and of the tasks."""
+    """(lines, place) of each function of weavegen/ and tasks/."""
     for path in [*files("weavegen"), *files("tasks")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
@@ -73,13 +73,13 @@ def functions() -> Iterator[tuple[int, str]]:
 def main() -> int:
     """Print the figures. Returns the exit code."""
     pairs = imports()
-    found = cycles(pairs)
+    groups = cycles(pairs)
     figures = {
         "lines of Python in weavegen/": lines("weavegen"),
         "lines of Python in tasks/": lines("tasks"),
         "rooms": len({room for pair in pairs for room in pair}),
         "imports between rooms": len(pairs),
-        "cycles between rooms": len(found),
+        "cycles between rooms": len(groups),
         "size of ARCHITECTURE.md, bytes": (ROOT / "ARCHITECTURE.md").stat().st_size,
     }
     missed = 0
@@ -89,7 +89,7 @@ def main() -> int:
         missed += over
         suffix = "" if bound is None else f"  (at most {bound:,})" + (" MISSED" if over else "")
         sys.stdout.write(f"{name:32} {value:>8,}{suffix}\n")
-    for group in found:
+    for group in groups:
         sys.stdout.write(f"  cycle: {', '.join(group)}\n")
     size, place = max((len(path.read_text().splitlines()), path) for path in files("weavegen"))
     sys.stdout.write(f"{'longest file':32} {size:>8,}  {place.relative_to(ROOT)}\n")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv and installs what weavegen needs. Asks nothing; a second run takes no time.
-# Arguments are further commands that are needed, each in the package of its name.
+# Creates .venv and installs what weavegen needs. It asks no questions; a second run takes no time.
+# Arguments are further commands to install, each from the package of the same name.
 # PYTHON=/path/to/python3.12 chooses the interpreter, VENV=folder the place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ fail() {
     exit 1
 }
 
-# As root on Debian or Ubuntu what is missing is installed; anyone else is told.
+# Install missing packages as root on Debian or Ubuntu; otherwise fail with the command to run.
 apt_install() {
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         fail "$* missing: install with \`sudo apt-get install $*\` (or your system's way), then try again"
@@ -27,7 +27,7 @@ usable() {
     "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, '"$2"'))' 2>/dev/null
 }
 
-# Versions with wheels for everything come first, then 3.13; newer ones may do.
+# Prefer versions for which all packages have wheels, then 3.13, then newer ones.
 find_python() {
     local candidate limit
     if [ -n "${PYTHON:-}" ]; then
@@ -68,11 +68,11 @@ fi
 
 made_with() { "$1" -c 'import sys, platform; print("%d.%d" % sys.version_info[:2], platform.machine())'; }
 
-# An environment knows its own place: one that was moved is made again.
+# An environment contains its own path, so one that was moved is created again.
 if [ "$(cat "$venv/.place" 2>/dev/null)" != "$PWD" ] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     command -v python3 >/dev/null || apt_install python3 python3-venv
     python=$(find_python)
-    # Debian keeps the part that puts pip into a new environment in a package of its own.
+    # Debian has the module that puts pip into a new environment in a separate package.
     "$python" -c 'import ensurepip' 2>/dev/null ||
         apt_install "python$(made_with "$python" | cut -d ' ' -f 1)-venv"
     echo "setup: making $venv with $("$python" --version)"
@@ -86,6 +86,6 @@ esac
 echo "setup: installing requirements.lock"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
 "${pip[@]}" install --require-hashes -r requirements.lock
-# setuptools warns of everything that is installed so.
+# setuptools warns about installations of this kind.
 PYTHONWARNINGS=ignore "${pip[@]}" install --no-deps --no-build-isolation --no-index -e .
 fingerprint >"$venv/.stamp"

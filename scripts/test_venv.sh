@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# A virtual environment for tests that need more than weavegen's own has; trl.sh and vllm.sh source this in the
-# repository's root, with
-#   name, venv    of their own, and the environment's folder
-#   packages      what is installed, with versions
-#   unwanted      what of that is removed again
-#   size          of it all, as people are told
-# PYTHON=/path/to/python3.12 chooses the interpreter. pip finds a CPU build of PyTorch where its own settings say
+# A virtual environment for tests that need packages beyond weavegen's own. trl.sh and vllm.sh source this file in
+# the repository's root, after they set
+#   name, venv    the script's name, and the environment's folder
+#   packages      the packages to install, with versions
+#   unwanted      packages to remove again
+#   size          the total size, for messages
+# PYTHON=/path/to/python3.12 chooses the interpreter. pip finds a CPU build of PyTorch by its own settings
 # (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, pip.conf).
 
 fail() {
@@ -30,10 +30,10 @@ find_python() {
     fail "Python from 3.11 to 3.14 is needed: install one, or name it with PYTHON=/path/to/python3"
 }
 
-# The environment, if it is not there already with these packages.
+# Creates the environment, unless it exists with these packages.
 install() {
     local python log pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
-    exec 9<"scripts/$name.sh" # two at once would spoil each other's work
+    exec 9<"scripts/$name.sh" # a lock, because two concurrent installations would damage each other
     ! command -v flock >/dev/null || flock 9
     if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "${packages[*]}" ] && "$venv/bin/python" -c '' 2>/dev/null; then
         return

@@ -19,15 +19,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ("bootstraps/texts/*.txt", "tests/bootstraps/weave_agent/*.py")
-"""What the tokenizer is trained on: files that hardly ever change, for with them every sampled text changes."""
+"""Training text of the tokenizer: files that hardly ever change, because a change would change every sampled text."""
 ANSWERS = "#q: Is it so? Yes.\n#q: Is it so? No.\nyes or no, YES or NO\n"
-"""Repeated, so that both answers are single tokens whatever the texts hold."""
+"""Repeated, so that both answers are single tokens whatever the files contain."""
 VOCABULARY = 2048
 SPECIAL = ("<s>", "</s>", "<pad>")
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE that puts `<s>` in front of every text, as Llama's own do."""
+    """Byte-level BPE that puts `<s>` before every text, like Llama's tokenizers."""
     texts = [path.read_text() for pattern in TEXTS for path in sorted(ROOT.glob(pattern))]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -44,7 +44,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make(folder: str) -> None:
-    """Write tokenizer, weights and configuration to `folder`; equal source files give equal ones."""
+    """Write tokenizer, weights and configuration to `folder`. Equal source files give equal results."""
     torch.manual_seed(0)
     tokenizer = make_tokenizer()
     assert len(tokenizer) == VOCABULARY
@@ -64,12 +64,17 @@ def make(folder: str) -> None:
     )
     model = LlamaForCausalLM(config)
     with torch.no_grad():
-        model.lm_head.weight[1] = 0  # `</s>` is never among the likeliest: texts are as long as they are asked for
+        model.lm_head.weight[1] = (
+            0  # `</s>` is never among the likeliest tokens, so texts reach their requested length
+        )
     model.save_pretrained(folder)
 
 
 def forward(folder: str, sequences: list[list[int]]) -> dict[str, list[list[float]]]:
-    """Logprobs (natural, of the softmax over the whole vocabulary) by a plain pass in float32; see above."""
+    """Natural logprobs of the softmax over the whole vocabulary, by a plain pass in float32.
+
+    See the module's docstring.
+    """
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     chosen, following = [], []
     with torch.inference_mode():

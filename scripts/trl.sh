@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# TRL on the CPU, for tests: its trainers take what `weavegen export` wrote.
+# TRL on the CPU, for tests: its trainers read the exports of `weavegen export`.
 #   trl.sh install                           the virtual environment, about 1.5 GB; a second run takes no time
 # TRL_VENV=folder chooses the place; for the interpreter and PyTorch see test_venv.sh.
 set -euo pipefail

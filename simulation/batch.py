@@ -1,9 +1,9 @@
 """The simulated engine's scheduler: continuous batching in virtual time. No clock, no I/O.
 
-Steps are as vLLM makes them. In each, every decoding sequence gets one token, and what the step's budget leaves
-goes to prompts that are still to be computed, in the order of their admission. Sequences are admitted, and if the
-cache is full preempted, between steps only. Steps that only decode differ in nothing but the length of contexts:
-any number of them is taken at once, up to the first sequence that ends. So events cost something, tokens do not.
+Steps are as in vLLM. In each step, every decoding sequence gets one token, and the rest of the step's token budget
+goes to prompts that are still being computed, in order of admission. Sequences are admitted, and preempted if the
+cache is full, only between steps. Steps that only decode differ only in the length of contexts, so any number of them
+is computed at once, up to the first sequence that ends. So the cost grows with events and not with tokens.
 """
 
 import heapq
@@ -34,9 +34,9 @@ class Sequence:
     left: int = 0
     """Prompt tokens still to be computed."""
     ends: int = -1
-    """Number of the decode step that gives the last token; -1 while it does not decode."""
+    """Number of the decode step that gives the last token; -1 while the sequence does not decode."""
     held: Prompt | None = None
-    """The prompt that it holds in the cache while it runs."""
+    """The prompt that the sequence holds in the cache while it runs."""
 
     @property
     def tokens(self) -> int:
@@ -55,11 +55,11 @@ class Batch:
         self.cache = Cache(load.cache_tokens, shares=load.prefix_cache)
         self.running: dict[Sequence, None] = {}  # in the order of admission
         self.waiting: set[Sequence] = set()
-        self._queue: list[tuple[int, int, Sequence]] = []  # a heap; those no longer waiting are skipped
+        self._queue: list[tuple[int, int, Sequence]] = []  # a heap; sequences that no longer wait are skipped
         self._prefilling: dict[Sequence, None] = {}
-        self._ending: list[tuple[int, int, Sequence]] = []  # a heap; those that no longer decode are skipped
-        self._entries = itertools.count()  # in that heap: they decide between sequences that end together
-        self._time = 0.0  # of the last boundary between steps
+        self._ending: list[tuple[int, int, Sequence]] = []  # a heap; sequences that no longer decode are skipped
+        self._entries = itertools.count()  # in that heap: the order of sequences that end together
+        self._time = 0.0  # time of the last boundary between steps
         self._until: float | None = None  # end of the step in flight
         self._pieces: list[tuple[Sequence, int]] = []  # prompt tokens that the step in flight computes
         self._counted = 0.0  # slot seconds are counted up to here
@@ -81,7 +81,7 @@ class Batch:
         self._wait(sequence)
 
     def at_once(self, sequence: Sequence) -> None:
-        """Serve a sequence in no time: only the counters and the prefix cache change."""
+        """Serve a sequence without delay: only the counters and the prefix cache change."""
         sequence.cached = self.cache.hits(sequence.prompt)
         self._count_prompt(sequence)
         self.counters.generation_tokens += sequence.tokens
@@ -119,7 +119,7 @@ class Batch:
     def abort(self, sequences: list[Sequence], now: float) -> None:
         """Drop the sequences that have not ended, because their client is gone. Call `advance(now)` before."""
         self.count_slots(now)
-        for sequence in reversed(sequences):  # the first computes what its siblings share
+        for sequence in reversed(sequences):  # the first computes the prompt that its siblings share
             if sequence in self.waiting:
                 self.waiting.remove(sequence)
                 self._full = False
@@ -141,7 +141,7 @@ class Batch:
         self.waiting.add(sequence)
         heapq.heappush(self._queue, (*self._rank(sequence), sequence))
         if self._queue[0][2] is sequence:
-            self._full = False  # another head, which may be shorter
+            self._full = False  # another sequence is first now, which may be shorter
 
     def _schedule(self) -> None:
         """Between two steps: make room, admit sequences, and distribute the next step's token budget."""
@@ -170,16 +170,17 @@ class Batch:
         return preempted
 
     def _admit(self) -> None:
-        budget = self.load.step_tokens - self._decoding() - sum(one.left for one in self._prefilling)
+        budget = self.load.step_tokens - self._decoding() - sum(sequence.left for sequence in self._prefilling)
         while self._queue and budget > 0 and not self._full and len(self.running) < self.load.slots:
             sequence = self._queue[0][2]
             if sequence not in self.waiting:
                 heapq.heappop(self._queue)
                 continue
             prompt = sequence.prompt
-            if sequence.generated:  # preempted: its own tokens are computed again like those of a prompt
+            if sequence.generated:  # preempted: its own tokens are recomputed like those of a prompt
                 prompt = prompt.goes_on(sequence.output[: WIDTH * sequence.generated])
-            # One token more for each that decodes, else the newcomer is the first to be preempted.
+            # One more token for each decoding sequence; otherwise the new sequence would be the first to be
+            # preempted.
             if (
                 self._used() + self.cache.missing(prompt) + self._decoding() > self.load.cache_tokens
                 and self.running
@@ -295,7 +296,7 @@ class Batch:
             tokens = sequence.prompt.tokens + generated
             self._context -= tokens
             self._own -= tokens - sequence.held.tokens
-            # The last token has not been computed: it was to be the next step's input.
+            # The last token has not been computed: it would be the input of the next step.
             self.cache.keep(sequence.prompt.goes_on(sequence.output[: WIDTH * (generated - 1)]))
         self.cache.shrink(self._own)
         sequence.held, sequence.ends = None, -1

@@ -1,8 +1,8 @@
 """The simulated KV cache: which tokens it holds, and how many of them a new prompt can reuse.
 
-Tokens are kept in segments, each of which is known by a hash of all that stands before it and of itself. Hits are
-counted in blocks of 16 tokens, as vLLM does. Memory is shared and given up by whole segments of 16 blocks, so that
-a long prompt costs a look-up per segment rather than one per block.
+Tokens are kept in segments. The key of a segment is a hash of its tokens and of all tokens before it. Hits are
+counted in blocks of 16 tokens, as in vLLM. Memory is shared and freed in whole segments of 16 blocks, so that a long
+prompt costs one look-up per segment and not one per block.
 """
 
 from collections import Counter, OrderedDict
@@ -25,7 +25,7 @@ class Prompt:
 
     @cached_property
     def keys(self) -> list[int]:
-        """One for each segment; tokens after the last whole block have none."""
+        """One key for each segment; tokens after the last whole block have none."""
         keys, key, data = [], 0, self.data
         end = len(data) // (BLOCK * WIDTH) * (BLOCK * WIDTH)
         for start in range(0, end, _SEGMENT):
@@ -76,17 +76,17 @@ class Cache:
         """Tokens of the prompt that are cached. The last token is always computed, to get the next one."""
         if not self._shares:
             return 0
-        found = 0
+        cached = 0
         for number, key in enumerate(prompt.keys):
             blocks = self._blocks.get(key)
             if blocks is None:
                 for block in prompt.blocks(number):
                     if block not in self._known:
                         break
-                    found += BLOCK
+                    cached += BLOCK
                 break
-            found += BLOCK * len(blocks)
-        return min(found, (prompt.tokens - 1) // BLOCK * BLOCK)
+            cached += BLOCK * len(blocks)
+        return min(cached, (prompt.tokens - 1) // BLOCK * BLOCK)
 
     def missing(self, prompt: Prompt) -> int:
         """Tokens of the prompt that no running sequence holds yet."""
@@ -119,7 +119,7 @@ class Cache:
         if not self._shares:
             return
         end = prompt.tokens // BLOCK * BLOCK
-        for key in reversed(prompt.keys):  # so that a segment is given up before those in front of it
+        for key in reversed(prompt.keys):  # so that a segment is evicted before the segments in front of it
             size = BLOCK * len(self._blocks[key])
             holders = self._holders[key] - 1
             if holders:

@@ -1,4 +1,4 @@
-"""Makes the response to a completion request. No I/O and no clock."""
+"""Creates the response to a completion request. No I/O and no clock."""
 
 import math
 import random
@@ -16,7 +16,7 @@ from weavegen.nano import protocol
 from weavegen.nano.protocol import BadRequest, Choice, CompletionRequest
 
 MAX_MODEL_LEN = Load.max_model_len
-"""The default."""
+"""The default of the request's field."""
 _UNLIKELY = -25.0
 """Logprob of every token that the simulated distribution does not name."""
 _BOS = tokenizer.pack([tokenizer.BOS])
@@ -52,7 +52,7 @@ def _prompt(item: str | list[int], special: bool) -> _Prompt:
 
 
 def without_extras(request: CompletionRequest) -> None:
-    """Treat the request as a server without vLLM's fields does: refuse or ignore them. Raises BadRequest."""
+    """Treat the request like a server without vLLM's fields: refuse or ignore them. Raises BadRequest."""
     if isinstance(request.prompt, list) and any(not isinstance(item, str) for item in request.prompt):
         raise BadRequest("prompt: token ids are not supported, send text", param="prompt")
     if request.logprob_token_ids is not None:
@@ -124,8 +124,8 @@ def cut(
 
 @lru_cache(maxsize=4096)
 def _cut(text: str, stop: tuple[str, ...], most: int) -> tuple[str, tuple[int, ...], str, str | None]:
-    found = [(at, word) for word in stop if word and (at := text.find(word)) >= 0]
-    at, word = min(found, default=(len(text), None))
+    hits = [(at, word) for word in stop if word and (at := text.find(word)) >= 0]
+    at, word = min(hits, default=(len(text), None))
     ids = tuple(tokenizer.encode(text[: at + len(word or "")]))
     if len(ids) > most:
         ids = ids[:most]
@@ -135,7 +135,7 @@ def _cut(text: str, stop: tuple[str, ...], most: int) -> tuple[str, tuple[int, .
 
 @lru_cache(maxsize=65536)
 def _fluency(token: int) -> float:
-    """A made-up logprob for a sampled token: near 0 for most tokens, low for some."""
+    """An invented logprob for a sampled token: near 0 for most tokens, low for some."""
     return -round(4.0 * ((token * 2654435761 % 997) / 997) ** 6, 6)
 
 
@@ -164,7 +164,7 @@ def _answer(
 
 
 def distribution(yes: float) -> dict[int, float]:
-    """Logprobs of the next token where the answer is yes with probability `yes`."""
+    """Logprobs of the next token if the answer is yes with probability `yes`."""
     likely = {}
     for side, mass in ((True, yes), (False, 1 - yes)):
         for word, share in zip(_SPELLINGS[side], _SHARES, strict=True):

@@ -28,15 +28,15 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Options:
-    """What a server is started with."""
+    """The options with which a server is started."""
 
     port: int = 0
-    """0 takes a free one."""
+    """0 chooses a free port."""
     host: str = HOST
     ready_file: Path | None = None
     """Gets {"url", "port", "pid"} as JSON once requests are accepted."""
     seed: int = 0
-    """Decides which requests get a fault."""
+    """The seed that decides which requests get a fault."""
     plain: bool = False
     """Behave as a server without vLLM's extras: no `/tokenize`, `/detokenize` and `/metrics`, no prompts of token
     ids, no `logprob_token_ids`."""

@@ -1,16 +1,16 @@
-"""Parameters of the simulated engine: times, sizes, presets of both by name, and the rates of faults.
+"""Parameters of the simulated engine: times, sizes, named presets of both, and the rates of faults.
 
-Every number of a preset comes from a measurement, or from arithmetic with an efficiency that was measured:
+Every number of a preset comes from a measurement, or from arithmetic with a measured efficiency:
 
-* A step with hardly anything in it is measured: 128 steps of 8 sequences take 833 ms (8B) and 2,078 ms (70B on
+* The time of a nearly empty step is measured: 128 steps of 8 sequences take 833 ms (8B) and 2,078 ms (70B on
   four GPUs) on H200 (buildkite.com/vllm/performance-benchmark/builds/9515), 998 ms and 2,444 ms on H100 in another
-  report of the same series; `inter_token` is what the 8 sequences' own shares leave of it.
+  report of the same series. `inter_token` is this time without the shares of the 8 sequences.
 * `prefill` and `per_sequence`: 2 x parameters FLOPs a token, at 45 % of the peak of 989 TFLOPS. 5,000 prompt
-  tokens of Llama 3.3 70B in FP8 on two H100 take 407 ms, which is 44 % of theirs
+  tokens of Llama 3.3 70B in FP8 on two H100 take 407 ms, which is 44 % of their peak
   (docs.nvidia.com/nim/benchmarking/llm/1.0.0/performance).
 * `per_context`: bytes of the KV cache, at 77 % of the memory's bandwidth. 75 tokens a second of Llama 3.1 8B on an
   A100 40GB with vLLM 0.23 read its weights at 77 % (johnmusgrave.com/p/vllm-throughput-latency-sweep-on).
-* `cache_tokens`: what 92 % of the memory (vLLM's default) leaves beside weights and 4 GiB a GPU for the rest.
+* `cache_tokens`: 92 % of the memory (vLLM's default) minus the weights and 4 GiB a GPU for everything else.
 * `slots`, `step_tokens`: vLLM 0.32's defaults for a server on these GPUs. `max_model_len`: Llama 3.1's.
 
 docs/simulation.md has the arithmetic.
@@ -29,8 +29,9 @@ POLICIES = ("fcfs", "priority")
 class Load:
     """Times and sizes of the simulated engine. By default nothing takes time.
 
-    A step takes inter_token + per_sequence x sequences in the batch + per_context x thousands of tokens in their
-    contexts (milliseconds), and tokens / prefill (seconds) for the prompt tokens that it computes.
+    The milliseconds of a step are inter_token + per_sequence x sequences in the batch + per_context x thousands of
+    tokens in their contexts. The prompt tokens that it computes add tokens
+    prefill seconds.
     """
 
     slots: int = 256
@@ -96,11 +97,11 @@ PRESETS = {
         _ON_GPU, inter_token=15.4, per_sequence=0.079, per_context=0.022, prefill=12_600, cache_tokens=1_200_000
     ),
 }
-"""Llama 3.1 of that size in bfloat16, tensor-parallel where `tp` says so."""
+"""Llama 3.1 of this size in bfloat16, tensor-parallel if `tp` is in the name."""
 
 
 def load(like: str | None = None, **options: Any) -> Load:
-    """The preset `like`, or the default, with the fields replaced that `options` gives (not None).
+    """The preset `like`, or the default, with the fields of `options` that are not None.
 
     Raises UsageError if there is no such preset, or if a value is invalid.
     """
@@ -112,7 +113,7 @@ def load(like: str | None = None, **options: Any) -> Load:
 
 @dataclass
 class Faults:
-    """Rates, 0 to 1, at which a completion request gets a fault; one random draw decides between them."""
+    """Rates, 0 to 1, at which a completion request gets a fault. One random draw chooses at most one fault."""
 
     http_500: float = 0.0
     http_429: float = 0.0

@@ -11,7 +11,10 @@ class Process:
     """Serves from `start` to `kill`, always on the same port."""
 
     def __init__(self, folder: Path, name: str, *options: str) -> None:
-        """Start the server. `name`: of its ready file in `folder`. `options`: those of `weavegen sim`."""
+        """Start the server.
+
+        `name` is the name of its ready file in `folder`, `options` are those of `weavegen sim`.
+        """
         self._ready, self._options, self.port = folder / f"{name}.ready", options, 0
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -29,8 +32,8 @@ class Process:
             if self._process.poll() is not None:
                 raise RuntimeError(f"the simulated server ended with {self._process.returncode}")
             time.sleep(0.02)
-        told = json.loads(self._ready.read_text())
-        self.url, self.port = str(told["url"]), int(told["port"])
+        ready = json.loads(self._ready.read_text())
+        self.url, self.port = str(ready["url"]), int(ready["port"])
 
     def kill(self) -> None:
         """Send SIGKILL, if the server is alive."""

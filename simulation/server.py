@@ -49,7 +49,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 _SLOW = 10
-"""Factor by which a slow response is slower."""
+"""Factor by which a slow response takes longer."""
 
 
 class _Api(http.Api):
@@ -86,7 +86,7 @@ class _Api(http.Api):
 
     async def completions(self, request: Request) -> Response:
         """Respond as vLLM does, unless the request gets a fault."""
-        await request.body()  # kept by the request: it is read before the fault, as a real one would be
+        await request.body()  # Read before the fault, as a real server would; the request keeps the body.
         fault = self.faults.draw(self._chance)
         if fault is not None and fault not in ("truncate", "slow"):
             return await self._spoil(fault, request)

@@ -1,7 +1,7 @@
 """The simulation's tokenizer: a fixed vocabulary, reversible, equal in every process.
 
-Common words make one token (with the space before them), others one for every three letters, so English and
-Python come to about 3 characters a token; whatever the vocabulary lacks is spelled in bytes.
+A common word is one token (with the space before it); other words have a token for every three letters. English and
+Python have about 3 characters a token. Text outside the vocabulary is encoded as bytes.
 """
 
 import itertools
@@ -69,7 +69,7 @@ _IDS = _vocabulary()
 _TEXTS = [*("" for _ in range(_BYTES)), *_IDS]
 _SPELLED = [*(bytes([byte]) for byte in range(_BYTES)), *(text.encode() for text in _IDS)]
 SIZE = len(_TEXTS)
-"""Ids are below this."""
+"""All ids are less than this."""
 
 
 @lru_cache(maxsize=65536)
@@ -91,7 +91,7 @@ def _pack_chunk(chunk: str) -> bytes:
 
 
 def chunks(text: str) -> list[str]:
-    """`text` in chunks. No token crosses their borders."""
+    """`text` in chunks. No token crosses the end of a chunk."""
     return [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
 
 
@@ -131,7 +131,7 @@ def decode_packed(data: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def _spell(data: bytes) -> bytes:
-    """The bytes that packed ids stand for."""
+    """The bytes for packed ids."""
     ids = unpack(data)
     if min(ids) < 0 or max(ids) >= SIZE:
         raise IndexError(next(number for number in ids if not 0 <= number < SIZE))

@@ -1,4 +1,4 @@
-"""Real services for the tests, started once a session: PostgreSQL, Redis, a migrated database for each test."""
+"""Real services for the tests, started once a session: PostgreSQL, Redis, and a migrated database for each test."""
 
 import ast
 import itertools
@@ -46,8 +46,9 @@ SETTINGS = (
 
 @pytest.fixture(scope="session")
 def home() -> Iterator[Path]:
-    """WEAVEGEN_HOME of the whole session, in the environment too; no other setting is in the environment."""
-    # Not below pytest's own folder, which PostgreSQL's user may not pass through and pytest closes at every start.
+    """WEAVEGEN_HOME of the whole session, also set in the environment. No other setting is in the environment."""
+    # Not below pytest's own folder: PostgreSQL's user may not pass through it, and pytest makes it private at every
+    # start.
     folder = Path(tempfile.mkdtemp(prefix="weavegen-test-"))
     with pytest.MonkeyPatch.context() as patch:
         for name in SETTINGS:
@@ -80,7 +81,7 @@ def redis_url(config: Config) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def template(config: Config, postgres_url: str) -> str:
-    """A migrated database that the tests' own are copied from."""
+    """A migrated database, from which the databases of tests are copied."""
     with administration(config) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
     schema.upgrade(urls.embedded_url(config, TEMPLATE))
@@ -96,7 +97,7 @@ def database(config: Config, template: str) -> Iterator[str]:
 
 @pytest.fixture
 def db(database: str) -> Iterator[sa.Engine]:
-    """It, as the store speaks to it."""
+    """A SQLAlchemy engine for the test's database."""
     engine = make_engine(database)
     yield engine
     engine.dispose()
@@ -104,9 +105,9 @@ def db(database: str) -> Iterator[sa.Engine]:
 
 @pytest.fixture(scope="session")
 def installation() -> Iterator[Installation]:
-    """A fleet of workers and the simulated model, for all tests that leave it as they found it.
+    """A fleet of workers and the simulated model, shared by all tests that leave it as they found it.
 
-    Whatever the tests had written, every trace is one Python file in the end, and parses back into its blocks.
+    At the end, every trace that the tests wrote must be one Python file and must parse back into its blocks.
     """
     with installed() as shared:
         yield shared
@@ -122,7 +123,7 @@ def installation() -> Iterator[Installation]:
 
 @pytest.fixture(scope="module")
 def own_installation() -> Iterator[Installation]:
-    """One for the tests of a module that stop its services, or count what is in it."""
+    """An installation for a module whose tests stop its services or count what it contains."""
     with installed() as started:
         yield started
 

@@ -30,7 +30,7 @@ exception
 end
 $$
 """
-"""The role of `weavegen sql`. Roles belong to the server, so another database may have made it."""
+"""The role of `weavegen sql`. Roles belong to the server, so a migration of another database may have created it."""
 
 CONFINE = """
 do $$
@@ -51,7 +51,7 @@ begin
 end
 $$
 """
-"""What any role may do, and the reader is not to: hold our locks, make large objects, temporary tables, code."""
+"""Rights of every role that the reader must not have: advisory locks, large objects, temporary tables, code."""
 
 
 def upgrade() -> None:

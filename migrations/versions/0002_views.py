@@ -1,4 +1,4 @@
-"""Which views there are; the views themselves are in weavegen/store/views/."""
+"""The list of views; the views themselves are in weavegen/store/views/."""
 
 from collections.abc import Sequence
 

@@ -11,8 +11,9 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 RECALLABLE = "('orientation', 'action', 'evaluation', 'debug', 'error')"
-"""As retrieval/documents.py has it."""
-# A trigger, and no statement of the program's: whoever records blocks, and however many at a time, they are found.
+"""The same types as in weavegen/search/documents.py."""
+# A trigger and not a statement of the program, so that all blocks are found, whoever records them and however many at
+# a time.
 QUEUE_BLOCKS = f"""
 create function queue_blocks() returns trigger language plpgsql as $$
 begin
@@ -24,7 +25,7 @@ create trigger queue_blocks after insert on blocks
 referencing new table as new_blocks for each statement execute function queue_blocks();
 comment on function queue_blocks is 'Puts new blocks into corpus_queue, from where they are indexed.';
 """
-# They are read whole, and are as good as random to a compressor.
+# They are always read whole, and are nearly incompressible.
 NOT_COMPRESSED = {
     "corpus_segments": ("ids", "traces", "jobs", "indexes", "lengths", "types", "goods", "recorded"),
     "corpus_postings": ("data",),
@@ -150,7 +151,7 @@ def upgrade() -> None:
     for table, columns in NOT_COMPRESSED.items():
         for column in columns:
             op.execute(f"alter table {table} alter column {column} set storage external")
-    # Most of its updates then find room on the page that they are on, and need no new entry in the index.
+    # Most updates of this table then fit on the same page and need no new entry in the index.
     op.execute("alter table corpus_words set (fillfactor = 70)")
     op.execute("insert into corpus_statistics values (1, 0, '', 0)")
     op.create_table_comment("segments", SEGMENTS_COMMENT, existing_comment=SEGMENTS_COMMENT_BEFORE)

@@ -1,4 +1,4 @@
-"""Forks: traces that go on from a block of another."""
+"""Forks: traces that continue from a block of another trace."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What keeps questions to a large corpus fast: an index, and materialised views that say as of when their rows are."""
+"""Speed of questions to a large corpus: an index, and materialised views with the time of their last refresh."""
 
 from collections.abc import Sequence
 
@@ -32,8 +32,8 @@ def upgrade() -> None:
             comment="Of a materialised view: what its last refresh took.",
         ),
     )
-    # The best blocks of a type. With a million blocks it takes 18 MB and 2 s to make, and inserting a block some 5 µs
-    # more (1 to 9 in three runs of 29,000 blocks).
+    # For the best blocks of a type. With a million blocks the index takes 18 MB and 2 s to build, and inserting a
+    # block takes some 5 µs more (1 to 9 in three runs of 29,000 blocks).
     op.create_index(
         "ix_blocks_type_score", "blocks", ["type", "score"], postgresql_where=sa.text("score is not null")
     )

@@ -1,4 +1,4 @@
-"""Which model writes a job, besides which one was asked for."""
+"""The model that writes a job, in addition to the model that was requested."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Conversations: blocks that are messages, what a tick hands on, traces that others asked for."""
+"""Conversations: blocks that are messages, the state passed between ticks, and traces requested by other traces."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ KINDS = (
 
 
 def block_types(types: Sequence[str]) -> None:
-    """Which types blocks and examples may have."""
+    """The types that blocks and examples may have."""
     for table in ("blocks", "examples"):
         op.drop_constraint(op.f(f"ck_{table}_type"), table, type_="check")
         named = ", ".join(f"'{type}'" for type in types)

@@ -1,4 +1,4 @@
-"""What a job's researchers may read."""
+"""The documents that a job's researchers may read."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Programs that searches for programs have tried."""
+"""Programs that FunSearch has evaluated."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Requests of people, and the library of tools that were made for them."""
+"""Requests of users, and the library of tools that were made for them."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Who lends which model server, since when."""
+"""Lent model servers: who lends them, and since when."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Finished ticks in their order, which `weavegen spans` asks for every few seconds."""
+"""Finished ticks in order, which `weavegen spans` queries every few seconds."""
 
 from collections.abc import Sequence
 

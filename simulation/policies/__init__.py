@@ -1,6 +1,6 @@
-"""Scripted policies. The prompt decides which one writes.
+"""Scripted policies. The prompt decides which policy writes.
 
-A policy's texts depend on the seed, the candidate's number and what the situation is about, never on times,
+The texts of a policy depend on the seed, the candidate's number and the content of the situation, never on times,
 indices or the order of requests: the same seed gives the same trace again.
 """
 
@@ -55,7 +55,7 @@ _POLICIES: tuple[Policy, ...] = (
     reader,
     generic,
 )
-"""The first one that knows the prompt writes. The last one knows every prompt."""
+"""The first policy that knows the prompt writes. The last one knows every prompt."""
 
 
 def _policy(situation: Situation) -> Policy:

@@ -1,4 +1,4 @@
-"""Tic-tac-toe for the scripted policy: boards as nine characters, and how good a move is."""
+"""Tic-tac-toe for the scripted policy: boards as nine characters, and the value of a move."""
 
 from functools import lru_cache
 
@@ -31,9 +31,9 @@ def winner(board: str) -> str | None:
 
 @lru_cache(maxsize=8192)
 def value(board: str, square: int, mark: str) -> float:
-    """What `mark` can expect of a move: 1 a win, 0 a draw, -1 a loss.
+    """The expected result of a move for `mark`: 1 a win, 0 a draw, -1 a loss.
 
-    Against an opponent that takes a win, blocks a loss and else plays at random (the server's `basic`).
+    The opponent takes a win, blocks a loss and otherwise plays at random (the server's `basic`).
     """
     after = put(board, square, mark)
     if winner(after):
@@ -51,7 +51,7 @@ def _after_reply(board: str, mark: str) -> float:
 
 
 def _replies(board: str, mark: str) -> list[int]:
-    """Squares between which the basic opponent chooses."""
+    """Squares among which the basic opponent chooses."""
     for player in (mark, other(mark)):
         urgent = [square for square in free(board) if winner(put(board, square, player))]
         if urgent:

@@ -1,4 +1,4 @@
-"""The policy for bootstraps/conversation.py: answers what is said, waits for answers, and takes its leave."""
+"""The policy for bootstraps/conversation.py: answers messages, waits for answers, and says goodbye."""
 
 import json
 import random
@@ -38,7 +38,7 @@ class Channel:
     newest: int
     """Id of the newest message."""
     words: str
-    """What the person said last; empty if nothing."""
+    """The person's last message; empty if there is none."""
     waits: bool
     """Whether the person waits for an answer."""
     left: int
@@ -47,12 +47,12 @@ class Channel:
 
     @property
     def ends(self) -> str | None:
-        """Why the conversation is to end now."""
+        """Why the conversation should end now."""
         return "goodbye" if self.goodbye else "limit" if self.waits and self.left <= 0 else None
 
 
 def knows(situation: Situation) -> bool:
-    """Whether the trace's bootstrap holds a conversation."""
+    """Whether the trace's bootstrap is a conversation."""
     return bool(situation.type) and _BOOTSTRAP in situation.prompt
 
 
@@ -73,7 +73,7 @@ def observed(situation: Situation) -> Channel | None:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     now = observed(situation)
     if now is None:
         return generic.write(situation, seed, number)

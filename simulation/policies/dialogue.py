@@ -40,7 +40,7 @@ class Conversation:
     @cached_property
     def responses(self) -> list[dict[str, Any]]:
         """The tools' results so far."""
-        found = []
+        results = []
         for role, text in self.messages[2:]:
             if role == "user":
                 for match in _RESPONSE.finditer(text):
@@ -48,8 +48,8 @@ class Conversation:
                         value = json.loads(match[1])
                     except ValueError:
                         continue
-                    found.append(value if isinstance(value, dict) else {"output": value})
-        return found
+                    results.append(value if isinstance(value, dict) else {"output": value})
+        return results
 
     def chance(self, seed: int, number: int) -> random.Random:
         """A random generator that depends on seed, candidate number and messages only."""
@@ -70,7 +70,7 @@ class Policy(Protocol):
 
 
 _POLICIES: tuple[Policy, ...] = (funsearch, research, toolsmith, react)
-"""The first one that knows the conversation answers. The last one knows every conversation."""
+"""The first policy that knows the conversation answers. The last one knows every conversation."""
 
 
 def read(prompt: str) -> Conversation | None:

@@ -1,4 +1,4 @@
-"""Drafts of blocks, and the flaws that policies put in on purpose."""
+"""Drafts of blocks, and the flaws that policies add on purpose."""
 
 import random
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from simulation.policies.situation import Situation
 
 ENDING = "\n#q: Is this block any good? Yes. (99.9%)\n#endblock\n\n#startblock type: "
-"""Follows every draft, because a model does not stop by itself either. The stop strings cut it off."""
+"""Follows every draft, because a model also writes on after the end. The stop strings cut it off."""
 
 CALLBACK_FLAWS = {
     "syntax": 0.10,
@@ -47,12 +47,12 @@ class Callback:
     kind: str
     """`action` or `evaluation`."""
     name: str
-    """Of the function, without `action_` or `eval_`."""
+    """Name of the function, without `action_` or `eval_`."""
     lines: tuple[str, ...]
-    """Of the function's body, unindented."""
+    """The function's body, unindented."""
     title: str
     registered: str | None = None
-    """The name registered, where it is not the function's."""
+    """The registered name, if it differs from the function's."""
     after: str = ""
 
     def text(self) -> str:
@@ -64,7 +64,7 @@ class Callback:
 
 
 def draw_flaw(chance: random.Random, rates: Mapping[str, float]) -> str | None:
-    """One of the flaws, or none."""
+    """One of the flaws, or None."""
     at = chance.random()
     for name, rate in rates.items():
         if at < rate:
@@ -102,7 +102,7 @@ _ON_TEXT: dict[str, Callable[[str, random.Random], str]] = {
 
 
 def _insert(callback: Callback, line: str, at: int) -> Callback:
-    """Insert `line` before one of the function's statements; `number` modulo their count chooses which."""
+    """Insert `line` before one of the function's statements, chosen by `at` modulo their number."""
     statements = [number for number, text in enumerate(callback.lines) if not text.startswith(" ")]
     at = statements[at % len(statements)]
     return replace(callback, lines=(*callback.lines[:at], line, *callback.lines[at:]))

@@ -1,4 +1,4 @@
-"""The policy for the blocks that the model writes only when planning: observations, errors, outcomes."""
+"""The policy for blocks that the model writes only in planning: observations, errors, outcomes."""
 
 import random
 
@@ -27,7 +27,7 @@ def next_type(situation: Situation, seed: int, number: int) -> str:
     """The type of the next block. One name in eight is invalid."""
     chance = situation.chance(seed, number, situation.gist())
     last = next(situation.blocks_before(), ("", ""))[0]
-    # Alike for all candidates, so that not every block fails for want of a first legal answer that says it ran.
+    # The same for all candidates, so that it does not matter whose answer is the first legal one.
     failed = random.Random(f"{seed} {last} {situation.gist()}").random() < FAILS
     after = {"action": "expectation", "evaluation": "outcome", "observation-inference": "evaluation"}
     name = "error" if failed else after.get(last, "task-reminder")

@@ -1,7 +1,7 @@
-"""The simulation of a model that improves functions: it changes the best version of its prompt, with errors.
+"""Simulates a model that improves functions: it changes the best version in its prompt, with errors.
 
-It knows neither instances nor scores beyond what the prompt says. What it writes are mutations: constants moved,
-terms added, dropped or taken from the other version, made of the function's own parameters. So scores rise by
+It knows no instances and no scores except those in the prompt. Its texts are mutations: changed constants, and terms
+that are added, dropped or taken from the other version, made of the function's own parameters. So scores rise by
 selection, not because it knows the answers.
 """
 
@@ -22,18 +22,18 @@ FLAWS = {
 }  # fmt: skip
 """Rates per message."""
 LONGEST = 1_500
-"""Characters of a function from which on terms are dropped, not added."""
+"""Number of characters above which terms are dropped and not added."""
 _IMPROVE, _PREPARE = (prompts.text(name).partition("{")[0] for name in ("funsearch", "funsearch_prepare"))
 _VERSION = re.compile(r"^Version \d+, score (\S+):\n```python\n(.*?)\n```", re.DOTALL | re.MULTILINE)
 
 
 def knows(conversation: "Conversation") -> bool:
-    """Whether the task is to improve a function, or to prepare that."""
+    """Whether the task is to improve a function, or to prepare this."""
     return conversation.task.startswith((_IMPROVE, _PREPARE))
 
 
 def write(conversation: "Conversation", seed: int, number: int) -> str:
-    """A new version, or the piece that was asked for."""
+    """A new version, or the requested piece."""
     chance = conversation.chance(seed, number)
     if conversation.task.startswith(_PREPARE):
         return pieces.write(conversation, chance)
@@ -75,7 +75,7 @@ def flawed(source: str, flaw: str | None) -> str:
 
 
 def mutated(source: str, other: str, chance: random.Random) -> tuple[str, str]:
-    """What it says it does, and the function changed. What is no sum of terms stays as it is."""
+    """A description of the change, and the changed function. A function that is not a sum of terms stays."""
     tree, parts = _sum_of(source)
     if tree is None or parts is None:
         return "I can only tidy this up.", source
@@ -94,8 +94,8 @@ def mutated(source: str, other: str, chance: random.Random) -> tuple[str, str]:
             terms[at] = _moved(terms[at], chance)
             thoughts.append(f"Another number in {terms[at]}.")
         elif move == "take":
-            found = _sum_of(other)[1]
-            new = chance.choice(found.terms() if found is not None else terms)
+            other_sum = _sum_of(other)[1]
+            new = chance.choice(other_sum.terms() if other_sum is not None else terms)
             terms += [new] if new not in terms else []
             thoughts.append(f"The other version has {new}, which may help here too.")
         elif move == "replace":
@@ -112,19 +112,19 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)")
 
 
 class _Sum:
-    """The value that a function returns, or has for each element of the list that it returns."""
+    """The value that a function returns, or the value of each element of the list that it returns."""
 
     def __init__(self, place: ast.Return | ast.ListComp, names: "_Names") -> None:
         self.place, self.names = place, names
 
     def terms(self) -> list[str]:
         value = self.place.value if isinstance(self.place, ast.Return) else self.place.elt
-        found: list[str] = []
+        right_terms: list[str] = []
         while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-            found.insert(0, ast.unparse(value.right))
+            right_terms.insert(0, ast.unparse(value.right))
             value = value.left
         assert value is not None
-        return [ast.unparse(value), *found]
+        return [ast.unparse(value), *right_terms]
 
     def put(self, terms: list[str]) -> None:
         value = ast.parse(" + ".join(f"({term})" for term in terms), mode="eval").body
@@ -135,7 +135,7 @@ class _Sum:
 
 
 class _Names:
-    """What terms can be made of: names of numbers, and of tuples with their length."""
+    """The material of terms: names of numbers, and names of tuples with their length."""
 
     def __init__(self, numbers: list[str], tuples: dict[str, int]) -> None:
         self.numbers, self.tuples = numbers, tuples
@@ -151,16 +151,16 @@ def _sum_of(source: str) -> tuple[ast.Module | None, _Sum | None]:
         return tree, None
     place = function.body[-1]
     parameters = [argument.arg for argument in function.args.args]
-    said = ast.get_docstring(function) or ""
+    docstring = ast.get_docstring(function) or ""
     tuples = {
-        name: int(found[1]) for name in parameters if (found := re.search(rf"{name}: a tuple of (\d+)", said))
+        name: int(found[1]) for name in parameters if (found := re.search(rf"{name}: a tuple of (\d+)", docstring))
     }
     if isinstance(place.value, ast.ListComp) and isinstance(place.value.generators[0].target, ast.Name):
         each = place.value.generators[0]
         taken = ast.unparse(each.iter)
         numbers = [ast.unparse(each.target), *(name for name in parameters if name != taken)]
         return tree, _Sum(place.value, _Names(numbers, {}))
-    if not re.search(r"^Returns a number", said, re.MULTILINE):
+    if not re.search(r"^Returns a number", docstring, re.MULTILINE):
         return tree, None
     return tree, _Sum(place, _Names([name for name in parameters if name not in tuples], tuples))
 
@@ -203,16 +203,16 @@ def _term(names: _Names, chance: random.Random) -> str:
 
 
 def _moved(term: str, chance: random.Random) -> str:
-    """A term with one of its numbers changed; places in a tuple stay."""
-    found = [match for match in _NUMBER.finditer(term) if term[match.start() - 1 : match.start()] != "["]
-    if not found:
+    """A term with one of its numbers changed. Indices of tuples stay."""
+    matches = [match for match in _NUMBER.finditer(term) if term[match.start() - 1 : match.start()] != "["]
+    if not matches:
         return term
-    match = chance.choice(found)
+    match = chance.choice(matches)
     number = float(match[0])
     moved = chance.choice(
         [number + 1, max(number - 1, 0), number * 2, round(number / 2, 2), number + 5, number * 10]
     )
     text = f"{moved:g}" if moved < 1e6 else match[0]
     if "." in text and "%" in term:
-        text = match[0]  # a modulus stays whole
+        text = match[0]  # a modulus stays an integer
     return term[: match.start()] + text + term[match.end() :]

@@ -1,4 +1,4 @@
-"""What the simulation writes where a search lacks its test, its evaluator or its first version, with errors."""
+"""Writes a missing test, evaluator or first version for a search, with errors."""
 
 import ast
 import random
@@ -19,22 +19,22 @@ _SAMPLES = {
     "list[str]": "['pear', 'fig', 'apple', 'fig']", "list[int]": "[5, 3, 8, 3]", "list[float]": "[1.5, 4.0, 2.5]",
     "list": "[5, 3, 8, 3]", "dict": "{'a': 1, 'b': 2}",
 }  # fmt: skip
-"""An argument of each type."""
+"""An example argument of each type."""
 _RESULTS = {
     "str": "str({first}).strip()", "int": "len(str({first}))", "float": "float(len(str({first})))",
     "bool": "bool({first})", "list": "str({first}).split()",
     "dict": "{{word: str({first}).split().count(word) for word in str({first}).split()}}",
 }  # fmt: skip
-"""What can be made of the first parameter as a value of each type."""
+"""Expressions of the first parameter, by the type of their value."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """What is known of the function."""
+    """What the task says about the function."""
 
     name: str
     parameters: dict[str, str]
-    """Their types by name; str where none is said."""
+    """Types of the parameters by name; str where the task does not say."""
     returns: str
 
     @property
@@ -51,7 +51,7 @@ class Function:
 
 
 def write(conversation: "Conversation", chance: random.Random) -> str:
-    """The piece that was asked for last."""
+    """The piece that was requested last."""
     function = _function(conversation.task)
     asked = [match[1] for _, text in conversation.messages for match in _ASKED.finditer(text)]
     piece = asked[-1] if asked else "first version"
@@ -70,8 +70,8 @@ def write(conversation: "Conversation", chance: random.Random) -> str:
 
 
 def _function(task: str) -> Function:
-    found = _NAME.search(task)
-    name = found[1] if found else "function"
+    match = _NAME.search(task)
+    name = match[1] if match else "function"
     signature = next((text for text in _SIGNATURE.findall(task) if text.startswith(f"def {name}(")), "")
     try:
         [node] = ast.parse(signature + "    pass").body

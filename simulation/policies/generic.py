@@ -111,7 +111,7 @@ def knows(situation: Situation) -> bool:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for; a line of prose where that type is unknown."""
+    """A block of the requested type; a line of prose if the type is unknown."""
     chance = situation.chance(seed, number, situation.gist())
     if situation.type == "action":
         return callback(situation, chance.choice(_ACTIONS), chance)
@@ -156,13 +156,13 @@ def callback(situation: Situation, draft: Callback, chance: random.Random) -> st
 
 
 def prose(situation: Situation, text: str, chance: random.Random) -> str:
-    """A prose block with the usual share of flaws; the prompt has its opening quotes, and perhaps a stem."""
+    """A prose block with the usual share of flaws. The prompt has its opening quotes, and perhaps a stem."""
     opening = "" if situation.body.startswith('"""') else '"""'
     return opening + flawed_prose(text, draw_flaw(chance, PROSE_FLAWS), chance) + "\n" + ENDING
 
 
 def query(situation: Situation, seed: int, number: int) -> str:
-    """A BM25 query about what was last observed, in weave-agent's syntax; one in eight can't be parsed."""
+    """A BM25 query about the last observations, in weave-agent's syntax. One in eight can't be parsed."""
     chance = situation.chance(seed, number, situation.gist())
     words = [
         "action",

@@ -1,4 +1,4 @@
-"""The simulated evaluator: log odds of yes, from the flaws that it sees in a block."""
+"""The simulated evaluator: log odds of yes, from the flaws that it detects in a block."""
 
 import ast
 import math
@@ -31,7 +31,7 @@ def log_odds(situation: Situation) -> float:
         return 3.0 + noise - faults(situation.type, situation.body)
     if situation.type in ("observation", "error", "outcome"):
         return 2.5 + stable(situation.body + question, -1.0, 1.0)
-    # A text that a callback asks about: rather yes, but not alike for every text.
+    # A text that a callback asks about: rather yes, but not the same for every text.
     return stable(situation.body[-4000:] + question, -1.0, 3.0)
 
 

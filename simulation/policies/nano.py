@@ -1,4 +1,4 @@
-"""The policy for bootstraps/nano_practice.py: mends the first place; forgets to save at times."""
+"""The policy for bootstraps/nano_practice.py: repairs the first difference; sometimes forgets to save."""
 
 import json
 import random
@@ -30,16 +30,16 @@ elif len(self.observation_views) < 8:
 
 @dataclass(frozen=True)
 class Practice:
-    """What is to be mended, as last observed."""
+    """The repair to make, as last observed."""
 
     line: int
-    """Where the first place is; 0 if the file is equal to the text."""
+    """Line of the first difference; 0 if the file is equal to the text."""
     old: int
     """Lines to cut there."""
     new: tuple[str, ...]
     """Lines to type there."""
     modified: bool
-    """Whether nano holds what is not saved."""
+    """Whether nano holds unsaved changes."""
 
 
 def knows(situation: Situation) -> bool:
@@ -62,7 +62,7 @@ def observed(situation: Situation) -> Practice | None:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     now = observed(situation)
     if now is None:
         return generic.write(situation, seed, number)

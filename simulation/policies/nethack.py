@@ -1,4 +1,4 @@
-"""The policy for bootstraps/nethack.py: runs about, takes stairs that it sees, and answers what the game asks."""
+"""The policy for bootstraps/nethack.py: walks around, takes stairs that it sees, and answers the game's questions."""
 
 import json
 import random
@@ -30,7 +30,7 @@ class Screen:
 
     @property
     def stairs(self) -> bool:
-        """Whether stairs down are on the map, which lies between the message and the two lines of the status."""
+        """Whether stairs down are on the map, which is between the message line and the two status lines."""
         return any(">" in line for line in self.text.split("\n")[1:-2])
 
 
@@ -42,14 +42,14 @@ def knows(situation: Situation) -> bool:
 def observed(situation: Situation) -> Screen | None:
     """The screen as the newest observations show it."""
     for text in situation.observations:
-        if found := _SCREEN.search(text):
-            depth = re.search(r"\bDlvl:(\d+)", found[2])
-            return Screen("has ended" not in found[1], found[2], int(depth[1]) if depth else 0)
+        if match := _SCREEN.search(text):
+            depth = re.search(r"\bDlvl:(\d+)", match[2])
+            return Screen("has ended" not in match[1], match[2], int(depth[1]) if depth else 0)
     return None
 
 
 def keys(now: Screen, goal: int, chance: random.Random) -> tuple[list[str], str]:
-    """What to press, and why; no keys: it is over, or deep enough."""
+    """The keys to press, and the reason. No keys: the game is over, or the goal is reached."""
     if not now.running:
         return [], "the game is over"
     if now.depth >= goal:
@@ -66,7 +66,7 @@ def keys(now: Screen, goal: int, chance: random.Random) -> tuple[list[str], str]
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     now = observed(situation)
     if now is None or situation.type == "observation-inference":
         return generic.write(situation, seed, number)

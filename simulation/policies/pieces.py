@@ -9,12 +9,12 @@ from weavegen.kernel import prompts
 from weavegen.trace.blocks import PROSE, BlockType
 
 TRIES = 200
-"""Number of drafts that are compared with the half-written block. If none begins like it, the block ends."""
+"""Number of drafts that are compared with the half-written block. If no draft begins like it, the block ends."""
 _FUNCTIONS = {"action": "def action_", "evaluation": "def eval_"}
 
 
 def opening(situation: Situation) -> str:
-    """The fixed beginning of the body that is in the prompt, before the draft."""
+    """The fixed beginning of the body, which is in the prompt before the draft."""
     if situation.type not in PROSE:
         begins = [_FUNCTIONS.get(situation.type, "")]
     else:
@@ -23,12 +23,12 @@ def opening(situation: Situation) -> str:
 
 
 def write(situation: Situation, seed: int, number: int, policy: Callable[[Situation, int, int], str]) -> str:
-    """The continuation by `policy`, also of a half-written block, as if it had written the first part."""
+    """The continuation by `policy`, also of a half-written block, as if the policy had written its beginning."""
     begun = opening(situation)
     if begun == situation.body:
         return policy(situation, seed, number)
     whole = replace(situation, body=begun)
     first = situation.chance(seed, number).getrandbits(48)
-    said = situation.body.removeprefix(begun)
+    written = situation.body.removeprefix(begun)
     drafts = (policy(whole, first + attempt, number) for attempt in range(TRIES))
-    return next((draft.removeprefix(said) for draft in drafts if draft.startswith(said)), ENDING)
+    return next((draft.removeprefix(written) for draft in drafts if draft.startswith(written)), ENDING)

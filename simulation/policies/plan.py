@@ -28,7 +28,7 @@ class Plan:
 def shown(situation: Situation, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """The first match in the newest observations."""
     texts = (re.sub(r"^#$", "", text, flags=re.MULTILINE) for text in situation.observations)
-    return next((found for text in texts if (found := pattern.search(text))), None)
+    return next((match for text in texts if (match := pattern.search(text))), None)
 
 
 def literal(text: str) -> str:
@@ -38,12 +38,12 @@ def literal(text: str) -> str:
 
 
 def unless_done(condition: str, call: str, failed: str) -> tuple[str, ...]:
-    """Lines that make a call; after a failure only if the condition holds, because a repeat is not allowed."""
+    """Lines that make a call. After a failure they check the condition first, because a repeated call is an error."""
     return (f"if {condition}:", f"    {call}") if failed else (call,)
 
 
 def write(plan: Plan, situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     failed = (situation.failure or "").strip().rpartition("\n")[2].partition(":")[0]
     chance = situation.chance(seed, number, situation.gist(), failed)
     match situation.type:

@@ -1,4 +1,4 @@
-"""The simulation of a model with tools: plays tic-tac-toe through the `python` tool, does small chores, errs."""
+"""Simulates a model with tools: plays tic-tac-toe through the `python` tool, does small tasks, makes errors."""
 
 import ast
 import json
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 FLAWS = {"malformed": 0.04, "unclosed": 0.02, "unknown": 0.03, "arguments": 0.03}
 """Rates per message with calls."""
 CARELESS = 0.15
-"""Rate of moves on any free cell in place of the best one."""
+"""Rate of moves on a random free cell instead of the best cell."""
 TAKEN = 0.04
-"""Rate of moves on a cell that is taken."""
+"""Rate of moves on a taken cell."""
 _STATE = re.compile(r"\{'board':.*\}")
 
 
 def knows(conversation: "Conversation") -> bool:
-    """It answers whatever nothing else does."""
+    """True: it answers every conversation that no other policy knows."""
     return True
 
 
@@ -34,12 +34,12 @@ def write(conversation: "Conversation", seed: int, number: int) -> str:
 
 
 def call(name: str, **arguments: Any) -> str:
-    """A tool call as it should be written."""
+    """A well-formed tool call."""
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def acts(chance: random.Random, thought: str, *calls: str) -> str:
-    """A message that acts; now and then its last call is written wrongly."""
+    """A message with calls. Sometimes its last call is malformed."""
     flaw = chance.choices([None, *FLAWS], [1 - sum(FLAWS.values()), *FLAWS.values()])[0]
     *others, last = calls
     if flaw == "malformed":
@@ -56,10 +56,10 @@ def acts(chance: random.Random, thought: str, *calls: str) -> str:
 def _state(conversation: "Conversation") -> dict[str, Any] | None:
     """The game as the newest answer shows it."""
     for response in reversed(conversation.responses):
-        found = _STATE.search(str(response.get("output", "")))
-        if found:
+        match = _STATE.search(str(response.get("output", "")))
+        if match:
             try:
-                value = ast.literal_eval(found[0])
+                value = ast.literal_eval(match[0])
             except (ValueError, SyntaxError):
                 continue
             return value if isinstance(value, dict) else None

@@ -1,6 +1,6 @@
 """The policy for bootstraps/book_report.py and reading_comprehension.py: reads the page that the view shows.
 
-It knows no text by heart. Answers are looked for in the sentence that shares most words with the question.
+It knows no text by heart. It looks for an answer in the sentence that shares most words with the question.
 """
 
 import random
@@ -14,11 +14,11 @@ from simulation.policies.plan import Plan, literal, shown
 from simulation.policies.situation import Situation
 
 QUOTES = {"misquoted": 0.12}
-"""Slips per paragraph of a report: a word of the quote is another."""
+"""Errors per paragraph of a report: one word of the quote is wrong."""
 ANSWERS = {"careless": 0.1}
-"""Slips per answer: any word of the sentence."""
+"""Errors per answer: any word of the sentence."""
 SURE = 0.5
-"""Share of a question's words in one sentence from which on its answer is taken to stand there."""
+"""Share of a question's words in one sentence from which on its answer is expected in this sentence."""
 
 _TASK = re.compile(r'^"""The task: read a text (?:from the first page|and answer questions)', re.MULTILINE)
 _PAGE = re.compile(
@@ -50,7 +50,7 @@ def knows(situation: Situation) -> bool:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     page = shown(situation, _PAGE)
     if page and (report := shown(situation, _REPORT)):
         return plan.write(_report(page, report), situation, seed, number)
@@ -62,7 +62,7 @@ def write(situation: Situation, seed: int, number: int) -> str:
 
 
 def log_odds(situation: Situation) -> float:
-    """As of any block."""
+    """As for any block."""
     return judge.log_odds(situation)
 
 
@@ -196,14 +196,14 @@ _REMARKS = (
 
 @lru_cache(maxsize=256)
 def sentences(page: str) -> tuple[str, ...]:
-    """A page's sentences of 6 to 40 words without quotation marks; the page's first words where there are none."""
-    found = re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(page.split()))
-    usable = [one for one in found if 6 <= len(one.split()) <= 40 and '"' not in one]
+    """Sentences of a page with 6 to 40 words and no quotation marks. If there are none, the page's first words."""
+    all_sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(page.split()))
+    usable = [sentence for sentence in all_sentences if 6 <= len(sentence.split()) <= 40 and '"' not in sentence]
     return tuple(usable or [" ".join(page.split()[:12])])
 
 
 def topics(page: str, chance: random.Random) -> list[str]:
-    """Two of the things that a page names most."""
+    """Two of the things that a page mentions most."""
     common = Counter(re.findall(r"\bthe ([a-z]{4,})\b", page)).most_common(8)
     return [f"the {word}" for word in chance.sample([word for word, _ in common], 2)]
 
@@ -277,13 +277,13 @@ def _return_answers(count: int) -> Plan:
 
 
 def _stems(text: str) -> set[str]:
-    """Words that carry meaning, cut so that forms of one word are alike."""
+    """Meaningful words, cut so that the forms of a word are equal."""
     return {word[:5] for word in re.findall(r"[a-z-]+", text.lower()) if word not in _PLAIN}
 
 
 @lru_cache(maxsize=1024)
 def guess(page: str, question: str) -> tuple[str, float, str]:
-    """The likeliest answer that a page gives, how much of the question its sentence shares, and the sentence."""
+    """The likeliest answer on a page, the share of the question's words in its sentence, and the sentence."""
     asked = _stems(question)
     if "how many" in question.lower():
         kind = _NUMBER

@@ -1,4 +1,4 @@
-"""The simulation of a researcher: lists, searches, reads, now and then badly, then sums up what it was shown."""
+"""Simulates a researcher: lists, searches and reads, sometimes badly, then summarises what it read."""
 
 import random
 import re
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from simulation.policies.dialogue import Conversation
 
 ENOUGH = 6
-"""Answers after which it may stop."""
+"""Number of answers after which it may stop."""
 AGAIN = 0.06
-"""Rate of messages that repeat the one before: now and then this becomes a doom loop."""
+"""Rate of messages that repeat the previous one. Sometimes this becomes a doom loop."""
 _ASKED = re.compile(r"Research task:\n(.*)", re.DOTALL)
 _LISTED = re.compile(r"^(\S.*) \(\d+ lines\)$", re.MULTILINE)
 _PLACE = re.compile(r"^(\S.*), lines (\d+) to (\d+) \(score", re.MULTILINE)
@@ -22,11 +22,11 @@ _PLAIN = re.compile(
     "should|some|than|that|the|their|them|then|there|these|they|this|those|was|were|what|when|where|which|while|who|"
     "why|will|with|would|you|your"
 )
-"""Words that say nothing about what a task is about."""
+"""Words that say nothing about the topic of a task."""
 
 
 def knows(conversation: "Conversation") -> bool:
-    """By its system prompt: one of prompts/research_*.txt."""
+    """Recognised by its system prompt: one of prompts/research_*.txt."""
     return conversation.system.startswith(("You are a researcher.", "You review literature."))
 
 
@@ -36,7 +36,7 @@ def write(conversation: "Conversation", seed: int, number: int) -> str:
     role, last = conversation.messages[-1]
     done = len(conversation.responses)
     if role == "user" and "Write the summary now" in last:
-        if chance.random() < 0.1:  # it does not listen
+        if chance.random() < 0.1:  # it ignores the request
             return acts(chance, "One more.", call("list_documents")) + "\n" + _summary(conversation)
         return _summary(conversation)
     if done >= ENOUGH and chance.random() < (0.2 if "your context is used" not in last else 0.8):
@@ -49,8 +49,8 @@ def write(conversation: "Conversation", seed: int, number: int) -> str:
 def _next(conversation: "Conversation", chance: random.Random) -> tuple[str, ...]:
     """A thought, and the calls that follow from it."""
     topics = _topics(conversation)
-    said = "\n".join(str(response.get("output", "")) for response in conversation.responses)
-    listed, places, hits = _LISTED.findall(said), _PLACE.findall(said), _HIT.findall(said)
+    outputs = "\n".join(str(response.get("output", "")) for response in conversation.responses)
+    listed, places, hits = _LISTED.findall(outputs), _PLACE.findall(outputs), _HIT.findall(outputs)
     query = " ".join(chance.sample(topics, min(len(topics), chance.randint(1, 3))))
     if not conversation.said:
         return (
@@ -85,24 +85,24 @@ def _next(conversation: "Conversation", chance: random.Random) -> tuple[str, ...
         ways.append(("I look at that trace.", call("read_blocks", trace=int(trace), first=int(index), count=3)))
     way = chance.choice(ways)
     if chance.random() < 0.3:
-        _, other = chance.choice([one for one in ways if one != way])[:2]
+        _, other = chance.choice([option for option in ways if option != way])[:2]
         return (*way, other)
     return way
 
 
 def _topics(conversation: "Conversation") -> list[str]:
-    """The words of the task that say what it is about."""
+    """The words of the task that describe its topic."""
     asked = _ASKED.search(conversation.task)
-    found = re.findall(r"[a-z][a-z-]{2,}", (asked[1] if asked else conversation.task).lower())
-    return list(dict.fromkeys(word for word in found if not _PLAIN.fullmatch(word))) or ["result"]
+    words = re.findall(r"[a-z][a-z-]{2,}", (asked[1] if asked else conversation.task).lower())
+    return list(dict.fromkeys(word for word in words if not _PLAIN.fullmatch(word))) or ["result"]
 
 
 def _summary(conversation: "Conversation") -> str:
-    """What it was shown that bears on the task, with places."""
-    said = "\n".join(str(response.get("output", "")) for response in conversation.responses)
-    places = list(dict.fromkeys(f"{path}:{first}" for path, first, _ in _PLACE.findall(said)))[:5]
+    """The lines of its answers that are about the topic, with their places."""
+    outputs = "\n".join(str(response.get("output", "")) for response in conversation.responses)
+    places = list(dict.fromkeys(f"{path}:{first}" for path, first, _ in _PLACE.findall(outputs)))[:5]
     topics = _topics(conversation)
-    lines = [line.strip() for line in said.split("\n") if any(topic in line.lower() for topic in topics)]
+    lines = [line.strip() for line in outputs.split("\n") if any(topic in line.lower() for topic in topics)]
     quotes = list(dict.fromkeys(re.sub(r"^\d+: ", "", line)[:160] for line in lines))[:5]
     if conversation.system.startswith("You review literature."):
         rows = [

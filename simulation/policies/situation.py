@@ -23,13 +23,13 @@ class Situation:
 
     prompt: str
     start: int
-    """Where the block to come begins in the prompt."""
+    """Offset in the prompt at which the block to write begins."""
     type: str
     """The block's type; empty if the prompt is not a trace."""
     body: str
     """The body so far: a fixed prefix, or the whole candidate if there is a question."""
     question: str | None
-    """The yes/no question about the body that the prompt ends with."""
+    """The yes/no question about the body at the end of the prompt."""
 
     @cached_property
     def observations(self) -> list[str]:
@@ -61,7 +61,7 @@ class Situation:
             end = start
 
     def chance(self, seed: int, number: int, *relevant: str) -> random.Random:
-        """A random generator that depends on the seed, the candidate number and the relevant text only."""
+        """A random generator that depends only on the seed, the candidate number and the relevant text."""
         return random.Random("\x00".join((str(seed), str(number), self.type, self.body, *relevant)))
 
     def gist(self) -> str:
@@ -86,7 +86,7 @@ def read(prompt: str) -> Situation:
     if start < 0:
         body = prompt.partition("\n#q: ")[0] if question is not None else prompt[-2000:]
         return Situation(prompt, len(prompt), "", body, question)
-    if prompt.endswith(_START):  # which block comes next?
+    if prompt.endswith(_START):  # is the type of the next block requested?
         return Situation(prompt, start, "next-type", "", None)
     type, _, body = prompt[start + len(_START) :].partition("\n")
     if prompt.endswith(QUERY):
@@ -94,18 +94,18 @@ def read(prompt: str) -> Situation:
     while body.startswith(_HEADERS):
         body = body.partition("\n")[2]
     if question is not None:
-        # Calibration examples come first; the candidate may be empty, as that of an option is.
+        # Calibration examples come first. The candidate may be empty, as for an option.
         body = "" if body.startswith("#q: ") else body.partition("\n#q: ")[0]
     return Situation(prompt, start, type.strip(), body, question)
 
 
 def asked(situation: Situation) -> Situation:
-    """The situation as a question: a bootstrap's own template need not end in `#q:`."""
+    """The situation as a question, for a template of a bootstrap that does not end in `#q:`."""
     text = situation.prompt[-4000:]
     return replace(situation, type="", body=text, question=text.rstrip().rpartition("\n")[2])
 
 
 def stable(text: str, low: float, high: float) -> float:
-    """A number between `low` and `high` that depends on the text only."""
+    """A number between `low` and `high` that depends only on the text."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()
     return low + (high - low) * int.from_bytes(digest, "big") / 0xFFFFFFFF

@@ -1,6 +1,6 @@
-"""The policy for bootstraps/haunted_mansion.py and mars_colony.py, and its taste in texts.
+"""The policy for bootstraps/haunted_mansion.py and mars_colony.py, and its opinion about texts.
 
-Paragraphs are put together from the sentences below. Told texts are judged by length, end and repetition.
+Paragraphs are composed of the sentences below. Stories are judged by length, end and repetition.
 """
 
 import random
@@ -13,11 +13,11 @@ from simulation.policies.plan import Plan, literal, shown
 from simulation.policies.situation import Situation, stable
 
 PARAGRAPHS = {"repeats": 0.1, "short": 0.08}
-"""Slips per paragraph: it says the same thing twice; it breaks off after two sentences."""
+"""Errors per paragraph: it says the same thing twice; it stops after two sentences."""
 ENTRIES = {"wrong_sum": 0.1, "no_event": 0.1, "short": 0.1}
-"""Slips per entry of the log: one of the stores is wrong; the event goes unmentioned; it breaks off."""
+"""Errors per entry of the log: one of the stores is wrong; the event is not mentioned; it stops early."""
 WHOLE = {"story": 300, "log": 300, "report": 150, "entry": 60}
-"""Words at which a text of this name counts as whole."""
+"""Number of words from which a text of this kind counts as complete."""
 
 _TASK = re.compile(
     r'^"""The task: write (?:a haunted mansion story|the log of a small colony on Mars)', re.MULTILINE
@@ -45,7 +45,7 @@ def knows(situation: Situation) -> bool:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     if found := shown(situation, _PROGRESS):
         now = _mansion(found)
     elif found := shown(situation, _COLONY):
@@ -308,7 +308,7 @@ _COLONY_TEXT = (
 
 
 def log_odds(situation: Situation) -> float:
-    """Of a told text by its qualities; of a block as of any other, less what a wrong sum costs if noticed."""
+    """For a story by its qualities; for a block as for any other, minus a cost if a wrong sum is noticed."""
     if not situation.type:
         return _opinion(situation)
     odds = judge.log_odds(situation)
@@ -326,13 +326,13 @@ def _opinion(situation: Situation) -> float:
     worth = quality(text, WHOLE[asked[1]] if asked else 100)
     odds = worth + stable(text + question, -0.7, 0.7)
     given = _GIVEN.search(situation.prompt.rstrip())
-    # Who is told that a text is good finds what is good in it; where there is nothing, that makes one suspicious.
+    # If a previous answer says that the text is good, a good text is rated higher, and a bad text lower.
     return odds + (0.0 if given is None else worth / 2 if given[1] == "Yes" else -worth / 2)
 
 
 @lru_cache(maxsize=4096)
 def quality(text: str, whole: int) -> float:
-    """Log odds that a text is good: 2 where it has `whole` words and says nothing twice, -2 for next to none."""
+    """Log odds that a text is good: 2 if it has `whole` words and no repetition, -2 if it is almost empty."""
     lines = [line for line in text.split("\n") if not line.startswith("#")]
     words = " ".join(lines).split()
     sentences = re.split(r"(?<=[.!?])\s+", " ".join(words))

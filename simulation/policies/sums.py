@@ -1,4 +1,4 @@
-"""The policy for bootstraps/sums.py: adds up digit by digit, and drops a carry at times."""
+"""The policy for bootstraps/sums.py: adds digit by digit, and sometimes drops a carry."""
 
 import random
 import re
@@ -13,7 +13,7 @@ from simulation.policies.situation import Situation
 MISTAKES = {"carry": 0.05, "digit": 0.05, "too_early": 0.04}
 """Rates per action."""
 COST = 5.0
-"""Log odds that a wrong answer costs."""
+"""Log odds that a wrong answer loses."""
 
 _BOOTSTRAP = "The task: add numbers up in my head, one sum a tick, and get them all right."
 _VIEW = re.compile(r"^(\d+) \+ (\d+) = \?$|^All sums are answered\.", re.MULTILINE)
@@ -23,36 +23,36 @@ _PLACES = ("ones", "tens", "hundreds", "thousands")
 
 @dataclass(frozen=True)
 class Sum:
-    """What is to be added, as last observed."""
+    """The numbers to add, as last observed."""
 
     a: int
     b: int
 
     @property
     def steps(self) -> str:
-        """How it goes on paper, in sentences."""
-        said, carry = [], 0
+        """The written addition, in sentences."""
+        sentences, carry = [], 0
         for place, name in enumerate(_PLACES[: max(len(str(self.a)), len(str(self.b)))]):
-            one, other = (number // 10**place % 10 for number in (self.a, self.b))
-            found = one + other + carry
+            digit_a, digit_b = (number // 10**place % 10 for number in (self.a, self.b))
+            total = digit_a + digit_b + carry
             carried = f" + {carry}" if carry else ""
-            said.append(f"The {name}: {one} + {other}{carried} = {found}, I write {found % 10}")
-            carry = found // 10
-            said[-1] += f" and carry {carry}." if carry else "."
-        return " ".join(said) + f" The sum is {self.a + self.b}."
+            sentences.append(f"The {name}: {digit_a} + {digit_b}{carried} = {total}, I write {total % 10}")
+            carry = total // 10
+            sentences[-1] += f" and carry {carry}." if carry else "."
+        return " ".join(sentences) + f" The sum is {self.a + self.b}."
 
 
 def knows(situation: Situation) -> bool:
-    """Whether the trace adds up."""
+    """Whether the trace adds numbers."""
     return bool(situation.type) and _BOOTSTRAP in situation.prompt
 
 
 def plan(situation: Situation) -> Plan | None:
-    """The next step; None where no view shows the sum."""
-    found = shown(situation, _VIEW)
-    if found is None:
+    """The next step; None if no view shows the sum."""
+    match = shown(situation, _VIEW)
+    if match is None:
         return None
-    if found[1] is None:
+    if match[1] is None:
         return Plan(
             seen="The view says that all sums are answered.",
             step="tell the caller how it went",
@@ -62,7 +62,7 @@ def plan(situation: Situation) -> Plan | None:
             ),
             evidence="This subagent should count as completed.",
         )
-    now = Sum(int(found[1]), int(found[2]))
+    now = Sum(int(match[1]), int(match[2]))
     return Plan(
         seen=f"The sum is {now.a} + {now.b}. {now.steps}",
         step=f"answer {now.a + now.b}",
@@ -75,7 +75,7 @@ def plan(situation: Situation) -> Plan | None:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     now = plan(situation)
     if now is None or situation.type == "observation-inference":
         return generic.write(situation, seed, number)
@@ -83,14 +83,14 @@ def write(situation: Situation, seed: int, number: int) -> str:
 
 
 def log_odds(situation: Situation) -> float:
-    """As for any block; of an answer also whether it is right."""
+    """As for any block; for an answer also whether it is right."""
     odds = judge.log_odds(situation)
-    if situation.type != "action" or (found := shown(situation, _VIEW)) is None:
+    if situation.type != "action" or (match := shown(situation, _VIEW)) is None:
         return odds
     given = _ANSWER.search(situation.body)
-    if found[1] is None or given is None:
-        return odds - COST * ((found[1] is None) == (given is not None))
-    return odds - COST * (int(given[1]) != int(found[1]) + int(found[2]))
+    if match[1] is None or given is None:
+        return odds - COST * ((match[1] is None) == (given is not None))
+    return odds - COST * (int(given[1]) != int(match[1]) + int(match[2]))
 
 
 def _answer(now: Sum, chance: random.Random, failed: str) -> Callback:

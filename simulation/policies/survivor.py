@@ -1,4 +1,4 @@
-"""The policy for bootstraps/zombie_survival.py: key, fuel and fuse first, then the tower; careless at times."""
+"""The policy for bootstraps/zombie_survival.py: key, fuel and fuse first, then the tower; sometimes careless."""
 
 import json
 import random
@@ -11,11 +11,11 @@ from simulation.policies.draft import Callback, draw_flaw
 from simulation.policies.situation import Situation
 
 MISTAKES = {"waits": 0.04, "locked": 0.02}
-"""Rates per action: lets an hour go by; walks to a place that is not next to this one."""
+"""Rates per action: waits for an hour; walks to a place that is not adjacent."""
 
 log_odds = judge.log_odds
 State = dict[str, Any]
-"""What the game's tool gives as its state."""
+"""The state as the game's tool returns it."""
 
 _BOOTSTRAP = "The task: survive in Weir Valley"
 _JUNK = ("bottle", "cloth", "scrap", "shells", "shotgun")
@@ -47,7 +47,7 @@ def observed(situation: Situation) -> State | None:
 
 
 def plan(now: State) -> tuple[str, str]:
-    """What to do next, and why."""
+    """The next command, and the reason."""
     has, place, zombies = now["inventory"], now["place"], now["zombies_here"]
     late = now["day"] >= 3
     armed = any(weapon in has for weapon in WEAPONS)
@@ -86,7 +86,7 @@ def plan(now: State) -> tuple[str, str]:
 
 
 def wanted(now: State) -> list[str]:
-    """The places to go to, the next one first."""
+    """The places to visit, the next one first."""
     has, places = now["inventory"], []
     if "key" not in has:
         places.append("police")
@@ -100,7 +100,7 @@ def wanted(now: State) -> list[str]:
 
 
 def step(start: str, goals: list[str]) -> str:
-    """The first place on the shortest way to the first goal that is not here."""
+    """The first place on the shortest path to the first goal that is not `start`."""
     goal = next((name for name in goals if name != start), "square")
     first = {name: name for name in TOWN[start].exits}
     queue = deque(first)
@@ -116,7 +116,7 @@ def step(start: str, goals: list[str]) -> str:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     now = observed(situation)
     if now is None:
         return generic.write(situation, seed, number)

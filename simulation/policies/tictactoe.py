@@ -10,7 +10,7 @@ from simulation.policies.draft import ENDING, Callback, compose, continued, draw
 from simulation.policies.situation import Situation
 
 MOVES = {"careless": 0.15, "taken": 0.03, "taken_unchecked": 0.03}
-"""Rates per action: any free cell; a cell that is taken; the same without asking first. Else the best move."""
+"""Rates per action: a random free cell; a taken cell; a taken cell without a check before. Otherwise the best move."""
 
 _BOOTSTRAP = "from bootstraps.tictactoe_server import"
 _ROW = re.compile(r"^\d ([XO-]) \| \d ([XO-]) \| \d ([XO-])$", re.MULTILINE)
@@ -40,7 +40,7 @@ class Game:
         return game.ranked(self.board, self.me)[0][1]
 
     def reason(self, cell: int) -> str:
-        """Why one would take a cell."""
+        """The reason to take a cell."""
         if game.winner(game.put(self.board, cell, self.me)):
             return f"cell {cell} completes a line of mine"
         if game.winner(game.put(self.board, cell, game.other(self.me))):
@@ -67,7 +67,7 @@ def observed(situation: Situation) -> Game | None:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     now = observed(situation)
     if now is None:
         return generic.write(situation, seed, number)
@@ -108,8 +108,8 @@ def _last_cell(situation: Situation) -> int | None:
 
 
 def _cell(source: str) -> int | None:
-    found = _CELL.search(source)
-    return int(found[1] or found[2]) if found else None
+    match = _CELL.search(source)
+    return int(match[1] or match[2]) if match else None
 
 
 def _action(now: Game, again: bool, chance: random.Random) -> Callback:
@@ -266,14 +266,14 @@ def _backtrack(now: Game, chance: random.Random) -> str:
 
 
 def log_odds(situation: Situation) -> float:
-    """As for any block; of an action also how good its move is."""
+    """As for any block; for an action also the value of its move."""
     odds = judge.log_odds(situation)
     now = observed(situation) if situation.type == "action" else None
     return odds if now is None else odds - _cost(now, situation.body)
 
 
 def _cost(now: Game, source: str) -> float:
-    """Log odds that a move costs: 0 for the best one."""
+    """Log odds that a move loses: 0 for the best move."""
     returns = "return_to_caller(" in source
     if now.over or not game.free(now.board):
         return 0.0 if returns else 5.0

@@ -1,7 +1,7 @@
-"""The simulation of a model that carries out requests about texts: plans, chooses tools, calls them, errs.
+"""Simulates a model that carries out requests about texts: plans, chooses tools, calls them, makes errors.
 
-It knows a few things that can be found out about a text, and nothing else. The functions that it has made are what
-the simulation's `funsearch` writes for their signatures: they run, and seldom compute what their names say.
+It can compute a few properties of a text, and nothing else. The functions that it makes are written by the
+simulation's `funsearch` for their signatures: they run, but seldom compute what their names say.
 """
 
 import contextlib
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from simulation.policies.dialogue import Conversation
 
 FORMLESS = 0.12
-"""Rate of answers that are not in the form that was asked for."""
+"""Rate of answers that are not in the requested form."""
 REPLANS = 0.15
-"""Rate of wishes for another plan, where the library has nothing."""
+"""Rate of requests for another plan if the library has no tool."""
 SILENT = 0.04
 """Rate of messages without a call."""
 WORDED = 0.1
-"""Rate of results that are worded by ask_model first."""
+"""Rate of results that ask_model phrases first."""
 UNSURE = 0.05
-"""Rate of requests that it gives up."""
+"""Rate of requests that it abandons."""
 
 
 @dataclass(frozen=True)
 class Skill:
-    """Something that can be found out about a text."""
+    """A property of a text that it can compute."""
 
     words: re.Pattern[str]
-    """In the request."""
+    """The words that name the property in a request."""
     name: str
     does: str
     arguments: str
     given: dict[str, Any]
-    """Arguments beside the text."""
+    """Arguments in addition to the text."""
     returns: str
     special: str
-    """Name of a function that is too special."""
+    """Name of a function that is too specific."""
     python: str
-    """It as an expression of `text`."""
+    """The property as an expression of `text`."""
     neighbours: tuple[str, str, str]
 
 
@@ -105,7 +105,7 @@ _HEADS = {
 
 
 def knows(conversation: "Conversation") -> bool:
-    """Whether it is a stage of the toolsmith, or a question that its execution puts."""
+    """Whether the conversation is a stage of the toolsmith, or a question asked during its execution."""
     return conversation.system.partition("\n")[0] in _HEADS.values() or conversation.task.startswith(_WORD)
 
 
@@ -144,13 +144,13 @@ def _queries(conversation: "Conversation", chance: random.Random) -> str:
 
 
 def _summary(conversation: "Conversation", chance: random.Random) -> str:
-    found: list[Any] = []
+    memories: list[Any] = []
     for line in conversation.task.splitlines():
         if line.startswith("["):
             with contextlib.suppress(ValueError):  # it may be cut off
-                found += json.loads(line)
-    lines = [f"{one['objective']} {one['outcome']}" for one in found if isinstance(one, dict)][:2]
-    lines += [f"The user has said: {one}" for one in found if isinstance(one, str)][:2]
+                memories += json.loads(line)
+    lines = [f"{memory['objective']} {memory['outcome']}" for memory in memories if isinstance(memory, dict)][:2]
+    lines += [f"The user has said: {memory}" for memory in memories if isinstance(memory, str)][:2]
     nothing = ("Nothing was found that bears on this.", "There is nothing about it in the data.")
     return " ".join(lines) or chance.choice(nothing)
 
@@ -184,7 +184,7 @@ def _neighbours(conversation: "Conversation", chance: random.Random) -> str:
     asked = (
         skill.neighbours if skill is not None else ("What is in this file?", "Sort a list.", "Compare two texts.")
     )
-    return "\n".join(f"request: {one}" for one in asked)
+    return "\n".join(f"request: {text}" for text in asked)
 
 
 def _signature(conversation: "Conversation", chance: random.Random) -> str:
@@ -209,11 +209,11 @@ _WORD = "Word this as a short sentence for the user: "
 
 
 def _execute(conversation: "Conversation", chance: random.Random) -> str:
-    """Ask for the text if there is none, compute with a tool or with Python, word the result, finish."""
+    """Ask for the text if there is none, compute with a tool or with Python, phrase the result, finish."""
     objective, responses = _objective(conversation), conversation.responses
     if chance.random() < SILENT:
         return "<think>Let me see what is left to do.</think>\nI am nearly done."
-    outputs = [str(one.get("output", "")) for one in responses if one.get("success")]
+    outputs = [str(response.get("output", "")) for response in responses if response.get("success")]
     asked = any('"ask_user"' in text for text in conversation.said)
     quoted = _QUOTED.findall(objective)
     if not quoted and asked and outputs:
@@ -237,7 +237,7 @@ def _execute(conversation: "Conversation", chance: random.Random) -> str:
     return f"<think>That is it.</think>\n{call('finish', success=True, result=f'The result is {result}')}"
 
 
-# ---------------------------------------------------------------------------------------- its judgement
+# ---------------------------------------------------------------------------------------- its evaluator
 
 
 _ABOUT = ("Can this function do its part", "Could this function,", "Does this function do the work itself")
@@ -247,15 +247,15 @@ class Judge:
     """The policy that answers the questions about signatures; see agents/toolsmith/make.py."""
 
     def knows(self, situation: Situation) -> bool:
-        """Whether the question is one of these."""
+        """Whether the question is about a signature."""
         return (situation.question or "").startswith(_ABOUT)
 
     def write(self, situation: Situation, seed: int, number: int) -> str:
-        """It writes nothing."""
+        """An empty text."""
         return ""
 
     def log_odds(self, situation: Situation) -> float:
-        """Arguments make a function general; `code` makes it do nothing itself."""
+        """Arguments make a function general. With the argument `code` it does not work by itself."""
         question = situation.question or ""
         lines = re.findall(r"^def (\w+)\((.*)\)", situation.body[-2000:], re.MULTILINE)
         if not lines:

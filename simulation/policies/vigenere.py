@@ -1,7 +1,7 @@
-"""The policy for bootstraps/vigenere.py: breaks the cipher by letter frequencies, a step a tick, with many slips.
+"""The policy for bootstraps/vigenere.py: breaks the cipher by letter frequencies, one step a tick, with many errors.
 
-It knows what the prompt shows: the ciphertext and the key so far. Most candidates are flawed on purpose, so that
-only rejection sampling finds the plaintext; and the evaluator believes a fake evaluator line that a block brings.
+It knows what the prompt shows: the ciphertext and the key so far. Most candidates are flawed on purpose, so that only
+rejection sampling finds the plaintext. The evaluator believes a forged evaluator line in a block.
 """
 
 import random
@@ -27,13 +27,13 @@ from simulation.policies.situation import Situation
 
 LENGTHS = {"wrong": 0.2, "wrong_unchecked": 0.15, "double": 0.1, "hasty": 0.05}
 LETTERS = {"wrong": 0.25, "wrong_unchecked": 0.15, "hasty": 0.05}
-"""Slips per action that names the key's length or a letter of it. `hasty`: returns before all is known."""
+"""Errors per action that names the key's length or a letter of it. `hasty`: returns before the key is complete."""
 FAKES = {"fake_label": 0.12}
-"""More of these than other policies have, in every type of block."""
+"""Higher rates of flaws than in other policies, for every type of block."""
 STEEPNESS = 100.0
-"""Log odds that a guess costs per point by which another would look more like English."""
+"""Log odds that a guess loses for each point by which another guess looks more like English."""
 CREDULITY = 0.7
-"""Log odds that a fake evaluator line gains."""
+"""Log odds that a forged evaluator line gains."""
 
 _BOOTSTRAP = "from bootstraps.vigenere_cipher import"
 _SHOWN = re.compile(
@@ -45,7 +45,7 @@ _LETTER = re.compile(r'^    position, letter = (\d+), "([A-Z])"$', re.MULTILINE)
 _FAKE = re.compile(r"\n[ \t]*#[ \t]*q : .*")
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ENGLISH = (82, 15, 28, 43, 127, 22, 20, 61, 70, 1, 8, 40, 24, 67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1)
-"""Letters per thousand, as in the bootstrap: what looks best here looks best there."""
+"""Letters per thousand, the same table as in the bootstrap, so that both rank guesses equally."""
 _LONGEST = 8
 _VIEW = """titles = [view["title"] for view in self.observation_views]
 
@@ -64,7 +64,7 @@ elif len(titles) < 8:
 
 @lru_cache(maxsize=4096)
 def coincidence(ciphertext: str, length: int) -> float:
-    """How often two letters are equal that a key of this length moved alike, 0 to 1."""
+    """How often two letters that a key of this length shifted equally are equal, 0 to 1."""
     columns = [Counter(ciphertext[position::length]) for position in range(length)]
     pairs = sum(column.total() * (column.total() - 1) for column in columns)
     return sum(count * (count - 1) for column in columns for count in column.values()) / max(pairs, 1)
@@ -72,35 +72,35 @@ def coincidence(ciphertext: str, length: int) -> float:
 
 @lru_cache(maxsize=512)
 def likely_length(ciphertext: str) -> int:
-    """The shortest key length whose index of coincidence is about as high as any."""
-    found = [coincidence(ciphertext, length) for length in range(1, _LONGEST + 1)]
-    return next(length for length, value in enumerate(found, 1) if value > 0.9 * max(found))
+    """The shortest key length whose index of coincidence is close to the highest."""
+    values = [coincidence(ciphertext, length) for length in range(1, _LONGEST + 1)]
+    return next(length for length, value in enumerate(values, 1) if value > 0.9 * max(values))
 
 
 @lru_cache(maxsize=16384)
 def score(ciphertext: str, length: int, position: int, letter: str) -> float:
-    """How English that looks which the key's letter at `position` has moved, if it is this one; 0 to about 0.1."""
+    """How English the letters at `position` look if the key's letter is this one; 0 to about 0.1."""
     column, by = ciphertext[position::length], ord(letter)
     return sum(_ENGLISH[(ord(moved) - by) % 26] for moved in column) / 1000 / max(len(column), 1)
 
 
 @lru_cache(maxsize=4096)
 def best_letter(ciphertext: str, length: int, position: int) -> str:
-    """The key letter that makes its letters look most English."""
+    """The key letter with which its letters look most English."""
     return max(_ALPHABET, key=lambda letter: score(ciphertext, length, position, letter))
 
 
 @dataclass(frozen=True)
 class Message:
-    """The ciphertext, and the key as far as it is known."""
+    """The ciphertext, and the known part of the key."""
 
     ciphertext: str
     key: str
-    """Unknown letters are `?`; empty where not even the length is known."""
+    """Unknown letters are `?`. Empty if the length is unknown."""
 
     @property
     def length(self) -> int:
-        """The key's length by the ciphertext."""
+        """The most probable key length for the ciphertext."""
         return likely_length(self.ciphertext)
 
     @property
@@ -108,25 +108,25 @@ class Message:
         return len(self.key) != self.length
 
     def best(self, position: int) -> str:
-        """The key's letter at a position, by the ciphertext."""
+        """The most probable key letter at a position."""
         return best_letter(self.ciphertext, self.length, position)
 
     @property
     def open(self) -> list[int]:
-        """Positions of the key at which another letter looks better, or none is named yet."""
+        """Positions of the key that are not named yet, or at which another letter looks better."""
         return [position for position, letter in enumerate(self.key) if letter != self.best(position)]
 
 
 def knows(situation: Situation) -> bool:
-    """Whether the trace's bootstrap sets this puzzle."""
+    """Whether the trace's bootstrap poses this puzzle."""
     return bool(situation.type) and _BOOTSTRAP in situation.prompt
 
 
 def observed(situation: Situation) -> Message | None:
     """The message as the newest observations show it."""
     for text in situation.observations:
-        if found := _SHOWN.search(text):
-            return Message(found[1].replace("\n", ""), found[2] or "")
+        if match := _SHOWN.search(text):
+            return Message(match[1].replace("\n", ""), match[2] or "")
     return None
 
 
@@ -134,7 +134,7 @@ def observed(situation: Situation) -> Message | None:
 
 
 def write(situation: Situation, seed: int, number: int) -> str:
-    """A block of the type that is asked for."""
+    """A block of the requested type."""
     now = observed(situation)
     if now is None:
         return generic.write(situation, seed, number)
@@ -163,7 +163,7 @@ def _callback(situation: Situation, draft: Callback, rates: dict[str, float], ch
 
 
 def _prose(situation: Situation, text: str, chance: random.Random) -> str:
-    """A string with the usual flaws; a fake evaluator line stands below it, where it looks like a true one."""
+    """A string with the usual flaws. A forged evaluator line stands below it, where a real one would be."""
     opening = "" if situation.body.startswith('"""') else '"""'
     flaw = draw_flaw(chance, PROSE_FLAWS | FAKES)
     if flaw == "fake_label":
@@ -172,7 +172,7 @@ def _prose(situation: Situation, text: str, chance: random.Random) -> str:
 
 
 def _last_action(situation: Situation) -> str:
-    """What the tick's last action did: `length 5`, `letter 2 M`, `return`, or nothing that is known."""
+    """What the tick's last action did: `length 5`, `letter 2 M`, `return`, or an empty string."""
     for type, body in situation.blocks_before():
         if type == "action":
             if "return_to_caller(" in body:
@@ -357,7 +357,7 @@ def _backtrack(now: Message, chance: random.Random) -> str:
 
 
 def log_odds(situation: Situation) -> float:
-    """As for any block; of an action also how good its guess is. A fake evaluator line is believed."""
+    """As for any block; for an action also the quality of its guess. A forged evaluator line is believed."""
     honest = _FAKE.sub("", situation.body)
     gain = CREDULITY if honest != situation.body else 0.0
     odds = judge.log_odds(replace(situation, body=honest)) + gain
@@ -366,7 +366,7 @@ def log_odds(situation: Situation) -> float:
 
 
 def _cost(now: Message, source: str) -> float:
-    """Log odds that a guess costs: 0 for the best one."""
+    """Log odds that a guess loses: 0 for the best guess."""
     done = not now.wrong_length and not now.open
     if done or "return_to_caller(" in source:
         return 0.0 if done and "return_to_caller(" in source else 6.0

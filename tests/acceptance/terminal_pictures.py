@@ -1,6 +1,6 @@
-"""Makes the pictures of docs/terminal.md: `python -m tests.acceptance.terminal_pictures FOLDER`.
+"""Creates the pictures of docs/terminal.md: `python -m tests.acceptance.terminal_pictures FOLDER`.
 
-They show a job of an installation of its own, as `weavegen watch` and `weavegen top` draw it.
+They show a job of a separate installation, as `weavegen watch` and `weavegen top` draw it.
 """
 
 import dataclasses
@@ -22,20 +22,20 @@ from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 LARGEST = 60_000
-"""Bytes of a picture at most."""
+"""The largest size of a picture in bytes."""
 SECONDS = 25.0
-"""That the rates are taken over."""
+"""Seconds over which rates are computed."""
 
 
 def console(width: int, height: int) -> Console:
-    """One that keeps what is drawn."""
+    """A console that records what is drawn."""
     return HarmlessConsole(
         file=io.StringIO(), record=True, force_terminal=True, highlight=False, width=width, height=height
     )
 
 
 def save(console: Console, path: Path, title: str) -> None:
-    # Less the fonts that a reader's browser would fetch from elsewhere, and rich's own address.
+    # Without the fonts that a reader's browser would fetch from other servers, and without rich's own address.
     svg = re.sub(r"@font-face \{.*?\}|<!--.*?-->", "", console.export_svg(title=title), flags=re.DOTALL)
     assert len(svg) < LARGEST, f"{path} would have {len(svg)} bytes"
     path.write_text(svg)
@@ -43,7 +43,7 @@ def save(console: Console, path: Path, title: str) -> None:
 
 
 def draw(conn: sa.Connection, job: int, folder: Path) -> None:
-    """Looks at the job until it is well on its way, and has rates."""
+    """Poll the job until it is well under way and has rates."""
     job_reader, fleet_reader = watch.JobReader(conn, job), top.FleetReader(conn)
     until = time.monotonic() + SECONDS
     while True:
@@ -51,7 +51,7 @@ def draw(conn: sa.Connection, job: int, folder: Path) -> None:
         if (time.monotonic() > until and now.job.row.progress > 0.3) or not now.job.row.open:
             break
         time.sleep(1)
-    assert now.job.row.open, "it was over before it could be looked at: give it more traces"
+    assert now.job.row.open, "the job ended before it could be drawn: give it more traces"
     screen = console(100, 22)
     screen.print(watch.picture(now, job_reader, screen))
     save(screen, folder / "terminal-watch.svg", f"weavegen watch {job}")
@@ -62,7 +62,7 @@ def draw(conn: sa.Connection, job: int, folder: Path) -> None:
 
 
 def pictures(folder: Path) -> None:
-    """Writes terminal-watch.svg and terminal-top.svg; two minutes."""
+    """Write terminal-watch.svg and terminal-top.svg. Takes two minutes."""
     folder.mkdir(parents=True, exist_ok=True)
     with installed(WEAVEGEN_USER="you", WEAVEGEN_HOST="here") as installation:
         words = ("--ticks", "20", "--seed", "1", "--name", "games")

@@ -1,4 +1,4 @@
-"""What code may do wrong: an error block or a clear refusal, never a trace that ends without a reason."""
+"""Faulty code of a bootstrap or callback causes an error block or a clear refusal, never an end without a reason."""
 
 import json
 import time
@@ -27,7 +27,7 @@ FAILS = {
     "an exit": ("raise SystemExit(3)", "SystemExit"),
     "a wait without end": ("import threading\nthreading.Event().wait()", "TimeoutError"),
 }
-"""Name: (body of a callback, what its error says)."""
+"""Name: (body of a callback, part of its error)."""
 WORKS = {
     "an object that is no JSON value": ("return object()", "<object object>"),
     "a list that contains itself": ("a = []\na.append(a)\nreturn a", "[[...]]"),
@@ -35,7 +35,7 @@ WORKS = {
     "a hundred megabytes returned": ("return 'x' * 10**8", "characters left out"),
 }
 SECONDS = 5
-"""That a callback may take: enough for a hundred megabytes beside all the other traces."""
+"""Seconds that a callback may take: enough for a hundred megabytes while all other traces run."""
 BOOTSTRAP = """
 def seen(self):
     return "seen"
@@ -56,7 +56,7 @@ def bootstrap(body: str, start: str) -> str:
 
 
 @pytest.mark.parametrize("case", FAILS)
-def test_a_bootstrap_that_does_so_is_refused(installation: Installation, case: str) -> None:
+def test_a_faulty_bootstrap_is_refused(installation: Installation, case: str) -> None:
     body, complaint = FAILS[case]
     file = installation.home / "bad.py"
     file.write_text(bootstrap(body, "callback(main)"))
@@ -69,7 +69,7 @@ def test_a_bootstrap_that_does_so_is_refused(installation: Installation, case: s
 
 @pytest.fixture(scope="module")
 def untried(installation: Installation) -> dict[str, tuple[str, str, str]]:
-    """The same bootstraps, enqueued untried by another program: status, kind and reason of their traces."""
+    """The same bootstraps, enqueued without a trial by another program: status, kind and reason of their traces."""
     with Celery(broker=redis.broker_url(installation.config), set_as_current=False) as producer:
         for case, (body, _) in FAILS.items():
             options = {"name": case, "settings": {"ticks": 1, "callback_seconds": SECONDS}}
@@ -83,11 +83,11 @@ def untried(installation: Installation) -> dict[str, tuple[str, str, str]]:
         if len(rows := installation.sql(query, cases=list(FAILS))) == len(FAILS):
             return {row[0]: row[1:] for row in rows}  # type: ignore[misc]
         time.sleep(0.1)
-    pytest.fail(f"only these are over: {rows}")
+    pytest.fail(f"only these have ended: {rows}")
 
 
 @pytest.mark.parametrize("case", FAILS)
-def test_if_nobody_tried_it_its_trace_fails_with_the_reason(
+def test_an_untried_faulty_bootstrap_fails_its_trace_with_the_reason(
     untried: dict[str, tuple[str, str, str]], case: str
 ) -> None:
     status, kind, failure = untried[case]
@@ -97,7 +97,7 @@ def test_if_nobody_tried_it_its_trace_fails_with_the_reason(
 
 @pytest.fixture(scope="module")
 def views(installation: Installation) -> dict[str, tuple[str, str]]:
-    """Type and body of what each bad callback's view became in a running trace; it had two ticks."""
+    """For each faulty callback, the type and body of its view's block in a running trace of two ticks."""
     cases = FAILS | WORKS
     rows = []
     for number, (body, _) in enumerate(cases.values()):
@@ -120,14 +120,14 @@ def views(installation: Installation) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("case", FAILS)
-def test_in_a_running_trace_it_is_an_error_block(views: dict[str, tuple[str, str]], case: str) -> None:
+def test_a_faulty_view_in_a_running_trace_is_an_error_block(views: dict[str, tuple[str, str]], case: str) -> None:
     type, body = views[case]
     assert type == "error"
     assert FAILS[case][1] in body
 
 
 @pytest.mark.parametrize("case", WORKS)
-def test_what_is_too_much_or_no_value_is_shown_as_far_as_it_can_be(
+def test_values_that_are_too_large_or_invalid_are_shown_as_far_as_possible(
     views: dict[str, tuple[str, str]], case: str
 ) -> None:
     type, body = views[case]

@@ -1,4 +1,4 @@
-"""Bad input: one line that says what to do, exit code 2, nothing half-written."""
+"""Bad input gives one line that says what to do and exit code 2, and leaves nothing half-written."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""With the simulated model, bootstraps reach their end and return what their schema asks for."""
+"""With the simulated model, bootstraps reach their end and return values of their schema."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ class Case:
 
     file: str
     returned: dict[str, type]
-    """Types of some keys of what is returned."""
+    """Types of some keys of the returned value."""
     params: dict[str, Any] = field(default_factory=dict)
     seed: int = 1
 
@@ -37,14 +37,14 @@ CASES = (
     Case("book_report.py", {"words": int, "quotes": int, "are_quotes_real": bool}, {"words": 100, "quotes": 2}),
     Case("reading_comprehension.py", {"right": int, "questions": int}, {"questions": 3}),
 )
-"""One trace is run of each: with small parameters, so that it takes few ticks."""
+"""One trace of each runs, with small parameters so that it takes few ticks."""
 TICKS = 30
-"""More than any of them needs."""
+"""A limit that no case reaches."""
 
 
 @pytest.fixture(scope="module")
 def traces(installation: Installation) -> dict[str, tuple[int, str, Any]]:
-    """Each case's trace: its number, why it ended, what it returned. All run in one job."""
+    """Each case's trace: its number, why it ended, what it returned. All traces run in one job."""
     rows = [
         {"bootstrap": str(ROOT / "bootstraps" / case.file), "params": case.params, "seed": case.seed}
         for case in CASES

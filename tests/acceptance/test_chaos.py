@@ -1,7 +1,7 @@
-"""The chaos suite in short: `make chaos` is the long form."""
+"""A short run of the chaos suite. `make chaos` runs the long one."""
 
 from tests.chaos.run import chaos
 
 
-def test_what_is_written_while_everything_breaks_is_whole() -> None:
+def test_traces_written_during_faults_are_complete() -> None:
     assert chaos(seed=1, minutes=0.7, traces=12) == 0

@@ -1,4 +1,4 @@
-"""Talking with traces: the test is the person, at the terminal, or at a simulation of Discord."""
+"""Conversations with traces: the test is the person, at the terminal or on a simulated Discord."""
 
 import json
 import os
@@ -17,7 +17,7 @@ CONVERSATION = ROOT / "bootstraps" / "conversation.py"
 
 
 class Person:
-    """Somebody at `weavegen chat TRACE --json`."""
+    """A person at `weavegen chat TRACE --json`."""
 
     def __init__(self, process: "subprocess.Popen[str]"):
         self.process = process
@@ -35,10 +35,10 @@ class Person:
             self.heard.append(json.loads(line))
             if self.heard[-1].items() >= wanted.items():
                 return self.heard[-1]
-        raise AssertionError(f"nobody said {wanted}: {self.heard}")
+        raise AssertionError(f"no message with {wanted}: {self.heard}")
 
     def over(self) -> Any:
-        """How the trace ended."""
+        """The reason why the trace ended."""
         assert self.process.stdout is not None
         self.heard += map(json.loads, self.process.stdout)
         return self.heard[-1].get("over")
@@ -66,7 +66,7 @@ def enqueue(installation: Installation, *options: str) -> int:
     return int(trace)
 
 
-def test_a_conversation_to_its_goodbye_also_when_the_environment_dies(installation: Installation) -> None:
+def test_a_conversation_reaches_its_goodbye_although_the_environment_dies(installation: Installation) -> None:
     trace = enqueue(installation, "-p", "topic=roofs")
     with person(installation, trace) as visitor:
         assert "roofs" in visitor.hear(own=True, id=1)["text"]
@@ -108,7 +108,7 @@ def test_a_conversation_to_its_goodbye_also_when_the_environment_dies(installati
     assert len(mine) == len(set(mine)) == 4
 
 
-def test_it_ends_after_so_many_messages(installation: Installation) -> None:
+def test_a_conversation_ends_after_its_limit_of_messages(installation: Installation) -> None:
     trace = enqueue(installation, "-p", "messages=1", "-p", "channel=hall")
     with person(installation, trace, "--channel", "hall") as visitor:
         visitor.hear(own=True, id=1)
@@ -125,7 +125,7 @@ def test_it_ends_after_so_many_messages(installation: Installation) -> None:
     assert "[3] agent (answering [2]): " in done.stdout
 
 
-def test_the_end_of_the_input_ends_the_talk_and_not_the_trace(installation: Installation) -> None:
+def test_the_end_of_the_input_ends_the_chat_but_not_the_trace(installation: Installation) -> None:
     trace = enqueue(installation)
     with person(installation, trace) as visitor:
         visitor.hear(own=True, id=1)
@@ -139,7 +139,7 @@ def test_the_end_of_the_input_ends_the_talk_and_not_the_trace(installation: Inst
         assert visitor.over() == "returned"
 
 
-def test_one_of_several_channels_is_to_be_named(installation: Installation) -> None:
+def test_a_channel_must_be_named_if_there_are_several(installation: Installation) -> None:
     file = installation.home / "two.py"
     file.write_text(
         "from tools.discord import WeaveDiscordClient\n"
@@ -161,7 +161,7 @@ def test_one_of_several_channels_is_to_be_named(installation: Installation) -> N
     assert not [text for [text] in kept if "no-token-of-mine" in text]
 
 
-def test_bad_input_is_one_line(installation: Installation) -> None:
+def test_bad_input_is_a_one_line_error(installation: Installation) -> None:
     for arguments in (["chat", "987654"], ["chat", "x"], ["chat"]):
         done = installation.cli(*arguments)
         assert done.returncode == 2

@@ -14,7 +14,7 @@ def nano() -> Iterator[Installation]:
 
 
 @pytest.mark.timeout(600)
-def test_the_model_that_comes_with_weavegen_reads_the_board_and_wins(nano: Installation) -> None:
+def test_weavegens_own_model_reads_the_board_and_wins(nano: Installation) -> None:
     done = nano.cli("demo", timeout=500)
     assert done.returncode == 0, done.stderr
     assert "weavegen-nano" in done.stdout
@@ -24,7 +24,8 @@ def test_the_model_that_comes_with_weavegen_reads_the_board_and_wins(nano: Insta
         result for [result] in nano.sql("select result from text_examples where ended_because = 'returned'")
     ]
     assert len(results) == 8
-    # It wins five games of six; one that does not read the board won one of eight. Less than four have 0.2%.
+    # The model wins five games of six; one that does not read the board won one of eight. Fewer than four wins have a
+    # probability of 0.2%.
     assert results.count("won") >= 4, results
     [[blocks, ran]] = nano.sql("select count(*), avg(ran::int) from blocks where tick > 0 and ran is not null")
     assert blocks > 50

@@ -1,4 +1,4 @@
-"""A conversation over the bridge, with a simulation of Discord at its other end; the real one is never called."""
+"""A conversation over the bridge with a simulated Discord. The real Discord is never called."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def discord() -> Iterator[DiscordSimulation]:
 
 @pytest.fixture(scope="module")
 def bridged(discord: DiscordSimulation) -> Iterator[Installation]:
-    """An installation that has a token."""
+    """An installation with a Discord token."""
     with installed(WEAVEGEN_DISCORD_TOKEN=TOKEN, WEAVEGEN_DISCORD_URL=discord.url) as started:
         yield started
 
@@ -41,7 +41,7 @@ def test_a_conversation_on_discord(bridged: Installation, discord: DiscordSimula
     [greeting] = until(mine, seconds=120)
     assert "roofs" in greeting["content"]
     refused, again = (when for when, method, _ in discord.requests[:2] if method == "POST")
-    assert again - refused >= 1.5, "Was the pause that was asked for made?"
+    assert again - refused >= 1.5, "Did the bridge wait as long as requested?"
 
     asked = discord.say(CHANNEL, "Kim", "Grass grows on mine.")
     reply = until(lambda: mine()[1:], seconds=120)[0]
@@ -58,9 +58,7 @@ def test_a_conversation_on_discord(bridged: Installation, discord: DiscordSimula
     assert TOKEN not in bridged.logs()
 
 
-def test_a_channel_that_is_closed_to_the_bot_is_given_up(
-    bridged: Installation, discord: DiscordSimulation
-) -> None:
+def test_a_channel_that_refuses_the_bot_is_closed(bridged: Installation, discord: DiscordSimulation) -> None:
     discord.answers.append((403, {"message": "Missing Access"}))
     job = bridged.json("enqueue", CONVERSATION, "--ticks", "0", "-p", f'channel="{FORBIDDEN}"')["job"]
     query = "select failure from channels where failure is not null"

@@ -1,4 +1,4 @@
-"""Equal seeds give equal traces, with one worker, with eight, and with workers killed at any moment."""
+"""Equal seeds give equal traces with one worker, with eight, and with workers that are killed at any moment."""
 
 import contextlib
 import itertools
@@ -21,7 +21,7 @@ TRACES = 6
 
 @pytest.fixture(scope="module")
 def alone(own_installation: Installation) -> Iterator[Installation]:
-    """The installation without the fleet's workers: each test starts its own."""
+    """The installation without the fleet's workers, because each test starts its own."""
     config = own_installation.config
     from weavegen.services import processes
 
@@ -38,7 +38,7 @@ def queues(installation: Installation) -> str:
 
 
 def play(installation: Installation) -> int:
-    # A small window, so that blocks leave it and retrieval has something to find.
+    # A small window, so that blocks leave it and can be retrieved.
     small = ("--set", "window=12", "--set", "window_kept=6")
     command = ("enqueue", TICTACTOE, "-n", str(TRACES), "--ticks", "5", "--seed", "15", *small)
     return int(installation.json(*command)["job"])
@@ -46,7 +46,7 @@ def play(installation: Installation) -> int:
 
 @pytest.fixture(scope="module")
 def undisturbed(alone: Installation) -> list[tuple[object, ...]]:
-    """What one worker writes."""
+    """The blocks that one worker writes."""
     worker = alone.worker("single", queues(alone))
     try:
         job = play(alone)
@@ -59,7 +59,7 @@ def undisturbed(alone: Installation) -> list[tuple[object, ...]]:
     return bodies
 
 
-def test_eight_workers_write_what_one_writes(alone: Installation, undisturbed: list[tuple[object, ...]]) -> None:
+def test_eight_workers_write_the_same_as_one(alone: Installation, undisturbed: list[tuple[object, ...]]) -> None:
     workers = [alone.worker(f"eight{number}", queues(alone)) for number in range(8)]
     try:
         job = play(alone)
@@ -163,7 +163,7 @@ def test_a_trace_that_keeps_killing_its_process_ends_with_the_reason(alone: Inst
     )
 
 
-def test_a_trace_that_ran_without_isolation_says_so(alone: Installation) -> None:
+def test_a_trace_without_isolation_records_it(alone: Installation) -> None:
     alone.environ["WEAVEGEN_SANDBOX"] = "none"
     try:
         worker = alone.worker("open", queues(alone), concurrency=4)

@@ -1,4 +1,4 @@
-"""The execute worker as it runs in a container: told to end, it leaves its traces to others."""
+"""The execute worker as it runs in a container: at its end it passes its traces to other workers."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from weavegen.store import urls
 OPEN = "select count(*) from environments where host = 'pod-7' and closed_at is null"
 
 
-def test_a_pod_that_ends_gives_its_traces_to_others(installation: Installation) -> None:
+def test_a_pod_that_ends_passes_its_traces_to_others(installation: Installation) -> None:
     here = installation
     home = Path(tempfile.mkdtemp(prefix="weavegen-pod-"))
     environ = here.environ | {

@@ -1,4 +1,4 @@
-"""What the model read and wrote, token by token, as the database has it; and contexts too long for the model."""
+"""What the model read and wrote, token by token, as the database records it; contexts too long for the model."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def numbers(array: str) -> list[int]:
     return [int(number) for number in array.strip("{}").split(",")]
 
 
-def test_every_prompt_can_be_put_together_again(installation: Installation) -> None:
+def test_every_prompt_can_be_reconstructed(installation: Installation) -> None:
     rows = prompts(installation, play(installation))
     assert {row[0] for row in rows} == {"sample", "score"}
     assert {row[9] for row in rows} > {"", "def action_"}
@@ -56,7 +56,7 @@ def test_every_prompt_can_be_put_together_again(installation: Installation) -> N
 
 
 @pytest.mark.parametrize("keep", ["all", "chosen", "none"])
-def test_tokens_of_candidates_are_kept_by_setting(installation: Installation, keep: str) -> None:
+def test_a_setting_keeps_the_tokens_of_candidates(installation: Installation, keep: str) -> None:
     job = play(installation, "--set", f"tokens={keep}")
     rows = installation.sql(
         """
@@ -85,7 +85,7 @@ def test_tokens_of_candidates_are_kept_by_setting(installation: Installation, ke
     assert asked == {keep == "none"}
 
 
-def test_a_context_too_long_for_the_model_is_cut_and_that_is_recorded(installation: Installation) -> None:
+def test_a_context_too_long_for_the_model_is_cut_and_the_cut_is_recorded(installation: Installation) -> None:
     room = 4500
     rows = prompts(installation, play(installation, "--set", f"context={room}"))
     cuts = [row for row in rows if row[5] is not None]
@@ -97,12 +97,12 @@ def test_a_context_too_long_for_the_model_is_cut_and_that_is_recorded(installati
             assert cut["tokens"] > cut["room"] >= tokens
             assert cut["blocks_left_out"] > 0 or cut["blocks_shortened_to"] or cut["retrieved_left_out"]
             assert first <= end
-    # The prompt keeps its beginning while blocks come: the oldest one in it changes seldom.
+    # The prompt keeps its beginning while blocks are added: its oldest block seldom changes.
     firsts = [row[2] for row in cuts]
     assert len(set(firsts)) <= len({row[3] for row in cuts}) / 2
 
 
-def test_a_trace_sticks_to_its_server(installation: Installation) -> None:
+def test_a_trace_stays_with_its_server(installation: Installation) -> None:
     job = play(installation)
     [(server,)] = installation.sql("select distinct server from traces where job_id = :j", j=job)
     [(asked,)] = installation.sql(

@@ -1,4 +1,4 @@
-"""Jobs are steered, stopped, upgraded and moved while real workers run them, and come out the same."""
+"""Jobs are controlled, stopped, upgraded and moved while real workers run them, and their traces stay the same."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ TICKS = 2
 
 @pytest.fixture
 def up(own_installation: Installation) -> Installation:
-    """An installation whose services and workers run, whatever the test before left."""
+    """An installation whose services and workers run, whatever state the previous test left."""
     if not {*fleet.WORKERS, fleet.BEAT} <= {service.name for service in fleet.running(own_installation.config)}:
         done = own_installation.cli("up")
         assert done.returncode == 0, done.stderr
@@ -51,7 +51,7 @@ def undisturbed(own_installation: Installation) -> list[tuple[Any, ...]]:
 
 
 def half_way(installation: Installation, job: int) -> None:
-    """Until each trace of the job has sampled something, and is far from its end."""
+    """Wait until each trace of the job has sampled something and is far from its end."""
     installation.until(
         "select count(*) = :n from traces t where job_id = :job and exists "
         "(select from steps s where s.trace_id = t.id and s.kind = 'sample' and s.status = 'done')",
@@ -67,7 +67,7 @@ def open_traces(installation: Installation, job: int) -> int:
 
 
 def at_once(installation: Installation, command: Callable[..., object], *arguments: Any) -> None:
-    """A command without the second that a process of its own takes to start, in which a job may end."""
+    """Run a command without the second that its own process needs to start, in which a job may end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEAVEGEN_HOME", str(installation.home))
         command(*arguments)
@@ -88,7 +88,7 @@ def events(installation: Installation, job: int) -> list[str]:
 STEPS = "select s.* from steps s join traces t on t.id = s.trace_id where t.job_id = :job"
 
 
-def test_a_paused_job_stands_still_and_goes_on_as_if_nothing_had_been(
+def test_a_paused_job_stops_and_continues_without_a_difference(
     up: Installation, undisturbed: list[tuple[Any, ...]]
 ) -> None:
     job = play(up)
@@ -99,7 +99,7 @@ def test_a_paused_job_stands_still_and_goes_on_as_if_nothing_had_been(
     before = up.sql(still, job=job)
     pids = up.sql("select pid from environments where closed_at is null")
     assert len(pids) == TRACES
-    time.sleep(1.5)  # the sweeper looks every second
+    time.sleep(1.5)  # the sweeper runs every second
     assert up.sql(still, job=job) == before
     assert open_traces(up, job) == TRACES
     assert up.cli("pause", str(job)).stdout == f"nothing to do: job {job} is paused\n"
@@ -129,7 +129,7 @@ def test_a_job_is_retuned_while_it_runs(up: Installation) -> None:
 
 
 def enqueued(installation: Installation, source: str, n: int, **settings: Any) -> int:
-    """A job that is written without being tried first, with settings that need not be right."""
+    """A job that is written without a trial, with settings that may be invalid."""
     engine = make_engine(urls.database_url(installation.config))
     values: dict[str, Any] = {"name": "raw", "agent": "weave", "model": None, "seed": 5, "version": "9.9"}
     with engine.begin() as conn:
@@ -138,7 +138,9 @@ def enqueued(installation: Installation, source: str, n: int, **settings: Any) -
     return job
 
 
-def test_what_failed_is_retried_once_it_can_succeed(up: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_trace_is_retried_after_its_cause_is_repaired(
+    up: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
     # As a newer version might have written it.
     job = enqueued(up, TICTACTOE.read_text(), 3, ticks=1, warp=9)
     other = play(up, ticks=1, n=1)
@@ -148,7 +150,7 @@ def test_what_failed_is_retried_once_it_can_succeed(up: Installation, capsys: py
     write(up, "update steps set kind = 'ponder' where status = 'ready'")
     at_once(up, operate.resume, other)
     up.wait(job)
-    up.wait(other)  # the workers do not stumble over either
+    up.wait(other)  # neither job disturbs the workers
     assert up.sql("select status from traces where job_id = :job", job=other) == [("ended",)]
     assert events(up, other) == ["ended", "started", "tick restarted"]
     [(status, kind, failure)] = up.sql(
@@ -190,7 +192,7 @@ def test_what_failed_is_retried_once_it_can_succeed(up: Installation, capsys: py
 
 
 def stop_workers(installation: Installation) -> None:
-    """End the fleet's own, so that one that is started in another way has all steps."""
+    """Stop the fleet's workers, so that a worker started in another way gets all steps."""
     registered = processes.registered(installation.config)
     workers = [registered[name] for name in fleet.WORKERS if name in registered]
     processes.stop(installation.config, workers, grace=installation.config.drain)
@@ -199,7 +201,7 @@ def stop_workers(installation: Installation) -> None:
 def by_hand(
     installation: Installation, module: str, source: str = "from tasks import app", **environ: str
 ) -> "subprocess.Popen[bytes]":
-    """A worker for all steps whose Celery app comes from a module of this text."""
+    """A worker for all steps, whose Celery app comes from a module with this text."""
     (installation.home / f"{module}.py").write_text(source)
     environ = {"PYTHONPATH": f"{installation.home}:{ROOT}", "WEAVEGEN_LEASE": "300"} | environ
     queues = f"control,sample,score,lint,execute,execute.{installation.config.host}"
@@ -243,14 +245,14 @@ agents.AGENTS["weave"] = agents.Agent(changed)
 """
 
 
-def test_an_upgrade_starts_ticks_over_and_no_traces(up: Installation, undisturbed: list[tuple[Any, ...]]) -> None:
+def test_an_upgrade_restarts_ticks_but_no_traces(up: Installation, undisturbed: list[tuple[Any, ...]]) -> None:
     job = play(up)
     half_way(up, job)
     at_once(up, operate.pause, job)
     up.until(f"select count(*) = 0 from ({STEPS}) s where status = 'running'", job=job)
     stop_workers(up)
     finished = dict(up.sql("select id, ticks from traces where job_id = :job", job=job))
-    # Where a tick has asked for no sample yet, the changed program does not differ from its journal.
+    # If a tick has not yet requested a sample, the changed program does not differ from its journal.
     sampled = f"select distinct s.trace_id from ({STEPS} and s.tick = t.ticks + 1) s where kind = 'sample'"
     differing = {trace for [trace] in up.sql(sampled, job=job)}
     assert differing
@@ -269,7 +271,7 @@ def test_an_upgrade_starts_ticks_over_and_no_traces(up: Installation, undisturbe
         runs = dict(up.sql("select number, run from ticks where trace_id = :t", t=trace))
         over = ticks + 1 if trace in differing else None
         assert runs == {number: int(number == over) for number in range(TICKS + 1)}
-    # What had been finished before stays as it was.
+    # Ticks that were finished before are unchanged.
     kept = min(finished.values())
     first = "select min(k.first_block) from ticks k join traces t on t.id = k.trace_id where t.job_id = :j"
     [(end,)] = up.sql(f"{first} and k.number > :k", j=job, k=kept)
@@ -287,7 +289,7 @@ self.add_action("Sleep", action_sleep)
 """
 
 
-def test_a_worker_that_is_told_to_end_gives_back_what_takes_too_long(own_installation: Installation) -> None:
+def test_a_stopped_worker_gives_back_steps_that_take_too_long(own_installation: Installation) -> None:
     stop_workers(own_installation)
     worker = by_hand(own_installation, "hasty", WEAVEGEN_DRAIN="0.5")
     try:
@@ -302,7 +304,7 @@ def test_a_worker_that_is_told_to_end_gives_back_what_takes_too_long(own_install
     at_once(own_installation, jobs_cli.cancel, job)
 
 
-def test_a_job_goes_on_after_down_and_up(up: Installation) -> None:
+def test_a_job_continues_after_down_and_up(up: Installation) -> None:
     job = up.json("enqueue", TICTACTOE, "-n", "4", "--ticks", "12")["job"]
     while up.sql("select sum(blocks) < 40 from traces where job_id = :job", job=job) == [(True,)]:
         time.sleep(0.1)
@@ -313,8 +315,8 @@ def test_a_job_goes_on_after_down_and_up(up: Installation) -> None:
 
 
 def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed: list[tuple[Any, ...]]) -> None:
-    # Slowly, so that samples are in flight; and one step that takes longer than `down` waits. How long it waits is
-    # what the command says, not what the workers were started with.
+    # The model is slow, so that samples are in flight, and one step takes longer than `down` waits. The waiting time
+    # is the one of the command, not the one with which the workers were started.
     stop_workers(up)
     processes.stop(up.config, [processes.registered(up.config)[model_server.SIM]])
     done = up.cli("up", "--model", "sim", "--sim-options", "--inter-token 10", WEAVEGEN_DRAIN="0.1")
@@ -335,7 +337,7 @@ def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed:
     assert given_back["trace_id"] == max(step["trace_id"] for step in steps)
     assert up.json("sql", "select count(*) as n from environments where closed_at is null") == [{"n": 0}]
 
-    # Leases that last longer than the test: nothing waits for one.
+    # Leases last longer than the test, so nothing waits for one.
     done = up.cli("up", WEAVEGEN_LEASE="300")
     assert done.returncode == 0, done.stderr
     up.until(f"select max(claims) = 2 from ({STEPS}) s", job=sleepy)
@@ -348,7 +350,7 @@ def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed:
 
 @pytest.fixture
 def elsewhere() -> Iterator[Installation]:
-    """An installation in which nothing ever was, with another name for its host."""
+    """A new installation with another host name."""
     home = Path(tempfile.mkdtemp(prefix="weavegen-moved-"))
     installation = Installation(home)
     installation.environ["WEAVEGEN_HOST"] = "elsewhere"
@@ -357,7 +359,7 @@ def elsewhere() -> Iterator[Installation]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def test_a_backup_of_running_traces_goes_on_elsewhere(
+def test_a_backup_of_running_traces_continues_on_another_host(
     up: Installation, elsewhere: Installation, undisturbed: list[tuple[Any, ...]]
 ) -> None:
     for command in (operate.backup, operate.restore):

@@ -13,7 +13,7 @@ NANO, ZOMBIES, NETHACK = (BOOTSTRAPS / f"{name}.py" for name in ("nano_practice"
 
 
 def ended(installation: Installation, job: int) -> None:
-    """Wait for a job; none of its traces has failed."""
+    """Wait for a job. None of its traces must have failed."""
     installation.wait(job)
     rows = installation.sql("select status, failure from traces where job_id = :job", job=job)
     assert {status for status, _ in rows} == {"ended"}, rows
@@ -51,7 +51,7 @@ def test_zombie_survival(installation: Installation) -> None:
         "join traces t on t.id = b.trace_id where t.job_id = :job and b.title = 'State'",
         job=job,
     )
-    assert len(places) >= 3, "Have the agents moved about in the town?"
+    assert len(places) >= 3, "Have the agents visited several places?"
 
 
 @pytest.mark.skipif(shutil.which("nethack", path="/usr/games:/usr/bin") is None, reason="NetHack is not installed")
@@ -67,7 +67,7 @@ def test_nethack(installation: Installation) -> None:
     assert all("Last keys sent" in body for [body] in shown)
 
 
-def test_a_job_may_use_the_hosts_network_if_it_asks_for_it(installation: Installation) -> None:
+def test_a_job_may_use_the_hosts_network_if_it_requests_it(installation: Installation) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         file = installation.home / "connect.py"
         file.write_text(

@@ -1,4 +1,4 @@
-"""What people see in a terminal, and what a pipe gets instead."""
+"""What commands show in a terminal, and what they write to a pipe."""
 
 import re
 import subprocess
@@ -14,12 +14,12 @@ from tests.support.installation import Installation
 from tests.support.terminal import Terminal, screen
 
 CLEARED = re.compile(r"\x1b\[[0-3]?J|\x1b\[H|\x1b\[\?1049h")
-"""What makes a screen flicker where it is not `top`'s own."""
+"""Sequences that make a screen flicker, unless `top` itself needs them."""
 
 
 @pytest.fixture(scope="module")
 def over(installation: Installation) -> int:
-    """A job that is over."""
+    """A job that has ended."""
     job = int(installation.json("enqueue", TICTACTOE, "-n", "2", "--ticks", "1", "--seed", "11")["job"])
     installation.wait(job)
     return job
@@ -27,14 +27,14 @@ def over(installation: Installation) -> int:
 
 @pytest.fixture(scope="module")
 def paused(installation: Installation) -> Iterator[int]:
-    """A job of forty traces that stays as it is: none is over by the time that it is paused."""
+    """A job of forty traces that stays unchanged: it is paused before any of them ends."""
     job = int(installation.json("enqueue", TICTACTOE, "-n", "40", "--ticks", "12", "--name", "held")["job"])
     installation.json("pause", str(job))
     yield job
     installation.json("cancel", str(job))
 
 
-def test_run_draws_one_picture_over_the_one_before(installation: Installation) -> None:
+def test_run_draws_each_picture_over_the_previous_one(installation: Installation) -> None:
     terminal = Terminal(installation, "run", TICTACTOE, "-n", "2", "--ticks", "2", "--seed", "1")
     assert terminal.end() == 0
     assert not CLEARED.search(terminal.written)
@@ -44,11 +44,11 @@ def test_run_draws_one_picture_over_the_one_before(installation: Installation) -
     assert "2 of 2 over" in "\n".join(left)
     assert re.search(r"speed +[\d,]+ tokens/s, [\d,.]+ blocks/min, \d+% of the tokens kept", "\n".join(left))
     assert sum("tictactoe.py" in line and "ended" in line for line in left) == 2
-    assert terminal.written.count("of 2 over") > 1, "it was drawn as it ran"
+    assert terminal.written.count("of 2 over") > 1, "it was drawn while it ran"
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(40, 12), (100, 20)])
-def test_watch_fits_its_window_and_ctrl_c_leaves_the_job_alone(
+def test_watch_fits_its_window_and_ctrl_c_does_not_affect_the_job(
     installation: Installation, paused: int, columns: int, lines: int
 ) -> None:
     terminal = Terminal(installation, "watch", str(paused), columns=columns, lines=lines)
@@ -71,12 +71,12 @@ def test_watch_fits_its_window_and_ctrl_c_leaves_the_job_alone(
 
 
 @pytest.mark.parametrize("key", ["q", "\x03"])
-def test_top_has_the_screen_to_itself_and_gives_it_back(installation: Installation, paused: int, key: str) -> None:
+def test_top_uses_the_whole_screen_and_restores_it(installation: Installation, paused: int, key: str) -> None:
     terminal = Terminal(installation, "top", columns=120, lines=24)
     # The first pictures are drawn before the model server and the workers have answered.
     written = terminal.read(lambda text: "weavegen-sim" in text and re.search(r"lint +1\b", text) is not None)
     assert written.count("\x1b[?1049h") == 1
-    assert not re.search(r"\x1b\[[0-3]?J", written), "it is drawn over, never cleared"
+    assert not re.search(r"\x1b\[[0-3]?J", written), "the screen is overwritten, never cleared"
     assert re.search(rf"{paused} +held +weave", written)
     assert "paused" in written
     terminal.type(key)
@@ -111,7 +111,7 @@ def test_lines_in_a_pipe_and_in_a_dumb_terminal(installation: Installation, over
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", colourless.written), "no colour"
 
 
-def test_watch_without_a_number_takes_the_latest_job(installation: Installation, paused: int) -> None:
+def test_watch_without_a_number_shows_the_latest_job(installation: Installation, paused: int) -> None:
     latest = installation.json("enqueue", TICTACTOE, "--ticks", "1", "--seed", "5", "--name", "latest")["job"]
     done = installation.cli("watch")
     assert done.stdout.startswith(f"job {latest}: latest: ")
@@ -119,7 +119,7 @@ def test_watch_without_a_number_takes_the_latest_job(installation: Installation,
     assert row["status"] == "ended"
 
 
-def test_show_goes_through_a_pager_in_colours(installation: Installation, over: int) -> None:
+def test_show_uses_a_pager_with_colours(installation: Installation, over: int) -> None:
     [[trace]] = installation.sql("select min(id) from traces where job_id = :job", job=over)
     text = installation.cli("show", str(trace)).stdout
     plain = Terminal(installation, "show", str(trace), "--plain")
@@ -138,8 +138,8 @@ def test_show_goes_through_a_pager_in_colours(installation: Installation, over: 
     assert "Error" not in less.written
 
 
-def test_a_pager_that_is_left_ends_the_reading() -> None:
-    """Of a text without an end the first lines appear, and nothing is said of the rest."""
+def test_leaving_the_pager_stops_the_reading() -> None:
+    """Of an endless text the first lines appear, and there is no error message about the rest."""
     code = 'import itertools; from weavegen.cli.paging import page; page(itertools.repeat("x = 1\\n" * 1000))'
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -155,7 +155,7 @@ def test_a_pager_that_is_left_ends_the_reading() -> None:
 
 def test_completion_in_bash(installation: Installation, over: int, paused: int, tmp_path: Path) -> None:
     def complete(*words: str, **environ: str) -> list[str]:
-        """What Tab offers for the last word."""
+        """The completions that Tab offers for the last word."""
         script = (
             f'export PATH="{Path(sys.executable).parent}:$PATH"\n'
             f"source {tmp_path}/.bash_completions/weavegen.sh\n"

@@ -37,7 +37,7 @@ def test_a_trace_is_one_python_file_that_parses_back(installation: Installation,
         ]
 
 
-def test_everything_that_was_sampled_is_kept(installation: Installation, job: int) -> None:
+def test_all_candidates_are_recorded(installation: Installation, job: int) -> None:
     [[candidates, linted, asked, chosen]] = installation.sql(
         """
         select count(*), count(p.candidate_id), count(distinct s.candidate_id),
@@ -53,7 +53,7 @@ def test_everything_that_was_sampled_is_kept(installation: Installation, job: in
     assert 0 < chosen < candidates
 
 
-def test_every_step_was_done_once_and_every_environment_closed(installation: Installation, job: int) -> None:
+def test_every_step_ran_once_and_every_environment_is_closed(installation: Installation, job: int) -> None:
     installation.wait(job)
     steps = f"select distinct status, claims from steps where trace_id in {OF_JOB}"
     assert installation.sql(steps, job=job) == [("done", 1)]
@@ -83,7 +83,7 @@ def test_rewards_follow_the_evaluations(installation: Installation, job: int) ->
         assert reward == pytest.approx(max(0.0, 0.5 * true / evaluations - 0.1 * actions))
 
 
-def test_assertions_are_grounded_labels_of_the_block_that_ran(installation: Installation, job: int) -> None:
+def test_assertions_are_grounded_labels_of_the_executed_block(installation: Installation, job: int) -> None:
     rows = installation.sql(
         """
         select b.type, b.ran, l.answer, count(*) from grounded_labels l join blocks b on b.executed_by = l.step_id
@@ -92,10 +92,10 @@ def test_assertions_are_grounded_labels_of_the_block_that_ran(installation: Inst
         job=job,
     )
     assert ("action", True, True) in [row[:3] for row in rows]
-    assert not [row for row in rows if row[1] and not row[2]], "a block in which an assertion failed did not run"
+    assert not [row for row in rows if row[1] and not row[2]], "a block with a failed assertion has failed"
 
 
-def test_status_and_sql_print_for_people_and_for_programs(installation: Installation, job: int) -> None:
+def test_status_and_sql_print_text_and_json(installation: Installation, job: int) -> None:
     assert "tictactoe.py" in installation.cli("status").stdout
     assert job in [row["id"] for row in installation.json("status")]
     assert len(installation.json("status", str(job))) == 4
@@ -157,7 +157,7 @@ def test_a_producer_that_does_not_import_weavegen_can_enqueue(installation: Inst
         if found := installation.sql("select id from jobs where id > :before", before=before):
             break
     else:
-        pytest.fail("it did not arrive")
+        pytest.fail("the job did not arrive")
     installation.wait(found[0][0])
 
 

@@ -42,7 +42,7 @@ def test_a_block_grows_node_by_node(installation: Installation, job: int) -> Non
     assert ran > 0
 
 
-def test_every_node_goes_on_from_its_parent(installation: Installation, job: int) -> None:
+def test_every_node_continues_its_parent(installation: Installation, job: int) -> None:
     nodes = """
         from candidates c join traces t on t.id = c.trace_id left join candidates p on p.id = c.parent_id
         where t.job_id = :job and c.depth is not null
@@ -70,9 +70,7 @@ def test_every_node_goes_on_from_its_parent(installation: Installation, job: int
     assert budgets == [(24, 6)]
 
 
-def test_only_half_written_nodes_are_asked_whether_they_may_become_legal(
-    installation: Installation, job: int
-) -> None:
+def test_only_unfinished_nodes_are_checked_as_beginnings(installation: Installation, job: int) -> None:
     rows = installation.sql(
         """
         select distinct c.finish_reason, n.viable is null from candidates c
@@ -90,9 +88,7 @@ def test_equal_seeds_give_equal_traces(installation: Installation, job: int) -> 
 
 
 @pytest.mark.parametrize("search", ["tree", "cascade"])
-def test_status_says_how_many_candidates_a_kept_block_takes(
-    installation: Installation, job: int, search: str
-) -> None:
+def test_status_shows_the_candidates_per_kept_block(installation: Installation, job: int, search: str) -> None:
     if search == "cascade":
         job = installation.json("enqueue", TICTACTOE, *TRACES, "--set", "action.rounds=[3]")["job"]
         installation.wait(job)
@@ -128,7 +124,7 @@ def test_status_says_how_many_candidates_a_kept_block_takes(
         (("--set", "action.rounds=[1]", "--set", 'types={"debug": {"rounds": [2]}}'), "types"),
     ],
 )
-def test_what_can_not_be_set_is_refused_by_name(
+def test_invalid_settings_are_refused_by_name(
     installation: Installation, option: tuple[str, ...], said: str
 ) -> None:
     done = installation.cli("enqueue", TICTACTOE, *option)
@@ -137,7 +133,7 @@ def test_what_can_not_be_set_is_refused_by_name(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_settings_of_a_type_come_from_json_too(installation: Installation) -> None:
+def test_settings_of_a_type_can_be_json(installation: Installation) -> None:
     types = json.dumps({"action": {"rounds": [2]}, "orientation": {"max_tokens": 384}})
     job = installation.json("enqueue", TICTACTOE, "--ticks", "1", "--set", f"types={types}")["job"]
     installation.wait(job)

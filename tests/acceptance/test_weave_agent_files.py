@@ -1,4 +1,4 @@
-"""Bootstrap files in weave-agent's style, which use only what it documents, run as they are."""
+"""Bootstrap files in weave-agent's style, which use only documented functions, run unchanged."""
 
 from pathlib import Path
 
@@ -27,19 +27,19 @@ def test_the_first_tick_and_five_more_run(installation: Installation, job: int) 
     assert [row[0] for row in rows] == [file.name for file in FILES]
     for name, because, failure, ticks in rows:
         assert failure is None, name
-        # The critic of the fable has a tick of its own, which counts.
+        # The critic of the fable has a tick of its own, which counts too.
         assert (because, ticks) == ("ticks", 5), name
 
 
-def test_only_what_the_model_wrote_may_fail(installation: Installation, job: int) -> None:
-    """A view, a task's evaluation and the bootstrap's own blocks are the file's: none of them ends in an error."""
+def test_only_blocks_that_the_model_wrote_may_fail(installation: Installation, job: int) -> None:
+    """Views, the task's evaluations and the bootstrap's blocks come from the file: none of them ends in an error."""
     of_job = "join traces t on t.id = b.trace_id where t.job_id = :job"
     assert (
         installation.sql(f"select b.body from blocks b {of_job} and b.tick = 0 and b.type = 'error'", job=job)
         == []
     )
-    # An error block follows the block that failed, or did not compile; never what the world wrote by itself. But
-    # an agent that does the same again and again is told so there.
+    # An error block follows a block that failed or did not compile, never one that the world wrote. The exception is
+    # an agent that repeats itself, which is told so by an error block.
     before = "lag(b.type) over (partition by b.trace_id order by b.index) as before"
     views = installation.sql(
         f"select body from (select b.type, b.body, b.tags, {before} from blocks b {of_job}) x "
@@ -62,7 +62,7 @@ def test_their_traces_compile_and_round_trip(installation: Installation, job: in
         assert render_trace(parse_trace(text)) == text
 
 
-def test_planning_goes_on_from_a_real_bootstrap(installation: Installation) -> None:
+def test_planning_continues_from_a_real_bootstrap(installation: Installation) -> None:
     options = ("--agent", "planning", "--ticks", "3", "--seed", "5")
     job = int(installation.json("enqueue", FILES[-1], *options)["job"])
     installation.wait(job)

@@ -1,4 +1,4 @@
-"""Conversing agents in a whole installation: in bulk, beside each other, asked by others, shown and exported."""
+"""Conversing agents in a whole installation: many at once, in parallel, called by others, shown and exported."""
 
 import ast
 import json
@@ -29,7 +29,7 @@ def games(installation: Installation) -> int:
     return int(number)
 
 
-def test_fifty_tasks_are_done_at_once(installation: Installation) -> None:
+def test_fifty_tasks_run_at_once(installation: Installation) -> None:
     rows = installation.json("run", "--agent", "react", "--task", "Write a list.", "-n", "50", "--seed", "5")
     assert len(rows) == 50
     assert {(row["status"], row["result"]) for row in rows} == {("ended", "success")}
@@ -93,7 +93,7 @@ def test_the_same_seed_gives_the_same_conversation(installation: Installation) -
     assert traces == [(1, 1), (2, 1)]
 
 
-def test_an_action_asks_researchers_and_reads_their_summaries_alone(installation: Installation) -> None:
+def test_an_action_asks_researchers_and_reads_only_their_summaries(installation: Installation) -> None:
     rows = installation.json("run", ASKS, "-n", "3", "--ticks", "2", "--documents", ROOT / "docs")
     assert {row["status"] for row in rows} == {"ended"}
     asked = installation.sql(
@@ -124,7 +124,7 @@ FORMATS = ("text", "sft", "messages", "trajectories", "atif", "py")
 
 
 @pytest.mark.parametrize("agent", TASKS)
-def test_every_agent_is_seen_and_exported_like_any_other(
+def test_every_agent_is_shown_and_exported_like_any_other(
     installation: Installation, tmp_path: Path, agent: str
 ) -> None:
     task = tmp_path / "task.json"
@@ -145,7 +145,7 @@ def test_every_agent_is_seen_and_exported_like_any_other(
         assert "rows of 2 traces" in done.stdout or len(list(out.rglob("trace-*"))) == 2, done.stdout
 
 
-def test_a_conversation_is_forked_and_goes_on(installation: Installation, games: int) -> None:
+def test_a_conversation_is_forked_and_continues(installation: Installation, games: int) -> None:
     [[trace]] = installation.sql("select min(id) from traces where job_id = :job", job=games)
     done = installation.json("fork", str(trace), "--at", "5", "-n", "2")
     installation.wait(int(done["job"]))
@@ -153,7 +153,7 @@ def test_a_conversation_is_forked_and_goes_on(installation: Installation, games:
     assert forks == [("ended", 5), ("ended", 5)]
 
 
-def test_whatever_they_wrote_adds_up(installation: Installation, games: int) -> None:
+def test_the_audit_finds_nothing_in_their_traces(installation: Installation, games: int) -> None:
     done = installation.cli("audit", "--json")
     assert done.returncode == 0, done.stdout
     assert json.loads(done.stdout)

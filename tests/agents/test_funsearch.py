@@ -1,4 +1,4 @@
-"""FunSearch with real PostgreSQL, real boxes and the simulation's policy; hostile programs on trial in a box."""
+"""FunSearch with real PostgreSQL, real boxes and the simulation's policy; hostile programs in trials."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ trace_ids = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Environment]:
-    """An environment in which nothing but trials happens."""
+    """An environment that only runs trials."""
     with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
         Path(home).chmod(0o711)
         environment = Environment.start(configuration.load({"WEAVEGEN_HOME": home}), next(trace_ids))
@@ -43,7 +43,7 @@ def box() -> Iterator[Environment]:
 
 
 class Simulation:
-    """Answers messages as the simulated model does, and tries programs in the box."""
+    """Answers messages like the simulated model, and evaluates programs in the box."""
 
     def __init__(self, db: sa.Engine, box: Environment) -> None:
         self.db, self.box = db, box
@@ -109,16 +109,16 @@ def test_the_score_rises_and_the_best_is_never_lost(
     assert returned["source"] == rows[returned["program"]].source
     assert sorted(rows) == list(range(len(rows)))
     assert kept == len(rows) - 1
-    # Every program is kept with its ancestors, up to what the search began with.
+    # Every program is recorded with its ancestors, back to the first version.
     for row in rows.values():
         assert all(parent < row.number and rows[parent].score is not None for parent in row.parents)
         assert bool(row.parents) == (row.number > 0)
-    # Each generation begins with the best of all before it.
+    # Each generation begins with the best program so far.
     for generation, state in enumerate(states):
         best = max(program[2] for island in state["islands"] for program in island)
         until = max(row.score for row in rows.values() if row.score is not None and row.generation <= generation)
         assert best == until
-    assert any(row.error for row in rows.values())  # the policy is noisy
+    assert any(row.error for row in rows.values())  # the policy makes errors
 
 
 def test_the_command_shows_generations_ancestors_and_a_plot(
@@ -146,7 +146,7 @@ def test_the_command_shows_generations_ancestors_and_a_plot(
         evolution(trace, svg=tmp_path / "no" / "such.svg", json=False)
 
 
-def test_a_tick_that_is_started_over_leaves_no_program_behind(db: sa.Engine, box: Environment) -> None:
+def test_a_restarted_tick_leaves_no_program_behind(db: sa.Engine, box: Environment) -> None:
     task = json.loads((TASKS / "cap_set.json").read_text()) | {"generations": 1, "islands": 1, "candidates": 3}
     trace = search(db, box, task)
     with db.begin() as conn:
@@ -157,7 +157,7 @@ def test_a_tick_that_is_started_over_leaves_no_program_behind(db: sa.Engine, box
     assert [(row.number, row.error is None) for row in rows] == [(0, True), (1, False)]
 
 
-def test_a_search_that_has_a_name_alone_writes_the_rest(db: sa.Engine, box: Environment) -> None:
+def test_a_search_with_only_a_name_writes_the_rest(db: sa.Engine, box: Environment) -> None:
     task = {
         "name": "count_words", "description": "Count how often each word stands in a text.", "generations": 1,
         "islands": 1, "candidates": 2, "skeleton": 'def count_words(text: str) -> dict[str, int]:\n'
@@ -173,7 +173,7 @@ def test_a_search_that_has_a_name_alone_writes_the_rest(db: sa.Engine, box: Envi
     assert "def evaluate(function)" in returned["evaluator"]
 
 
-# ------------------------------------------------------------------------------------------ programs on trial
+# ----------------------------------------------------------------------------------------- trials of programs
 
 TESTS = "def test(function):\n    assert function(1) == 2\n"
 EVALUATOR = "def evaluate(function):\n    return [float(function(number)) for number in range(3)]\n"
@@ -325,7 +325,7 @@ os.closerange(0, 300)
 def f(x):
     return x + 1
 """
-"""Programs that must not have a score."""
+"""Programs that must not get a score."""
 HARMLESS = r"""
 # === a printed score
 def f(x):
@@ -343,17 +343,17 @@ found = [one for one in gc.get_objects() if isinstance(one, dict) and 'evaluator
 def f(x):
     return x + 1 + 10**9 * len(found)
 """
-"""Those that have their honest score."""
+"""Programs that get their true score."""
 
 
 def named(text: str) -> dict[str, str]:
-    """The programs of a text, each below a line with its name."""
+    """The programs of a text, each after a line with its name."""
     _, *parts = re.split(r"^# === (.+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def held(box: Environment, sources: list[str], seconds: float = 0.5, **request: str) -> list[dict[str, Any]]:
-    """Verdicts of the box."""
+def evaluated(box: Environment, sources: list[str], seconds: float = 0.5, **request: str) -> list[dict[str, Any]]:
+    """Results of the trials in the box."""
     whole = {
         "name": "f",
         "programs": sources,
@@ -371,9 +371,9 @@ def held(box: Environment, sources: list[str], seconds: float = 0.5, **request: 
 
 
 @pytest.mark.parametrize("kind", [*named(HOSTILE), *named(HARMLESS)])
-def test_a_hostile_program_harms_nothing_and_fakes_no_score(box: Environment, kind: str) -> None:
+def test_a_hostile_program_harms_nothing_and_forges_no_score(box: Environment, kind: str) -> None:
     source = named(HOSTILE + HARMLESS)[kind]
-    before, tried, after = held(box, [GOOD, source, GOOD])
+    before, tried, after = evaluated(box, [GOOD, source, GOOD])
     assert before["score"] == after["score"] == 2.0
     assert box.handle.alive()
     if kind in named(HARMLESS):
@@ -386,7 +386,7 @@ def test_a_hostile_program_harms_nothing_and_fakes_no_score(box: Environment, ki
 
 
 def processes(box: Environment) -> list[str]:
-    """What still runs in the box besides its own process."""
+    """Processes in the box other than its own."""
     source = (
         "def action_look(self):\n"
         "    names = []\n"
@@ -416,13 +416,13 @@ def processes(box: Environment) -> list[str]:
         ("def evaluate(function):\n    while True:\n        pass\n", "it took longer than 0.5 seconds"),
     ],
 )
-def test_an_evaluator_that_fails_says_how(box: Environment, evaluator: str, why: str) -> None:
-    [tried] = held(box, [GOOD], evaluator=evaluator)
+def test_a_failing_evaluator_reports_its_error(box: Environment, evaluator: str, why: str) -> None:
+    [tried] = evaluated(box, [GOOD], evaluator=evaluator)
     assert tried["score"] is None
     assert tried["error"].startswith(why)
 
 
-def test_an_evaluator_may_catch_what_a_program_raises_but_not_its_end(box: Environment) -> None:
+def test_an_evaluator_may_catch_a_programs_exception_but_not_its_timeout(box: Environment) -> None:
     patient = (
         "def evaluate(function):\n"
         "    try:\n"
@@ -433,34 +433,34 @@ def test_an_evaluator_may_catch_what_a_program_raises_but_not_its_end(box: Envir
         "        return 9\n"
     )
     ends = "import os\ndef f(x):\n    if x == 'x':\n        os._exit(1)\n    return x + 1\n"
-    tried, ended = held(box, [GOOD, ends], evaluator=patient)
+    tried, ended = evaluated(box, [GOOD, ends], evaluator=patient)
     assert tried["score"] == 5.0
     assert (ended["score"], ended["error"]) == (None, "program: its process ended")
 
 
-def test_plain_data_goes_through_as_it_is(box: Environment) -> None:
+def test_plain_data_arrives_unchanged_in_the_box(box: Environment) -> None:
     data = (
         "[None, True, 1, -2**70, 1.5, float('inf'), 'é', b'\\x00', (1, (2,)), [()], {1, 2}, {(1, 2): {'a': [0]}}]"
     )
     tests = f"def test(function):\n    data = {data}\n    assert function(data, again=2) == [data, data]\n"
-    [tried] = held(box, ["def f(x, again):\n    return [x] * again\n"], tests=tests, evaluator="")
+    [tried] = evaluated(box, ["def f(x, again):\n    return [x] * again\n"], tests=tests, evaluator="")
     assert tried == {"success": True, "score": None, "scores": [], "error": None, "output": ""}
 
 
-def test_equal_programs_get_equal_verdicts(box: Environment) -> None:
+def test_equal_programs_get_equal_results(box: Environment) -> None:
     source = "import random\ndef f(x):\n    return x + 1 + (random.random() if x > 1 else 0)\n"
-    first, second = held(box, [source, source])
+    first, second = evaluated(box, [source, source])
     assert first["score"] is not None
-    assert first == second == held(box, [source])[0]
+    assert first == second == evaluated(box, [source])[0]
 
 
-def test_where_nothing_isolates_programs_are_confined_all_the_same() -> None:
+def test_programs_are_also_confined_without_isolation() -> None:
     with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
         config: Config = configuration.load({"WEAVEGEN_HOME": home, "WEAVEGEN_SANDBOX": "none"})
         environment = Environment.start(config, next(trace_ids))
         try:
             for kind in ("kill the parent", "read a file", "program", "exit"):
-                tried, after = held(environment, [named(HOSTILE)[kind], GOOD])
+                tried, after = evaluated(environment, [named(HOSTILE)[kind], GOOD])
                 assert (tried["score"], after["score"]) == (None, 2.0), kind
         finally:
             environment.stop(keep_workspace=False)

@@ -35,7 +35,7 @@ S = RequestStatus
 
 @pytest.fixture
 def here(db: sa.Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
-    """The database, as this process's own: for the functions of weavegen/engine/tool_requests.py."""
+    """The database as this process's own, for the functions of weavegen/engine/tool_requests.py."""
     monkeypatch.setenv("DATABASE_URL", database)
     monkeypatch.setenv("WEAVEGEN_USER", "kim")
     session.engine.cache_clear()
@@ -45,9 +45,9 @@ def here(db: sa.Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 class Simulation(Worker):
-    """Runs steps as the tasks do: the simulation's policies speak, programs run in real boxes, lookups are real.
+    """Runs steps as the tasks do: texts by the simulation's policies, programs in real boxes, real look-ups.
 
-    `says` is what the execution says instead, one after the other.
+    `says` replaces the texts of the execution stage, in order.
     """
 
     def __init__(self, db: sa.Engine, says: list[str] | None = None) -> None:
@@ -60,7 +60,7 @@ class Simulation(Worker):
         self.numbers = itertools.count(1)
         self.held: steps.Claimed
         self.kinds: list[tuple[int, str]] = []
-        """(trace, kind) of each step that was run."""
+        """(trace, kind) of each executed step."""
 
     def finish(self, held: steps.Claimed) -> list[steps.Message]:
         self.held = held
@@ -99,7 +99,7 @@ class Simulation(Worker):
         return dialogue.write(conversation, step.seed, number).removesuffix("<|im_end|>")
 
     def work(self) -> None:
-        """Until nothing is left to do, with what the sweeper does in between."""
+        """Run until nothing is left to do, with the sweeper's work in between."""
         messages = self.engine.start_queued()
         while True:
             self.run(messages)
@@ -140,13 +140,13 @@ def status(number: int) -> str:
     return tool_requests.show(number).request.status
 
 
-# --------------------------------------------------------------------------------------- the whole way
+# -------------------------------------------------------------------------------------- whole requests
 
 
 def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> None:
-    """Objective to result on the simulation, the tool searched by funsearch in a real box."""
+    """From objective to result with the simulation; the tool is searched by funsearch in a real box."""
     db = simulation.db
-    for seed in itertools.count(5):  # not every search of the simulation's comes to something
+    for seed in itertools.count(5):  # not every search of the simulation is successful
         first = tool_requests.create(WORDS, requirements=["a number"], constraints=["no network"], seed=seed)
         assert status(first) == S.NOT_STARTED
         simulation.work()
@@ -189,7 +189,7 @@ def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> N
     assert scalar(db, "select count(*) from tool_uses where trace_id = :id and success", id=row.trace_id) == 1
 
 
-def test_feedback_resumes_exactly_where_it_waited(simulation: Simulation) -> None:
+def test_feedback_resumes_exactly_where_the_request_waited(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which text do you mean?"), FINISH]
     number = tool_requests.create("How warm is it?", seed=5)
     simulation.work()
@@ -197,7 +197,7 @@ def test_feedback_resumes_exactly_where_it_waited(simulation: Simulation) -> Non
     assert (shown.request.status, shown.request.question) == (S.WAITING_FEEDBACK, "Which text do you mean?")
     before = len(simulation.kinds)
     simulation.work()
-    assert len(simulation.kinds) == before  # it waits
+    assert len(simulation.kinds) == before  # the request waits
     with pytest.raises(UsageError, match="the answer is empty"):
         tool_requests.answer(number, " ")
     assert tool_requests.answer(number, "the text on page 3").status == S.IN_PROGRESS
@@ -208,7 +208,10 @@ def test_feedback_resumes_exactly_where_it_waited(simulation: Simulation) -> Non
         ("created", S.NOT_STARTED), ("status", S.IN_PROGRESS), ("status", S.WAITING_FEEDBACK),
         ("answered", S.IN_PROGRESS), ("status", S.SUCCEEDED),
     ]  # fmt: skip
-    assert [kind for _, kind in simulation.kinds[before:]] == ["consult", "sample"]  # reads the request, and ends
+    assert [kind for _, kind in simulation.kinds[before:]] == [
+        "consult",
+        "sample",
+    ]  # it reads the request, and ends
     changes = tool_requests.show(number).changes
     assert [change.reason for change in changes[2:]] == [
         "Which text do you mean?",
@@ -220,7 +223,7 @@ def test_feedback_resumes_exactly_where_it_waited(simulation: Simulation) -> Non
     assert '"output": "the text on page 3"' in scalar(simulation.db, body)
 
 
-def test_code_that_asks_the_model_goes_on_with_its_answer(simulation: Simulation) -> None:
+def test_code_that_asks_the_model_continues_with_its_answer(simulation: Simulation) -> None:
     question = "Word this as a short sentence for the user: 4"
     code = f"words = ask_model({question!r})\nopen('x', 'a').write('x')\nprint(words)"
     simulation.says = [call("python", code=code + "\nlen(open('x').read())"), FINISH]
@@ -261,7 +264,7 @@ def test_cancelling_while_it_waits(simulation: Simulation) -> None:
     assert status(number) == S.CANCELED
 
 
-def test_cancelling_ends_what_it_has_delegated(simulation: Simulation) -> None:
+def test_cancelling_a_request_ends_delegated_traces(simulation: Simulation) -> None:
     number = tool_requests.create(WORDS, seed=5)
     messages = simulation.engine.start_queued()
     while not scalar(simulation.db, "select count(*) from jobs where agent = 'funsearch'"):
@@ -273,7 +276,7 @@ def test_cancelling_ends_what_it_has_delegated(simulation: Simulation) -> None:
     assert scalar(simulation.db, "select count(*) from traces where status = 'cancelled'") == 2
 
 
-def test_a_change_is_read_at_the_next_turn_and_kept(simulation: Simulation) -> None:
+def test_a_change_is_read_at_the_next_turn_and_recorded(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which?"), FINISH]
     number = tool_requests.create("How warm is it?", requirements=["in Celsius"])
     simulation.work()
@@ -289,7 +292,7 @@ def test_a_change_is_read_at_the_next_turn_and_kept(simulation: Simulation) -> N
     assert "- in Kelvin\n- rounded" in scalar(simulation.db, body)
 
 
-def test_what_is_said_is_found_by_later_requests(simulation: Simulation) -> None:
+def test_messages_are_found_by_later_requests(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which unit?"), FINISH]
     number = tool_requests.create("How warm is it?", constraints=["never use Fahrenheit"])
     simulation.work()
@@ -320,7 +323,7 @@ def test_what_is_said_is_found_by_later_requests(simulation: Simulation) -> None
 # ------------------------------------------------------------------------------------------------ states
 
 
-def test_a_failed_trace_fails_its_request_and_a_retry_begins_it_anew(simulation: Simulation) -> None:
+def test_a_failed_trace_fails_its_request_and_a_retry_starts_it_again(simulation: Simulation) -> None:
     db = simulation.db
     number = tool_requests.create("How warm is it?")
     held = simulation.claim(simulation.engine.start_queued()[0].step_id)
@@ -341,7 +344,7 @@ def test_a_failed_trace_fails_its_request_and_a_retry_begins_it_anew(simulation:
     ]  # fmt: skip
 
 
-def test_a_job_that_is_cancelled_cancels_its_request(here: sa.Engine) -> None:
+def test_cancelling_a_job_cancels_its_request(here: sa.Engine) -> None:
     number = tool_requests.create("How warm is it?")
     job = tool_requests.show(number).request.job_id
     assert job is not None
@@ -350,7 +353,7 @@ def test_a_job_that_is_cancelled_cancels_its_request(here: sa.Engine) -> None:
     assert history(number)[-1] == ("status", S.CANCELED)
 
 
-def test_what_nobody_saw_is_written_all_the_same(here: sa.Engine) -> None:
+def test_changes_that_nobody_read_are_recorded_too(here: sa.Engine) -> None:
     number = tool_requests.create("How warm is it?")
     over = {"success": False, "error": "it reached its limit of 50 steps", "result": "half of it"}
     query = (
@@ -382,13 +385,15 @@ def test_what_nobody_saw_is_written_all_the_same(here: sa.Engine) -> None:
         ({"status": "ended", "returned": [1]}, S.FAILED, "no reason"),
     ],
 )
-def test_where_a_request_stands_by_its_trace(values: dict[str, Any], stands: RequestStatus, reason: str) -> None:
+def test_the_state_of_a_request_follows_from_its_trace(
+    values: dict[str, Any], stands: RequestStatus, reason: str
+) -> None:
     found = standing(3, **values)
     assert found.status is stands
     assert reason in found.reason
 
 
-def test_only_legal_changes_are_made(here: sa.Engine) -> None:
+def test_only_legal_transitions_are_made(here: sa.Engine) -> None:
     for before, after in itertools.product(S, S):
         with here.begin() as conn:
             number = store.insert(conn, store.RequestSpec("How warm is it?"), "kim")
@@ -420,14 +425,16 @@ def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
     )
     with here.begin() as conn:
         assert tools.save(conn, trace, made) == 1
-        assert tools.save(conn, trace, made) == 1  # its tick was started over
+        assert tools.save(conn, trace, made) == 1  # as if its tick had been restarted
         better = ToolSaved(
             name="count_units", description="Count lines.", signature="def count_units(t)", source="two", score=2
         )
         assert tools.save(conn, trace, better) == 2
         for version, success in ((1, True), (2, True), (2, False)):
             tools.count_use(conn, trace, ToolCalled(name="count_units", version=version, success=success))
-        tools.count_use(conn, trace, ToolCalled(name="count_units", version=7, success=True))  # there is none
+        tools.count_use(
+            conn, trace, ToolCalled(name="count_units", version=7, success=True)
+        )  # there is no such version
         [row] = tools.rows(conn)
         assert (row.version, row.description, row.score) == (2, "Count lines.", 2.0)
         assert (row.uses, row.successes, row.users) == (3, 2, 1)
@@ -441,7 +448,7 @@ def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
     assert not consult(here, trace, "read_tool", {"name": "none"}).success
 
 
-def test_the_tool_that_fits_best_comes_first(here: sa.Engine) -> None:
+def test_the_best_matching_tool_comes_first(here: sa.Engine) -> None:
     number = tool_requests.create("How warm is it?")
     trace = tool_requests.show(number).request.trace_id
     assert trace is not None
@@ -480,10 +487,10 @@ BAD: list[tuple[list[str], str]] = [
     (["create"], "--objective"),
     (["create", "-o", "x", "--set", "roundz"], "KEY=VALUE"),
 ]
-"""Arguments of `weavegen request`, and what is said to them."""
+"""Arguments of `weavegen request`, and the error message."""
 
 
-def test_bad_input_is_one_line(
+def test_bad_input_gives_a_one_line_error(
     here: sa.Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tool_requests.create("How warm is it?")
@@ -501,7 +508,7 @@ def test_bad_input_is_one_line(
     assert scalar(here, "select count(*) from jobs") == 1
 
 
-def test_the_commands_show_what_there_is(
+def test_the_commands_show_requests_and_tools(
     here: sa.Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     number = tool_requests.create(
@@ -535,7 +542,7 @@ def test_the_commands_show_what_there_is(
     assert "canceled" in run("request", "cancel", "1", "--reason", "enough")
 
 
-def test_what_can_be_no_request(here: sa.Engine) -> None:
+def test_invalid_requests_are_refused(here: sa.Engine) -> None:
     wrong: list[dict[str, Any]] = [
         {"objective": ""}, {"objective": "x\0"}, {"objective": "x", "user": "a\nb"},
         {"objective": "x", "seed": 2**70},

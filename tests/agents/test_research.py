@@ -1,4 +1,4 @@
-"""Researchers in a real database, with a simulated model server: what they may read, and that it is all."""
+"""Researchers in a real database with a simulated model server: what they can read, and nothing else."""
 
 import json
 from collections.abc import Iterator
@@ -58,20 +58,20 @@ def enqueue(db: sa.Engine, folder: Path | None, n: int = 1, **task: Any) -> int:
 
 
 class Reader:
-    """A trace that asks the tools."""
+    """A trace that calls the tools."""
 
     def __init__(self, db: sa.Engine, folder: Path | None) -> None:
         self.db, self.job = db, enqueue(db, folder)
         self.trace = int(scalar(db, "select id from traces where job_id = :job", job=self.job))
 
     def ask(self, tool: str, **arguments: Any) -> str:
-        """What a tool says; it must succeed."""
+        """The output of a tool, which must succeed."""
         said = consult(self.db, self.trace, tool, arguments)
         assert said.success, said.output
         return said.output
 
     def refused(self, tool: str, **arguments: Any) -> str:
-        """Why a tool says nothing."""
+        """The error of a tool, which must fail."""
         said = consult(self.db, self.trace, tool, arguments)
         assert not said.success, said.output
         assert "\n" not in said.output
@@ -133,7 +133,7 @@ class TestDocuments:
         "path",
         ["../../etc/passwd", "/etc/passwd", "lamps/../../../etc/passwd", "/proc/self/environ", "%", "", "~"],
     )
-    def test_nothing_else_is_found(self, reader: Reader, path: str) -> None:
+    def test_no_other_file_is_found(self, reader: Reader, path: str) -> None:
         assert "no document" in reader.refused("read_document", path=path)
         if path not in ("", "%", "~"):
             assert "no folder" in reader.refused("list_documents", folder=path)
@@ -161,18 +161,18 @@ class TestDocuments:
         "pattern",
         [r"(x+x+)+y", r"(x|x)*\1y", r"(.*)*(.*)*(.*)*y\1\2\3", "((x{1,255}){1,255}){1,255}", "x" * 200_000],
     )
-    def test_a_pattern_that_would_take_for_ever_is_ended(
+    def test_a_pattern_that_would_take_too_long_is_cancelled(
         self, reader: Reader, monkeypatch: pytest.MonkeyPatch, pattern: str
     ) -> None:
         monkeypatch.setattr(consulting, "TIMEOUT_SECONDS", 0.5)
         hostile = Reader(reader.db, None)
         with reader.db.begin() as conn:
             documents.save(conn, hostile.job, {"x.md": "x" * 50_000})
-        # Some of these PostgreSQL sees through; none may take longer than the limit.
+        # PostgreSQL optimises some of these. None may take longer than the limit.
         said = consult(reader.db, hostile.trace, "grep_documents", {"pattern": pattern})
         assert said.success or "canceling statement" in said.output or "regular expression" in said.output
 
-    def test_they_are_as_they_were_when_the_job_was_enqueued(self, shared: sa.Engine, tmp_path: Path) -> None:
+    def test_documents_are_those_at_the_time_of_enqueueing(self, shared: sa.Engine, tmp_path: Path) -> None:
         (tmp_path / "a.md").write_text("three inches")
         reader = Reader(shared, tmp_path)
         (tmp_path / "a.md").write_text("four inches")
@@ -180,7 +180,7 @@ class TestDocuments:
         assert reader.ask("read_document", path="a.md") == "1: three inches"
         assert reader.ask("list_documents") == "a.md (1 lines)"
 
-    def test_each_job_has_its_own(self, reader: Reader) -> None:
+    def test_each_job_has_its_own_documents(self, reader: Reader) -> None:
         other = Reader(reader.db, None)
         for tool, arguments in {
             "list_documents": {},
@@ -196,7 +196,7 @@ class TestDocuments:
 
 
 CONTENT = "select string_agg(t::text, ',' order by id) || (select count(*) from pg_class) from traces t"
-"""What a query may not change."""
+"""Statements that a query must not execute."""
 
 
 class TestSql:
@@ -208,7 +208,7 @@ class TestSql:
         assert reader.ask("sql", query="with a as (select 1 as b) select * from a -- so").endswith("(1 row)")
         assert reader.ask("sql", query="select count(*) from corpus").startswith("count\n")
 
-    def test_rows_and_values_are_bounded(self, reader: Reader) -> None:
+    def test_rows_and_values_are_limited(self, reader: Reader) -> None:
         shown = reader.ask("sql", query="select repeat('x', 100000) as x from generate_series(1, 1000)")
         assert len(shown) < 25_000
         assert "more than 50 rows" in shown.split("\n")[-1]
@@ -240,18 +240,20 @@ class TestSql:
             "nonsense",
         ],
     )
-    def test_what_does_not_only_read_is_refused(self, reader: Reader, query: str) -> None:
+    def test_a_query_that_does_more_than_read_is_refused(self, reader: Reader, query: str) -> None:
         before = scalar(reader.db, CONTENT)
         reader.refused("sql", query=query)
         assert scalar(reader.db, CONTENT) == before
 
-    def test_one_that_takes_too_long_is_ended(self, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_query_that_takes_too_long_is_cancelled(
+        self, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("weavegen.search.lookups.corpus.TIMEOUT_SECONDS", 0.3)
         assert "timeout" in reader.refused("sql", query="select pg_sleep(60)")
 
 
 class TestCorpus:
-    def test_other_traces_are_found_and_the_own_is_not(self, shared: sa.Engine) -> None:
+    def test_other_traces_are_found_but_not_its_own(self, shared: sa.Engine) -> None:
         reader, other = Reader(shared, None), Reader(shared, None).trace
         for index in range(30):
             write(shared, reader.trace, index, f"lantern lantern {index}")
@@ -289,7 +291,7 @@ class TestCorpus:
         ("search_documents", {"query": ["a"]}),
     ],
 )
-def test_bad_arguments_are_answers(reader: Reader, tool: str, arguments: dict[str, Any]) -> None:
+def test_bad_arguments_are_answered_with_an_error(reader: Reader, tool: str, arguments: dict[str, Any]) -> None:
     said = consult(reader.db, reader.trace, tool, arguments)
     assert isinstance(said, LookUpResult)
     assert not said.success
@@ -304,14 +306,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Researchers(Worker):
-    """A worker whose model is the simulated server, and whose tools are the real ones."""
+    """A worker whose model is the simulated server, and whose tools are real."""
 
     def __init__(self, db: sa.Engine, url: str) -> None:
         super().__init__(db)
         self.client = ModelClient(url, "EMPTY", None)
         self.length = self.client.length
         self.order: list[tuple[int, str]] = []
-        """(trace, kind) of the steps, as they were done."""
+        """(trace, kind) of the steps in order of execution."""
 
     def finish(self, held: steps.Claimed) -> list[steps.Message]:
         step, save = held.step, None
@@ -353,7 +355,7 @@ class Researchers(Worker):
 
 
 @pytest.mark.parametrize("prompt", ["general", "literature"])
-def test_researchers_side_by_side(db: sa.Engine, folder: Path, server: str, prompt: str) -> None:
+def test_researchers_run_in_parallel(db: sa.Engine, folder: Path, server: str, prompt: str) -> None:
     enqueue(db, folder, 4, prompt=prompt)
     worker = Researchers(db, server)
     worker.run(worker.engine.start_queued())
@@ -362,7 +364,7 @@ def test_researchers_side_by_side(db: sa.Engine, folder: Path, server: str, prom
         notes = conn.execute(sa.text("select trace_id, detail from events where kind = 'status'")).all()
         answers = "\n".join(conn.execute(sa.text("select body from blocks where type = 'tool'")).scalars())
     assert [trace.status for trace in traces] == ["ended"] * 4
-    assert len({trace for trace, _ in worker.order[:4]}) == 4, "Do they run side by side?"
+    assert len({trace for trace, _ in worker.order[:4]}) == 4, "Do they run in parallel?"
     summaries = [trace.returned["summary"] for trace in traces]
     assert len(set(summaries)) > 1
     for trace, summary in zip(traces, summaries, strict=True):
@@ -377,8 +379,8 @@ def test_researchers_side_by_side(db: sa.Engine, folder: Path, server: str, prom
     assert "lamps/wick.md:" in "".join(summaries)
 
 
-def test_nothing_of_its_reading_reaches_the_caller(db: sa.Engine, folder: Path, server: str) -> None:
-    """All that a trace hands back is its summary and what it took."""
+def test_the_caller_gets_nothing_that_the_researcher_read(db: sa.Engine, folder: Path, server: str) -> None:
+    """A trace returns only its summary and its costs."""
     enqueue(db, folder)
     worker = Researchers(db, server)
     worker.run(worker.engine.start_queued())

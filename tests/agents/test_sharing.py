@@ -1,4 +1,4 @@
-"""The pool is shared: servers come and go while real workers write traces, and a ledger says who used what."""
+"""The pool is shared: servers join and leave while real workers write traces, and a ledger records who used what."""
 
 import http.server
 import json
@@ -63,7 +63,7 @@ def sims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Process]]:
 
 @pytest.fixture(scope="module")
 def pool(sims: list[Process]) -> Iterator[Installation]:
-    """Workers without any configured server: all that there is is lent. At first that is the first of `sims`."""
+    """Workers without a configured server: all servers are lent. At first only the first of `sims` is."""
     home = Path(tempfile.mkdtemp(prefix="weavegen-sharing-"))
     installation = Installation(home)
     installation.environ |= {"WEAVEGEN_USER": "ada", "OPENAI_API_KEY": KEY}
@@ -82,7 +82,7 @@ def pool(sims: list[Process]) -> Iterator[Installation]:
 
 @pytest.fixture(scope="module")
 def undisturbed(pool: Installation) -> int:
-    """A job that one server served alone."""
+    """A job that used only one server."""
     job = play(pool, ticks=2)
     pool.wait(job)
     return job
@@ -103,7 +103,7 @@ def counters(sim: Process) -> Metrics:
         reader.close()
 
 
-def test_the_ledger_has_what_the_server_counted(pool: Installation, sims: list[Process], undisturbed: int) -> None:
+def test_the_ledger_equals_the_servers_counters(pool: Installation, sims: list[Process], undisturbed: int) -> None:
     kinds = {row[0]: row[1:] for row in pool.sql(BY_KIND, job=undisturbed)}
     assert set(kinds) == {"sample", "score", "execute"}
     assert pool.sql(SAMPLED, job=undisturbed) == [(kinds["sample"][1], kinds["sample"][3])]
@@ -114,7 +114,7 @@ def test_the_ledger_has_what_the_server_counted(pool: Installation, sims: list[P
     assert sum(row[4] for row in kinds.values()) == 0
 
 
-def test_what_the_ledger_is_summed_up_by(pool: Installation, sims: list[Process], undisturbed: int) -> None:
+def test_groupings_of_the_ledger(pool: Installation, sims: list[Process], undisturbed: int) -> None:
     engine = make_engine(urls.database_url(pool.config))
     with engine.connect() as conn:
         [by_server], [by_owner], [by_job], [by_user] = (
@@ -134,9 +134,11 @@ def test_what_the_ledger_is_summed_up_by(pool: Installation, sims: list[Process]
     assert f"{by_job['prompt_tokens']:,}" in shown
 
 
-def test_servers_come_and_go_while_traces_run(pool: Installation, sims: list[Process], undisturbed: int) -> None:
+def test_servers_join_and_leave_while_traces_run(
+    pool: Installation, sims: list[Process], undisturbed: int
+) -> None:
     one, two = (sim.url for sim in sims)
-    job = play(pool, 60, "--user", "bob")  # more ticks than it will come to
+    job = play(pool, 60, "--user", "bob")  # more ticks than it will reach
     pool.until("select count(server) = :n from traces where job_id = :j and status = 'running'", n=TRACES, j=job)
     assert pool.json("pool", "add", two, "--owner", "linus")["traces"] == TRACES // 2
     pool.until("select exists (select from pool_usage where job_id = :j and owner = 'linus')", j=job)
@@ -155,13 +157,15 @@ def test_servers_come_and_go_while_traces_run(pool: Installation, sims: list[Pro
     pool.until("select min(ticks) > 2 from traces where job_id = :j", j=job)
     state = pool.sql("select distinct status, server from traces where job_id = :j", j=job)
     assert state == [("running", two)]
-    assert set(pool.bodies(undisturbed)) < set(pool.bodies(job))  # nobody can tell where they were written
+    assert set(pool.bodies(undisturbed)) < set(
+        pool.bodies(job)
+    )  # the texts do not depend on the server that wrote them
     pool.json("cancel", str(job))
     about = ("--where", "type = 'action'", "--limit", "10", "--wait")
     assert pool.cli("rescore", "--rubric", ROOT / "docs" / "rubric.toml", *about).returncode == 0
     assert pool.sql("select sum(sequences) > 0 from pool_usage where kind = 'rescore'") == [(True,)]
     deadline = time.monotonic() + 30
-    while any(counters(sim).running for sim in sims):  # also what is lost counts
+    while any(counters(sim).running for sim in sims):  # lost answers count too
         assert time.monotonic() < deadline
         time.sleep(0.1)
     time.sleep(1)
@@ -180,7 +184,7 @@ def test_servers_come_and_go_while_traces_run(pool: Installation, sims: list[Pro
 
 
 class Other(http.server.BaseHTTPRequestHandler):
-    """A server of another model, which keeps what it is sent."""
+    """A server of another model, which records its requests."""
 
     seen: ClassVar[list[str]] = []
 
@@ -196,7 +200,7 @@ class Other(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_who_may_not_join_and_who_not_leave(pool: Installation) -> None:
+def test_servers_that_must_not_join_and_that_must_not_leave(pool: Installation) -> None:
     [present, *_] = pool.json("pool", "list")
 
     def refused(*arguments: str, **environ: str) -> str:
@@ -235,7 +239,7 @@ def test_who_may_not_join_and_who_not_leave(pool: Installation) -> None:
         "",
     ],
 )
-def test_what_is_no_address_of_a_server_is_refused_and_not_repeated(text: str) -> None:
+def test_an_invalid_server_address_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError, match="give http://host:port/v1") as refused:
         address(text)
     assert "hush" not in str(refused.value)

@@ -1,1 +1,1 @@
-"""The auditor against damage of every kind: `make test-security`."""
+"""The auditor with every kind of damage. Run `make test-security`."""

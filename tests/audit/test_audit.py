@@ -1,4 +1,4 @@
-"""The auditor against traces that real workers wrote: clean as they are, and each kind of damage found by name."""
+"""The auditor on traces that real workers wrote: clean as they are, and each kind of damage is found by its check."""
 
 import json
 import os
@@ -33,28 +33,28 @@ TASK = {
 
 @dataclass
 class Corpus:
-    """What the workers of an installation have written, and the installation without its workers."""
+    """The traces of an installation, and the installation without its workers."""
 
     installation: Installation
     db: sa.Engine
     reports: list[Report]
-    """Of audits made while the workers worked."""
+    """Reports of audits while the workers ran."""
     running: list[int]
-    """How many traces ran during each of them."""
+    """Number of traces that ran during each of these audits."""
     game: int
     """A trace that ended: tic-tac-toe."""
     call: int
-    """A trace that ended, with a subagent's ticks in it."""
+    """A trace that ended, with ticks of a subagent."""
     open: int
     """A trace whose workers were killed while its bootstrap's action waited for a subagent."""
     talk: int
-    """A trace that ended, of an agent that converses: tic-tac-toe, with its evaluations."""
+    """A trace that ended, of a conversing agent: tic-tac-toe with evaluations."""
     task: int
-    """Another one, of a task that begins with messages."""
+    """Another such trace, whose task begins with messages."""
     asking: int
-    """A trace whose bootstrap's action had others look things up."""
+    """A trace whose bootstrap's action delegated look-ups to other traces."""
     asked: int
-    """One of these others."""
+    """One of these other traces."""
 
     @property
     def config(self) -> Config:
@@ -72,7 +72,7 @@ def corpus() -> Iterator[Corpus]:
         short = {"bootstrap": str(file), "params": {"long": False}, "seed": 3}
         rows.write_text("\n".join(map(json.dumps, (short, {"bootstrap": str(TICTACTOE), "seed": 3, "n": 2}))))
         endless = int(installation.json("enqueue", file, "-p", "long=true", "--seed", "3")["job"])
-        small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval has something to find
+        small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval can find blocks
         installation.json("enqueue", "--from", rows, "--ticks", "3", *small)
         conversing = ("enqueue", "--agent", "react", "--seed", "3")
         tasks = installation.home / "tasks.jsonl"
@@ -123,30 +123,35 @@ def one_row(db: sa.Engine, query: str, **values: Any) -> Any:
         return conn.execute(sa.text(query), values).one()
 
 
-def found(report: Report) -> dict[str, int]:
-    """How much each check has found that is no remark."""
+def findings_by_check(report: Report) -> dict[str, int]:
+    """Number of findings of each check, without remarks."""
     return {one.name: one.found for one in report.outcomes if one.found and not one.remark}
 
 
 def test_traces_that_are_being_written_are_clean(corpus: Corpus) -> None:
     assert min(corpus.running) >= 1
     for report in corpus.reports:
-        assert found(report) == {}, [one.findings for one in report.outcomes if one.found]
+        assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]
         assert not report.paused
 
 
-def test_what_was_written_is_clean_and_every_check_has_looked_at_something(corpus: Corpus) -> None:
+def test_the_corpus_is_clean_and_every_check_has_seen_rows(corpus: Corpus) -> None:
     with corpus.db.connect() as conn:
         report = audit(conn, Scope(), 3600, corpus.config)
-    assert found(report) == {}, [one.findings for one in report.outcomes if one.found]
+    assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]
     assert report.paused
     assert [one.name for one in report.outcomes] == [check.name for check in CHECKS]
-    seldom = {"messages", "programs", "host-workers", "host-processes"}  # the last died with their workers
+    seldom = {
+        "messages",
+        "programs",
+        "host-workers",
+        "host-processes",
+    }  # the workers' host processes ended with them
     assert {one.name for one in report.outcomes if not one.looked_at} <= seldom
     assert any(one.looked_at for seen in corpus.reports for one in seen.outcomes if one.name == "host-processes")
 
 
-def test_the_audit_reads_and_nothing_else(corpus: Corpus) -> None:
+def test_the_audit_only_reads(corpus: Corpus) -> None:
     with corpus.db.connect() as conn:
         seen = []
 
@@ -159,14 +164,14 @@ def test_the_audit_reads_and_nothing_else(corpus: Corpus) -> None:
     assert seen == ["on", "repeatable read"]
 
 
-# Damage of every kind. {g}, {c}, {r}: the game, the trace with a call, and the one that still runs. {t}, {k}: the
-# conversations, of a bootstrap and of a task. {a}, {b}: the trace that asked others, and one that was asked.
+# Every kind of damage. {g}, {c}, {r}: the game, the trace with a call, and the one that still runs. {t}, {k}: the
+# conversations, of a bootstrap and of a task. {a}, {b}: the trace that delegated, and one of its delegates.
 
 ADD_UP = """
 update traces t set (blocks, bytes, written) = (
   select count(*), sum(octet_length(rendered)), count(candidate_id) from blocks where trace_id = t.id)
 """
-"""After damage whose traces in the sums are not the point."""
+"""Repairs the sums of traces after damage that is not about the sums."""
 STEP = "trace_id, tick, run, ordinal, kind, label, status, request, result, queue, claims, finished_at"
 BEGIN = "(select max(id) from steps where trace_id = {g} and request ->> 'op' = 'begin')"
 LOSER = """(select max(c.id) from candidates c where c.trace_id = {g} and c.type = 'orientation'
@@ -190,19 +195,19 @@ select {{t}}, n, 1, least(n, 1), array[]::bigint[], '', 1, array[]::double preci
   case when n > 0 then (select candidate_id from blocks where id = {ASSISTANT}) end
 from unnest(array[%s]) n
 """
-"""Programs with these numbers, all but the first of one message."""
+"""Programs with these numbers, all but the first from one message."""
 RESEARCHERS = """
 insert into jobs (name, agent, seed, settings, version, called_by)
 select j.name, 'research', j.seed, j.settings, j.version, j.id from jobs j join traces t on t.job_id = j.id
 where t.id = {r}
 """
-"""A job that the job of the running trace asked for."""
+"""A job that the job of the running trace requested."""
 ASKED = """
 insert into traces (job_id, number, bootstrap_id, params, seed, status, finished_at, called_by)
 select j.id, 1, t.bootstrap_id, '{{}}', 1, '%s', %s, (select max(id) from steps where kind = 'delegate')
 from jobs j join traces t on t.id = {b} where j.called_by = (select job_id from traces where id = {r})
 """
-"""A trace in it, asked for by the newest step of its kind."""
+"""A trace in this job, requested by the newest step of its kind."""
 
 DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     "a block is lost": ("block-indexes", (f"delete from blocks where id = {OBSERVATION}", ADD_UP)),
@@ -497,7 +502,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
         "advancing",
         (
             "delete from steps where trace_id = {r} and status in ('ready', 'running') and kind <> 'work'",
-            # That may have been its tick's first step, and no run is without steps.
+            # The deleted step may have been its tick's first, and no run is without steps.
             f"insert into steps ({STEP}) select k.trace_id, k.number, k.run, 0, kind, label, status, request, "
             "result, queue, claims, s.finished_at from ticks k, steps s where k.trace_id = {r} and k.number = "
             f"(select max(number) from ticks where trace_id = {{r}}) and s.id = {BEGIN} "
@@ -555,7 +560,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
             f"(select candidate_id from blocks where id = {EVALUATION})",
             'update steps set request = request || \'{{"source": "("}}\' where id = '
             f"(select executed_by from blocks where id = {EVALUATION})",
-            # So that its score is that of a rewritten text.
+            # So that its score is the score of a rewritten text.
             "update scores set stage = 'raw' where candidate_id = "
             f"(select candidate_id from blocks where id = {EVALUATION})",
             f"update blocks set rendered = replace(rendered, body, '('), body = '(' where id = {EVALUATION}",
@@ -639,7 +644,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_found_by_name(corpus: Corpus, damage: str) -> None:
+def test_damage_is_found_by_its_check(corpus: Corpus, damage: str) -> None:
     checks, statements = DAMAGE[damage]
     with corpus.db.connect() as conn, conn.begin() as planting:
         for statement in statements:
@@ -650,26 +655,28 @@ def test_damage_is_found_by_name(corpus: Corpus, damage: str) -> None:
             assert conn.execute(sa.text(text)).rowcount != 0, text
         report = prove(conn, Scope(), 3600, None)
         planting.rollback()
-    assert set(found(report)) == set(checks.split()), [one.findings for one in report.outcomes if one.found]
+    assert set(findings_by_check(report)) == set(checks.split()), [
+        one.findings for one in report.outcomes if one.found
+    ]
 
 
 def test_a_tick_of_a_conversation_may_have_no_blocks(corpus: Corpus) -> None:
-    """As of the toolsmith, where a stage only looks something up."""
+    """For example a tick of the toolsmith in which a stage only looks something up."""
     tick, step, counted = DAMAGE["a tick without blocks begins where none can"][1]
     with corpus.db.connect() as conn, conn.begin() as planting:
         for statement in (tick.replace("t.blocks + 1", "t.blocks"), step, counted):
             conn.execute(sa.text(statement.format(t=corpus.talk)))
         report = prove(conn, Scope(), 3600, None)
         planting.rollback()
-    assert found(report) == {}, [one.findings for one in report.outcomes if one.found]
+    assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]
 
 
-def test_every_check_of_the_database_has_its_damage() -> None:
+def test_every_check_of_the_database_has_a_damage_case() -> None:
     planted = {name for checks, _ in DAMAGE.values() for name in checks.split()}
     assert planted == {check.name for check in CHECKS if check.subject != "host" and not check.remark}
 
 
-def test_remarks_are_no_damage(corpus: Corpus) -> None:
+def test_remarks_are_not_damage(corpus: Corpus) -> None:
     with corpus.db.connect() as conn, conn.begin() as planting:
         detail = "3 steps done again: steps 7 came out otherwise"
         conn.execute(
@@ -696,7 +703,7 @@ def test_only_the_first_findings_are_kept_and_all_are_counted(corpus: Corpus) ->
     assert rendered.found == rendered.looked_at > len(rendered.findings) == MAX_FINDINGS
 
 
-def test_what_waits_is_damage_only_where_somebody_could_see_to_it(corpus: Corpus) -> None:
+def test_waiting_steps_are_damage_only_if_workers_could_take_them(corpus: Corpus) -> None:
     with corpus.db.connect() as conn, conn.begin() as planting:
         for statement in DAMAGE["a lease ran out and nobody noticed"][1]:
             conn.execute(sa.text(statement.format(r=corpus.open)))
@@ -706,10 +713,10 @@ def test_what_waits_is_damage_only_where_somebody_could_see_to_it(corpus: Corpus
         planting.rollback()
     assert report.damage == 0
     [leases] = [one for one in report.outcomes if one.name == "leases"]
-    assert leases.found in (1, 2)  # lint and score run side by side
+    assert leases.found in (1, 2)  # lint and score run in parallel
 
 
-def test_what_is_left_on_this_host_is_found(corpus: Corpus) -> None:
+def test_leftovers_on_this_host_are_found(corpus: Corpus) -> None:
     config, unknown = corpus.config, 99_999
     Environment.start(config, unknown)
     left = config.workspaces / str(corpus.game)
@@ -720,7 +727,7 @@ def test_what_is_left_on_this_host_is_found(corpus: Corpus) -> None:
         with corpus.db.connect() as conn:
             finished = "update traces set started_at = {0}, finished_at = {0} where status = 'ended'"
             conn.execute(sa.text(finished.format(LONG_AGO)))
-            # A process of this host that died with a lease for a day.
+            # A process of this host that died while it held a lease for a day.
             dead = f"{os.uname().nodename}:999999999"
             conn.execute(
                 sa.text(
@@ -749,7 +756,7 @@ def test_what_is_left_on_this_host_is_found(corpus: Corpus) -> None:
     places = [finding.place for one in narrow.outcomes if one.name == "host-files" for finding in one.findings]
     assert places == [str(log)]
     with corpus.db.connect() as conn:
-        assert found(audit(conn, Scope(), 3600, config)) == {}
+        assert findings_by_check(audit(conn, Scope(), 3600, config)) == {}
 
 
 def test_the_command(corpus: Corpus) -> None:
@@ -779,7 +786,7 @@ def test_the_command(corpus: Corpus) -> None:
     assert listed == {check.name for check in CHECKS if check.subject != "host"}
 
 
-def test_wrong_use_is_one_line(corpus: Corpus) -> None:
+def test_wrong_use_gives_a_one_line_error(corpus: Corpus) -> None:
     done = corpus.installation.cli("audit", "--job", "1", "--trace", "1")
     assert (done.returncode, done.stderr) == (2, "weavegen: give --job or --trace, not both\n")
     with corpus.db.connect() as conn:

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: traces are written while everything breaks; an auditor then looks for what was lost."""
+"""`python -m tests.chaos`: traces are written during faults; then an auditor searches for losses."""
 
 import argparse
 import sys

@@ -1,6 +1,6 @@
-"""What can go wrong, one function a kind: it does the harm, yields how long that lasts, and takes it back.
+"""The faults, one function each: it does the harm, yields the harm's duration, and reverts it.
 
-Nothing is simulated but the model server: processes are killed, connections cut and messages lost for real.
+Only the model server is simulated: processes are really killed, connections cut and messages lost.
 """
 
 import contextlib
@@ -26,29 +26,29 @@ from weavegen.store.session import make_engine
 
 QUEUES = ("control", "sample", "score", "lint", "execute")
 MOST_DEATHS = 3
-"""Environments killed of one trace: after seven deaths, those of its own doing included, a trace fails."""
+"""Limit of killed environments for a trace: a trace fails after seven deaths, including those that it causes."""
 PATIENCE = 60.0
-"""Seconds to wait for a database that is away."""
+"""Seconds to wait for an unreachable database."""
 LASTS = (0.5, 8.0)
-"""Seconds that a fault lasts, where it lasts."""
+"""Seconds that a lasting fault lasts."""
 
 
 @dataclass
 class World:
-    """What is attacked."""
+    """The installation under attack."""
 
     installation: Installation
     relays: Sequence[Relay]
     random: random.Random
     deaths: dict[int, int] = field(default_factory=dict)
-    """Environments killed, by trace."""
+    """Number of killed environments by trace."""
 
     def lasting(self) -> float:
         return self.random.uniform(*LASTS)
 
     @contextlib.contextmanager
     def broker(self) -> Iterator[Any]:
-        """The broker's own client. Where the broker is away, the body is left: there are no messages to harm."""
+        """The broker's own client. If the broker is unreachable the body is skipped: there are no messages to harm."""
         path = str(broker.socket(self.installation.config))
         with (
             contextlib.suppress(redis.ConnectionError),
@@ -57,7 +57,7 @@ class World:
             yield it
 
     def bring_up(self) -> None:
-        """Start again what is gone, as whatever watches over a host's processes would."""
+        """Restart stopped services, as a process supervisor of the host would."""
         config = self.installation.config
         if all(processes.find(config, name) for name in (postgres.NAME, broker.NAME, fleet.BEAT, *fleet.WORKERS)):
             return
@@ -66,7 +66,7 @@ class World:
             raise RuntimeError(f"`weavegen up` failed: {done.stderr.strip()}")
 
     def sql(self, query: str) -> list[Any]:
-        """Rows of a query, or of a statement that returns some; committed. Waits for a database that is away."""
+        """Rows of a query, or of a statement that returns rows. Commits. Waits for an unreachable database."""
         deadline = time.monotonic() + PATIENCE
         while True:
             engine = make_engine(urls.database_url(self.installation.config))
@@ -91,7 +91,7 @@ Fault = Callable[[World], Iterator[float]]
 
 
 def kill(pid: int, *, family: bool = False) -> None:
-    """kill -9 of a process; of all that it has started too."""
+    """Send SIGKILL to a process, and with `family` also to its descendants."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for one in [process, *(process.children(recursive=True) if family else [])]:
@@ -100,7 +100,7 @@ def kill(pid: int, *, family: bool = False) -> None:
 
 
 def service_killed(name: str, *, family: bool = False) -> Fault:
-    """Whoever watches over the processes of a host starts it again after a while: here `weavegen up` does."""
+    """A supervisor restarts the service after a while: here `weavegen up`."""
 
     def fault(world: World) -> Iterator[float]:
         service = processes.find(world.installation.config, name)
@@ -132,14 +132,14 @@ def environments_killed(world: World) -> Iterator[float]:
 
 
 def all_restarted(world: World) -> Iterator[float]:
-    """What an administrator does to a host, in the middle of everything: every trace's environment ends, too."""
+    """A restart by an administrator at a bad moment: every trace's environment ends too."""
     done = world.installation.cli("down")
     assert done.returncode == 0, done.stderr
     yield world.random.uniform(0, 2)
 
 
 def postgres_crashes(world: World) -> Iterator[float]:
-    """One of its processes dies: it throws all the others out and recovers by itself."""
+    """One of its processes dies: PostgreSQL then ends all connections and recovers by itself."""
     service = processes.find(world.installation.config, postgres.NAME)
     backends = psutil.Process(service.pid).children() if service is not None else []
     clients = [one for one in backends if "weavegen" in " ".join(one.cmdline())]
@@ -172,7 +172,7 @@ def messages_lost(world: World) -> Iterator[float]:
 
 
 def messages_doubled(world: World) -> Iterator[float]:
-    """Each waiting step is sent once more, and so are steps that run, or are done."""
+    """Each waiting step is sent again, and so are running and finished steps."""
     with world.broker() as server:
         for name in world.queues():
             for message in server.lrange(name, 0, -1):
@@ -201,7 +201,7 @@ def messages_shuffled(world: World) -> Iterator[float]:
 
 
 def messages_delayed(world: World) -> Iterator[float]:
-    """Beyond the lease of the steps that they name."""
+    """Messages are delayed beyond the lease of their steps."""
     held: list[tuple[str, bytes]] = []
     with world.broker() as server:
         for name in world.queues():
@@ -225,11 +225,11 @@ end $$;
 grant usage on schema skewed to public;
 grant select on skewed.clock to public;
 """
-"""Puts a clock that can be moved before Postgres's own: a host's can't be set for the sake of a test."""
+"""A settable clock before PostgreSQL's own, because a test can't set the host's clock."""
 
 
 def clock_jumps(hours: int) -> Fault:
-    """The database's clock is set, under whatever runs."""
+    """The database's clock changes while everything runs."""
 
     def fault(world: World) -> Iterator[float]:
         world.sql(f"update skewed.clock set ahead = ahead + interval '{hours} hours'")
@@ -253,14 +253,14 @@ def model(mode: Mode, servers: int) -> Fault:
 
 
 def send(world: World, kind: str, queue: str, step: int) -> None:
-    """A message for a step, as any producer may send it."""
+    """Send a message for a step, as any producer may."""
     url = broker.broker_url(world.installation.config)
     with contextlib.suppress(kombu.exceptions.OperationalError), Celery(broker=url, set_as_current=False) as app:
         app.send_task(f"weavegen.{kind}", args=[step], queue=queue, retry=False)
 
 
 ALONE = ("everything down and up again", "Postgres killed, started again")
-"""Not together with another one, which may need the database."""
+"""Faults that do not run together with another one, which may need the database."""
 FAULTS: dict[str, Fault] = {
     "kill -9 of the model worker": service_killed("model"),
     "kill -9 of the lint worker": service_killed("lint"),

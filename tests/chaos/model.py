@@ -1,4 +1,4 @@
-"""A way to the simulated model that can be made to misbehave: a relay of TCP connections."""
+"""A TCP relay before the simulated model, which can be made to misbehave."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ OVERLOADED = b"<html>Internal Server Error</html>"
 
 
 class Relay:
-    """Stands before a server, on a port of its own. What `mode` says holds for whatever arrives from then on."""
+    """Stands before a server, on a port of its own. `mode` applies to everything that arrives after it was set."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -92,7 +92,7 @@ class Relay:
                 self._open.discard(upstream)
                 upstream.close()
         except (OSError, asyncio.CancelledError):
-            pass  # one of the two sides went away, or all is over: so does the other
+            pass  # one side has closed, or everything ends: close the other side
         finally:
             self._open.discard(writer)
             writer.close()
@@ -133,7 +133,7 @@ class Relay:
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Close a connection so that the other side reads a reset, not an end."""
+    """Close a connection so that the other side reads a reset and not an end."""
     found = writer.get_extra_info("socket")
     if found is not None:
         with contextlib.suppress(OSError):

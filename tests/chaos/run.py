@@ -1,4 +1,4 @@
-"""One run of the chaos suite: start traces, break things by a seeded schedule, see the traces end, audit."""
+"""One run of the chaos suite: start traces, inject faults by a seeded schedule, wait for all traces to end, audit."""
 
 import json
 import random
@@ -22,18 +22,18 @@ from tests.support.installation import Installation, installed
 
 BOOTSTRAPS = ROOT / "tests" / "bootstraps" / "chaos"
 LEASE = 4.0
-"""Seconds: short, so that ten minutes hold many recoveries."""
+"""Lease in seconds: short, so that ten minutes contain many recoveries."""
 PAUSE = 4.0
-"""Seconds between two faults, on average."""
+"""Mean seconds between two faults."""
 PATIENCE = 120.0
-"""Seconds in which every trace must go on after a fault."""
+"""Seconds within which every trace must continue after a fault."""
 ENDING = 240.0
-"""Seconds in which all traces must end once everything works again."""
+"""Seconds within which all traces must end once everything works again."""
 
 
 @dataclass
 class Injected:
-    """A fault, and how long the traces took to go on after it was over."""
+    """A fault, and the time that the traces took to continue after its end."""
 
     name: str
     lasted: float = 0.0
@@ -42,19 +42,19 @@ class Injected:
 
 @dataclass
 class Report:
-    """What a run was like."""
+    """The results of a run."""
 
     faults: list[Injected] = field(default_factory=list)
     traces: list[tuple[str, str, int]] = field(default_factory=list)
-    """(bootstrap, how it went, how many)."""
+    """(bootstrap, how the trace ended, number of traces)."""
     figures: list[str] = field(default_factory=list)
     audit: str = ""
     broken: list[str] = field(default_factory=list)
-    """What must not be."""
+    """Findings that must not occur."""
 
 
 def chaos(seed: int, minutes: float, traces: int, agent: str = "weave") -> int:
-    """Run it. Prints a report; returns the exit code."""
+    """Run the suite and print a report. Returns the exit code."""
     report = Report()
     with relayed() as relays:
         environ = {
@@ -76,9 +76,9 @@ def chaos(seed: int, minutes: float, traces: int, agent: str = "weave") -> int:
 
 @contextmanager
 def relayed() -> Iterator[list[Relay]]:
-    """A pool of two servers: one and the same, reached by two ways that can fail by themselves.
+    """A pool of two addresses of one server. Each is a relay that can fail by itself.
 
-    It is the SIMULATED one, and answers in no time: the machine's processors go to what is tested.
+    The server is the SIMULATED one without latency, so that the processors are free for what is tested.
     """
     with tempfile.TemporaryDirectory() as folder:
         server = Process(Path(folder), "model")
@@ -92,7 +92,7 @@ def relayed() -> Iterator[list[Relay]]:
 
 
 def enqueue(place: Installation, seed: int, traces: int) -> int:
-    """As many traces of each kind as of every other; only a game ends by itself."""
+    """Enqueue equally many traces of each kind. Only a game ends by itself."""
     rows = place.home / "rows.jsonl"
     files = [ROOT / "bootstraps" / "tictactoe.py", *sorted(BOOTSTRAPS.glob("*.py"))]
     share = [traces // len(files) + (number < traces % len(files)) for number in range(len(files))]
@@ -101,7 +101,7 @@ def enqueue(place: Installation, seed: int, traces: int) -> int:
             json.dumps({"bootstrap": str(file), "n": n}) + "\n" for file, n in zip(files, share, strict=True) if n
         )
     )
-    # A small window, so that blocks leave it and retrieval has something to find.
+    # A small window, so that blocks leave it and can be retrieved.
     small = ("--set", "window=16", "--set", "window_kept=8", "--set", "time_budget=100000")
     return int(place.json("enqueue", "--from", rows, "--seed", str(seed), *small)["job"])
 
@@ -115,13 +115,13 @@ TASKS: dict[str, list[str | dict[str, Any]]] = {
     ],
     "toolsmith": [{"task": "Say how many vowels the word weaving has."}, {"task": "Add up 1 to 100."}],
 }
-"""What conversing agents are given; their traces are short, so there are always more of them waiting."""
+"""Tasks of conversing agents. Their traces are short, so that others are always waiting."""
 WAITING = 5000
-"""Traces of such a job, most of which never start."""
+"""Number of traces of such a job. Most of them never start."""
 
 
 def converse(place: Installation, seed: int, agent: str) -> int:
-    """A job of a conversing agent."""
+    """Enqueue a job of a conversing agent."""
     rows = place.home / "rows.jsonl"
     tasks = TASKS[agent]
     rows.write_text("".join(json.dumps({"task": task, "n": WAITING // len(tasks)}) + "\n" for task in tasks))
@@ -131,7 +131,7 @@ def converse(place: Installation, seed: int, agent: str) -> int:
 
 
 def torment(world: World, report: Report, seconds: float) -> None:
-    """Inject faults, now and then two at once, each kind as often as every other; time how the traces go on."""
+    """Inject faults, sometimes two at once, each kind equally often. Measure how soon traces continue."""
     deadline = time.monotonic() + seconds
     bag: list[str] = []
     while time.monotonic() < deadline and not report.broken:
@@ -156,7 +156,7 @@ def torment(world: World, report: Report, seconds: float) -> None:
 
 
 def inject(world: World, names: list[str]) -> Iterator[str]:
-    """Do all the harm at once, and take each back when its time is over; yields the name then."""
+    """Start several faults at once, and revert each when its time is over. Yields its name then."""
     faults = [FAULTS[name](world) for name in names]
     ends = sorted((next(fault), number) for number, fault in enumerate(faults))
     began = time.monotonic()
@@ -167,10 +167,10 @@ def inject(world: World, names: list[str]) -> Iterator[str]:
 
 
 def all_go_on(world: World) -> bool:
-    """Wait until every trace that still runs has had a step done."""
+    """Wait until every running trace has finished a step."""
     before, deadline = steps_done(world), time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        world.bring_up()  # what was hurt may die later
+        world.bring_up()  # a damaged service may die later
         now = steps_done(world)
         if all(now[trace] > before.get(trace, 0) for trace in now):
             return True
@@ -179,7 +179,7 @@ def all_go_on(world: World) -> bool:
 
 
 def steps_done(world: World) -> dict[int, int]:
-    """Steps done of each running trace, but for those that wait for other traces or for people."""
+    """Number of finished steps of each running trace, without traces that wait for other traces or people."""
     rows = world.sql(
         "select t.id, count(s.id) from traces t left join steps s on s.trace_id = t.id and s.status = 'done' "
         "where t.status = 'running' and not exists (select from steps w where w.trace_id = t.id "
@@ -189,7 +189,7 @@ def steps_done(world: World) -> dict[int, int]:
 
 
 def finish(world: World, report: Report, job: int, agent: str) -> None:
-    """Let every trace end with its tick, or those that have begun come to their end; see them do so."""
+    """Let every trace end after its tick, or let running traces end by themselves. Wait for all of them."""
     command = ("retune", str(job), "ticks=1") if agent == "weave" else ("drain", str(job))
     done = world.installation.cli(*command)
     if done.returncode != 0:
@@ -222,7 +222,7 @@ where b.name = 'ledger.py' and e.scope = 'task' and e.value is distinct from 'tr
 
 
 def judge(world: World, report: Report) -> None:
-    """What can be said besides the audit: how the traces ended, and what those say that keep books themselves."""
+    """Checks in addition to the audit: how the traces ended, and the records of traces that keep some themselves."""
     report.traces = [(str(name), str(how), int(n)) for name, how, n in world.sql(TRACES)]
     failed = [one for one in report.traces if not one[1].startswith(("ended:", "queued:"))]
     report.broken += [f"{n} traces of {name} {how}" for name, how, n in failed]
@@ -231,7 +231,7 @@ def judge(world: World, report: Report) -> None:
 
 
 def audit(place: Installation, report: Report) -> None:
-    """What `weavegen audit` has to say."""
+    """Run `weavegen audit`."""
     done = place.cli("audit", "--grace", "5")
     report.audit = done.stdout.strip()
     if done.returncode != 0:

@@ -1,1 +1,1 @@
-"""What is made of the corpus: `make test-corpus`."""
+"""What is made of the corpus. Run `make test-corpus`."""

@@ -1,4 +1,4 @@
-"""Campaigns in PostgreSQL: batches claimed and given back, answers stored once, what failed tried again."""
+"""Campaigns in PostgreSQL: batches are claimed and given back, answers stored once, failed items tried again."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ YES = YesNo(yes=0.75, no=0.25)
 
 @pytest.fixture
 def corpus(db: sa.Engine) -> sa.Engine:
-    """A few traces, run to their end."""
+    """A few traces that have ended."""
     enqueue(db, 3, ticks=2)
     worker = Worker(db)
     worker.run(worker.engine.start_queued())
@@ -53,7 +53,7 @@ def claim(db: sa.Engine, batch: int) -> Batch | None:
 
 
 def finish(db: sa.Engine, held: Batch, failures: dict[int, str] | None = None, answer: YesNo = YES) -> None:
-    """Answer all that does not fail."""
+    """Answer all items that do not fail."""
     failures = failures or {}
     with db.begin() as conn:
         answered = [
@@ -64,12 +64,12 @@ def finish(db: sa.Engine, held: Batch, failures: dict[int, str] | None = None, a
         campaigns.finish(conn, held, answered, failures, 0.5)
 
 
-def one(db: sa.Engine, name: str = "a") -> campaigns.CampaignRow:
+def campaign_row(db: sa.Engine, name: str = "a") -> campaigns.CampaignRow:
     with db.connect() as conn:
         return campaigns.rows(conn, name)[0]
 
 
-def test_what_the_model_wrote_is_asked_about_in_batches_of_one_trace(corpus: sa.Engine) -> None:
+def test_blocks_of_the_model_are_asked_about_in_batches_of_one_trace(corpus: sa.Engine) -> None:
     with corpus.connect() as conn:
         counts = campaigns.preview(conn, RUBRIC, "blocks", ids(corpus))
     create(corpus)
@@ -82,7 +82,7 @@ def test_what_the_model_wrote_is_asked_about_in_batches_of_one_trace(corpus: sa.
     assert scalar(corpus, "select count(distinct trace_id) = count(*) from campaign_batches")
     create(corpus, "b", "candidates")
     sampled = scalar(corpus, "select count(*) from candidates where type not in ('bm25-query', 'next-type')")
-    assert one(corpus, "b").items == sampled
+    assert campaign_row(corpus, "b").items == sampled
     largest = "select max(n) from (select count(*) n from campaign_items group by batch_id) x"
     assert scalar(corpus, largest) <= campaigns.BATCH_SIZE
     mixed = """
@@ -92,7 +92,7 @@ def test_what_the_model_wrote_is_asked_about_in_batches_of_one_trace(corpus: sa.
     assert scalar(corpus, mixed) == 0
 
 
-def test_a_campaign_from_its_beginning_to_its_end(corpus: sa.Engine) -> None:
+def test_a_campaign_from_beginning_to_end(corpus: sa.Engine) -> None:
     create(corpus)
     sent = send(corpus)
     assert len(sent) == 3
@@ -101,7 +101,7 @@ def test_a_campaign_from_its_beginning_to_its_end(corpus: sa.Engine) -> None:
         held = claim(corpus, batch)
         assert held is not None
         finish(corpus, held)
-    row = one(corpus)
+    row = campaign_row(corpus)
     assert (row.state, row.done, row.failed) == ("done", row.items, 0)
     assert row.finished_at is not None
     stored = "select count(*), min(yes), min(score) from answers where model = 'm' and truth is null"
@@ -125,7 +125,7 @@ def test_a_batch_that_is_delivered_twice_is_done_once(corpus: sa.Engine) -> None
         finish(corpus, held)
 
 
-def test_a_lease_that_ran_out_gives_the_batch_to_another_worker(corpus: sa.Engine) -> None:
+def test_an_expired_lease_gives_the_batch_to_another_worker(corpus: sa.Engine) -> None:
     create(corpus)
     batch = send(corpus)[0]
     held = claim(corpus, batch)
@@ -150,7 +150,7 @@ def test_a_lease_that_ran_out_gives_the_batch_to_another_worker(corpus: sa.Engin
     assert scalar(corpus, "select min(yes) from answers") == 0.75
 
 
-def test_a_message_that_was_lost_is_sent_again_and_so_after_the_clock_was_set_back(corpus: sa.Engine) -> None:
+def test_a_lost_message_is_sent_again_also_after_the_clock_was_set_back(corpus: sa.Engine) -> None:
     create(corpus)
     sent = send(corpus)
     for change in ("send_after = now()", "send_after = now() + interval '1 day'"):
@@ -164,7 +164,7 @@ def test_a_message_that_was_lost_is_sent_again_and_so_after_the_clock_was_set_ba
     assert sent[0] in send(corpus)
 
 
-def test_a_batch_that_was_given_back_waits_and_goes_on(corpus: sa.Engine) -> None:
+def test_a_batch_that_was_given_back_waits_and_then_continues(corpus: sa.Engine) -> None:
     create(corpus)
     batch = send(corpus)[0]
     held = claim(corpus, batch)
@@ -183,7 +183,7 @@ def test_a_batch_that_was_given_back_waits_and_goes_on(corpus: sa.Engine) -> Non
     assert send(corpus) == [batch]
 
 
-def test_no_more_batches_are_in_flight_than_may_be_and_the_oldest_campaign_goes_first(corpus: sa.Engine) -> None:
+def test_batches_in_flight_are_limited_and_the_oldest_campaign_goes_first(corpus: sa.Engine) -> None:
     create(corpus)
     create(corpus, "b")
     first = send(corpus, 2)
@@ -198,7 +198,7 @@ def test_no_more_batches_are_in_flight_than_may_be_and_the_oldest_campaign_goes_
     assert len(send(corpus, 1000)) == 3
 
 
-def test_a_stopped_campaign_is_not_taken_and_goes_on(corpus: sa.Engine) -> None:
+def test_a_stopped_campaign_is_not_claimed_and_can_continue(corpus: sa.Engine) -> None:
     create(corpus)
     batch, other, _ = send(corpus)
     held = claim(corpus, batch)
@@ -206,18 +206,18 @@ def test_a_stopped_campaign_is_not_taken_and_goes_on(corpus: sa.Engine) -> None:
     with corpus.begin() as conn:
         campaigns.set_state(conn, "a", CampaignState.STOPPED)
     assert claim(corpus, other) is None
-    finish(corpus, held)  # what was being worked on is kept
+    finish(corpus, held)  # answers in flight are kept
     with corpus.begin() as conn:
         conn.execute(sa.text("update campaign_batches set send_after = now()"))
     assert send(corpus) == []
-    assert one(corpus).state == "stopped"
+    assert campaign_row(corpus).state == "stopped"
     with corpus.begin() as conn:
         campaigns.set_state(conn, "a", CampaignState.ACTIVE)
     assert other in send(corpus)
-    assert one(corpus).state == "active"
+    assert campaign_row(corpus).state == "active"
 
 
-def test_what_failed_is_kept_with_its_reason_and_tried_again_alone(corpus: sa.Engine) -> None:
+def test_failed_items_are_kept_with_their_reason_and_retried_alone(corpus: sa.Engine) -> None:
     create(corpus)
     sent = send(corpus)
     held = claim(corpus, sent[0])
@@ -229,7 +229,7 @@ def test_what_failed_is_kept_with_its_reason_and_tried_again_alone(corpus: sa.En
         held = claim(corpus, batch)
         assert held is not None
         finish(corpus, held)
-    row = one(corpus)
+    row = campaign_row(corpus)
     assert (row.state, row.failed, row.done) == ("done", 1, row.items)
     assert (
         scalar(corpus, f"select failure from campaign_items where id = {lost}") == "model: the context is too long"
@@ -242,7 +242,7 @@ def test_what_failed_is_kept_with_its_reason_and_tried_again_alone(corpus: sa.En
     with corpus.connect() as conn:
         assert [item.id for item in campaigns.load(conn, again)] == [lost]
     finish(corpus, again, answer=YesNo(yes=0.5, no=0.5))
-    row = one(corpus)
+    row = campaign_row(corpus)
     assert (row.state, row.failed) == ("done", 0)
     assert scalar(corpus, "select count(*) from answers where yes = 0.5") in (1, 2)
     with corpus.begin() as conn:
@@ -264,7 +264,7 @@ def test_answers_are_never_overwritten(corpus: sa.Engine) -> None:
         campaigns.finish(conn, other, [again], {})
 
 
-def test_a_campaign_may_be_the_second_one_about_the_same_blocks(corpus: sa.Engine) -> None:
+def test_a_second_campaign_about_the_same_blocks_is_allowed(corpus: sa.Engine) -> None:
     create(corpus)
     create(corpus, "b", rubric=parse('[questions]\nall = ["Is it better?"]'))
     for batch in send(corpus):
@@ -276,7 +276,7 @@ def test_a_campaign_may_be_the_second_one_about_the_same_blocks(corpus: sa.Engin
         assert set(conn.execute(sa.text(versions)).scalars()) == {2}
 
 
-def test_there_is_no_such_campaign(db: sa.Engine) -> None:
+def test_an_unknown_campaign_is_refused(db: sa.Engine) -> None:
     with db.connect() as conn:
         for call in (campaigns.rows, campaigns.campaign_id, campaigns.retry):
             with pytest.raises(UsageError, match="there is no campaign 'x'"):
@@ -292,8 +292,8 @@ def pairs(db: sa.Engine, condition: str = "true") -> list[tuple[Any, ...]]:
         return [tuple(row) for row in conn.execute(sa.text(query))]
 
 
-def test_pairs_are_what_was_said_and_what_happened(corpus: sa.Engine) -> None:
-    """Of each executed action the model is made to say 0.9, 0.6 or nothing, whether it ran or not."""
+def test_pairs_are_probabilities_and_grounded_labels(corpus: sa.Engine) -> None:
+    """For each executed action the model says 0.9, 0.6 or nothing, whether the action ran or not."""
     question = prompts.questions(BlockType.ACTION)[1]
     with corpus.begin() as conn:
         conn.execute(sa.text("delete from scores"))
@@ -329,7 +329,7 @@ def test_pairs_are_what_was_said_and_what_happened(corpus: sa.Engine) -> None:
     assert {exact for _, exact, _, _ in pairs(corpus)} == {False}
 
 
-def test_an_evaluation_is_paired_where_it_is_the_only_one_of_its_tick(corpus: sa.Engine) -> None:
+def test_an_evaluation_is_paired_if_it_is_the_only_one_of_its_tick(corpus: sa.Engine) -> None:
     question = prompts.questions(BlockType.EVALUATION)[1]
     with corpus.begin() as conn:
         conn.execute(sa.text("delete from scores where candidate_id is null"))

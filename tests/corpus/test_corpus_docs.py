@@ -1,4 +1,4 @@
-"""docs/corpus.md: every question's query runs and has the answer that is printed; and the corpus it is asked of.
+"""docs/corpus.md: the query of every question runs and gives the printed answer; and the sample corpus.
 
 With WEAVEGEN_WRITE_ANSWERS=1 in the environment the answers are written into the document instead.
 """
@@ -47,7 +47,7 @@ def sample(config: Config, template: str) -> Iterator[sa.Engine]:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
-def test_every_question_has_the_answer_that_is_printed(sample: sa.Engine) -> None:
+def test_every_question_has_the_printed_answer(sample: sa.Engine) -> None:
     asked = sample_corpus.questions()
     with sample.connect() as conn:
         answers = {
@@ -59,10 +59,10 @@ def test_every_question_has_the_answer_that_is_printed(sample: sa.Engine) -> Non
         asked = sample_corpus.questions()
     for question in asked:
         assert question.answer == answers[question.number], f"{question.number}. {question.title}"
-        assert answers[question.number].count("\n") > 1, f"{question.number} is answered by no row"
+        assert answers[question.number].count("\n") > 1, f"{question.number} has an answer without rows"
 
 
-def test_the_document_is_whole() -> None:
+def test_the_document_has_all_questions() -> None:
     text = sample_corpus.DOCUMENT.read_text()
     asked = sample_corpus.questions()
     assert [question.number for question in asked] == list(range(1, len(asked) + 1))
@@ -71,7 +71,7 @@ def test_the_document_is_whole() -> None:
     assert all(len(line) <= 115 for question in asked for line in question.query.splitlines())
 
 
-def test_the_document_names_what_there_is(sample: sa.Engine) -> None:
+def test_the_document_names_all_tables_and_views(sample: sa.Engine) -> None:
     table = sample_corpus.DOCUMENT.read_text().split("| name | a row is |")[1].split("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "`" in row)))
     assert named <= {*METADATA.tables, *views.ORDER}
@@ -80,13 +80,13 @@ def test_the_document_names_what_there_is(sample: sa.Engine) -> None:
         assert marked == named & set(conn.execute(sa.text("select name from freshness")).scalars())
 
 
-def test_the_sample_is_as_large_as_it_says(sample: sa.Engine) -> None:
+def test_the_sample_has_the_documented_size(sample: sa.Engine) -> None:
     with sample.connect() as conn:
         traces = conn.execute(sa.text("select count(*) from traces")).scalar_one()
     assert f"{sample_corpus.BLOCKS:,} blocks in {traces} traces" in sample_corpus.DOCUMENT.read_text()
 
 
-def test_a_generated_corpus_is_sound_and_depends_on_the_seed_alone(database: str, db: sa.Engine) -> None:
+def test_a_generated_corpus_is_consistent_and_depends_only_on_the_seed(database: str, db: sa.Engine) -> None:
     fill(database, 600, seed=9)
     with db.connect() as conn:
         for key in conn.execute(sa.text(KEYS)).all():
@@ -107,8 +107,10 @@ def test_a_generated_corpus_is_sound_and_depends_on_the_seed_alone(database: str
             text = "".join(reports.blocks(conn, trace.id))
             assert (len(parse_trace(text)), len(text.encode())) == (trace.blocks, trace.bytes)
             compile(text, "trace.py", "exec")
-    with db.connect() as conn:  # which does not commit
-        conn.execute(sa.text("insert into events (trace_id, kind) values (1, 'x')"))  # ids go on behind the others
+    with db.connect() as conn:  # without a commit
+        conn.execute(
+            sa.text("insert into events (trace_id, kind) values (1, 'x')")
+        )  # new ids follow the generated ones
     first = contents(db)
     with pytest.raises(UsageError, match="not empty"):
         fill(database, 600, seed=9)

@@ -1,4 +1,4 @@
-"""The index of the whole corpus against a real PostgreSQL: what is found in it, and how it is made meanwhile."""
+"""The index of the whole corpus with a real PostgreSQL: what queries find, also while the index is built."""
 
 import datetime
 import random
@@ -42,7 +42,7 @@ INSERT = sa.text(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments of 8, 64 and 512 blocks, so that a thousand blocks go through all levels."""
+    """Segments of 8, 64 and 512 blocks, so that a thousand blocks use all levels."""
     monkeypatch.setattr(indexing, "SEGMENT_BLOCKS", (8, 64, 512))
 
 
@@ -59,7 +59,7 @@ def db(database: str) -> Iterator[sa.Engine]:
 
 
 def write(db: sa.Engine, first: int, end: int, step: int = 20) -> None:
-    """Blocks [first, end) of each of the four traces, `step` at a time; no word stands in half of them."""
+    """Write blocks [first, end) of each of the four traces, `step` at a time. No word is in half of the blocks."""
     dice = random.Random(first)
     weights = [1 / (n + 12) for n in range(len(VOCABULARY))]
     for start in range(first, end, step):
@@ -83,8 +83,8 @@ def write(db: sa.Engine, first: int, end: int, step: int = 20) -> None:
             conn.execute(INSERT, rows)
 
 
-def one(db: sa.Engine, body: str, trace: int = 1, index: int = 9000, **values: object) -> int:
-    """One more block. Returns its id."""
+def add_block(db: sa.Engine, body: str, trace: int = 1, index: int = 9000, **values: object) -> int:
+    """Add one block. Returns its id."""
     given = {"type": "action", "compiles": True, "ran": True, "score": 1.0, "at": DAY}
     with db.begin() as conn:
         conn.execute(INSERT, {"trace": trace, "index": index, "body": body, **given, **values})
@@ -114,14 +114,14 @@ def found(
 
 
 def exhaustive(db: sa.Engine, query: str, where: str = "true") -> dict[int, float]:
-    """What rank-bm25 gives each block that a condition names, those without any of the words left out."""
+    """Scores of rank-bm25 for the blocks that a condition selects, without blocks that contain an excluded word."""
     parsed = parse(query)
     assert parsed is not None
-    recallable = "type in ('orientation', 'action', 'evaluation', 'debug', 'error')"
+    retrievable = "type in ('orientation', 'action', 'evaluation', 'debug', 'error')"
     with db.connect() as conn:
         rows = conn.execute(
             sa.text(
-                f"select b.id, body from blocks b join traces t on t.id = trace_id where {recallable} and {where}"
+                f"select b.id, body from blocks b join traces t on t.id = trace_id where {retrievable} and {where}"
             )
         ).all()
     scores = BM25Okapi([words(row.body) or [""] for row in rows]).get_scores(parsed.words)
@@ -129,21 +129,21 @@ def exhaustive(db: sa.Engine, query: str, where: str = "true") -> dict[int, floa
 
 
 def segments(db: sa.Engine) -> Counter[int]:
-    """How many segments there are by level."""
+    """Number of segments by level."""
     with db.connect() as conn:
         rows = conn.execute(sa.text("select level from corpus_segments where retired_at is null"))
         return Counter(rows.scalars())
 
 
 def held(db: sa.Engine) -> list[int]:
-    """Ids of all blocks that the index has, in segments or in the queue."""
+    """Ids of all blocks in the index, in segments or in the queue."""
     with db.connect() as conn:
         rows = conn.execute(sa.text("select ids from corpus_segments where retired_at is null")).scalars()
         ids = [id for data in rows for id in np.frombuffer(data, "<i8").tolist()]
         return sorted([*ids, *conn.execute(sa.text("select block_id from corpus_queue")).scalars()])
 
 
-def recallable(db: sa.Engine) -> list[int]:
+def retrievable(db: sa.Engine) -> list[int]:
     with db.connect() as conn:
         query = sa.text("select id from blocks where type <> 'observation' order by id")
         return list(conn.execute(query).scalars())
@@ -153,7 +153,7 @@ QUERIES = ["wordaa wordbb wordhr", "+wordaz wordac +wordbq", "wordgg wordgg nosu
 
 
 @pytest.mark.parametrize("query", QUERIES[:3])
-def test_every_block_scores_as_rank_bm25_scores_it(db: sa.Engine, query: str) -> None:
+def test_every_block_scores_as_with_rank_bm25(db: sa.Engine, query: str) -> None:
     write(db, 0, 300)
     expected = exhaustive(db, query)
     parsed = parse(query)
@@ -161,7 +161,7 @@ def test_every_block_scores_as_rank_bm25_scores_it(db: sa.Engine, query: str) ->
     if parsed.wanted:
         with_any = exhaustive(db, " ".join(parsed.wanted))
         expected = {id: score for id, score in expected.items() if id in with_any}
-    assert found(db, query) == expected  # all of it in the queue
+    assert found(db, query) == expected  # all of them in the queue
     levels = []
     while work(db):
         levels.append(segments(db))
@@ -169,17 +169,17 @@ def test_every_block_scores_as_rank_bm25_scores_it(db: sa.Engine, query: str) ->
             assert found(db, query) == expected
     assert segments(db) == Counter({2: 1, 1: 7})  # 960 blocks
     assert found(db, query) == expected
-    assert held(db) == recallable(db)
+    assert held(db) == retrievable(db)
     best = sorted(expected, key=lambda id: (-expected[id], -id))
     assert list(found(db, query, most=25)) == best[:25]
 
 
 def test_segments_are_merged_by_eight(db: sa.Engine) -> None:
-    for start in range(0, 200, 2):  # 8 blocks in each of which 4 in 5 can be recalled
+    for start in range(0, 200, 2):  # 8 blocks a time, of which 4 in 5 can be retrieved
         write(db, start, start + 2)
         work(db)
     index_all(db)
-    assert recallable(db) == held(db)
+    assert retrievable(db) == held(db)
     assert segments(db) == Counter({2: 1, 1: 2})  # 640 = 512 + 2 * 64
     with db.connect() as conn:
         sizes = conn.execute(
@@ -201,7 +201,7 @@ def test_scopes_have_their_own_statistics(db: sa.Engine) -> None:
     assert found(db, query, Scope(trace_id=99)) == {}
 
 
-def test_a_word_that_most_texts_have_is_worth_what_rank_bm25_says(db: sa.Engine) -> None:
+def test_the_weight_of_a_word_in_most_texts_equals_rank_bm25s(db: sa.Engine) -> None:
     write(db, 0, 160)
     with db.begin() as conn:
         conn.execute(sa.text("update blocks set body = 'always ' || body where index % 4 > 0"))
@@ -209,8 +209,8 @@ def test_a_word_that_most_texts_have_is_worth_what_rank_bm25_says(db: sa.Engine)
     expected = exhaustive(db, query)
     assert found(db, query) == pytest.approx(expected, rel=1e-9)
     index_all(db)
-    assert held(db) == recallable(db)
-    with db.begin() as conn:  # what waits in the queue is not in the mean of all words
+    assert held(db) == retrievable(db)
+    with db.begin() as conn:  # texts in the queue are not part of the mean over all words
         conn.execute(sa.text("delete from blocks where id in (select block_id from corpus_queue)"))
     assert found(db, query) == pytest.approx(exhaustive(db, query), rel=1e-9)
     of_job = exhaustive(db, query, "t.job_id = 1")
@@ -219,7 +219,7 @@ def test_a_word_that_most_texts_have_is_worth_what_rank_bm25_says(db: sa.Engine)
     assert list(near)[:3] == sorted(of_job, key=lambda id: (-of_job[id], -id))[:3]
 
 
-def test_a_scope_that_waits_in_the_queue_has_the_mean_rarity_of_its_own_words(db: sa.Engine) -> None:
+def test_a_scope_in_the_queue_has_the_mean_idf_of_its_own_words(db: sa.Engine) -> None:
     write(db, 0, 60)
     index_all(db)
     with db.begin() as conn:
@@ -227,7 +227,7 @@ def test_a_scope_that_waits_in_the_queue_has_the_mean_rarity_of_its_own_words(db
             conn, [Order("b.py", "")], name="v", agent="weave", model=None, seed=1, settings={}, version="0"
         )
     for index, word in enumerate(("wordaa", "wordab", "wordac")):
-        one(db, f"always {word}", trace=5, index=index)
+        add_block(db, f"always {word}", trace=5, index=index)
     query = "always wordab"
     assert found(db, query, Scope(job_id=3)) == pytest.approx(exhaustive(db, query, "t.job_id = 3"), rel=1e-9)
 
@@ -310,16 +310,16 @@ def test_transactions_that_commit_out_of_order_lose_no_block(db: sa.Engine) -> N
     write(db, 60, 80)
     index_all(db)
     assert len(found(db, "zeppelin")) == 1
-    assert held(db) == recallable(db)
+    assert held(db) == retrievable(db)
 
 
-def test_a_dropped_block_is_no_hit(db: sa.Engine) -> None:
+def test_a_dropped_block_is_not_a_hit(db: sa.Engine) -> None:
     write(db, 0, 50)
-    sealed = one(db, "zeppelin sealed", index=50)
+    sealed = add_block(db, "zeppelin sealed", index=50)
     write(db, 51, 60)
     index_all(db)
-    queued = one(db, "zeppelin queued", index=60)
-    kept = one(db, "zeppelin kept", trace=2, index=60)
+    queued = add_block(db, "zeppelin queued", index=60)
+    kept = add_block(db, "zeppelin kept", trace=2, index=60)
     assert found(db, "zeppelin").keys() == {sealed, queued, kept}
     with db.begin() as conn:
         blocks.drop_from(conn, 1, 50)
@@ -329,11 +329,11 @@ def test_a_dropped_block_is_no_hit(db: sa.Engine) -> None:
     assert found(db, "zeppelin").keys() == {kept}
     with db.begin() as conn:
         indexing.rebuild(conn)
-    assert held(db) == recallable(db)
+    assert held(db) == retrievable(db)
     assert found(db, "zeppelin") == exhaustive(db, "zeppelin")
 
 
-def test_queries_see_the_same_while_segments_are_made_and_merged(db: sa.Engine) -> None:
+def test_queries_see_the_same_while_segments_are_built_and_merged(db: sa.Engine) -> None:
     write(db, 0, 260)
     query = "wordaa wordbb wordhr wordcc"
     expected = exhaustive(db, query)
@@ -345,10 +345,10 @@ def test_queries_see_the_same_while_segments_are_made_and_merged(db: sa.Engine) 
             queries += 1
         done.result()
     assert found(db, query) == expected
-    assert held(db) == recallable(db)
+    assert held(db) == retrievable(db)
 
 
-def test_two_indexers_at_once_index_everything_once(db: sa.Engine) -> None:
+def test_two_concurrent_indexers_index_everything_once(db: sa.Engine) -> None:
     together = threading.Barrier(3)
 
     def indexer() -> None:
@@ -364,13 +364,13 @@ def test_two_indexers_at_once_index_everything_once(db: sa.Engine) -> None:
         for task in [pool.submit(indexer), pool.submit(indexer), pool.submit(writer)]:
             task.result()
     index_all(db)
-    assert held(db) == recallable(db)
+    assert held(db) == retrievable(db)
     assert found(db, QUERIES[0]) == exhaustive(db, QUERIES[0])
     check_statistics(db)
 
 
 def check_statistics(db: sa.Engine) -> None:
-    """They are those of the blocks that are in segments."""
+    """The statistics are those of the blocks in segments."""
     with db.connect() as conn:
         bodies = conn.execute(
             sa.text(
@@ -385,7 +385,7 @@ def check_statistics(db: sa.Engine) -> None:
     assert unpack_histogram(row.spread) == Counter(counts.values())
 
 
-def test_the_index_made_anew_is_the_same(db: sa.Engine) -> None:
+def test_a_rebuilt_index_is_the_same(db: sa.Engine) -> None:
     for start in range(0, 120, 10):
         write(db, start, start + 10)
         work(db)
@@ -393,18 +393,18 @@ def test_the_index_made_anew_is_the_same(db: sa.Engine) -> None:
     check_statistics(db)
     told: list[tuple[int, int]] = []
     with db.begin() as conn:
-        assert indexing.rebuild(conn, lambda done, of: told.append((done, of))) == len(recallable(db))
-        with db.connect() as other:  # queries go on with the old one
+        assert indexing.rebuild(conn, lambda done, of: told.append((done, of))) == len(retrievable(db))
+        with db.connect() as other:  # queries continue with the old index
             assert other.execute(
                 sa.text("select count(*) from corpus_segments where retired_at is null")
             ).scalar_one()
     assert told == sorted(told)
-    assert held(db) == recallable(db)
+    assert held(db) == retrievable(db)
     assert {query: found(db, query) for query in QUERIES} == before
     check_statistics(db)
 
 
-def test_merged_segments_are_deleted_after_a_while(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_segments_are_deleted_later(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     for start in range(0, 40, 2):
         write(db, start, start + 2)
         work(db)
@@ -422,52 +422,55 @@ def test_merged_segments_are_deleted_after_a_while(db: sa.Engine, monkeypatch: p
 
 
 def test_words_and_counts_of_any_size_are_indexed(db: sa.Engine) -> None:
-    long = one(db, "x" * 9000, index=1)
-    often = one(db, "many " * 3000, index=2)
+    long = add_block(db, "x" * 9000, index=1)
+    often = add_block(db, "many " * 3000, index=2)
     write(db, 10, 30)
     index_all(db)
     assert found(db, "x" * 3000).keys() == {long}
     assert found(db, "many").keys() == {often}
 
 
-def test_the_task_indexes_what_waits(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_indexes_the_queue(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks.periodic, "database", lambda: db)
     write(db, 0, 100)
     while tasks.periodic.index() != "0 segments made":
         pass
     assert sum(segments(db).values()) > 0
-    assert held(db) == recallable(db)
+    assert held(db) == retrievable(db)
 
 
 # ------------------------------------------------------------------------------------------- an agent's memory
 
 
-def test_an_agents_memory_is_its_jobs_or_everybodys(db: sa.Engine) -> None:
+def test_an_agents_memory_covers_its_job_or_everything(db: sa.Engine) -> None:
     write(db, 0, 40)
     own, late, mate, stranger = (
-        one(db, "zeppelin", trace=1, index=50),
-        one(db, "zeppelin", trace=1, index=90),
-        one(db, "zeppelin", trace=2, index=50),
-        one(db, "zeppelin", trace=3, index=50),
+        add_block(db, "zeppelin", trace=1, index=50),
+        add_block(db, "zeppelin", trace=1, index=90),
+        add_block(db, "zeppelin", trace=2, index=50),
+        add_block(db, "zeppelin", trace=3, index=50),
     )
-    one(db, "zeppelin", trace=2, index=51, score=0.4)
-    one(db, "zeppelin", trace=2, index=52, ran=False)
+    add_block(db, "zeppelin", trace=2, index=51, score=0.4)
+    add_block(db, "zeppelin", trace=2, index=52, ran=False)
     index_all(db)
 
-    def recalled(**values: object) -> set[int]:
+    def retrieved(**values: object) -> set[int]:
         step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=1.0, limit=3, **values)  # type: ignore[arg-type]
         with db.connect() as conn:
             return {hit.id for hit in search.search(conn, 1, step)}
 
-    assert recalled() == {own}
-    assert recalled(memory=0.5) == {own, mate}
-    assert recalled(memory=0.5, memory_scope="all") == {own, mate, stranger}
-    assert late not in recalled(memory=0.5, memory_scope="all")
+    assert retrieved() == {own}
+    assert retrieved(memory=0.5) == {own, mate}
+    assert retrieved(memory=0.5, memory_scope="all") == {own, mate, stranger}
+    assert late not in retrieved(memory=0.5, memory_scope="all")
 
 
-def test_a_recalled_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
+def test_a_retrieved_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
     write(db, 0, 40)
-    kept, gone = one(db, "zeppelin kept", trace=1, index=50), one(db, "zeppelin gone", trace=2, index=50)
+    kept, gone = (
+        add_block(db, "zeppelin kept", trace=1, index=50),
+        add_block(db, "zeppelin gone", trace=2, index=50),
+    )
     step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=1.0, limit=3, memory=0.5)
     with db.begin() as conn:
         conn.execute(
@@ -487,12 +490,12 @@ def test_a_recalled_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
         assert [text for _, text in blocks.retrieved_texts(conn, hits)] == ["zeppelin kept"]
 
 
-# ------------------------------------------------------------------------------------------- people
+# --------------------------------------------------------------------------------- search by people
 
 
-def test_people_find_blocks_with_where_they_stand(db: sa.Engine) -> None:
+def test_people_find_blocks_with_their_place(db: sa.Engine) -> None:
     write(db, 0, 30)
-    wanted = one(db, "zeppelin over the bridge", trace=3, index=77)
+    wanted = add_block(db, "zeppelin over the bridge", trace=3, index=77)
     with db.connect() as conn:
         [hit] = search_texts(conn, "zeppelin", Scope())
         assert (hit.block, hit.trace, hit.index, hit.job, hit.type) == (wanted, 3, 77, 2, "action")
@@ -512,7 +515,7 @@ def test_people_find_blocks_with_where_they_stand(db: sa.Engine) -> None:
 
 def test_the_commands(db: sa.Engine, database: str, tmp_path: Path) -> None:
     write(db, 0, 30)
-    one(db, "zeppelin one\ntwo\nthree\n\x1b[31mfour", trace=3, index=77)
+    add_block(db, "zeppelin one\ntwo\nthree\n\x1b[31mfour", trace=3, index=77)
     run = CliRunner(env={"DATABASE_URL": database})
     done = run.invoke(app, ["search", "zeppelin"])
     assert done.exit_code == 0, done.exception

@@ -1,4 +1,4 @@
-"""Exports of groups, trajectories and queries, of traces that real workers wrote with the simulated model."""
+"""Exports of groups, trajectories and queries, from traces that real workers wrote with the simulated model."""
 
 import json
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def corpus() -> Iterator[Installation]:
-    """Games with all tokens kept, one whose losers' were not, one with a subagent, and a fork."""
+    """Games with all tokens kept, one without the tokens of rejected candidates, one with a subagent, and a fork."""
     with installed() as one:
-        small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval has something to find
+        small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval can find blocks
         game = ("enqueue", TICTACTOE, "--ticks", "6", "--seed", "11", *small)
         whole = one.json(*game, "-n", "2", "--set", "tokens=all", "--name", "whole")
         chosen = one.json(*game, "--name", "chosen")
@@ -73,7 +73,7 @@ def trace_of(corpus: Installation, job: str) -> int:
 # ------------------------------------------------------------------------------------------- atropos
 
 
-def test_groups_are_what_was_read_and_sampled(corpus: Installation, tmp_path: Path) -> None:
+def test_groups_contain_what_was_read_and_sampled(corpus: Installation, tmp_path: Path) -> None:
     written = corpus.json("export", "--format", "atropos", "--out", tmp_path / "out", "--where", "job = 'whole'")
     groups = lines(tmp_path / "out")
     assert sum(written["rows"].values()) == len(groups) > 20
@@ -115,7 +115,7 @@ def test_a_fork_gives_only_groups_that_it_sampled(corpus: Installation, tmp_path
         check_group(group)
 
 
-def test_groups_without_recorded_tokens_are_refused_with_what_to_do(corpus: Installation, tmp_path: Path) -> None:
+def test_groups_without_recorded_tokens_are_refused_with_advice(corpus: Installation, tmp_path: Path) -> None:
     done = corpus.cli("export", "--format", "atropos", "--out", tmp_path / "out", "--where", "job = 'chosen'")
     assert done.returncode == 2
     assert "enqueue with --set tokens=all" in done.stderr
@@ -136,7 +136,7 @@ def test_groups_are_pushed_to_a_running_server(
     assert pushed["groups"] == len(trainer.groups)
     assert pushed["sequences"] == sum(len(group["tokens"]) for group in trainer.groups)
     monkeypatch.setattr(push.time, "sleep", lambda seconds: None)
-    with Trainer(fail=3, batch_size=4) as trainer:  # it fails thrice, and takes no more than four at a time
+    with Trainer(fail=3, batch_size=4) as trainer:  # it fails three times, and accepts at most four at a time
         trainer.full = 2
         small = push.push(conn, wanted("job = 'whole'"), trainer.url + "/")
     assert trainer.full < 0
@@ -147,7 +147,9 @@ def test_groups_are_pushed_to_a_running_server(
     }
 
 
-def test_what_can_not_be_pushed_is_one_line(corpus: Installation, conn: sa.Connection, tmp_path: Path) -> None:
+def test_groups_that_can_not_be_pushed_give_a_one_line_error(
+    corpus: Installation, conn: sa.Connection, tmp_path: Path
+) -> None:
     with Trainer(batch_size=-1) as nobody, Trainer(max_token_len=10) as short:
         for url, complaint in {
             "ftp://host": "give the server's address",
@@ -186,7 +188,7 @@ TOTALS = {
 
 
 def check_trajectory(one: Json, root: Json) -> None:
-    """The rules of ATIF-v1.7 (Harbor's RFC 0001 and its models): no other fields, and what refers to what."""
+    """The rules of ATIF-v1.7 (Harbor's RFC 0001 and its models): no other fields, and valid references."""
     assert set(one) <= TRAJECTORY
     assert one["schema_version"] == "ATIF-v1.7"
     assert one["trajectory_id"]
@@ -222,7 +224,7 @@ def check_trajectory(one: Json, root: Json) -> None:
         check_trajectory(sub, root)
 
 
-def test_trajectories_keep_to_the_format_and_hold_every_block(corpus: Installation, tmp_path: Path) -> None:
+def test_trajectories_follow_the_format_and_contain_every_block(corpus: Installation, tmp_path: Path) -> None:
     corpus.json("export", "--format", "atif", "--out", tmp_path / "out")
     files = {int(path.stem.partition("-")[2]): path for path in (tmp_path / "out").rglob("trace-*.json")}
     assert sorted(files) == [id for [id] in corpus.sql("select id from traces order by id")]
@@ -262,9 +264,7 @@ def test_trajectories_keep_to_the_format_and_hold_every_block(corpus: Installati
 # ----------------------------------------------------------------------------------------- retrieval
 
 
-def test_queries_find_what_they_are_said_to_find(
-    corpus: Installation, tmp_path: Path, conn: sa.Connection
-) -> None:
+def test_queries_find_what_the_export_says(corpus: Installation, tmp_path: Path, conn: sa.Connection) -> None:
     import pyarrow.parquet as pq
 
     written = corpus.json("export", "--format", "retrieval", "--out", tmp_path / "out")
@@ -291,7 +291,7 @@ def test_queries_find_what_they_are_said_to_find(
         if row["kind"] == "hindsight":
             assert row["known_good"]
             assert type == "action"
-            # Every word is one that the situation has, and the query finds the block once more.
+            # Every word is in the situation, and the query finds the block again.
             asked = parse(row["query"])
             assert asked is not None
             assert set(asked.words) <= set(retrieval.words(row["prompt"]))
@@ -305,6 +305,6 @@ def test_queries_find_what_they_are_said_to_find(
             assert [hit.id for hit in retrieval.search(conn, row["query"])] == [abs(id) for id in row["found_ids"]]
     recorded = "select count(*) from retrieval_examples where used > 0"
     assert sum(row["kind"] == "backtranslation" for row in rows) == corpus.sql(recorded)[0][0]
-    # What a fork shares is the other trace's to tell.
+    # Rows about blocks that a fork shares belong to the other trace.
     [[id, at]] = corpus.sql("select id, fork_at from traces where fork_of is not null")
     assert all(row["index"] >= at for row in rows if row["trace_id"] == id)

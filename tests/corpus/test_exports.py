@@ -1,4 +1,4 @@
-"""What `weavegen export` writes, of traces that real workers wrote with the simulated model, against SQL."""
+"""`weavegen export` on traces that real workers wrote with the simulated model, compared with SQL."""
 
 import hashlib
 import itertools
@@ -35,19 +35,19 @@ from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 TESTED = "test-exports"
-"""The name of our connections in the database."""
+"""The application name of these tests' connections."""
 OURS = ("text", "sft", "dpo", "kto", "grpo", "stepwise", "verifier")
 Row = dict[str, Any]
 
 
 def stopped(text: str) -> str:
-    """What of a completion sampling would have left."""
+    """The part of a completion that sampling would have kept."""
     return min((text.split(stop)[0] for stop in STOP), key=len)
 
 
 @pytest.fixture(scope="module")
 def corpus() -> Iterator[Installation]:
-    """Traces whose tokens were all kept, and one whose prompts had no room for all."""
+    """Traces whose tokens were all kept, and one trace whose prompts were too long for the model."""
     with installed() as one:
         whole = one.json("enqueue", TICTACTOE, "-n", "4", "--ticks", "6", "--seed", "3", "--set", "tokens=all")
         cut = one.json("enqueue", TICTACTOE, "-n", "1", "--ticks", "4", "--seed", "4", "--set", "context=4500")
@@ -59,7 +59,7 @@ def corpus() -> Iterator[Installation]:
 
 @pytest.fixture
 def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Connection]:
-    """A connection whose changes are taken back, in a process that belongs to the installation."""
+    """A connection that rolls back its changes, in a process that uses the installation."""
     monkeypatch.setenv("WEAVEGEN_HOME", str(corpus.home))
     for name in ("DATABASE_URL", "WEAVEGEN_READER_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -71,7 +71,7 @@ def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.C
 
 
 def exported(corpus: Installation, out: Path, *arguments: str) -> Any:
-    """What the command says of an export that succeeds."""
+    """The summary that the command prints for a successful export."""
     return corpus.json("export", "--out", out, *arguments)
 
 
@@ -79,7 +79,7 @@ def load(folder: Path, cache: Path) -> dict[str, list[Row]]:
     """An export as `datasets.load_dataset` opens it, by split."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the library's own imports
+        warnings.simplefilter("ignore")  # from the library's own imports
         import datasets
 
         datasets.disable_progress_bars()
@@ -106,7 +106,7 @@ def sums(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_format_is_opened_by_load_dataset_and_has_the_rows_of_its_view(
+def test_load_dataset_opens_every_format_with_the_rows_of_its_view(
     corpus: Installation, tmp_path: Path, name: str
 ) -> None:
     format = exports.find(name)
@@ -168,7 +168,7 @@ def test_a_prompt_is_what_the_model_read_token_by_token(corpus: Installation, tm
             assert row["prompt"] == tokenizer.decode(ids) + tokenizer.decode(asking)
 
 
-def test_pairs_are_ordered_by_score_penalties_and_what_came_of_them(corpus: Installation, tmp_path: Path) -> None:
+def test_pairs_are_ordered_by_score_penalties_and_outcome(corpus: Installation, tmp_path: Path) -> None:
     found = rows(corpus, tmp_path, "--format", "dpo", "--per-block", "3")
     penalties = Penalties.__struct_fields__
     worth: dict[tuple[int, int, str], set[float]] = {}
@@ -202,7 +202,7 @@ def test_pairs_are_ordered_by_score_penalties_and_what_came_of_them(corpus: Inst
                 assert round(row[f"{side}_value"], 9) in worth[key]
 
 
-def test_what_failed_is_never_chosen_and_what_was_never_scored_is_in_no_pair(conn: sa.Connection) -> None:
+def test_failed_candidates_are_never_chosen_and_unscored_ones_are_in_no_pair(conn: sa.Connection) -> None:
     query = sa.text("select chosen_id, rejected_id, kind from preference_pairs where kind = 'candidates'")
     before = conn.execute(query).all()
     kept = conn.execute(
@@ -221,7 +221,7 @@ def test_what_failed_is_never_chosen_and_what_was_never_scored_is_in_no_pair(con
     assert tuple(values) == (None, None)
 
 
-def test_a_correction_is_a_failed_attempt_and_the_next_one_which_ran(corpus: Installation) -> None:
+def test_a_correction_is_a_failed_attempt_and_the_next_attempt_which_ran(corpus: Installation) -> None:
     found = corpus.sql(
         """
         select b.ran, b.compiles, a.ran, b.tick = a.tick, b.type = a.type, a.index > b.index,
@@ -254,7 +254,7 @@ def test_labels_of_single_candidates(corpus: Installation, tmp_path: Path) -> No
     assert most == 4
 
 
-def test_a_reward_function_gets_what_was_sampled_and_how_it_did(corpus: Installation, tmp_path: Path) -> None:
+def test_a_reward_function_gets_the_candidates_and_their_outcome(corpus: Installation, tmp_path: Path) -> None:
     found = rows(corpus, tmp_path, "--format", "grpo")
     bodies = {
         (trace, index): (text, tokens)
@@ -269,10 +269,10 @@ def test_a_reward_function_gets_what_was_sampled_and_how_it_did(corpus: Installa
         assert row["prefix"] + stopped(row["samples"][row["kept"]]) == text.rstrip("\n")
         assert row["block_size"] == tokens
         assert len(row["samples"]) == len(row["sample_values"]) == len(row["sample_scores"]) >= 4
-        assert not {"prompts", "completions", "completion"} & set(row)  # TRL's own arguments
+        assert not {"prompts", "completions", "completion"} & set(row)  # names that TRL reserves for itself
 
 
-def test_steps_are_right_or_wrong_and_do_not_say_so(corpus: Installation, tmp_path: Path) -> None:
+def test_steps_are_right_or_wrong_and_do_not_contain_the_label(corpus: Installation, tmp_path: Path) -> None:
     found = rows(corpus, tmp_path, "--format", "stepwise")
     blocks = {
         (trace, index): (type, body, ran, preference, compiles)
@@ -293,7 +293,7 @@ def test_steps_are_right_or_wrong_and_do_not_say_so(corpus: Installation, tmp_pa
             assert not re.search(r"^#q: ", text, re.MULTILINE)
 
 
-def test_drawn_and_known_labels_are_told_apart(corpus: Installation, tmp_path: Path) -> None:
+def test_drawn_and_grounded_labels_are_distinguished(corpus: Installation, tmp_path: Path) -> None:
     found = rows(corpus, tmp_path, "--format", "verifier")
     by_source = {name: [row for row in found if row["source"] == name] for name in ("drawn", "ran", "asserted")}
     assert sum(map(len, by_source.values())) == len(found)
@@ -351,7 +351,7 @@ def test_texts_are_whole_traces_or_pieces_cut_between_blocks(corpus: Installatio
 
 
 @pytest.mark.parametrize(("name", "options"), [("py", ()), ("json", ("--json",))])
-def test_files_are_what_show_prints(
+def test_files_equal_the_output_of_show(
     corpus: Installation, tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     exported(corpus, tmp_path / "out", "--format", name)
@@ -372,7 +372,7 @@ def test_equal_rows_give_equal_bytes_and_the_same_splits(corpus: Installation, t
     exported(corpus, tmp_path / "two", *arguments)
     assert sums(tmp_path / "one") == sums(tmp_path / "two")
     assert first["rows"].keys() == {"train", "validation", "test"}
-    assert 0 in first["rows"].values()  # nothing fell into it: there is no file, and the others are opened
+    assert 0 in first["rows"].values()  # this split is empty: it has no file, and the others can be opened
     splits = {
         row["trace_id"]: name
         for name, found in load(tmp_path / "one", tmp_path / "cache").items()
@@ -383,7 +383,7 @@ def test_equal_rows_give_equal_bytes_and_the_same_splits(corpus: Installation, t
         assert {splits[row["trace_id"]] for row in found} <= {name}
 
 
-def test_another_export_to_a_folder_of_that_name_is_not_taken_for_the_first(
+def test_another_export_to_the_same_folder_name_is_not_cached_as_the_first(
     corpus: Installation, tmp_path: Path
 ) -> None:
     for name in ("sft", "dpo"):
@@ -393,7 +393,7 @@ def test_another_export_to_a_folder_of_that_name_is_not_taken_for_the_first(
         shutil.rmtree(tmp_path / "out")
 
 
-def test_a_trace_that_does_another_over_goes_where_that_one_goes(conn: sa.Connection) -> None:
+def test_a_trace_that_repeats_another_is_in_the_same_split(conn: sa.Connection) -> None:
     shares = {"train": 0.5, "test": 0.5}
     ids = conn.execute(sa.text("select id from traces order by id")).scalars().all()
     first = {trace: write.split_of(conn, trace, shares) for trace in ids}
@@ -404,17 +404,17 @@ def test_a_trace_that_does_another_over_goes_where_that_one_goes(conn: sa.Connec
 
 
 @pytest.mark.parametrize("text", ["", "train", "train=0", "train=-1", "train=x", "a=1,a=1", "a b=1", "train=nan"])
-def test_splits_that_can_not_be_read(text: str) -> None:
+def test_invalid_splits_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--split"):
         write.read_splits(text)
 
 
-def test_shares_are_of_one(tmp_path: Path) -> None:
+def test_shares_of_splits_are_normalised(tmp_path: Path) -> None:
     assert write.read_splits("train=19, test=1") == {"train": 0.95, "test": 0.05}
     keys = [(trace, 7) for trace in range(20_000)]
     chosen = write.Selection(keys, 2, tmp_path)
     assert list(chosen) == keys
-    assert list(tmp_path.iterdir()) == []  # it has no name, so a crash leaves nothing
+    assert list(tmp_path.iterdir()) == []  # the file has no name, so a crash leaves nothing
     chosen.close()
 
 
@@ -422,7 +422,7 @@ def test_shares_are_of_one(tmp_path: Path) -> None:
 
 
 def refused(corpus: Installation, out: Path, *arguments: str, code: int = 2) -> str:
-    """The one line that a command fails with; no folder is left."""
+    """The one line of the command's error. No folder is left."""
     done = corpus.cli("export", "--out", out, *arguments)
     assert done.returncode == code, done.stderr + done.stdout
     assert done.stderr.count("\n") == 1, done.stderr
@@ -444,7 +444,7 @@ def refused(corpus: Installation, out: Path, *arguments: str, code: int = 2) -> 
         ("false", "nothing to export"),
     ],
 )
-def test_a_condition_that_is_none(corpus: Installation, tmp_path: Path, where: str, said: str) -> None:
+def test_an_invalid_condition_is_refused(corpus: Installation, tmp_path: Path, where: str, said: str) -> None:
     before = corpus.sql("select count(*) from blocks")
     line = refused(corpus, tmp_path / "out", "--format", "sft", "--where", where, "--seconds", "1")
     assert re.search(said, line), line
@@ -462,20 +462,20 @@ def test_a_condition_that_is_none(corpus: Installation, tmp_path: Path, where: s
         (("--format", "sft", "--shard-size", "lots"), "--shard-size"),
     ],
 )
-def test_options_that_say_nothing(
+def test_options_without_effect_are_refused(
     corpus: Installation, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     assert said in refused(corpus, tmp_path / "out", *arguments)
 
 
-def test_a_comment_at_the_end_of_a_condition_hides_nothing(corpus: Installation, tmp_path: Path) -> None:
+def test_a_comment_at_the_end_of_a_condition_has_no_effect(corpus: Installation, tmp_path: Path) -> None:
     said = exported(
         corpus, tmp_path / "out", "--format", "text", "--where", "ticks > 1 -- as said", "--limit", "2"
     )
     assert said["rows"] == {"train": 2}
 
 
-def test_a_folder_that_is_there_is_left_as_it_is(corpus: Installation, tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_changed(corpus: Installation, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine").touch()
@@ -496,11 +496,11 @@ def test_a_dry_run_writes_nothing(corpus: Installation, tmp_path: Path) -> None:
     assert (said["rows"], said["traces"]) == (done["rows"], done["traces"])
 
 
-# ------------------------------------------------------------------------------------------------ whole or not
+# -------------------------------------------------------------------------------------- complete or not at all
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root mounts file systems")
-def test_a_disk_that_fills_in_the_middle(corpus: Installation, tmp_path: Path) -> None:
+def test_a_disk_that_becomes_full_during_the_export(corpus: Installation, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -516,7 +516,7 @@ def test_a_disk_that_fills_in_the_middle(corpus: Installation, tmp_path: Path) -
         subprocess.run(["umount", small], check=True)
 
 
-def test_a_file_that_may_not_grow(corpus: Installation, tmp_path: Path) -> None:
+def test_a_file_size_limit_is_reached(corpus: Installation, tmp_path: Path) -> None:
     command = [str(Path(sys.executable).parent / "weavegen"), "export", "--format", "sft", "--out", "out"]
     # The limit would truncate .pyc files too.
     done = subprocess.run(
@@ -576,7 +576,7 @@ def test_a_database_that_goes_away_in_the_middle(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_export_left_is_not_taken_for_a_whole_one(conn: sa.Connection, tmp_path: Path) -> None:
+def test_the_rest_of_a_killed_export_is_not_taken_for_a_complete_one(conn: sa.Connection, tmp_path: Path) -> None:
     part = tmp_path / "out.part"
     (part / "data").mkdir(parents=True)
     (part / MARK).touch()
@@ -587,7 +587,7 @@ def test_what_a_killed_export_left_is_not_taken_for_a_whole_one(conn: sa.Connect
     assert names == ["README.md", "data", "data/train-00000-of-00001.parquet"]
 
 
-def test_two_exports_do_not_write_to_one_folder(conn: sa.Connection, tmp_path: Path) -> None:
+def test_two_exports_can_not_write_to_one_folder(conn: sa.Connection, tmp_path: Path) -> None:
     with new_folder(tmp_path / "out"), pytest.raises(UsageError, match="another export"):
         write.export(conn, wanted(tmp_path / "out"))
     assert (tmp_path / "out").is_dir()

@@ -1,4 +1,4 @@
-"""Forks against a real PostgreSQL: from every block of a trace, of forks, of traces that failed or still run."""
+"""Forks with a real PostgreSQL: from every block of a trace, of forks, and of traces that failed or still run."""
 
 import itertools
 import random
@@ -27,21 +27,21 @@ select index, tick, subagent, type, body, compiles, question, answer, probabilit
 
 
 class Timeless(World):
-    """Answers equal steps equally, whenever they are asked."""
+    """Gives equal steps equal results at any time."""
 
     def dice(self, step: Step) -> random.Random:
         return random.Random(derive_seed(self.seed, TIMES.sub("", encode(step).decode())))
 
 
 def worker_of(db: sa.Engine, calls: float = 0.6) -> Worker:
-    """Its world is one in which much goes wrong, and with `calls` subagents call subagents."""
+    """A worker whose world has many errors. With `calls`, subagents call subagents."""
     worker = Worker(db, max_active=1000)
     worker.world = Timeless(3, 0.7, calls)
     return worker
 
 
 def written(db: sa.Engine, calls: float = 0.6) -> int:
-    """A trace that ran to its end, with subagents, errors and second attempts in it. Returns its id."""
+    """Write a trace to its end, with subagents, errors and second attempts. Returns its id."""
     job = enqueue(db, 1, ticks=4, doom_loop=1)
     worker = worker_of(db, calls)
     worker.run(worker.engine.start_queued())
@@ -56,7 +56,7 @@ def fork(db: sa.Engine, trace: int, at: int, n: int = 1, seed: int = 7, **values
 
 
 def play(db: sa.Engine, calls: float = 0.6) -> None:
-    """Start what is queued, and run it to its end."""
+    """Start the queued traces and run them to their end."""
     worker = worker_of(db, calls)
     while messages := worker.engine.start_queued():
         worker.run(messages)
@@ -68,12 +68,12 @@ def rows(db: sa.Engine, trace: int) -> list[Any]:
 
 
 def bodies(found: list[Any]) -> list[Any]:
-    """What does not depend on the time, nor on what comes later."""
+    """The fields that depend neither on the time nor on later blocks."""
     return [row[:12] for row in found]
 
 
 def check(db: sa.Engine, trace: int) -> None:
-    """It is a whole trace: blocks without gaps that may follow each other, an end, counters that add up."""
+    """Check a whole trace: blocks without gaps whose types may follow each other, an end, and consistent counters."""
     found = rows(db, trace)
     assert [row[0] for row in found] == list(range(len(found)))
     for before, after in itertools.pairwise(found):
@@ -125,31 +125,31 @@ def check(db: sa.Engine, trace: int) -> None:
 
 
 def indexes(db: sa.Engine, trace: int) -> list[int]:
-    """Of its blocks that are not the bootstrap's."""
+    """Indexes of its blocks, without those of the bootstrap."""
     with db.connect() as conn:
         query = "select index from blocks where trace_id = :trace and tick > 0 order by index"
         return list(conn.execute(sa.text(query), {"trace": trace}).scalars())
 
 
 def same_seed(db: sa.Engine, trace: int) -> None:
-    """Let queued forks of a trace write what it wrote."""
+    """Give queued forks of a trace its seed, so that they write the same."""
     with db.begin() as conn:
         query = "update traces set seed = (select seed from traces where id = :trace) where status = 'queued'"
         conn.execute(sa.text(query), {"trace": trace})
 
 
 FURTHER = 3
-"""Blocks that a fork writes in tests that need no more of it."""
+"""Number of blocks that a fork writes in tests that need no more."""
 
 
-def test_with_the_same_seed_a_fork_of_any_block_writes_what_was_written_there(db: sa.Engine) -> None:
+def test_with_the_same_seed_a_fork_of_any_block_writes_the_same_again(db: sa.Engine) -> None:
     trace = written(db)
     whole = rows(db, trace)
     assert {row.subagent for row in whole} == {"main", "main.1", "main.1.1"}
     assert {"error", "debug", "return", "option"} <= {row.type for row in whole}
     worker, forked = worker_of(db), 0
     for at in indexes(db, trace):
-        if at == len(whole) - 1 and whole[at - 1].type == "error":  # both are of the last step
+        if at == len(whole) - 1 and whole[at - 1].type == "error":  # both blocks are of the last step
             with pytest.raises(UsageError, match="ended with the step that made block"):
                 fork(db, trace, at)
             continue
@@ -188,8 +188,8 @@ def test_forks_run_to_their_end(db: sa.Engine) -> None:
     assert len({str(one[at:]) for one in [*found, bodies(whole)]}) == 4
 
 
-def half(db: sa.Engine, trace: int, type: str = "action") -> int:
-    """Index of a block of a type behind the first third of a trace."""
+def index_of_later_block(db: sa.Engine, trace: int, type: str = "action") -> int:
+    """Index of the first block of a type after the first third of a trace."""
     query = """
         select index from blocks b where trace_id = :trace and type = :type
           and index > (select blocks / 3 from traces where id = :trace) order by index limit 1
@@ -197,9 +197,9 @@ def half(db: sa.Engine, trace: int, type: str = "action") -> int:
     return int(scalar(db, query, trace=trace, type=type))
 
 
-def test_a_fork_of_a_fork_writes_on_with_the_seeds_of_each(db: sa.Engine) -> None:
+def test_a_fork_of_a_fork_uses_the_seeds_of_both(db: sa.Engine) -> None:
     trace = written(db)
-    at = half(db, trace, "orientation")
+    at = index_of_later_block(db, trace, "orientation")
     [first] = fork(db, trace, at)
     play(db)
     whole = rows(db, first)
@@ -218,9 +218,9 @@ def test_a_fork_of_a_fork_writes_on_with_the_seeds_of_each(db: sa.Engine) -> Non
     assert scalar(db, "select fork_of from traces where id = :id", id=early) == trace
 
 
-def test_a_fork_goes_on_by_the_clock_of_the_block_that_it_goes_on_from(db: sa.Engine) -> None:
+def test_a_fork_continues_with_the_clock_of_its_first_own_block(db: sa.Engine) -> None:
     trace = written(db, calls=0)
-    at = half(db, trace)
+    at = index_of_later_block(db, trace)
     [id] = fork(db, trace, at)
     play(db, calls=0)
     old, new = rows(db, trace), rows(db, id)
@@ -234,9 +234,9 @@ def test_a_fork_goes_on_by_the_clock_of_the_block_that_it_goes_on_from(db: sa.En
     check(db, id)
 
 
-def test_settings_hold_from_the_block_on(db: sa.Engine) -> None:
+def test_settings_apply_from_the_block_on(db: sa.Engine) -> None:
     trace = written(db, calls=0)
-    at = half(db, trace)
+    at = index_of_later_block(db, trace)
     [id] = fork(db, trace, at, rounds=[3], ticks=5, time_budget=100.0)
     play(db, calls=0)
     check(db, id)
@@ -248,7 +248,7 @@ def test_settings_hold_from_the_block_on(db: sa.Engine) -> None:
         assert set(conn.execute(sa.text(query), {"id": id, "own": True}).scalars()) == {3}
         assert 4 in set(conn.execute(sa.text(query), {"id": id, "own": False}).scalars())
     assert scalar(db, "select ticks from traces where id = :id", id=id) == 5
-    # Its own budget counts from the start of the trace, and from the next tick on.
+    # Its own budget counts from the start of the trace, and applies from the next tick on.
     left = "select time_remaining from blocks where trace_id = :id order by index desc limit 1"
     assert 5000 < scalar(db, left, id=id) < 6000
     assert scalar(db, "select name from jobs order by id desc limit 1") == f"fork of trace {trace} at {at}"
@@ -256,7 +256,7 @@ def test_settings_hold_from_the_block_on(db: sa.Engine) -> None:
         fork(db, trace, at, rounds=[])
 
 
-def test_a_trace_that_runs_or_failed_can_be_forked_also_behind_its_last_block(db: sa.Engine) -> None:
+def test_running_and_failed_traces_can_be_forked_also_after_their_last_block(db: sa.Engine) -> None:
     job = enqueue(db, 1, ticks=4, doom_loop=1)
     worker = worker_of(db)
     messages = worker.engine.start_queued()
@@ -284,13 +284,13 @@ def test_a_trace_that_runs_or_failed_can_be_forked_also_behind_its_last_block(db
     assert all(one == found[0] for one in found)
 
 
-def test_a_tick_of_a_fork_that_starts_over_is_all_its_own(db: sa.Engine) -> None:
+def test_a_restarted_tick_of_a_fork_belongs_to_the_fork(db: sa.Engine) -> None:
     trace = written(db, calls=0)
-    at = half(db, trace, "expectation")
+    at = index_of_later_block(db, trace, "expectation")
     [id] = fork(db, trace, at)
     worker = worker_of(db, calls=0)
     messages = worker.engine.start_queued()
-    with db.begin() as conn:  # as if a newer version asked for another number of candidates
+    with db.begin() as conn:  # as if a newer version requested another number of candidates
         query = (
             "update steps set request = jsonb_set(request, '{n}', '5') where trace_id = :id and kind = 'sample'"
         )
@@ -310,7 +310,7 @@ def test_a_tick_of_a_fork_that_starts_over_is_all_its_own(db: sa.Engine) -> None
     assert bodies(rows(db, id))[:first] == bodies(rows(db, trace))[:first]
 
 
-def test_what_can_not_be_forked_is_refused_with_what_to_do(db: sa.Engine) -> None:
+def test_invalid_forks_are_refused_with_advice(db: sa.Engine) -> None:
     trace = written(db)
     end = scalar(db, "select blocks from traces where id = :id", id=trace)
     for at, complaint in {
@@ -324,13 +324,13 @@ def test_what_can_not_be_forked_is_refused_with_what_to_do(db: sa.Engine) -> Non
             fork(db, trace, at)
     with pytest.raises(UsageError, match="there is no trace 99"):
         fork(db, 99, 4)
-    [queued] = fork(db, trace, half(db, trace))
+    [queued] = fork(db, trace, index_of_later_block(db, trace))
     with pytest.raises(UsageError, match="has 0 blocks: it can't be forked yet"):
         fork(db, queued, 4)
     with db.begin() as conn:
         conn.execute(sa.text("update jobs set agent = 'unknown' where id = 1"))
     with pytest.raises(UsageError, match="no agent unknown"):
-        fork(db, trace, half(db, trace))
+        fork(db, trace, index_of_later_block(db, trace))
     with db.begin() as conn:
         conn.execute(sa.text("update jobs set agent = 'weave' where id = 1"))
         query = (
@@ -338,15 +338,15 @@ def test_what_can_not_be_forked_is_refused_with_what_to_do(db: sa.Engine) -> Non
         )
         conn.execute(sa.text(query), {"id": trace})
     with pytest.raises(UsageError, match="another version of weavegen"):
-        fork(db, trace, half(db, trace))
-    # One that was asked for while that was not so yet fails, and says why.
+        fork(db, trace, index_of_later_block(db, trace))
+    # A fork that became invalid after it was queued fails with the reason.
     play(db)
     assert "can't be forked off any more" in scalar(db, "select failure from traces where id = :id", id=queued)
 
 
-def test_a_fork_that_failed_is_retried_as_a_fork(db: sa.Engine) -> None:
+def test_a_failed_fork_is_retried_as_a_fork(db: sa.Engine) -> None:
     trace = written(db)
-    at = half(db, trace)
+    at = index_of_later_block(db, trace)
     [id] = fork(db, trace, at)
     worker = worker_of(db)
     [message] = worker.engine.start_queued()
@@ -361,9 +361,9 @@ def test_a_fork_that_failed_is_retried_as_a_fork(db: sa.Engine) -> None:
     assert bodies(rows(db, again))[:at] == bodies(rows(db, trace))[:at]
 
 
-def test_what_was_asked_of_the_model_is_counted_once(db: sa.Engine) -> None:
+def test_model_usage_is_counted_once(db: sa.Engine) -> None:
     trace = written(db)
-    at = half(db, trace, "outcome")
+    at = index_of_later_block(db, trace, "outcome")
     counted = "select (select count(*) from {}) as n"
     names = ("candidates", "penalties", "scores")
     before = {name: scalar(db, counted.format(name)) for name in names}
@@ -412,11 +412,11 @@ select id, 1, 'send', jsonb_build_object('values', ordinal) from steps where tra
 """
 
 
-def test_what_was_said_is_not_said_again(db: sa.Engine) -> None:
+def test_messages_are_not_sent_again(db: sa.Engine) -> None:
     trace = written(db)
     with db.begin() as conn:
         conn.execute(sa.text(SPEAK), {"trace": trace})
-    [id] = fork(db, trace, half(db, trace))
+    [id] = fork(db, trace, index_of_later_block(db, trace))
     worker_of(db).engine.start_queued()
     with db.connect() as conn:
         channel = conn.execute(sa.text("select * from channels where trace_id = :id"), {"id": id}).one()
@@ -426,15 +426,15 @@ def test_what_was_said_is_not_said_again(db: sa.Engine) -> None:
         ).all()
     assert (channel.name, channel.messages, channel.closed_at) == ("talk", 2, None)
     assert [(row.number, row.text) for row in said] == [(1, "text 1"), (2, "text 2")]
-    assert all(row.sent_at is not None for row in said)  # the bridge to Discord has nothing to do with them
+    assert all(row.sent_at is not None for row in said)  # the bridge to Discord does not send them again
     answered = "select count(*) from exchanges e join steps s on s.id = e.step_id where s.trace_id = :id"
     executed = "select count(*) from steps where trace_id = :id and kind = 'execute' and copy_of is not null"
     assert scalar(db, answered, id=id) == scalar(db, executed, id=id) > 3
 
 
-def test_a_bug_in_copying_fails_the_fork_alone(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_copying_fails_only_the_fork(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = written(db)
-    [id] = fork(db, trace, half(db, trace))
+    [id] = fork(db, trace, index_of_later_block(db, trace))
     other = enqueue(db, 1, ticks=1)
     monkeypatch.setattr("weavegen.store.forks.COPIES", ("select 1 / 0",))
     [message] = worker_of(db).engine.start_queued()

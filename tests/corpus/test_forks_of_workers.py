@@ -10,8 +10,8 @@ LONG = 180
 
 @pytest.fixture(scope="module")
 def trace(installation: Installation) -> int:
-    """A game that ended."""
-    small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval has something to find
+    """A game that has ended."""
+    small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval can find blocks
     job = int(installation.json("enqueue", TICTACTOE, "--ticks", "4", "--seed", "11", *small)["job"])
     installation.wait(job, LONG)
     return int(installation.sql("select id from traces where job_id = :job", job=job)[0][0])
@@ -27,7 +27,7 @@ def bodies(installation: Installation, trace: int) -> list[tuple[object, ...]]:
     return installation.sql(query, trace=trace)
 
 
-def test_forks_go_on_from_the_middle_of_a_tick_to_their_end(installation: Installation, trace: int) -> None:
+def test_forks_continue_from_the_middle_of_a_tick_to_their_end(installation: Installation, trace: int) -> None:
     at = index_of(installation, trace, 2, "action")
     made = installation.json("fork", str(trace), "--at", str(at), "-n", "2", "--seed", "5")
     assert (made["fork_of"], made["fork_at"]) == (trace, at)
@@ -44,7 +44,7 @@ def test_forks_go_on_from_the_middle_of_a_tick_to_their_end(installation: Instal
             "select detail from events where trace_id = :fork and kind = 'environment rebuilt'", fork=fork
         )
         assert rebuilt.endswith("all came out as before")
-        # The first prompt is the other trace's for this block: its server has it in its cache.
+        # The first prompt equals the other trace's for this block, so the server has it in its cache.
         [[cached, tokens, same_server]] = installation.sql(
             """
             select p.cached, p.tokens, p.server = (select server from traces where id = :trace)
@@ -56,7 +56,7 @@ def test_forks_go_on_from_the_middle_of_a_tick_to_their_end(installation: Instal
         )
         assert same_server
         assert cached > 0.95 * tokens
-    # A fork of a fork, and one of a trace that is a fork at a block that it shares.
+    # A fork of a fork, and a fork of a fork at a block that it shares with the original.
     again = installation.json("fork", str(made["traces"][0]), "--at", str(len(found[0]) - 2))
     early = installation.json("fork", str(made["traces"][1]), "--at", str(at - 1), "--set", "action.rounds=[2]")
     assert (again["fork_of"], early["fork_of"]) == (made["traces"][0], trace)
@@ -68,7 +68,7 @@ def test_forks_go_on_from_the_middle_of_a_tick_to_their_end(installation: Instal
         assert audit.returncode == 0, audit.stdout
 
 
-def test_wrong_use_is_one_line(installation: Installation, trace: int) -> None:
+def test_wrong_use_is_a_one_line_error(installation: Installation, trace: int) -> None:
     for arguments, complaint in {
         ("999999", "--at", "5"): "there is no trace 999999",
         (str(trace), "--at", "1"): "of the bootstrap",

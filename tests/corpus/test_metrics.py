@@ -1,4 +1,4 @@
-"""Metrics: true to database, broker and servers, cheap, and named as the documents and the dashboard name them."""
+"""Metrics: consistent with database, broker and servers, cheap, and named as in the documents and the dashboard."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def sim(tmp_path: Path) -> Iterator[Process]:
 
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address at which nobody listens, as the pool's only server."""
+    """An address on which no server listens, as the pool's only server."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{found.getsockname()[1]}/v1"
@@ -53,13 +53,13 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="module")
 def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
-    """The sample corpus, for all tests of this file: they change nothing of it."""
+    """The sample corpus for all tests of this file, which do not change it."""
     with filled(config, template) as engine:
         yield engine
 
 
-def told(db: sa.Engine) -> Figures:
-    """What `text` says, by name and labels."""
+def parsed_metrics(db: sa.Engine) -> Figures:
+    """The metrics that `text` returns, by name and labels."""
     with db.connect() as conn:
         families = text_string_to_metric_families(metrics.text(conn))
         return {
@@ -80,8 +80,8 @@ def labels_of(figures: Figures) -> dict[str, set[str]]:
     return found
 
 
-def test_sums_are_those_of_the_tables(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
-    figures = told(corpus)
+def test_sums_equal_those_of_the_tables(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
+    figures = parsed_metrics(corpus)
     assert value(figures, "blocks_total") == scalar(corpus, "select count(*) from blocks")
     assert value(figures, "sampled_tokens_total") == scalar(corpus, "select sum(tokens) from candidates")
     written = "select count(*) from blocks where candidate_id is not null"
@@ -98,14 +98,14 @@ def test_sums_are_those_of_the_tables(corpus: sa.Engine, redis_url: str, no_serv
     assert value(figures, "server_requests_running", server=no_server) is None
 
 
-def test_steps_are_told_by_queue_and_age(db: sa.Engine, redis_url: str, no_server: str) -> None:
+def test_steps_are_reported_by_queue_and_age(db: sa.Engine, redis_url: str, no_server: str) -> None:
     enqueue(db, 3)
     worker = Worker(db)
     messages = worker.engine.start_queued()
     queue = messages[0].queue
     with db.begin() as conn:
         conn.execute(sa.text("update steps set ready_at = ready_at - interval '90 seconds' where id = 1"))
-    figures = told(db)
+    figures = parsed_metrics(db)
     assert value(figures, "steps_ready", queue=queue) == 3
     age = value(figures, "oldest_ready_step_age_seconds", queue=queue)
     assert age is not None
@@ -117,7 +117,7 @@ def test_steps_are_told_by_queue_and_age(db: sa.Engine, redis_url: str, no_serve
     with db.begin() as conn:
         conn.execute(sa.text("update steps set lease_until = now() - interval '1 second' where id = 1"))
         conn.execute(sa.text("update steps set failure = 'refused' where id = 2"))
-    figures = told(db)
+    figures = parsed_metrics(db)
     assert value(figures, "steps_ready", queue=queue) == 2
     assert value(figures, "steps_retrying", queue=queue) == 1
     assert value(figures, "steps_expired") == 1
@@ -125,14 +125,14 @@ def test_steps_are_told_by_queue_and_age(db: sa.Engine, redis_url: str, no_serve
 
     with db.begin() as conn:
         conn.execute(sa.text("update jobs set state = 'paused'"))
-    figures = told(db)
+    figures = parsed_metrics(db)
     assert value(figures, "steps_ready", queue=queue) == 0
     assert value(figures, "oldest_ready_step_age_seconds", queue=queue) == 0
     assert value(figures, "steps_paused") == 2
     assert value(figures, "jobs", state="paused") == 1
 
 
-def test_the_broker_s_queues_are_told(
+def test_the_broker_s_queues_are_reported(
     db: sa.Engine, redis_url: str, no_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Connection(redis_url) as connection:
@@ -140,7 +140,7 @@ def test_the_broker_s_queues_are_told(
         for number in range(5):
             queue.put({"step": number})
         try:
-            figures = told(db)
+            figures = parsed_metrics(db)
         finally:
             queue.clear()
             queue.close()
@@ -149,19 +149,19 @@ def test_the_broker_s_queues_are_told(
     assert value(figures, "queue_messages", queue="lint") == 0
 
     monkeypatch.setenv("CELERY_BROKER_URL", no_server.replace("http", "redis").replace("/v1", "/0"))
-    figures = told(db)
+    figures = parsed_metrics(db)
     assert value(figures, "broker_up") == 0
     assert value(figures, "queue_messages", queue="score") is None
     assert value(figures, "blocks_total") == 0
 
 
-def test_model_servers_are_told_and_the_simulation_is_named(
+def test_model_servers_are_reported_and_the_simulation_is_marked(
     db: sa.Engine, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
     with db.begin() as conn:
         servers.add(conn, "http://127.0.0.1:9/v1", 'ada "the" \\lender\\', "weavegen-sim", [sim.url], moves)
-    figures = told(db)
+    figures = parsed_metrics(db)
     about = {"server": sim.url, "owner": "", "model": "weavegen-sim", "simulated": "true"}
     assert value(figures, "server_info", **about) == 1
     assert value(figures, "server_up", server=sim.url) == 1
@@ -171,11 +171,11 @@ def test_model_servers_are_told_and_the_simulation_is_named(
     assert value(figures, "server_info", **away) == 1
 
 
-def test_nothing_large_is_read_whole(corpus: sa.Engine) -> None:
+def test_no_large_table_is_read_completely(corpus: sa.Engine) -> None:
     everything = metrics.QUERIES | {"open_steps": sql.load("monitoring/open_steps")}
     assert {"traces", "queues", "open_steps", "steps", "errors"} <= everything.keys()
     with corpus.connect() as conn:
-        # The sample is so small that the planner would rather read a whole table.
+        # The sample is so small that the planner would prefer to read whole tables.
         conn.execute(sa.text("set local enable_seqscan = off"))
         for name, query in everything.items():
             plan = "\n".join(conn.execute(sa.text(f"explain {query}")).scalars())
@@ -184,11 +184,11 @@ def test_nothing_large_is_read_whole(corpus: sa.Engine) -> None:
                 assert scan == "ix_steps_open", f"{name}\n{plan}"
 
 
-def test_the_document_lists_what_there_is(
+def test_the_document_lists_all_metrics(
     corpus: sa.Engine, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
-    there = labels_of(told(corpus))
+    there = labels_of(parsed_metrics(corpus))
     listed = {
         name: set(filter(None, labels.replace(",", " ").split()))
         for name, labels in re.findall(r"^\| `(weavegen_\w+)`(?: ∘)? \| ([\w, ]*)\|", DOCUMENT, re.MULTILINE)
@@ -219,7 +219,7 @@ def expressions(part: Any) -> Iterator[str]:
             yield from expressions(inner)
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+def test_the_dashboard_uses_existing_metrics() -> None:
     listed = {
         name: set(filter(None, labels.replace(",", " ").split()))
         for name, labels in re.findall(r"^\| `(weavegen_\w+)`(?: ∘)? \| ([\w, ]*)\|", DOCUMENT, re.MULTILINE)
@@ -261,7 +261,7 @@ def test_the_command(corpus: sa.Engine, home: Path, redis_url: str, no_server: s
     assert "can't be listened on" in str(failed.exception)
 
 
-def test_prometheus_is_answered(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
+def test_prometheus_can_scrape(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
     broken = sa.create_engine(corpus.url.set(database="no_such_database"))
     for engine, status in ((corpus, 200), (broken, 503)):
         server, thread = metrics.listener(engine, "127.0.0.1", 0)

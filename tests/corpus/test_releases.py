@@ -1,4 +1,4 @@
-"""Releases: written again byte for byte, whatever became of the corpus; near-duplicates; contamination."""
+"""Releases: reproducible byte for byte after any change of the corpus; near-duplicates; contamination."""
 
 import json
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ update scores s set candidate_id = c.id from steps p, steps q, candidates c
 where p.id = s.step_id and s.stage = 'selection' and q.trace_id = p.trace_id and q.tick = p.tick and q.run = p.run
   and q.ordinal = (p.request ->> 'sample')::int and c.step_id = q.id and c.position = s.position
 """
-"""The worker of these tests does not say of which candidate a score is."""
+"""The worker of these tests does not record to which candidate a score belongs."""
 READ = """
 insert into prompts (step_id, trace_id, server, first_block)
 select id, trace_id, 'http://s', (request -> 'prompt' -> 'window' ->> 0)::int from steps where kind = 'sample'
 on conflict do nothing
 """
-"""Nor what the model read."""
+"""Nor does it record what the model read."""
 
 
 TURNED_ROUND = """
@@ -50,7 +50,7 @@ $$
 
 @pytest.fixture(scope="module")
 def written(config: Config, template: str) -> Iterator[str]:
-    """A database with a few traces, run to their end."""
+    """A database with a few traces that have ended."""
     with copy_of(config, template) as name:
         db = make_engine(urls.embedded_url(config, name))
         enqueue(db, 4, ticks=2)
@@ -61,7 +61,7 @@ def written(config: Config, template: str) -> Iterator[str]:
 
 @pytest.fixture
 def corpus(config: Config, written: str) -> Iterator[sa.Engine]:
-    """The same for one test, to do with as it likes."""
+    """The same for one test, which may change it."""
     with engine_of_copy(config, written) as db:
         yield db
 
@@ -80,7 +80,7 @@ def wanted(out: Path, format: str = "text", **options: Any) -> write.Export:
 def make(
     db: sa.Engine, config: Config, out: Path, name: str = "one", threshold: float | None = None, **options: Any
 ) -> dict[str, Any]:
-    """A release; returns its manifest."""
+    """Make a release. Returns its manifest."""
     with db.connect() as conn:
         freeze(conn, name, wanted(out, **options), threshold, config)
     return dict(json.loads((out / "manifest.json").read_text()))
@@ -99,14 +99,14 @@ def execute(db: sa.Engine, statement: str, **parameters: Any) -> None:
 
 
 @pytest.mark.parametrize("format", ["text", "kto", "py", "json"])
-def test_it_is_written_again_byte_for_byte_whatever_came_after(
+def test_a_release_is_reproducible_after_later_changes(
     corpus: sa.Engine, config: Config, tmp_path: Path, format: str
 ) -> None:
     splits = {"train": 0.5, "test": 0.5}
     manifest = make(corpus, config, tmp_path / "a", format=format, splits=splits, where="trace_id > 1")
     enqueue(corpus, 3, seed=2, ticks=2)
     write_traces(corpus, 9)
-    # The order in which rows lie on the disk is nobody's promise: turn it round.
+    # The order of rows on the disk is not guaranteed: reverse it.
     for table in ("candidates", "blocks", "scores", "ticks"):
         execute(corpus, TURNED_ROUND.replace("TABLE", table))
     with corpus.connect() as conn:
@@ -117,7 +117,7 @@ def test_it_is_written_again_byte_for_byte_whatever_came_after(
     assert manifest["files"].keys() == bytes_of(tmp_path / "a").keys() - {"manifest.json"}
 
 
-def test_what_the_manifest_and_the_card_say(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_contents_of_the_manifest_and_the_card(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
     manifest = make(corpus, config, tmp_path / "a", threshold=0.95)
     assert manifest["release"] == "one"
     assert manifest["condition"] is None
@@ -135,7 +135,7 @@ def test_what_the_manifest_and_the_card_say(corpus: sa.Engine, config: Config, t
     assert row == manifest["rows"]["kept"]
 
 
-def test_many_rows_are_kept_in_parts(
+def test_many_rows_are_stored_in_parts(
     corpus: sa.Engine, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "KEYS_PER_PART", 7)
@@ -148,7 +148,7 @@ def test_many_rows_are_kept_in_parts(
     assert keys == sorted(keys)
 
 
-def test_traces_that_still_run_are_left_out(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_running_traces_are_left_out(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
     execute(corpus, "update traces set status = 'running' where id = 2")
     manifest = make(corpus, config, tmp_path / "a")
     assert (manifest["rows"]["found"], manifest["rows"]["open"], manifest["rows"]["kept"]) == (4, 1, 3)
@@ -158,7 +158,7 @@ def test_traces_that_still_run_are_left_out(corpus: sa.Engine, config: Config, t
     assert not (tmp_path / "b").exists()
 
 
-def test_a_corpus_that_was_changed_is_noticed(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_a_changed_corpus_is_detected(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
     make(corpus, config, tmp_path / "a")
     execute(corpus, "update blocks set rendered = rendered || '#' where id = (select max(id) from blocks)")
     with corpus.connect() as conn:
@@ -173,7 +173,7 @@ def test_a_corpus_that_was_changed_is_noticed(corpus: sa.Engine, config: Config,
     assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 
 
-def test_a_folder_that_was_changed_is_noticed(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_a_changed_folder_is_detected(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
     make(corpus, config, tmp_path / "a", format="py")
     [first, second, *_] = sorted((tmp_path / "a" / "train").iterdir())
     first.unlink()
@@ -191,7 +191,7 @@ def test_a_folder_that_was_changed_is_noticed(corpus: sa.Engine, config: Config,
             differing(conn, "one", tmp_path / "b")
 
 
-def test_names_and_folders(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_names_and_folders_of_releases(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
     make(corpus, config, tmp_path / "a")
     with pytest.raises(UsageError, match="never changed"):
         make(corpus, config, tmp_path / "b")
@@ -233,10 +233,10 @@ def test_shingles_are_runs_of_five_words() -> None:
     [
         ([Unit((1,), text(0), 0.1), Unit((2,), text(0), 0.2)], [((1,), (2,))]),  # the higher reward stays
         ([Unit((1,), text(0), 0.1), Unit((2,), text(0), 0.1)], [((2,), (1,))]),  # then the older
-        ([Unit((1,), text(0), None), Unit((2,), text(0), -1.0)], [((1,), (2,))]),  # none is the least
+        ([Unit((1,), text(0), None), Unit((2,), text(0), -1.0)], [((1,), (2,))]),  # no reward is the lowest
         ([Unit((1,), text(0), 0.1), Unit((2,), text(100), 0.1)], []),
         ([Unit((1,), text(0), 0.1), Unit((2,), text(0) + " end", 0.1)], [((2,), (1,))]),
-        ([Unit((1,), text(0), 0.1, "a?"), Unit((2,), text(0), 0.1, "b?")], []),  # other questions
+        ([Unit((1,), text(0), 0.1, "a?"), Unit((2,), text(0), 0.1, "b?")], []),  # different questions
         ([Unit((1,), "", 0.1), Unit((2,), "", 0.1)], []),
         ([Unit((1,), "a b", 0.1), Unit((2,), "a b", 0.2), Unit((3,), "a b", 0.3)], [((1,), (3,)), ((2,), (3,))]),
     ],
@@ -247,8 +247,8 @@ def test_which_of_two_near_duplicates_is_kept(units: list[Unit], removed: list[A
     assert all(one.similarity >= 0.8 for one in found)
 
 
-def test_what_is_only_like_something_that_was_removed_stays() -> None:
-    """The middle one is like both others, which are not alike: the best takes it out, the last one stays."""
+def test_a_text_that_only_resembles_a_removed_one_stays() -> None:
+    """The middle text resembles both others, which differ: the best text removes it, and the last one stays."""
     units = [Unit((1,), text(0), 0.3), Unit((2,), text(9), 0.2), Unit((3,), text(22), 0.1)]
     assert jaccard(units[0].text, units[1].text) > 0.8 > jaccard(units[0].text, units[2].text)
     assert [one.key for one in doubles(units, 0.75)] == [(2,)]
@@ -258,7 +258,7 @@ def test_what_is_only_like_something_that_was_removed_stays() -> None:
 def test_near_duplicates_of_each_format_are_found(
     corpus: sa.Engine, config: Config, tmp_path: Path, format: str
 ) -> None:
-    """The corpus says the same again and again, so little is left."""
+    """The corpus repeats itself often, so little is left."""
     chosen = wanted(tmp_path, format)
     with (
         corpus.connect() as conn,
@@ -284,7 +284,7 @@ def test_near_duplicates_of_each_format_are_found(
         assert len(kept) < len(rows)
 
 
-def test_removed_rows_are_kept_on_record(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_removed_rows_are_recorded(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
     execute(
         corpus, "update blocks set body = 'the same words in each and every block here' where candidate_id > 0"
     )
@@ -304,7 +304,7 @@ def test_removed_rows_are_kept_on_record(corpus: sa.Engine, config: Config, tmp_
 
 
 def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine) -> None:
-    """Blocks are shown to trace 1 by a step of its: of which kind each is, is known."""
+    """A step of trace 1 retrieves blocks whose kinds are known."""
     with corpus.begin() as conn:
         step, tick, run = conn.execute(
             sa.text(
@@ -353,7 +353,7 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
         body = conn.execute(
             sa.text("select body from blocks where id = :id"), {"id": block(1, written)}
         ).scalar_one()
-        # In order: its own past; its own window; another's past; another's future; the same as it wrote; outside.
+        # In order: its own past; its own window; another's past; another's future; equal to its own text; outside.
         shown = [block(1, 0), block(1, 1), block(2, 0), block(2, 1), block(3, 0), block(4, 0)]
         for rank, id in enumerate(shown, 1):
             later = "interval '1 day'" if rank == 4 else "interval '-1 day'"
@@ -396,7 +396,7 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
     assert of("outside") == [shown[5]]
 
 
-def test_differences_are_told_one_by_one() -> None:
+def test_differences_are_listed_one_by_one() -> None:
     assert differences({"a": 1, "b": 2}, {"b": 3, "c": 4}) == [
         "a is missing", "b differs", "c does not belong to it",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The report: true to the database, safe to open, and one page that needs nothing else."""
+"""The report: consistent with the database, safe to open, and a single self-contained page."""
 
 import json
 import re
@@ -31,7 +31,7 @@ CHROMIUM = "/usr/bin/chromium"
 
 @pytest.fixture(scope="module")
 def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
-    """The sample corpus, for all tests of this file: they change nothing of it."""
+    """The sample corpus for all tests of this file, which do not change it."""
     with filled(config, template) as engine:
         yield engine
 
@@ -43,7 +43,7 @@ def report(corpus: sa.Engine) -> Report:
 
 
 class Tags(HTMLParser):
-    """What a page consists of."""
+    """The tags and texts of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def one(db: sa.Engine, query: str) -> Any:
     return scalar(db, query, job=JOB)
 
 
-def test_its_sums_are_those_of_the_tables(corpus: sa.Engine, report: Report) -> None:
+def test_its_sums_equal_those_of_the_tables(corpus: sa.Engine, report: Report) -> None:
     traces = "from traces where job_id = :job"
     assert report.sums["traces"] == one(corpus, f"select count(*) {traces}")
     assert report.sums["bytes"] == one(corpus, f"select sum(bytes - shared_bytes) {traces}")
@@ -83,7 +83,7 @@ def test_its_sums_are_those_of_the_tables(corpus: sa.Engine, report: Report) -> 
     assert all(0 <= row["reward"] <= 0.5 for row in report.rewards)
 
 
-def test_the_cost_is_what_its_formulas_say(corpus: sa.Engine, report: Report) -> None:
+def test_the_cost_follows_its_formulas(corpus: sa.Engine, report: Report) -> None:
     kept = float(one(corpus, "select sum(bytes) from traces where job_id = :job and status = 'ended'")) / 1e6
     sampled = int(one(corpus, "select sum(sampled_tokens) from traces where job_id = :job"))
     computed = int(
@@ -99,14 +99,14 @@ def test_the_cost_is_what_its_formulas_say(corpus: sa.Engine, report: Report) ->
     assert report.cost["gpu_seconds"] == pytest.approx(2 * report.cost["server_seconds"])
 
 
-def test_nothing_kept_costs_nothing_that_is_known() -> None:
+def test_without_kept_tokens_the_cost_is_unknown() -> None:
     sums = {"kept_megabytes": 0.0, "sampled_tokens": 5, "seconds": None, "servers": 0, "model_seconds": None}
     prompts = {"computed": None, "told_share": None, "cached_share": None}
     found = cost(sums, prompts, 1)
     assert {name: value for name, value in found.items() if value is not None} == {"gpus_per_server": 1}
 
 
-def test_best_and_worst_are_the_ends(corpus: sa.Engine, report: Report) -> None:
+def test_best_and_worst_are_the_extremes(corpus: sa.Engine, report: Report) -> None:
     scores = (
         "select %s(b.score) from blocks b join traces t on t.id = b.trace_id"
         " where t.job_id = :job and b.type = 'action'"
@@ -115,7 +115,7 @@ def test_best_and_worst_are_the_ends(corpus: sa.Engine, report: Report) -> None:
     assert report.worst[0]["score"] == one(corpus, scores % "min")
 
 
-def test_the_page_holds_all_sections_and_plots(report: Report) -> None:
+def test_the_page_has_all_sections_and_plots(report: Report) -> None:
     text = report_page.html(report)
     tags = Tags(text)
     for name in ("made", "good", "evaluator", "time", "cost", "lost", "examples", "settings", "versions"):
@@ -130,8 +130,8 @@ def test_the_page_holds_all_sections_and_plots(report: Report) -> None:
     assert "SIMULATED" not in text
 
 
-def test_what_was_recorded_is_text(report: Report) -> None:
-    """Markup in every text of a report, which is a copy with that put into it."""
+def test_recorded_texts_are_escaped(report: Report) -> None:
+    """Every text of a copy of the report gets markup."""
 
     def spoilt(value: Any, key: str = "") -> Any:
         if isinstance(value, str):
@@ -187,7 +187,7 @@ def test_a_job_of_the_simulation_says_so(db: sa.Engine) -> None:
     assert "The simulation uses no GPU" in text
 
 
-def test_a_job_that_has_not_begun_has_a_report(db: sa.Engine) -> None:
+def test_a_job_without_started_traces_has_a_report(db: sa.Engine) -> None:
     job = enqueue(db, 2)
     with db.connect() as conn:
         list(refresh(conn, job))
@@ -228,7 +228,7 @@ def test_conversations_are_shown_by_success(db: sa.Engine) -> None:
     assert text.index("answer 2") < text.index("answer 1")
 
 
-def test_all_revisions_of_the_settings_are_there(db: sa.Engine) -> None:
+def test_all_revisions_of_the_settings_are_listed(db: sa.Engine) -> None:
     job = enqueue(db, 1, ticks=3)
     with db.begin() as conn:
         conn.execute(
@@ -266,7 +266,7 @@ def test_the_command(corpus: sa.Engine, home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="there is no Chromium")
-def test_a_browser_shows_it_and_asks_for_nothing(report: Report, tmp_path: Path) -> None:
+def test_a_browser_shows_it_without_any_request(report: Report, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(report_page.html(report))
     with sync_playwright() as playwright:
@@ -281,7 +281,7 @@ def test_a_browser_shows_it_and_asks_for_nothing(report: Report, tmp_path: Path)
             assert told == [file.as_uri()]
             assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
             backs.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
-            # The page's policy lets its own style through.
+            # The page's policy allows its own style.
             assert tab.evaluate("getComputedStyle(document.querySelector('.plot .bar')).fillOpacity") == "0.65"
             tab.close()
         assert len(backs) == 2

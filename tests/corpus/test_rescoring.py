@@ -1,4 +1,4 @@
-"""Campaigns with real workers and the simulated model; what calibration makes of their answers."""
+"""Campaigns with real workers and the simulated model, and calibration with their answers."""
 
 import json
 import math
@@ -25,7 +25,7 @@ OWN = f'''
 action = ["{ACTION}"]
 debug = ["{DEBUG}"]
 '''
-"""What the ticks had asked already."""
+"""The question that the ticks had already asked."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def job(installation: Installation) -> int:
 
 @contextmanager
 def writing(installation: Installation) -> Iterator[sa.Connection]:
-    """A transaction in its database."""
+    """A transaction in the installation's database."""
     engine = make_engine(urls.database_url(installation.config))
     try:
         with engine.begin() as conn:
@@ -55,7 +55,7 @@ def rubric(folder: Path, text: str) -> Path:
 def test_the_same_question_gets_the_same_answer_as_in_the_tick(
     installation: Installation, job: int, tmp_path: Path
 ) -> None:
-    """So the model reads what it read then, token by token."""
+    """So the model reads the same as it did then, token by token."""
     where = f"job_id = {job} and type in ('action', 'debug')"
     for over in ("blocks", "candidates"):
         row = installation.json(
@@ -125,7 +125,7 @@ def test_a_campaign_of_the_example_rubric_is_calibrated_and_used(
     assert "a correction takes 20 of each" in refused.stderr
 
 
-def test_a_job_takes_a_copy_of_a_correction(installation: Installation, job: int) -> None:
+def test_a_job_stores_a_copy_of_a_correction(installation: Installation, job: int) -> None:
     with writing(installation) as conn:
         fit = Fit(ACTION, -2.0, 0.5, 100, 50, 0.2, 0.1)
         campaigns.save_correction(conn, "round", [vars(fit)], campaign=None, condition=None, version="0")
@@ -140,7 +140,7 @@ def test_a_job_takes_a_copy_of_a_correction(installation: Installation, job: int
         "select j.settings, t.status from jobs j join traces t on t.job_id = j.id where j.id = :j", j=corrected
     )
     assert (settings["corrections"], status) == ({ACTION: [-2.0, 0.5]}, "ended")
-    # Raw scores stay as the model gave them; what is drawn goes by the corrected ones.
+    # Raw scores are those of the model. The draw uses the corrected ones.
     scores = installation.sql(
         """
         select b.score, (select avg(s.score) from scores s where s.candidate_id = b.candidate_id and s.stage = case
@@ -155,7 +155,7 @@ def test_a_job_takes_a_copy_of_a_correction(installation: Installation, job: int
         assert recorded == pytest.approx(raw)
 
 
-def test_wrong_use(installation: Installation, job: int, tmp_path: Path) -> None:
+def test_wrong_use_is_refused(installation: Installation, job: int, tmp_path: Path) -> None:
     good = rubric(tmp_path, OWN)
     for arguments, message in (
         ([], "give --rubric with --where, or one of --list"),
@@ -171,7 +171,7 @@ def test_wrong_use(installation: Installation, job: int, tmp_path: Path) -> None
         assert (done.returncode, message in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
 
 
-def test_a_campaign_is_stopped_goes_on_and_tells_what_failed(
+def test_a_campaign_is_stopped_continues_and_reports_failures(
     installation: Installation, job: int, tmp_path: Path
 ) -> None:
     arguments = ("rescore", "--rubric", rubric(tmp_path, OWN), "--where", f"job_id = {job}", "--name", "stopped")
@@ -180,7 +180,7 @@ def test_a_campaign_is_stopped_goes_on_and_tells_what_failed(
     assert installation.json("rescore", "--resume", "stopped", "--wait")["state"] == "done"
     before = installation.sql("select id, yes from answers order by 1")
     blocks = installation.sql("select block_id from campaign_answers where campaign = 'stopped'")
-    with writing(installation) as conn:  # the server has lost the model since the campaign was made
+    with writing(installation) as conn:  # the server has lost the model since the campaign was created
         ids = [int(block) for [block] in blocks]
         campaigns.create(conn, "lost", parse(OWN), "blocks", ids, condition="", model="lost-model", version="0")
     done = installation.cli("rescore", "--resume", "lost", "--wait", "--json")
@@ -201,7 +201,7 @@ def test_a_campaign_is_stopped_goes_on_and_tells_what_failed(
 
 
 def test_a_text_too_long_for_the_model_fails_alone(installation: Installation, job: int, tmp_path: Path) -> None:
-    """Of the candidates of a round one is made too long; it is asked about once it is as it was."""
+    """One candidate of a round is made too long. It is asked about after its text is restored."""
     [(step, candidate, text)] = installation.sql(
         """
         select c.step_id, c.id, c.text from candidates c join traces t on t.id = c.trace_id
@@ -259,8 +259,8 @@ def test_a_release_is_written_verified_and_written_again(
     assert name in installation.cli("release", "--list").stdout
 
 
-def test_a_correction_is_fitted_to_known_answers(installation: Installation, job: int) -> None:
-    """Of each executed block the model is made to say, twenty times, that it runs: with 90 %."""
+def test_a_correction_is_fitted_to_grounded_labels(installation: Installation, job: int) -> None:
+    """For each executed block the model says twenty times, with 90 %, that it runs."""
     with writing(installation) as conn:
         conn.execute(
             sa.text(
@@ -282,7 +282,7 @@ def test_a_correction_is_fitted_to_known_answers(installation: Installation, job
     )
     where = f"question = '{RAN_QUESTION}'"
     if not failed:
-        pytest.fail("no block failed: take another seed")
+        pytest.fail("no block failed: choose another seed")
     made = installation.json("calibrate", "--where", where, "--fit", "planted")
     [one], [fit] = made["questions"], made["fits"]
     labels = ran + failed
@@ -292,7 +292,7 @@ def test_a_correction_is_fitted_to_known_answers(installation: Installation, job
     assert one["calibration_error"] == pytest.approx(abs(0.9 - ran / labels))
     assert one["auc"] == 0.5
     assert [bin["labels"] for bin in one["bins"]] == [*[0] * 9, labels]
-    # One score alone: the corrected log odds there are those of the share that ran.
+    # There is only one score. Its corrected log odds are those of the share that ran.
     corrected = fit["slope"] * math.log(9.0) + fit["intercept"]
     assert corrected == pytest.approx(math.log(ran / failed), abs=0.05)
     assert fit["brier_before"] == pytest.approx(one["brier"])

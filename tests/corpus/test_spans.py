@@ -1,4 +1,4 @@
-"""Ticks as OpenTelemetry traces: what is in them, nothing twice or left out, a collector that refuses."""
+"""Ticks as OpenTelemetry traces: their contents, none twice or missing, and a collector that refuses."""
 
 import datetime
 import json
@@ -41,12 +41,12 @@ def written(db: sa.Engine) -> sa.Engine:
     return db
 
 
-def told(span: dict[str, Any]) -> dict[str, Any]:
+def attributes_of(span: dict[str, Any]) -> dict[str, Any]:
     """Attributes of a span."""
     return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
 
 
-def test_every_tick_is_a_trace_and_every_step_a_span_below_it(written: sa.Engine) -> None:
+def test_every_tick_is_a_trace_with_a_span_for_every_step(written: sa.Engine) -> None:
     with written.connect() as conn:
         batch, after = spans.finished(conn, BEGIN)
         assert batch is not None
@@ -71,8 +71,8 @@ def test_every_tick_is_a_trace_and_every_step_a_span_below_it(written: sa.Engine
         assert span["traceId"] == parent["traceId"]
         assert int(parent["startTimeUnixNano"]) <= int(span["startTimeUnixNano"])
         assert int(span["endTimeUnixNano"]) <= int(parent["endTimeUnixNano"])
-        assert told(span)["weavegen.label"].startswith(
-            f"trace {told(parent)['weavegen.trace']} tick {told(parent)['weavegen.tick']}"
+        assert attributes_of(span)["weavegen.label"].startswith(
+            f"trace {attributes_of(parent)['weavegen.trace']} tick {attributes_of(parent)['weavegen.tick']}"
         )
     names = {span["name"] for span in steps}
     assert {"sample action", "score action", "lint action", "execute_tool run"} <= {
@@ -89,7 +89,7 @@ def test_attributes_follow_the_conventions_for_generative_ai(written: sa.Engine)
     found = all_spans(batch.document())
     sampled = input_tokens = 0
     for span in found:
-        values = told(span)
+        values = attributes_of(span)
         operation = values.get("gen_ai.operation.name")
         kind = values.get("weavegen.kind")
         if kind is None:
@@ -115,7 +115,7 @@ def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
         batch, _ = spans.finished(conn, BEGIN)
     assert batch is not None
     events = [
-        (span["name"], told(event))
+        (span["name"], attributes_of(event))
         for span in all_spans(batch.document())
         for event in span.get("events", ())
         if event["name"] == "gen_ai.evaluation.result"
@@ -129,9 +129,9 @@ def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
     assert all(name.startswith("execute_tool") for name, _ in events)
 
 
-def test_batches_leave_nothing_out(written: sa.Engine) -> None:
+def test_batches_are_complete(written: sa.Engine) -> None:
     with written.begin() as conn:
-        # Ticks that end at the same moment: the cursor tells them apart.
+        # Ticks that end at the same moment: the cursor distinguishes them.
         conn.execute(sa.text("update ticks set finished_at = (select min(finished_at) from ticks)"))
     ticks, cursor = 0, BEGIN
     with written.connect() as conn:
@@ -141,14 +141,14 @@ def test_batches_leave_nothing_out(written: sa.Engine) -> None:
     assert ticks == scalar(written, "select count(*) from ticks")
 
 
-def test_what_has_just_ended_waits(written: sa.Engine) -> None:
+def test_recently_ended_ticks_wait(written: sa.Engine) -> None:
     with written.begin() as conn:
         conn.execute(sa.text("update ticks set finished_at = clock_timestamp()"))
     with written.connect() as conn:
         assert spans.finished(conn, BEGIN) == (None, BEGIN)
 
 
-def test_of_one_job_and_failed_steps(written: sa.Engine) -> None:
+def test_selecting_one_job_and_failed_steps(written: sa.Engine) -> None:
     with written.begin() as conn:
         step = conn.execute(sa.text("select max(id) from steps where status = 'done'")).scalar_one()
         query = "update steps set status = 'failed', failure_kind = 'model', failure = 'too long' where id = :step"
@@ -159,10 +159,10 @@ def test_of_one_job_and_failed_steps(written: sa.Engine) -> None:
         batch, _ = spans.finished(conn, BEGIN, job=1)
     assert batch is not None
     failed = [span for span in all_spans(batch.document()) if span.get("status")]
-    assert [(told(span)["weavegen.step"], span["status"]) for span in failed] == [
+    assert [(attributes_of(span)["weavegen.step"], span["status"]) for span in failed] == [
         (str(step), {"code": 2, "message": "model: too long"})
     ]
-    assert told(all_spans(batch.document())[0])["weavegen.simulated"] is True
+    assert attributes_of(all_spans(batch.document())[0])["weavegen.simulated"] is True
 
 
 def test_times_are_exact() -> None:

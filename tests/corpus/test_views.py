@@ -1,4 +1,4 @@
-"""The views for people: on traces of the real engine, under the role that can only read, and refreshed."""
+"""The views for users: on traces of the real engine, read by the read-only role, and refreshed."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ FORK = (
 
 @pytest.fixture
 def written(db: sa.Engine) -> sa.Engine:
-    """A database with five traces that the engine wrote, one of them failed, and another one queued."""
+    """A database with five traces that the engine wrote, one of which failed, and another queued one."""
     enqueue(db, 4, seed=3, ticks=4)
     worker = Worker(db, seed=3)
     worker.run(worker.engine.start_queued())
@@ -67,14 +67,14 @@ def rows(db: sa.Engine, query: str) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in found]
 
 
-def test_every_view_is_read_by_the_reader_and_has_its_comments(written: sa.Engine) -> None:
+def test_the_reader_can_read_every_view_and_its_comments(written: sa.Engine) -> None:
     for name in views.ORDER:
         assert rows(written, f'select count(*) as n from "{name}"')[0]["n"] >= 0
     with written.connect() as conn:
         assert conn.execute(sa.text(COMMENTS), {"names": list(views.ORDER)}).scalars().all() == []
 
 
-def test_views_agree_with_what_the_engine_counted(written: sa.Engine) -> None:
+def test_views_agree_with_the_engines_counters(written: sa.Engine) -> None:
     for row in rows(written, "select * from trace_stats where trace_status = 'ended'"):
         [ticks] = rows(
             written,
@@ -125,7 +125,7 @@ def test_traces_without_a_tick_have_their_row(written: sa.Engine) -> None:
     assert stages == [{"stage": "step", "error": "environment"}, {"stage": "trace", "error": "environment"}]
 
 
-def test_errors_are_counted_where_they_come_up(written: sa.Engine) -> None:
+def test_errors_are_counted_where_they_occurred(written: sa.Engine) -> None:
     ran = "select count(*) from blocks where ran = false or not compiles"
     counted = "select coalesce(sum(errors), 0) from errors_by_stage where stage in ('run', 'compile')"
     assert scalar(written, counted) == scalar(written, ran) > 0
@@ -135,7 +135,7 @@ def test_errors_are_counted_where_they_come_up(written: sa.Engine) -> None:
     ) == scalar(written, raised)
 
 
-def test_copies_in_forks_count_once(written: sa.Engine) -> None:
+def test_blocks_copied_into_forks_count_once(written: sa.Engine) -> None:
     counted = (
         "select sum(blocks) from block_stats",
         "select count(*) from tick_stats",
@@ -154,11 +154,11 @@ def test_copies_in_forks_count_once(written: sa.Engine) -> None:
         list(refresh_views(conn))
     assert scalar(written, "select count(*) from blocks where trace_id = 99") == 6
     after = [scalar(written, query) for query in counted]
-    # Of the tick in which it was forked off nothing is its own yet.
+    # In the tick in which it was forked, nothing is its own yet.
     assert after == before
 
 
-def test_a_refresh_shows_what_is_new_and_readers_do_not_wait(written: sa.Engine) -> None:
+def test_a_refresh_shows_new_rows_and_readers_do_not_wait(written: sa.Engine) -> None:
     assert {row["name"] for row in rows(written, "select name from freshness")} >= MATERIALISED
     old = rows(written, "select * from freshness where name = 'block_stats'")[0]
     before = scalar(written, "select sum(blocks) from block_stats")
@@ -166,7 +166,7 @@ def test_a_refresh_shows_what_is_new_and_readers_do_not_wait(written: sa.Engine)
         conn.execute(sa.text("delete from blocks where trace_id = 1"))
     assert scalar(written, "select sum(blocks) from block_stats") == before
     with written.connect() as reader, written.connect() as conn:
-        reader.execute(sa.text("select count(*) from block_stats"))  # and its transaction stays open
+        reader.execute(sa.text("select count(*) from block_stats"))  # its transaction stays open
         conn.execute(sa.text("set lock_timeout = '5s'"))
         [done] = refresh_views(conn, ["block_stats"])
     assert done.view == "block_stats"
@@ -177,7 +177,7 @@ def test_a_refresh_shows_what_is_new_and_readers_do_not_wait(written: sa.Engine)
     assert rows(written, "select name from freshness where as_of < '2020-01-01'") == []
 
 
-def test_views_are_refreshed_by_themselves_when_they_are_due(written: sa.Engine) -> None:
+def test_views_are_refreshed_automatically_when_due(written: sa.Engine) -> None:
     def due() -> list[str]:
         found = []
         with written.connect() as conn:
@@ -198,7 +198,7 @@ def test_views_are_refreshed_by_themselves_when_they_are_due(written: sa.Engine)
     age(MIN_AGE_SECONDS - 5)
     assert due() == []
     age(MIN_AGE_SECONDS + 5)
-    with written.connect() as conn:  # somebody is at one of them
+    with written.connect() as conn:  # another process is refreshing one of them
         conn.execute(sa.text("select from views where name = 'tick_stats' for update"))
         assert set(due()) == MATERIALISED - {"tick_stats"}
     assert due() == ["tick_stats"]
@@ -220,7 +220,7 @@ def test_only_materialised_views_are_refreshed(db: sa.Engine) -> None:
         list(refresh_views(conn, ["corpus", "nonsense"]))
 
 
-def test_the_command_says_what_it_did(config: Config, database: str) -> None:
+def test_the_command_prints_what_it_did(config: Config, database: str) -> None:
     environ = {"DATABASE_URL": database}
     said = CliRunner(env=environ).invoke(app, ["refresh"], catch_exceptions=False).stdout
     assert all(f"{name}: 0 rows in " in said for name in MATERIALISED)

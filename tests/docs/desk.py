@@ -1,7 +1,7 @@
-"""A reader's desk: an installation in which is what the documents take for granted, and a terminal beside it.
+"""A reader's desk: an installation with everything that the documents take for granted, and a terminal beside it.
 
-Commands are typed as they stand, into bash. Only what a document makes up (a trace's number, another machine's
-address) is filled in, by PLACEHOLDERS.
+Commands are typed unchanged into bash. PLACEHOLDERS replace only what a document invents, such as a trace's number or
+another machine's address.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ insert into answers (item_id, question, truth, yes, no, score, model, server)
 select more.id, a.question, a.truth, a.yes, a.no, a.score, a.model, a.server
 from more join campaign_items i on i.block_id = more.block_id join answers a on a.item_id = i.id
 """
-"""For a correction to be fitted to so few blocks, each answer counts ten times."""
+"""Each answer counts ten times, so that a correction can be fitted to so few blocks."""
 PLACEHOLDERS = (
     (r"(weavegen (?:show|fork)|--trace|trace_id =) (?:\d+|TRACE)", r"\1 {trace}"),
     (r"(weavegen (?:status|pause|drain|resume|retune|cancel|report|watch)|--job) (?:\d+|JOB)", r"\1 {job}"),
@@ -78,10 +78,13 @@ PLACEHOLDERS = (
     (r"(weavegen request cancel) \d+", r"\1 {another}"),
     (r"weavegen tools count_words", "weavegen tools {tool}"),
     (r"--at \d+", "--at {block}"),
-    (r"-n \d+", "-n 2"),  # so many make a few
-    (r"(--search tree|--agent funsearch|--from jobs\.jsonl)", r"\1 --ticks 1"),  # to their end they take minutes
-    (r"\b(pairs-1b?|ran-1|clean)\b", r"\1-{place}"),  # names that are taken once
-    (r"docs/rubric\.toml", "rubric-{place}.toml"),  # its campaign is named after it
+    (r"-n \d+", "-n 2"),  # two traces are enough
+    (
+        r"(--search tree|--agent funsearch|--from jobs\.jsonl)",
+        r"\1 --ticks 1",
+    ),  # running to the end would take minutes
+    (r"\b(pairs-1b?|ran-1|clean)\b", r"\1-{place}"),  # names that can be used only once
+    (r"docs/rubric\.toml", "rubric-{place}.toml"),  # its campaign is named after the file
     (r"(--(?:stop|resume|retry|campaign)) (?:NAME|ran)\b", r"\1 asked"),
     (r"http://(?:gpu7|vllm-2\.vllm):8000/v1", "{lent}"),
     (r"http://(?:gpu1:8000/v1,http://gpu2|127\.0\.0\.1):8000/v1", "{simulation}"),
@@ -89,7 +92,7 @@ PLACEHOLDERS = (
     (r"http://localhost:8000", "{trainer}"),
     (r"(weavegen (?:sim|serve)|-m simulation|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
     (r"my-model", "{model}"),
-    (r"--model round-1", "--model weavegen-sim"),  # what is served
+    (r"--model round-1", "--model weavegen-sim"),  # the served model
     (r"--(port|listen) \d+", r"--\1 {port}"),
     (r"DATABASE_URL=postgresql://weavegen@db/weavegen", "DATABASE_URL='{database}'"),
     (r"--file=corpus \"\$", r'--file=the-other "$'),
@@ -98,22 +101,22 @@ PLACEHOLDERS = (
     (r"/new/home", "{other}/{place}"),
     (r"redis-cli", "redis-cli -s {redis}"),
 )
-"""What a document makes up, and what is there. In braces: Desk.facts."""
+"""What a document invents, and its replacement. In braces: Desk.facts."""
 ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m simulation")
-"""Commands that somebody ends by Ctrl-C."""
+"""Commands that users end with Ctrl-C."""
 PORT = re.compile(r"--(?:port|listen) (\d+)")
-"""Where they answer once they are up, if they do."""
+"""Where these commands answer once they are up, if they do."""
 STEERING = re.compile(r"weavegen (pause|drain|resume|pool (add|remove))")
-"""Commands that all others would notice."""
+"""Commands that would affect all other commands."""
 REQUESTS = re.compile(r"weavegen request (show|update|answer|cancel) \d")
 """Commands about a request that waits for an answer."""
 PATIENCE = 240
-"""Seconds that a command may take, and its reader waits for anything."""
+"""Seconds that a command may take, and for which its reader waits."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a command."""
+    """The result of a command."""
 
     typed: str
     code: int
@@ -122,10 +125,10 @@ class Outcome:
 
 
 class Desk:
-    """Where documents are tried out."""
+    """An installation in which commands of documents are run."""
 
     def __init__(self, installation: Installation, folder: Path) -> None:
-        """`folder`: an empty one."""
+        """`folder` must be empty."""
         self.installation, self.folder, self.dump = installation, folder, folder / "corpus.dump"
         self.places = itertools.count(1)
         self.facts: dict[str, str] = {}
@@ -150,7 +153,7 @@ class Desk:
         shutil.rmtree(self.other)
 
     def prepare(self, requests: int) -> None:
-        """Have the workers write what the documents speak of, and so many requests that wait for an answer."""
+        """Have the workers write the traces of the documents, and `requests` requests that wait for an answer."""
         threading.Thread(target=self.collector.serve_forever, daemon=True).start()
         place = self.place("README.md")
         script = PREPARE.replace("REQUESTS", str(2 * requests))
@@ -197,7 +200,7 @@ class Desk:
         engine.dispose()
 
     def place(self, document: str) -> Path:
-        """A folder of its own, as the document's reader has it: with the project's files, and with examples."""
+        """A folder for each document with the files that its reader has: the project's files and the examples."""
         folder = self.folder / str(number := next(self.places))
         folder.mkdir()
         for name in ("bootstraps", "docs", "deploy"):
@@ -229,12 +232,12 @@ class Desk:
         return folder
 
     def example(self, document: str, begin: str) -> str:
-        """The document's code that begins so."""
+        """The document's code that begins with `begin`."""
         [found] = [one.text for one in code(ROOT / "docs" / document) if one.text.startswith(begin)]
         return found
 
     def run(self, commands: Sequence[Command]) -> dict[Command, Outcome]:
-        """Type commands of one block, one after the other. Traces that they enqueue are cancelled in the end."""
+        """Run the commands of one block in order. Traces that they enqueue are cancelled at the end."""
         place = self.place(commands[0].path)
         facts = self.facts | {"place": place.name}
         if any(REQUESTS.match(one.text) for one in commands):
@@ -252,13 +255,13 @@ class Desk:
         return outcomes
 
     def bash(self, text: str, place: Path) -> Outcome:
-        """Until it ends by itself."""
+        """Run until it ends by itself."""
         with self.terminal(text, place) as process:
             out, err = process.communicate(timeout=PATIENCE)
             return Outcome(text, process.returncode, out, err)
 
     def ended(self, text: str, place: Path) -> Outcome:
-        """Until it is up, and then Ctrl-C."""
+        """Run until it is up, and then press Ctrl-C."""
         with self.terminal(text, place) as process:
             assert process.stdout is not None
             first = ""
@@ -276,7 +279,7 @@ class Desk:
 
     @contextlib.contextmanager
     def terminal(self, text: str, place: Path) -> Iterator["subprocess.Popen[str]"]:
-        """One in which it is typed."""
+        """A terminal in which the text is typed."""
         process = subprocess.Popen(
             ["bash", "-c", text],
             env=self.environ | {"WEAVEGEN_USER": f"desk-{place.name}"},
@@ -295,7 +298,7 @@ class Desk:
             process.communicate()
 
     def cancel(self, user: str) -> None:
-        """What this user has enqueued, and forks, which are nobody's."""
+        """Cancel the jobs of this user, and forks, which have no user."""
         engine = make_engine(urls.database_url(self.installation.config))
         query = sa.text(
             """
@@ -310,7 +313,7 @@ class Desk:
 
 
 def filled(text: str, facts: Mapping[str, str]) -> str:
-    """With what there is, where the document makes something up."""
+    """The text with PLACEHOLDERS replaced."""
     facts = {**facts, "port": str(free_port())}
     for pattern, put in PLACEHOLDERS:
         text = re.sub(pattern, lambda found, put=put: found.expand(put).format(**facts), text)
@@ -324,7 +327,7 @@ def answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def desk(folder: Path, requests: int = 0) -> Iterator[Desk]:
-    """One, prepared."""
+    """A prepared desk."""
     with installed() as installation:
         own = Desk(installation, folder)
         try:

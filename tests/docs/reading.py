@@ -1,4 +1,4 @@
-"""The project's documents, as somebody reads them who does what they say: commands, code, links, headings."""
+"""The project's documents as a reader uses them: commands, code, links, headings."""
 
 import functools
 import itertools
@@ -21,27 +21,27 @@ PROGRAMS = {
     "apt-get", "celery", "docker", "export", "kubectl", "make", "pg_dump", "psql", "python", "redis-cli", "ssh",
     "vllm", "weavegen",
 }  # fmt: skip
-"""What a line begins with that is for a shell."""
+"""Beginnings of lines that are for a shell."""
 SHELL = re.compile(r"(\$ )?([A-Z_]+=\S* )*(\.venv/bin/)?(?P<program>[\w-]+) (?!.*─►)")
 PIECE = re.compile(
     r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|(?P<comment>(?:^|(?<=\s))#[^\n]*)|(?P<end>&&|;|\n)|\\.|.", re.DOTALL
 )
-"""Of a shell's text: quoted, a comment, the end of a command, or a character."""
+"""Tokens of shell text: quoted text, a comment, the end of a command, or a character."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """A block, or what stands between backticks."""
+    """A code block, or text between backticks."""
 
     path: str
     line: int
     language: str
-    """As the document says; "" where it does not, "inline" between backticks."""
+    """The language that the document names; "" if it names none, "inline" between backticks."""
     text: str
 
     @property
     def is_shell(self) -> bool:
-        """Whether somebody is to type it into a terminal."""
+        """Whether the code is to be typed into a terminal."""
         first = next((line for line in self.text.splitlines() if not line.startswith("#")), "")
         found = SHELL.match(first + ("" if self.language == "inline" else " "))
         return self.language in ("", "inline") and found is not None and found["program"] in PROGRAMS
@@ -49,12 +49,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Command:
-    """One of a document's, with what the lines above it have exported."""
+    """A command of a document, with the variables that the lines above it exported."""
 
     path: str
     line: int
     block: int | None
-    """Line at which the block begins that it is in; None: between backticks, or the only example of a help."""
+    """First line of its block. None: between backticks, or the only example of a help text."""
     text: str
     exports: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ def tokens(document: Path) -> list[Token]:
 
 
 def prose(document: Path) -> Iterator[tuple[int, Token]]:
-    """Pieces of running text, each with its line."""
+    """Pieces of running text with their lines."""
     for token in tokens(document):
         if token.type == "inline":
             assert token.map is not None
@@ -94,14 +94,14 @@ def code(document: Path) -> Iterator[Code]:
 
 
 def commands(document: Path) -> Iterator[Command]:
-    """All that is to be typed, in the document's order: blocks, then what stands between backticks."""
+    """All commands of the document in order: blocks, then text between backticks."""
     for one in code(document):
         if one.is_shell:
             yield from typed(one)
 
 
 def typed(block: Code) -> Iterator[Command]:
-    """The commands of a block. Where it shows answers, too, commands are behind a dollar sign."""
+    """The commands of a block. In a block that also shows output, commands follow a dollar sign."""
     text = block.text
     if text.startswith("$ "):
         text = "".join(line[2:] if line.startswith("$ ") else "\n" for line in text.splitlines(keepends=True))
@@ -123,11 +123,11 @@ def typed(block: Code) -> Iterator[Command]:
 
 
 def examples() -> Iterator[Command]:
-    """Those in the help of weavegen's own commands."""
+    """The commands in the help texts of weavegen."""
 
     def below(command: Any, words: tuple[str, ...]) -> Iterator[Command]:
         for example in re.findall(r"(?m)^ *Example: (.+)$", command.help or ""):
-            # What belongs together, like adding a server and removing it, is tried together.
+            # Commands that belong together, like adding and removing a server, run together.
             yield Command(" ".join(["help of weavegen", *words[:-1]]), 0, 0 if words[1:] else None, example)
         for word, one in getattr(command, "commands", {}).items():
             yield from below(one, (*words, word))
@@ -136,7 +136,7 @@ def examples() -> Iterator[Command]:
 
 
 def headings(document: Path) -> set[str]:
-    """Anchors of a document's headings, as GitHub makes them."""
+    """Anchors of a document's headings, as GitHub creates them."""
     found: dict[str, int] = {}
     for opening, content in itertools.pairwise(tokens(document)):
         if opening.type == "heading_open":
@@ -152,7 +152,7 @@ def headings(document: Path) -> set[str]:
 
 
 def links(document: Path) -> Iterator[tuple[int, str]]:
-    """Where a document's links and images lead to, each with its line."""
+    """Targets of a document's links and images, with their lines."""
     for line, piece in prose(document):
         target = piece.attrs.get("href" if piece.type == "link_open" else "src")
         if target is not None:

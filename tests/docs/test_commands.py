@@ -1,4 +1,4 @@
-"""Every command in the documents, and in the help of commands, does what it says: it is typed, and runs."""
+"""Every command in the documents and in help texts is run, and works."""
 
 import concurrent.futures
 import importlib.util
@@ -40,7 +40,7 @@ NOT_RUN = {
     "weavegen up --model my-model": "all the others need the simulation",
     "pg_dump --format=custom": "a part of a command",
 }
-"""By a program, or as it stands."""
+"""Commands that are not run, by program or by full text, with the reason."""
 ELSEWHERE = {
     "weavegen eval": "takes minutes; tests/tuning/test_tuning.py",
     "weavegen tune": "needs PyTorch; tests/tuning/test_tuning.py",
@@ -50,24 +50,24 @@ ELSEWHERE = {
     "python -m pytest tests/unit": "needs the source tree as current folder; make test",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",
 }
-"""By how they begin."""
+"""Commands that are not run, by their beginning."""
 
 
 def words(command: Command) -> list[str]:
-    """Without variables before it, nor where it reads from or writes to."""
+    """The words of a command without variables before it and without redirections."""
     found = itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), shlex.split(command.text))
     return list(itertools.takewhile(lambda word: word not in ("<", ">"), found))
 
 
 def reason(command: Command) -> str | None:
-    """Why it is not run; None: it is."""
+    """Why the command is not run; None if it is run."""
     elsewhere = (why for begins, why in ELSEWHERE.items() if f"{command.text} ".startswith(f"{begins} "))
     known = NOT_RUN.get(command.text) or NOT_RUN.get(command.text.split()[0])
     return known or (None if is_synopsis(command) else next(elsewhere, None))
 
 
 def of_weavegen(line: list[str]) -> tuple[Any, list[str]]:
-    """The command that is meant, and what it is given."""
+    """The command of weavegen, and its arguments."""
     meant: Any = get_command(app)
     rest = line[1:]
     while rest and rest[0] in getattr(meant, "commands", {}):
@@ -81,21 +81,21 @@ def options(meant: Any) -> set[str]:
 
 
 def parses(line: list[str]) -> bool:
-    """Whether weavegen takes it, as far as its options go."""
+    """Whether weavegen accepts the options of the line."""
     meant, rest = of_weavegen(line)
-    if line[1].startswith("-"):  # What these ask for is done as they are parsed.
+    if line[1].startswith("-"):  # These options take effect while they are parsed.
         return set(rest) <= options(meant)
     try:
         meant.make_context(line[1], rest)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what click and typer say of a command line
+        if not hasattr(error, "format_message"):  # errors of click and typer have this method
             raise
         return False
     return True
 
 
 def is_synopsis(command: Command) -> bool:
-    """Whether it names a command, and at most some of what that takes."""
+    """Whether the text is only the name of a command, with at most some of its arguments."""
     line = words(command)
     if line[0] != "weavegen" or command.block is not None or command.path.startswith("help"):
         return False
@@ -106,7 +106,7 @@ def is_synopsis(command: Command) -> bool:
 
 
 def units() -> list[tuple[Command, ...]]:
-    """What is run, in pieces that do not need each other: a block is one."""
+    """Commands in units that do not depend on each other. A block is one unit."""
     found: dict[object, tuple[Command, ...]] = {}
     for command in RUN:
         key = command if command.block is None else (command.path, command.block)
@@ -123,7 +123,7 @@ NOT = [one for one in ALL if reason(one) is not None]
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Command, "Future[Outcome]"]]:
-    """What came of the commands that are asked about: they run side by side, those that steer others at last."""
+    """The results of the selected commands. Units run in parallel, commands that affect others run last."""
     asked = {item.callspec.params.get("command") for item in request.session.items if hasattr(item, "callspec")}
     chosen = [unit for unit in units() if asked & set(unit)]
     last = [unit for unit in chosen if any(STEERING.search(one.text) for one in unit)]
@@ -158,14 +158,14 @@ def test_a_command_runs(command: Command, outcomes: dict[Command, "Future[Outcom
 
 
 @pytest.mark.parametrize("command", SYNOPSES, ids=str)
-def test_what_is_named_is_there(command: Command) -> None:
+def test_commands_that_are_named_exist(command: Command) -> None:
     meant, rest = of_weavegen(words(command))
     assert {word.strip("[].") for word in rest if word.strip("[.").startswith("-")} <= options(meant)
 
 
 @pytest.mark.parametrize("command", NOT, ids=str)
-def test_what_is_not_run_could_be(command: Command) -> None:
-    """As far as can be seen without running it."""
+def test_commands_that_are_not_run_have_valid_options(command: Command) -> None:
+    """As far as this can be checked without running them."""
     line = words(command)
     match line[0]:
         case "weavegen":
@@ -188,7 +188,7 @@ def test_what_is_not_run_could_be(command: Command) -> None:
             assert all((ROOT / word).is_file() for word in line if word.startswith("deploy/"))
 
 
-def test_the_tables_name_what_is_in_the_documents() -> None:
+def test_the_tables_name_only_commands_of_the_documents() -> None:
     for known in NOT_RUN:
         assert any(known in (one.text, one.text.split()[0]) for one in ALL), known
     for pattern, _ in PLACEHOLDERS:
@@ -196,7 +196,7 @@ def test_the_tables_name_what_is_in_the_documents() -> None:
 
 
 def test_no_command_is_overlooked() -> None:
-    """In a block that is not for a shell no line begins like a command."""
+    """In a block that is not for a shell, no line begins like a command."""
     for document in DOCUMENTS:
         for block in code(document):
             if block.language == "" and not block.is_shell:

@@ -1,4 +1,4 @@
-"""What the documents point to is there: files, headings, pictures, code, and each document from README.md."""
+"""Everything that the documents point to exists: files, headings, pictures, code; README.md leads to each document."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from tests.docs.reading import DOCUMENTS, ROOT, code, headings, links, prose
 
 FILE = re.compile(r"(?<![\w/.-])(?:bench|bootstraps|deploy|docs|scripts|tests|weavegen)/[\w/-]+\.\w+")
-"""Anywhere in a sentence."""
+"""Matches anywhere in a sentence."""
 PATH = re.compile(r"(?P<path>[\w.-]+(?:/[\w.-]+)+/?)(?:::(?P<test>\w+)|: (?P<name>\w+))?")
 ENDINGS = (".css", ".html", ".json", ".lark", ".md", ".png", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml")
 
@@ -17,7 +17,7 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path:
 
 
 @every_document
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_have_a_target(document: Path) -> None:
     for line, target in links(document):
         parts = urlsplit(target)
         if parts.scheme:
@@ -32,7 +32,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @every_document
-def test_files_that_are_named_are_there(document: Path) -> None:
+def test_files_that_are_named_exist(document: Path) -> None:
     for line, piece in prose(document):
         if piece.type in ("text", "code_inline"):
             for file in FILE.findall(piece.content):
@@ -40,7 +40,7 @@ def test_files_that_are_named_are_there(document: Path) -> None:
 
 
 @every_document
-def test_code_that_is_named_is_there(document: Path) -> None:
+def test_code_that_is_named_exists(document: Path) -> None:
     for one in code(document):
         found = PATH.fullmatch(one.text.strip()) if one.language == "inline" else None
         if found is None or not found["path"].endswith((*ENDINGS, "/")):
@@ -51,7 +51,7 @@ def test_code_that_is_named_is_there(document: Path) -> None:
             assert re.search(rf"\b{name}\b", place.read_text()), one
 
 
-def test_every_document_is_reached_from_the_readme() -> None:
+def test_every_document_is_reachable_from_the_readme() -> None:
     reached, ahead = set(), [ROOT / "README.md"]
     while ahead:
         document = ahead.pop()

@@ -1,4 +1,4 @@
-"""Code in the documents that is not for a shell is right: Python, SQL, JSON and others; and settings' names."""
+"""Code in the documents that is not for a shell is valid: Python, SQL, JSON and others; and names of settings."""
 
 import ast
 import configparser
@@ -27,7 +27,7 @@ from weavegen.trace.blocks import BlockType
 
 ALL = [one for document in DOCUMENTS for one in code(document)]
 ASKED = "docs/corpus.md"
-"""Whose queries are run by tests/corpus/test_corpus_docs.py, and their answers compared."""
+"""Documents whose queries tests/corpus/test_corpus_docs.py runs, with a comparison of their answers."""
 BLOCKS = [
     one
     for one in ALL
@@ -42,13 +42,13 @@ BEGINNINGS = {
     "yaml": r"\w+:\n",
     "ini": r"\[",
 }
-"""What a block is that does not say it."""
+"""The languages of blocks that do not name one, by their beginning."""
 ACTION = "def action_rest(self): pass\nself.add_action('Rest', action_rest)"
-"""Without which nothing is a bootstrap file."""
+"""Text that every bootstrap file contains."""
 
 
 def language(block: Code) -> str:
-    """Of a block; "" where it is a drawing, a formula or an answer."""
+    """The language of a block; "" for a drawing, a formula or output."""
     if block.language:
         return block.language
     return next((name for name, begin in BEGINNINGS.items() if re.match(begin, block.text)), "")
@@ -62,7 +62,7 @@ def snippets(*languages: str) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def reader(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
-    """A database as that of somebody who tries something in Python, in the project's folder."""
+    """A database for somebody who runs Python in the project's folder."""
     monkeypatch.setenv("DATABASE_URL", database)
     monkeypatch.chdir(ROOT)
     session.engine.cache_clear()
@@ -79,7 +79,7 @@ def test_python(block: Code) -> None:
             assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
 
 
-def test_jobs_are_enqueued_from_python_as_it_says(reader: sa.Engine) -> None:
+def test_jobs_are_enqueued_from_python_as_documented(reader: sa.Engine) -> None:
     [text] = [block.text for block in BLOCKS if "weavegen.enqueue(" in block.text]
     names: dict[str, object] = {}
     exec(text, names)
@@ -88,7 +88,7 @@ def test_jobs_are_enqueued_from_python_as_it_says(reader: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize("tool", ["editor", "nano"])
-def test_tools_are_used_as_it_says(tool: str, config: Config) -> None:
+def test_tools_are_used_as_documented(tool: str, config: Config) -> None:
     """In a box, as a bootstrap file. (Messages go to people: tests/acceptance/test_conversation.py.)"""
     [text] = [block.text for block in BLOCKS if f"from tools.{tool} import" in block.text]
     assert [done.error for done in dry_run(config, text + ACTION)] == [None]
@@ -106,7 +106,7 @@ def test_json(block: Code) -> None:
 
 
 @snippets("yaml", "ini", "toml", "options")
-def test_the_rest(block: Code) -> None:
+def test_other_languages(block: Code) -> None:
     match language(block):
         case "yaml":
             assert isinstance(yaml.safe_load(block.text), dict)
@@ -118,7 +118,7 @@ def test_the_rest(block: Code) -> None:
             settings(by_type(pairs(given)))
 
 
-def test_settings_that_are_named_are_there() -> None:
+def test_settings_that_are_named_exist() -> None:
     named = [(one, found) for one in ALL for found in re.findall(r"--set ['\"]?([a-z_.]+)=?", one.text)]
     assert len(named) > 20
     kinds = {*BlockType, *AGENTS}

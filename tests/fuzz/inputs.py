@@ -1,4 +1,4 @@
-"""Texts made to be hard to read: of any size, one construct over and over, and nested to any depth."""
+"""Texts that are hard to parse: of any size, one construct repeated, and nested to any depth."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,16 +20,16 @@ OVER_AND_OVER = {
     "JSON": ('{"a":', '{"bootstrap":"b.py"}\n', "null\n", '"\\u0000"', "1e999,", "-", "true,"),
     "sizes": ("0", "k", ".", "1.", " 1"),
 }  # fmt: skip
-"""Kind: what is repeated until the text is long enough."""
+"""Kind: the text that is repeated until the input is long enough."""
 
 
 def collisions(size: int) -> str:
-    """Whole numbers with equal hashes."""
+    """Integers with equal hashes."""
     return "x = (" + ", ".join(hex(i * (2**61 - 1)) for i in range(1, size // 24)) + ")"
 
 
 def staircase(size: int) -> str:
-    """Each line is indented deeper than the one before."""
+    """Each line is indented deeper than the previous one."""
     return "".join(" " * depth + "if x:\n" for depth in range(int((2 * size) ** 0.5)))
 
 
@@ -84,12 +84,12 @@ NESTED = (
     ("", "if x: pass\n", "elif x: pass\n"), ("f'{", "1", "}'"), ("del (", "a", ")"), ("C(", "a", ")"),
     ("match x:\n case ", "a", ":pass"), ("async ", "x", ""),
 )  # fmt: skip
-"""Before, in the middle, after: what is put into itself."""
+"""Before, in the middle, after: constructs that are nested in themselves."""
 DEPTHS = (20, 99, 201, 990, 6_100)
 
 
 def deep() -> Iterator[tuple[str, str]]:
-    """Name and text of every nested input. Where Python stops differs by construct and release."""
+    """Name and text of every nested input. The depth at which Python stops differs by construct and release."""
     for before, middle, after in NESTED:
         for depth in DEPTHS:
             yield f"{before!a} {after!a} {depth} deep", before * depth + middle + after * depth

@@ -35,16 +35,16 @@ from weavegen.trace.render import normalise_body, one_line, parse_trace
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 HANGS = 240.0
-"""Seconds after which a reader that is not done with all of it counts as hanging."""
+"""Seconds after which an unfinished reader counts as hanging."""
 MEGABYTE = 1_000_000
 MEMORY = 3 * 2**30
-"""Bytes of address space: a text that makes Python compute gigabytes ends in an error here."""
+"""Limit of the address space in bytes: a text that makes Python compute gigabytes causes an error here."""
 STACK = 2**20
-"""Bytes of a thread's stack, an eighth of what Linux gives one."""
+"""Bytes of a thread's stack, an eighth of the default in Linux."""
 SLOW = 1.0
-"""Seconds of CPU below which nothing is said of growth: less is mostly noise."""
+"""Seconds of CPU below which growth is not checked, because shorter times are mostly noise."""
 STEEPEST = 9.0
-"""Times longer for four times the text: 4 is linear, 16 is quadratic."""
+"""Allowed factor of time for four times the text: 4 is linear, 16 is quadratic."""
 
 HEADER = "#subagent main\n#startblock type: action\n#index 1\n#timestamp 1.0\n#time_remaining 1.0 seconds\n"
 
@@ -124,7 +124,7 @@ def seconds(read: Callable[[str], object], text: str) -> float:
 
 
 def all_of(reader: str, found: list[str], count: list[int]) -> None:
-    """Put into `found` what goes wrong, and into `count` how many texts were read."""
+    """Append errors to `found`, and the number of texts that were read to `count`."""
     read = READERS[reader]
     read("x = 1")  # its grammar is built once
     quarters = every(MEGABYTE // 4)
@@ -134,7 +134,7 @@ def all_of(reader: str, found: list[str], count: list[int]) -> None:
             took = seconds(read, text)
             if took > SLOW and took > STEEPEST * (before := seconds(read, quarter)):
                 found.append(f"{name}: {before:.2f} s for a quarter of a megabyte, {took:.2f} s for all of it")
-    if reader in OF_BLOCKS:  # of a megabyte they had not to read much
+    if reader in OF_BLOCKS:  # they read little of a text of a megabyte
         longest = every(MAX_CHARS) if TIMES > 1 else ((name, make(MAX_CHARS)) for name, make in LONG.items())
         for name, text in (*longest, *deep()):
             with noted(name, found, count):
@@ -143,7 +143,7 @@ def all_of(reader: str, found: list[str], count: list[int]) -> None:
 
 @contextmanager
 def noted(name: str, found: list[str], count: list[int]) -> Iterator[None]:
-    """Say what is read now, in case it is the last thing, and what it raised."""
+    """Record what is read now, in case the process dies, and the exception."""
     sys.stderr.write(name + "\n")
     sys.stderr.flush()
     count[0] += 1
@@ -167,12 +167,12 @@ def main(reader: str) -> None:
 
 
 def in_a_process(reader: str) -> None:
-    """Have a process read everything; it must come to its end, and have nothing to say against it."""
+    """Have a process read everything. It must end without findings."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.fuzz.reads", reader],
         cwd=PROJECT, capture_output=True, text=True, timeout=HANGS,
     )  # fmt: skip
-    assert done.returncode == 0, f"it died: {done.returncode}, {done.stderr[-300:]}"
+    assert done.returncode == 0, f"the reader died: {done.returncode}, {done.stderr[-300:]}"
     told = json.loads(done.stdout)
     assert not told["wrong"], "\n".join(told["wrong"])
     assert told["read"] > 100

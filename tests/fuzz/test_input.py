@@ -1,4 +1,4 @@
-"""What people give: jobs files, options, settings, paths. It is fit to be stored, or UsageError says why not."""
+"""User input: jobs files, options, settings, paths. It can be stored, or UsageError says why not."""
 
 import io
 import json
@@ -41,7 +41,7 @@ written = values.map(lambda value: json.dumps(value)) | strange
 
 @pytest.fixture(scope="module", autouse=True)
 def folder() -> Iterator[None]:
-    """A folder of its own, with one bootstrap file, to read from."""
+    """A separate folder with one bootstrap file, from which tests read."""
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as name:
         os.chdir(name)
@@ -51,7 +51,7 @@ def folder() -> Iterator[None]:
 
 
 def stored(value: Any) -> None:
-    """Put a value through what the database and the environment do to it."""
+    """Convert a value as the database and the environment do."""
     text = msgspec.json.encode(value)
     assert b"\\u0000" not in text
     assert msgspec.json.decode(text) == json.loads(json.dumps(value))
@@ -89,7 +89,7 @@ def test_options_are_settings_or_refused(options: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", Settings.__struct_fields__)
-def test_no_number_is_beyond_all_sense(name: str) -> None:
+def test_absurd_numbers_are_refused(name: str) -> None:
     for number in (-(2**63) - 1, -1e10, 1e308, 10**400, float("nan"), float("inf")):
         for value in (number, [number], {"action": {name: number}}):
             with pytest.raises(UsageError):
@@ -102,7 +102,7 @@ def test_no_number_is_beyond_all_sense(name: str) -> None:
 @example("inf")
 @example("9" * 5_000)
 @example("1e300G")
-def test_a_size_is_a_number_of_bytes_or_none(text: str) -> None:
+def test_a_size_is_a_number_of_bytes_or_refused(text: str) -> None:
     try:
         value = parse_size(text, "--until", 10**15)
     except UsageError:
@@ -155,17 +155,17 @@ def test_a_jobs_file_is_read_or_refused(content: bytes) -> None:
     ],
     ids=["byte order mark", "separators of lines that JSON allows", "Windows"],
 )
-def test_a_jobs_file_of_another_editor_is_read(content: bytes) -> None:
+def test_a_jobs_file_of_any_editor_is_read(content: bytes) -> None:
     assert [order.source for order in read_rows(content)] == [SOURCE]
 
 
-def test_a_bootstrap_is_held_once_however_many_rows_name_it() -> None:
+def test_a_bootstrap_is_kept_once_for_all_rows() -> None:
     found = read_rows(b'{"bootstrap": "b.py", "n": 3}\n' * 1_000)
     assert len(found) == 3_000
     assert len({id(order.source) for order in found}) == 1
 
 
-def test_a_job_has_a_most() -> None:
+def test_a_job_has_a_maximum_of_traces() -> None:
     row = f'{{"bootstrap": "b.py", "n": {enqueueing.MAX_TRACES}}}\n'
     assert len(read_rows(row.encode())) == enqueueing.MAX_TRACES
     with pytest.raises(UsageError, match="several jobs"):
@@ -190,10 +190,8 @@ def test_a_path_is_found_or_refused(path: str) -> None:
 
 @fuzz(100)
 @given(strange, strange, numbers)
-def test_a_job_that_can_not_be_stored_is_refused_before_anything_is_done(
-    name: str, key: str, number: float
-) -> None:
-    """No database is there: what is not refused would raise another error."""
+def test_a_job_that_can_not_be_stored_is_refused_before_any_work(name: str, key: str, number: float) -> None:
+    """There is no database: an accepted job would raise another error."""
     wrong: list[dict[str, Any]] = [{"name": name + "\x00"}, {"model": key + "\ud800"}, {"seed": 2**63}]
     for options in wrong:
         with pytest.raises(UsageError):
@@ -213,7 +211,7 @@ def test_a_job_that_can_not_be_stored_is_refused_before_anything_is_done(
     ],
     ids=["option", "size", "rows"],
 )
-def test_the_command_line_says_one_line(arguments: list[str | bytes]) -> None:
+def test_the_command_line_prints_one_line(arguments: list[str | bytes]) -> None:
     Path("rows.jsonl").write_text('{"bootstrap": "b.py", "n": 100000000000}')
     done = subprocess.run(
         [sys.executable, "-m", "weavegen.cli", *arguments],

@@ -1,4 +1,4 @@
-"""The environment's socket, both ways: a worker that hears nonsense, and an environment that does."""
+"""The environment's socket in both directions: invalid data to the worker, and invalid data to the environment."""
 
 import contextlib
 import itertools
@@ -36,7 +36,7 @@ from weavegen.sandbox.client_session import (
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 HANGS = 20.0
-"""Seconds after which a conversation of one second counts as hanging."""
+"""Seconds after which a conversation that needs one second counts as hanging."""
 
 strange = st.text(max_size=9) | st.sampled_from(["", "\x00", "\ud800", "main", "tick", "action", "send", "run"])
 whole = st.integers(-1, 3) | st.sampled_from([2**31, 2**63, 2**80, -(2**63) - 1])
@@ -52,19 +52,19 @@ def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
-def said(message: Any) -> bytes:
+def encoded(message: Any) -> bytes:
     return framed(json.dumps(message).encode())
 
 
-HELLO = said({"hello": {"blocks": 0}})
+HELLO = encoded({"hello": {"blocks": 0}})
 
 
-# -------------------------------------------------------------------------------- pieces into messages
+# --------------------------------------------------------------------------------- pieces and messages
 
 
 @fuzz(200)
-@given(st.lists(st.binary(max_size=20) | anything.map(said)).map(b"".join), st.integers(1, 9))
-def test_it_does_not_matter_in_which_pieces_bytes_arrive(data: bytes, size: int) -> None:
+@given(st.lists(st.binary(max_size=20) | anything.map(encoded)).map(b"".join), st.integers(1, 9))
+def test_bytes_may_arrive_in_any_pieces(data: bytes, size: int) -> None:
     def read(pieces: list[bytes]) -> tuple[list[bytes], bool]:
         reader, payloads = Reader(1_000), []
         try:
@@ -86,16 +86,16 @@ def test_it_does_not_matter_in_which_pieces_bytes_arrive(data: bytes, size: int)
 
 @fuzz(200)
 @given(st.dictionaries(st.text(max_size=5), st.recursive(st.none() | whole | strange, st.lists, max_leaves=5)))
-def test_what_is_framed_is_read_again(message: dict[str, Any]) -> None:
+def test_a_framed_message_is_read_unchanged(message: dict[str, Any]) -> None:
     [payload] = Reader(MAX_BYTES_TO_BOX).feed(frame(message, MAX_BYTES_TO_BOX))
     assert parse(payload) == message
 
 
-# ------------------------------------------------------------------- a worker, and a box that is not ours
+# ----------------------------------------------------------------------------- a worker and a foreign box
 
 
 class Box:
-    """A socket behind which bytes are said, whatever is heard; then perhaps the same ones over and over."""
+    """A socket that sends given bytes, whatever it receives; then possibly the same bytes again and again."""
 
     def __init__(self, folder: str):
         self.path = Path(folder) / "box.sock"
@@ -124,7 +124,7 @@ class Box:
                 pass
 
     def session(self, data: bytes, over_and_over: bytes = b"", op: str = "run") -> Executed | None:
-        """What a worker makes of it: a result, or None for a refusal."""
+        """The worker's result, or None if it refuses."""
         self.data, self.over_and_over = data, over_and_over
         step = Execute(op=op)  # type: ignore[arg-type]
         began = time.monotonic()
@@ -148,7 +148,7 @@ def box() -> Iterator[Box]:
 
 
 def acceptable(executed: Executed | None) -> None:
-    """Whatever a worker takes, the database can keep."""
+    """The database can store every result that a worker accepts."""
     if executed is not None:
         text = msgspec.json.encode(executed)
         assert b"\\u0000" not in text
@@ -173,8 +173,8 @@ messages = st.fixed_dictionaries(
 
 @fuzz(150)
 @given(st.lists(messages | anything, max_size=4), st.binary(max_size=9), st.booleans())
-def test_a_worker_refuses_what_it_may_not_be_told(box: Box, told: list[Any], noise: bytes, greets: bool) -> None:
-    acceptable(box.session(HELLO * greets + b"".join(map(said, told)) + noise))
+def test_a_worker_refuses_invalid_messages(box: Box, told: list[Any], noise: bytes, greets: bool) -> None:
+    acceptable(box.session(HELLO * greets + b"".join(map(encoded, told)) + noise))
 
 
 def result(text: str) -> bytes:
@@ -188,8 +188,8 @@ TOLD = {
     "an empty frame": framed(b""),
     "no text": HELLO + framed(b"\xff\xfe\x00"),
     "half a frame": HELLO + b"\x00\x00\xff\xff{",
-    "a huge count of blocks": said({"hello": {"blocks": 10**30}}),
-    "too few blocks": said({"hello": {"blocks": -1}}),
+    "a huge count of blocks": encoded({"hello": {"blocks": 10**30}}),
+    "too few blocks": encoded({"hello": {"blocks": -1}}),
     "a deep value": result('{"value":' + "[" * 100_000 + "]" * 100_000 + "}"),
     "deep objects": result('{"value":' + '{"a":' * 100_000),
     "a deep unknown field": result('{"other":' + "[" * 100_000 + "]" * 100_000 + "}"),
@@ -203,10 +203,10 @@ TOLD = {
     "much output": result('{"output":"' + "a" * 7_000_000 + '"}'),
     "millions of values": result('{"value":[' + "[]," * 2_000_000 + "[]]}"),
     "thousands of evaluations": result('{"evaluations":[' + '{"title":"a","scope":"tick"},' * 50_000 + "{}]}"),
-    "thousands of prompts": HELLO + said({"ask": {"number": 1, "prompts": ["a"] * 5_000}}),
+    "thousands of prompts": HELLO + encoded({"ask": {"number": 1, "prompts": ["a"] * 5_000}}),
     "a NUL to ask about": HELLO + framed(b'{"ask":{"number":1,"prompts":["\\u0000"]}}'),
     "a NUL to send": HELLO + framed(b'{"chat":{"number":1,"turn":1,"do":"send","channel":"a","text":"\\u0000"}}'),
-    "another step's result": HELLO + said({"step_id": 2, "result": {}}),
+    "another step's result": HELLO + encoded({"step_id": 2, "result": {}}),
 }
 
 
@@ -227,17 +227,17 @@ def test_a_worker_survives(box: Box, case: str) -> None:
     ],
     ids=["questions without prompts", "questions", "messages", "nothing", "empty frames", "one long frame"],
 )
-def test_a_box_that_never_stops_talking_is_cut_off(box: Box, again: bytes) -> None:
+def test_a_box_that_never_stops_sending_is_cut_off(box: Box, again: bytes) -> None:
     assert box.session(HELLO, again) is None
 
 
-# ------------------------------------------------------------------- a box, and a worker that is not ours
+# ----------------------------------------------------------------------------- a box and a foreign worker
 
 START = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
 
 class Process:
-    """A real environment process, without its sandbox: what is sent to it is nothing that runs."""
+    """A real environment process without its sandbox. The data sent to it contains no code that runs."""
 
     def __init__(self, folder: str):
         self.path = Path(folder) / "worker.sock"
@@ -254,13 +254,13 @@ class Process:
                 pass_fds=(listener.fileno(), file.fileno()), stdin=subprocess.DEVNULL,
             )  # fmt: skip
 
-    def hear(self, data: bytes) -> bytes:
-        """Send bytes, and then no more; what it says until it hangs up, or all is heard."""
+    def send(self, data: bytes) -> bytes:
+        """Send bytes and close that direction. Returns the answer until the process closes the connection."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(HANGS)
             connection.connect(os.fspath(self.path))
             heard = b""
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it hung up in the middle
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it closed the connection meanwhile
                 connection.sendall(data)
                 connection.shutdown(socket.SHUT_WR)
                 while piece := connection.recv(2**18):
@@ -268,7 +268,7 @@ class Process:
             return heard
 
     def lives(self) -> bool:
-        """Whether it greets the next worker, and its main thread still does what it is told."""
+        """Whether it greets the next worker, and its main thread still executes steps."""
         step_id = next(step_ids)
         try:
             with ClientSession(self.path, HANGS) as session:
@@ -305,17 +305,17 @@ HEARD = {
     "half a frame": b"\x00\x00\xff\xff{",
     "an empty frame": framed(b""),
     "no text": framed(b"\xff\xfe\x00"),
-    "a list": said([]),
+    "a list": encoded([]),
     "deep": framed(b"[" * 1_000_000),
     "deep objects": framed(b'{"op":' * 1_000_000),
     "a long number": framed(b'{"op":{"step_id":' + b"9" * 1_000_000 + b"}}"),
-    "blocks that are none": said({"blocks": 5}),
-    "blocks of nothing": said({"blocks": [[]]}),
-    "blocks without names": said({"blocks": [[0, None, {}]]}),
-    "no operation": said({"op": 5}),
-    "an answer to nothing": said({"answers": []}),
-    "a number that is none": said({"op": {"step_id": "many"}}),
-    "millions of empty messages": said({}) * 200_000,
+    "blocks that are none": encoded({"blocks": 5}),
+    "blocks of nothing": encoded({"blocks": [[]]}),
+    "blocks without names": encoded({"blocks": [[0, None, {}]]}),
+    "no operation": encoded({"op": 5}),
+    "an answer to nothing": encoded({"answers": []}),
+    "a number that is none": encoded({"op": {"step_id": "many"}}),
+    "millions of empty messages": encoded({}) * 200_000,
 }
 BAD_STEPS: dict[str, Any] = {
     "a number without end": {"step_id": float("inf")},
@@ -336,19 +336,19 @@ BAD_STEPS: dict[str, Any] = {
 }
 
 
-def test_a_box_outlives_every_message(process: Process) -> None:
+def test_a_box_survives_every_message(process: Process) -> None:
     for case, data in HEARD.items():
-        process.hear(data)
+        process.send(data)
         assert process.lives(), case
 
 
 @pytest.mark.parametrize("case", BAD_STEPS)
-def test_a_box_outlives_every_step(process: Process, case: str) -> None:
-    process.hear(said({"op": BAD_STEPS[case]}))
+def test_a_box_survives_every_step(process: Process, case: str) -> None:
+    process.send(encoded({"op": BAD_STEPS[case]}))
     assert process.lives()
 
 
-def test_a_box_outlives_noise(process: Process) -> None:
+def test_a_box_survives_noise(process: Process) -> None:
     rng = random.Random(1 if TIMES == 1 else None)
     whole = [data for data in HEARD.values() if len(data) < 10_000]
     for _ in range(150 * TIMES):
@@ -356,5 +356,5 @@ def test_a_box_outlives_noise(process: Process) -> None:
         for _ in range(rng.randint(0, 3)):
             at = rng.randrange(len(data) + 1)
             data[at : at + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
-        assert len(process.hear(bytes(data))) <= MAX_BYTES_FROM_BOX
+        assert len(process.send(bytes(data))) <= MAX_BYTES_FROM_BOX
     assert process.lives()

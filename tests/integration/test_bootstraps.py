@@ -1,4 +1,4 @@
-"""The project's bootstrap files, tried as `weavegen check` does: the first tick alone, without a model."""
+"""The project's bootstrap files, run as `weavegen check` runs them: only the first tick, without a model."""
 
 import re
 from pathlib import Path
@@ -38,12 +38,12 @@ def first_tick(config: Config, text: str, params: dict[str, Any] | None = None) 
 
 
 @pytest.mark.parametrize("file", POLICIES)
-def test_the_first_tick_runs_and_a_policy_reads_what_it_shows(config: Config, file: str) -> None:
+def test_the_first_tick_runs_and_a_policy_can_read_its_views(config: Config, file: str) -> None:
     bootstrapped, evaluated, begun = first_tick(config, source(file))
     [main] = begun.subagents
     assert main.name == "main"
     assert main.schema
-    assert [one.value for one in evaluated.evaluations if one.scope == "tick"] == [True]
+    assert [evaluation.value for evaluation in evaluated.evaluations if evaluation.scope == "tick"] == [True]
     assert bootstrapped.assertions
 
     shown = [re.sub("^", "# ", str(view.text), flags=re.MULTILINE) for view in begun.views]
@@ -67,19 +67,21 @@ def test_the_first_tick_runs_and_a_policy_reads_what_it_shows(config: Config, fi
         ("reading_comprehension.py", {"questions": 11}, "questions is 11: give 1 to 10"),
     ],
 )
-def test_wrong_parameters_are_named(config: Config, file: str, params: dict[str, Any], complaint: str) -> None:
+def test_wrong_parameters_are_refused_with_their_name(
+    config: Config, file: str, params: dict[str, Any], complaint: str
+) -> None:
     [done] = dry_run(config, source(file), params)
     assert done.error is not None
     assert done.error.type == "ValueError"
     assert complaint in done.error.message
 
 
-def test_the_events_on_mars_are_drawn_by_the_traces_dice(config: Config) -> None:
-    [one], [two] = (dry_run(config, source("mars_colony.py"), ops=OPS[:1]) for _ in range(2))
-    assert one.value == two.value
+def test_the_events_on_mars_derive_from_the_traces_seed(config: Config) -> None:
+    [first], [second] = (dry_run(config, source("mars_colony.py"), ops=OPS[:1]) for _ in range(2))
+    assert first.value == second.value
 
 
-def test_the_documents_example_is_a_bootstrap_file(config: Config) -> None:
+def test_the_example_in_the_documents_is_a_valid_bootstrap_file(config: Config) -> None:
     document = (ROOT / "docs" / "writing-bootstraps.md").read_text()
     [example] = re.findall(r'^```python\n("""The task.*?)^```$', document, re.DOTALL | re.MULTILINE)
     done = first_tick(config, example, {"most": 50})

@@ -1,4 +1,4 @@
-"""What weavegen mends of Celery's way to Redis."""
+"""The patches to Celery's Redis transport."""
 
 import pytest
 from celery import Celery
@@ -8,7 +8,7 @@ from tasks.broker import Channel, Transport
 
 
 def received(connection: Connection) -> Channel:
-    """A channel on which a message has come that is not acknowledged yet."""
+    """A channel with one received message that is not acknowledged yet."""
     queue = connection.SimpleQueue("mended")
     queue.put("a message")
     message = queue.get(timeout=5)
@@ -24,19 +24,19 @@ def connection(redis_url: str) -> Connection:
     return Connection(redis_url)
 
 
-def test_the_app_and_what_speaks_to_it_use_it(redis_url: str, connection: Connection) -> None:
+def test_the_app_and_its_clients_use_the_patched_transport(redis_url: str, connection: Connection) -> None:
     assert connection.get_transport_cls() is Transport
     with Celery(broker=redis_url, set_as_current=False) as app:
         assert app.connection_for_write().get_transport_cls() is Transport
 
 
-def test_a_message_can_be_acknowledged_after_its_connection_is_gone(connection: Connection) -> None:
+def test_a_message_can_be_acknowledged_after_its_connection_is_closed(connection: Connection) -> None:
     channel = received(connection)
     connection.close()
     channel.basic_ack(channel.tag)
 
 
-def test_a_connection_that_is_gone_is_a_connection_error(connection: Connection) -> None:
+def test_a_closed_connection_raises_a_connection_error(connection: Connection) -> None:
     channel = received(connection)
     connection.close()
     channel._disconnect_pools()
@@ -44,7 +44,7 @@ def test_a_connection_that_is_gone_is_a_connection_error(connection: Connection)
         channel._create_client()
 
 
-def test_acknowledgements_share_a_client_until_redis_is_another_one(connection: Connection) -> None:
+def test_acknowledgements_share_a_client_until_the_pools_are_closed(connection: Connection) -> None:
     channel = received(connection)
     first = channel._create_client()
     assert channel._create_client() is first

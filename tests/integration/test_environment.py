@@ -1,4 +1,4 @@
-"""Real environments in real sandboxes: the protocol, what hostile callbacks can do, what the box keeps apart."""
+"""Real environments in real sandboxes: the protocol, hostile callbacks, and the isolation of boxes."""
 
 import itertools
 import os
@@ -45,7 +45,7 @@ Start = Callable[..., Environment]
 
 @pytest.fixture
 def start(config: Config) -> Iterator[Start]:
-    """Starts environments, set up with a bootstrap that does nothing unless another is given."""
+    """Starts environments. Unless another bootstrap is given, theirs does nothing."""
     started: list[Environment] = []
 
     def start(source: str | None = EMPTY, **options: Any) -> Environment:
@@ -144,11 +144,11 @@ class TestOperations:
         assert error.type in name.split("|")
 
     @pytest.mark.parametrize("source", ["1 / 0", "x = 1", "def f(self): 1 / 0\nself.add_action('a', f)", "exit()"])
-    def test_a_bootstrap_that_sets_nothing_up(self, start: Start, source: str) -> None:
+    def test_a_bootstrap_without_a_working_action_fails(self, start: Start, source: str) -> None:
         error = start(None).execute(next(step_ids), Execute(op="bootstrap", source=source)).error
         assert error is not None
 
-    def test_only_blocks_that_are_new_are_sent(self, environment: Environment) -> None:
+    def test_only_new_blocks_are_sent(self, environment: Environment) -> None:
         asked: list[int] = []
         trace = [BlockBrief(i, "action" if i % 2 else "error", f"body {i}" * 20_000) for i in range(20)]
 
@@ -167,22 +167,24 @@ class TestOperations:
         assert 'File "/app/block_20.py", line 1' in error.traceback
         assert "boom()" in error.traceback
 
-    def test_a_trace_repeats_exactly(self, start: Start) -> None:
+    def test_a_trace_is_reproducible(self, start: Start) -> None:
         body = "return [random.random(), list({'a', 'b', 'c', 'd', 'e'}), repr(self)]"
-        one, two, other = (value(start(seed=seed), body) for seed in (5, 5, 6))
-        assert one == two
-        assert one != other
+        first, equal, other = (value(start(seed=seed), body) for seed in (5, 5, 6))
+        assert first == equal
+        assert first != other
 
-    def test_one_that_is_started_again_begins_empty(self, config: Config, environment: Environment) -> None:
+    def test_a_restarted_environment_is_empty(self, config: Config, environment: Environment) -> None:
         value(environment, "open('mine', 'w').write('yes')")
         again = Environment.start(config, environment.trace_id)
         assert not environment.handle.alive()
-        environment.stop()  # too late: it must not take the new one's socket away
+        environment.stop()  # the old handle comes too late: it must not remove the new socket
         assert again.execute(next(step_ids), Execute(op="bootstrap", source=EMPTY)).error is None
         assert value(again, "return os.path.exists('mine')") is False
         again.stop()
 
-    def test_what_runs_can_be_listed_and_removed(self, config: Config, environment: Environment) -> None:
+    def test_running_environments_can_be_listed_and_removed(
+        self, config: Config, environment: Environment
+    ) -> None:
         value(environment, "open('file', 'w').write('x')")
         assert environment.trace_id in [other.trace_id for other in running(config)]
         remove(config, environment.trace_id)
@@ -207,7 +209,7 @@ class TestDelivery:
             assert environment.execute(1_000_000, step) == first
         assert value(environment, "return self.get_cache('n')") == 1
 
-    def test_a_second_worker_attaches_itself_to_a_running_step(self, environment: Environment) -> None:
+    def test_a_second_worker_attaches_to_a_running_step(self, environment: Environment) -> None:
         step = Execute(op="run", source="import time\ntime.sleep(0.5)\nself.update_cache('n', 1)\nprint('once')")
         outcomes: list[object] = []
 
@@ -225,7 +227,7 @@ class TestDelivery:
         assert executed.output == "once\n"
         assert isinstance(outcomes[0], TransientError)
 
-    def test_a_question_to_the_model_outlives_its_worker(self, environment: Environment) -> None:
+    def test_a_question_to_the_model_survives_its_worker(self, environment: Environment) -> None:
         body = "return simple_evaluate_outputs(make_simple_score_prompt('Is it?'), ['a', 'b'])"
         asked: list[list[str]] = []
 
@@ -246,7 +248,7 @@ class TestDelivery:
         assert asked[0][0].startswith("a\n")
         assert asked[0][0].endswith("#q: Is it? ")
 
-    def test_a_question_that_the_model_refuses_is_the_callbacks_failure(self, environment: Environment) -> None:
+    def test_a_question_that_the_model_refuses_fails_the_callback(self, environment: Environment) -> None:
         def refuse(prompts: list[str]) -> list[tuple[float, float]]:
             raise ModelError("the prompt is too long")
 
@@ -255,7 +257,7 @@ class TestDelivery:
         assert error is not None
         assert "too long" in error.message
 
-    def test_time_that_the_model_takes_does_not_count(self, environment: Environment) -> None:
+    def test_time_of_model_calls_does_not_count(self, environment: Environment) -> None:
         def slow(prompts: list[str]) -> list[tuple[float, float]]:
             time.sleep(0.6)
             return undecided(prompts)
@@ -263,7 +265,7 @@ class TestDelivery:
         limits = Limits(seconds=0.4, grace=0.4)
         assert value(environment, "return simple_evaluate_outputs(str, 'x')", ask=slow, limits=limits) == [0.5]
 
-    def test_it_outlives_the_worker_that_started_it(self, config: Config) -> None:
+    def test_an_environment_survives_the_worker_that_started_it(self, config: Config) -> None:
         trace_id = next(trace_ids)
         program = (
             "import os, signal, sys\nfrom weavegen import config\n"
@@ -275,11 +277,11 @@ class TestDelivery:
         environ = {**os.environ, "WEAVEGEN_HOME": str(config.home)}
         done = subprocess.run([sys.executable, "-c", program], env=environ, timeout=20, check=False)
         assert done.returncode == -signal.SIGKILL
-        found = Environment.find(config, trace_id)
-        assert found is not None
-        assert value(found, "return self.name") == "main"
-        found.stop()
-        assert not found.handle.alive()
+        environment = Environment.find(config, trace_id)
+        assert environment is not None
+        assert value(environment, "return self.name") == "main"
+        environment.stop()
+        assert not environment.handle.alive()
         assert Environment.find(config, trace_id) is None
 
 
@@ -341,14 +343,14 @@ class TestHostileCallbacks:
             "import asyncio\nreturn asyncio.sleep(100)",
         ],
     )
-    def test_time_is_limited(self, environment: Environment, body: str) -> None:
+    def test_the_time_of_a_callback_is_limited(self, environment: Environment, body: str) -> None:
         executed = act(environment, body, limits=Limits(seconds=0.3, grace=5))
         if "n < 2" not in body:
             assert executed.error is not None
             assert executed.error.type == "TimeoutError"
         assert value(environment, "return 1") == 1
 
-    def test_one_evaluation_that_hangs_leaves_time_to_the_others(self, environment: Environment) -> None:
+    def test_an_evaluation_that_hangs_leaves_time_to_the_others(self, environment: Environment) -> None:
         source = (
             "import time\ndef a(self): time.sleep(9)\ndef b(self): return 1\n"
             "self.add_evaluation('a', a)\nself.add_evaluation('b', b)"
@@ -368,7 +370,7 @@ class TestHostileCallbacks:
             ("sum(range(10**13))", "killed"),
         ],
     )
-    def test_the_death_of_the_process_is_told(self, environment: Environment, body: str, word: str) -> None:
+    def test_the_death_of_the_process_is_reported(self, environment: Environment, body: str, word: str) -> None:
         began = time.monotonic()
         with pytest.raises(EnvironmentFailure, match=word):
             act(environment, body, limits=Limits(seconds=0.3, grace=0.3))
@@ -378,7 +380,7 @@ class TestHostileCallbacks:
             act(environment, "return 1")
 
     @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x02[]", b'\x00\x00\x00\x0c{"result":1}'])
-    def test_a_process_that_talks_nonsense_is_killed(self, environment: Environment, data: bytes) -> None:
+    def test_a_process_that_sends_invalid_frames_is_killed(self, environment: Environment, data: bytes) -> None:
         body = (
             "import os, socket\n"
             "for fd in range(3, 40):\n"
@@ -393,7 +395,7 @@ class TestHostileCallbacks:
             act(environment, body)
         assert not environment.handle.alive()
 
-    def test_a_flood_of_output_is_cut(self, environment: Environment) -> None:
+    def test_excess_output_is_cut(self, environment: Environment) -> None:
         executed = act(
             environment, "import os\nprint('a' * 10**6)\nos.system('yes | head -c 20000000')\nprint('b')"
         )
@@ -404,7 +406,7 @@ class TestHostileCallbacks:
         act(environment, "import subprocess\nsubprocess.Popen(['yes'])")
         assert value(environment, "return 1") == 1
 
-    def test_results_that_are_too_much_together(self, environment: Environment) -> None:
+    def test_results_that_are_too_large_together(self, environment: Environment) -> None:
         source = (
             "def much(self): return ['\U0001f600' * 19_000] * 4\n"
             "def view(self): return '\U0001f600' * 20_000\n"
@@ -420,7 +422,7 @@ class TestHostileCallbacks:
         assert "as a whole is too large" in error.message
         assert value(environment, "return 1") == 1
 
-    def test_programs_left_running_do_not_hold_anything_up(self, environment: Environment) -> None:
+    def test_background_processes_of_a_callback_do_not_block_anything(self, environment: Environment) -> None:
         value(
             environment,
             "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nreturn 1",
@@ -430,7 +432,7 @@ class TestHostileCallbacks:
         )
         assert value(environment, "return 2") == 2
 
-    def test_a_fork_goes_no_further_than_its_callback(self, environment: Environment) -> None:
+    def test_a_forked_process_ends_with_its_callback(self, environment: Environment) -> None:
         source = (
             "import os\n"
             "def fork(self):\n    os.fork()\n    return 1\n"
@@ -444,24 +446,24 @@ class TestHostileCallbacks:
 
 
 class TestBoxes:
-    def test_traces_see_nothing_of_each_other(self, start: Start, config: Config) -> None:
-        one, two = start(TICTACTOE), start(TICTACTOE)
-        value(one, "open('/app/mine', 'w').write('x')\nopen('/tmp/mine', 'w').write('x')")
-        value(one, "return move(get_state()['free'][0])")
-        assert len(value(one, "return get_state()")["free"]) < len(value(two, "return get_state()")["free"])
-        assert value(two, "import os\nreturn [os.path.exists(p) for p in ('/app/mine', '/tmp/mine')]") == [
+    def test_traces_can_not_see_each_other(self, start: Start, config: Config) -> None:
+        first, second = start(TICTACTOE), start(TICTACTOE)
+        value(first, "open('/app/mine', 'w').write('x')\nopen('/tmp/mine', 'w').write('x')")
+        value(first, "return move(get_state()['free'][0])")
+        assert len(value(first, "return get_state()")["free"]) < len(value(second, "return get_state()")["free"])
+        assert value(second, "import os\nreturn [os.path.exists(p) for p in ('/app/mine', '/tmp/mine')]") == [
             False,
             False,
         ]
         home = config.home
-        for path in (home, config.workspaces, one.workspace, one.socket_path, "/root/.bashrc", "/etc/shadow"):
-            assert value(two, f"import os\nreturn os.path.exists({str(path)!r})") is False
-        assert value(two, "import pwd\nreturn [user.pw_name for user in pwd.getpwall()]") == ["weaver"]
-        value(one, "import subprocess\nreturn subprocess.Popen(['sleep', '60']).pid")
+        for path in (home, config.workspaces, first.workspace, first.socket_path, "/root/.bashrc", "/etc/shadow"):
+            assert value(second, f"import os\nreturn os.path.exists({str(path)!r})") is False
+        assert value(second, "import pwd\nreturn [user.pw_name for user in pwd.getpwall()]") == ["weaver"]
+        value(first, "import subprocess\nreturn subprocess.Popen(['sleep', '60']).pid")
         names = "import glob\nreturn sorted(open(p).read().strip() for p in glob.glob('/proc/[0-9]*/comm'))"
-        assert "sleep" in value(one, names)
-        assert "sleep" not in value(two, names)
-        assert len(value(two, names)) == 2
+        assert "sleep" in value(first, names)
+        assert "sleep" not in value(second, names)
+        assert len(value(second, names)) == 2
 
     def test_parameters_are_not_in_the_command_line(self, start: Start) -> None:
         environment = start(None, params={"key": "sesame"})
@@ -474,14 +476,16 @@ class TestBoxes:
         executed = environment.execute(next(step_ids), Execute(op="bootstrap", source=source))
         assert executed.value == ["sesame", False]
 
-    def test_no_environment_variables_of_the_host(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_environment_variables_of_the_host_are_not_in_the_box(
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
         seen = value(start(), "import os\nreturn sorted(os.environ)")
         assert seen == ["HOME", "LANG", "PATH", "PWD", "PYTHONHASHSEED", "TERM"]
         code = "import subprocess\nreturn subprocess.run(['sh', '-c', 'cat /proc/*/environ'], capture_output=True)"
         assert "secret" not in str(value(start(), code + ".stdout.decode()"))
 
-    def test_the_network_of_the_host_is_reached_only_if_asked_for(self, start: Start) -> None:
+    def test_the_hosts_network_is_reachable_only_if_requested(self, start: Start) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             connect = f"import socket\nsocket.create_connection(('localhost', {server.getsockname()[1]}), 5)"
             assert act(start(network="host"), connect).error is None
@@ -492,10 +496,10 @@ class TestBoxes:
         assert value(start(network="host"), shown) is os.path.exists("/etc/resolv.conf")
         assert value(start(), shown) is False
 
-    def test_a_module_that_old_bootstraps_import_without_need(self, environment: Environment) -> None:
+    def test_libtmux_can_be_imported_because_old_bootstraps_import_it(self, environment: Environment) -> None:
         assert run(environment, "import libtmux").error is None
 
-    def test_other_tools_work_inside(self, environment: Environment) -> None:
+    def test_other_programs_work_inside(self, environment: Environment) -> None:
         body = (
             "import subprocess\n"
             "subprocess.run(['tmux', 'new-session', '-d', '-s', 'x', 'cat'], check=True)\n"
@@ -503,7 +507,7 @@ class TestBoxes:
         )
         assert value(environment, body).startswith("x: 1 windows")
 
-    def test_unknown_sandboxes(self, config: Config) -> None:
+    def test_an_unknown_sandbox_is_refused(self, config: Config) -> None:
         with pytest.raises(UsageError, match="bubblewrap, none"):
             Environment.start(replace(config, sandbox="docker"), 1)
 
@@ -519,7 +523,7 @@ class TestBoxes:
         assert not environment.handle.alive()
         assert not environment.workspace.exists()
 
-    def test_a_deep_home(self, config: Config) -> None:
+    def test_a_deep_home_works(self, config: Config) -> None:
         deep = replace(config, home=config.home / ("deep" * 20) / ("er" * 20))
         environment = Environment.start(deep, 1)
         assert environment.handle.alive()
@@ -556,7 +560,7 @@ class TestTicTacToe:
         assert main.returned["result"] in (["drawn"] if opponent == "minimax" else ["won", "drawn"])
         assert main.returned["is_over"] is True
 
-    def test_the_result_is_the_servers(self, start: Start) -> None:
+    def test_the_result_comes_from_the_server(self, start: Start) -> None:
         environment = start(TICTACTOE)
         error = act(environment, "self.return_to_caller({'result': 'victory'})").error
         assert error is not None

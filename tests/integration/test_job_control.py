@@ -1,4 +1,4 @@
-"""Steering jobs, against a real PostgreSQL: pause, drain, retune, retry; and what a newer version wrote."""
+"""Control of jobs with a real PostgreSQL: pause, drain, retune, retry; and data that a newer version wrote."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def overdue(db: sa.Engine) -> list[Message]:
 
 
 def run_until(worker: Worker, messages: list[Message], query: str) -> list[Message]:
-    """Run steps until the query's answer is true. Returns the messages that are left."""
+    """Run steps until the query returns true. Returns the remaining messages."""
     while not scalar(worker.db, query):
         held = worker.claim(messages.pop(0).step_id)
         messages += worker.finish(held) if held else []
@@ -45,7 +45,7 @@ def claimed(worker: Worker, message: Message) -> Claimed:
     return held
 
 
-def test_a_paused_job_takes_no_step_and_goes_on_at_once(db: sa.Engine) -> None:
+def test_a_paused_job_starts_no_step_and_resumes_at_once(db: sa.Engine) -> None:
     job = enqueue(db, 3, ticks=1)
     worker = Worker(db, max_active=2)
     first, second = worker.engine.start_queued()
@@ -53,14 +53,15 @@ def test_a_paused_job_takes_no_step_and_goes_on_at_once(db: sa.Engine) -> None:
     assert state(db, JobState.PAUSED, job) == [job]
     assert state(db, JobState.PAUSED, job) == []
 
-    # The one in flight is stored; what follows it becomes ready and is not sent. The other can't be taken.
+    # The result of the step in flight is stored. The next step becomes ready but is not sent. The other trace's step
+    # can't be claimed.
     assert worker.finish(held) == []
     assert scalar(db, "select status from steps where id = :id", id=held.id) == "done"
     assert scalar(db, "select count(*) from steps where trace_id = 1 and status = 'ready'") == 1
     assert worker.claim(second.step_id) is None
     assert scalar(db, "select claims from steps where id = :id", id=second.step_id) == 0
 
-    # However long it takes, neither the sweeper nor a free place moves anything of it.
+    # However long the pause lasts, neither the sweeper nor a free slot starts anything of the job.
     do(db, "update steps set send_after = now() - interval '1 hour' where status = 'ready'")
     assert overdue(db) == []
     assert worker.engine.start_queued() == []
@@ -79,7 +80,7 @@ def test_a_paused_job_takes_no_step_and_goes_on_at_once(db: sa.Engine) -> None:
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 0
 
 
-def test_a_lease_that_runs_out_in_a_pause_is_looked_at_after_it(db: sa.Engine) -> None:
+def test_a_lease_that_expires_during_a_pause_is_handled_after_it(db: sa.Engine) -> None:
     enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
@@ -92,7 +93,7 @@ def test_a_lease_that_runs_out_in_a_pause_is_looked_at_after_it(db: sa.Engine) -
     assert (again.step_id, again.label) == (message.step_id, f"{message.label} attempt 2")
 
 
-def test_paused_time_is_not_taken_from_the_time_budget(db: sa.Engine) -> None:
+def test_paused_time_does_not_count_towards_the_time_budget(db: sa.Engine) -> None:
     job = enqueue(db, 1, ticks=3, time_budget=10.0)
     worker = Worker(db)
     messages = run_until(worker, worker.engine.start_queued(), "select count(*) > 9 from steps where tick = 1")
@@ -103,7 +104,7 @@ def test_paused_time_is_not_taken_from_the_time_budget(db: sa.Engine) -> None:
     state(db, JobState.ACTIVE, job)
     assert scalar(db, "select round(paused_seconds) from jobs") == 4 * 3600
     worker.run(messages)
-    # The tick that had begun keeps its deadline, or its prompts would be others when it is replayed.
+    # The tick that had begun keeps its deadline. Otherwise its replay would give other prompts.
     with db.connect() as conn:
         deadlines = conn.execute(sa.text("select deadline from ticks order by number")).scalars().all()
     assert [round((deadline - deadlines[0]) / 3600, 2) for deadline in deadlines] == [0, 0, 4, 4]
@@ -113,7 +114,7 @@ def test_paused_time_is_not_taken_from_the_time_budget(db: sa.Engine) -> None:
     assert scalar(db, "select count(*) from ticks where trace_id = 2 and paused_seconds <> 0") == 0
 
 
-def test_a_paused_job_leaves_its_places_to_others(db: sa.Engine) -> None:
+def test_a_paused_job_leaves_its_slots_to_others(db: sa.Engine) -> None:
     patient, urgent = enqueue(db, 2), enqueue(db, 2)
     worker = Worker(db, max_active=2)
     running = "select count(*) from traces where status = 'running' and job_id = :job"
@@ -126,14 +127,14 @@ def test_a_paused_job_leaves_its_places_to_others(db: sa.Engine) -> None:
     assert (scalar(db, running, job=patient), scalar(db, running, job=urgent)) == (2, 2)
 
 
-def test_a_draining_job_ends_what_it_began_and_starts_nothing(db: sa.Engine) -> None:
+def test_a_draining_job_finishes_running_traces_and_starts_none(db: sa.Engine) -> None:
     job = enqueue(db, 3, ticks=1)
     over = enqueue(db, 1)
     with db.begin() as conn:
         traces.cancel(conn, over)
     worker = Worker(db, max_active=2)
     messages = worker.engine.start_queued()
-    assert state(db, JobState.DRAINING) == [job]  # of all jobs, those that are not over
+    assert state(db, JobState.DRAINING) == [job]  # without a job given: all jobs that have not ended
     worker.run(messages)
     assert worker.engine.start_queued() == []
     counted = "select string_agg(status, ' ' order by number) from traces where job_id = :job"
@@ -143,7 +144,7 @@ def test_a_draining_job_ends_what_it_began_and_starts_nothing(db: sa.Engine) -> 
     assert scalar(db, counted, job=job) == "ended ended ended"
 
 
-def test_a_job_that_there_is_not_can_not_be_paused_or_retuned(db: sa.Engine) -> None:
+def test_a_job_that_does_not_exist_can_not_be_paused_or_retuned(db: sa.Engine) -> None:
     with pytest.raises(UsageError, match="there is no job 7"):
         state(db, JobState.PAUSED, 7)
     with pytest.raises(UsageError, match="there is no job 7"), db.begin() as conn:
@@ -156,7 +157,7 @@ def retune(db: sa.Engine, job: int, **values: Any) -> jobs.Retuned:
         return jobs.retune(conn, job, values)
 
 
-def test_a_tick_keeps_the_settings_that_it_was_begun_with(db: sa.Engine) -> None:
+def test_a_tick_keeps_the_settings_with_which_it_began(db: sa.Engine) -> None:
     job = enqueue(db, 1, ticks=3, rounds=[2, 3])
     worker = Worker(db)
     messages = run_until(
@@ -165,7 +166,7 @@ def test_a_tick_keeps_the_settings_that_it_was_begun_with(db: sa.Engine) -> None
     tuned = retune(db, job, rounds=[5], types={"action": {"rounds": [7]}})
     assert (tuned.revision, tuned.changed) == (1, True)
     retune(db, job, types={"action": {"temperature": 0.5}})
-    # Another process goes on: nothing is in its memory.
+    # Another process continues, with nothing in its memory.
     fresh = Worker(db)
     fresh.world = worker.world
     fresh.run(messages)
@@ -188,7 +189,7 @@ def test_a_tick_keeps_the_settings_that_it_was_begun_with(db: sa.Engine) -> None
     assert by_tick[2] == by_tick[3] == {(False, 5, 1.0), (True, 7, 0.5)}
 
 
-def test_budgets_are_judged_by_the_newest_settings(db: sa.Engine) -> None:
+def test_budgets_use_the_newest_settings(db: sa.Engine) -> None:
     job = enqueue(db, 2, ticks=2)
     worker = Worker(db)
     messages = run_until(worker, worker.engine.start_queued(), "select bool_and(ticks = 1) from traces")
@@ -202,7 +203,7 @@ def test_budgets_are_judged_by_the_newest_settings(db: sa.Engine) -> None:
     retune(db, job, ticks=None, blocks=None)
     with db.begin() as conn:
         assert jobs.current_settings(conn, job) == {"ticks": None, "blocks": None}
-    assert worker.engine.start_queued() == []  # what has ended stays so
+    assert worker.engine.start_queued() == []  # an ended trace stays ended
     assert scalar(db, "select string_agg(distinct status, ' ') from traces") == "ended"
 
 
@@ -259,7 +260,7 @@ def retry(db: sa.Engine, *chosen: int, **options: Any) -> tuple[int, list[int]]:
         return jobs.retry(conn, chosen, [TraceStatus.FAILED], **options)
 
 
-def test_a_failed_trace_is_queued_once_more_and_kept(db: sa.Engine) -> None:
+def test_a_failed_trace_is_queued_again_and_kept(db: sa.Engine) -> None:
     job = enqueue(db, 3, ticks=1)
     do(db, "update traces set params = '{\"level\": 2}', ticks = 1")
     fail(db, 1, 3)
@@ -285,14 +286,14 @@ def test_a_failed_trace_is_queued_once_more_and_kept(db: sa.Engine) -> None:
     assert retry(db, 1, 3) == (2, [])
 
 
-def test_of_a_line_of_tries_the_last_one_is_retried(db: sa.Engine) -> None:
+def test_only_the_last_of_several_attempts_is_retried(db: sa.Engine) -> None:
     enqueue(db, 1)
     fail(db, 1)
     retry(db, 1)
     fail(db, 2)
     assert retry(db, 1, 2) == (2, [2])
     fail(db, 3)
-    assert retry(db, 1, new_seed=True) == (1, [1])  # only that one was asked for
+    assert retry(db, 1, new_seed=True) == (1, [1])  # only this trace was requested
     assert scalar(db, "select count(distinct seed) from traces") == 2
     assert scalar(db, "select seed <> (select seed from traces where id = 1) from traces where id = 4")
     do(db, "update traces set status = 'ended' where id = 4")
@@ -312,7 +313,7 @@ def test_only_traces_of_the_job_and_status_are_retried(db: sa.Engine) -> None:
 
 
 def shown(*parts: RenderableType) -> str:
-    """What a wide terminal shows, without styles."""
+    """The output of a wide terminal, without styles."""
     console = Console(width=200, color_system=None)
     with console.capture() as capture:
         for part in parts:
@@ -320,7 +321,7 @@ def shown(*parts: RenderableType) -> str:
     return capture.get()
 
 
-def test_status_tells_what_was_done_to_a_job(db: sa.Engine) -> None:
+def test_status_shows_changes_to_a_job(db: sa.Engine) -> None:
     job = enqueue(db, 3, ticks=2, types={"action": {"temperature": 0.5}})
     untouched = enqueue(db, 1)
     retune(db, job, ticks=40, sampled_tokens=None, types={"action": {"rounds": [7]}})
@@ -335,16 +336,16 @@ def test_status_tells_what_was_done_to_a_job(db: sa.Engine) -> None:
     with db.connect() as conn:
         rows = reports.jobs(conn)
         of_job, of_other = reports.traces(conn, job), reports.traces(conn, untouched)
-    other, told = rows
+    other, row = rows
     assert (other.state, other.paused_at, other.revision, other.retunes) == ("active", None, 0, [])
-    assert (told.state, told.revision) == ("paused", 2)
-    assert told.paused_at == scalar(db, "select paused_at from jobs where id = :job", job=job)
-    assert [tuned.changed for tuned in told.retunes] == [
+    assert (row.state, row.revision) == ("paused", 2)
+    assert row.paused_at == scalar(db, "select paused_at from jobs where id = :job", job=job)
+    assert [tuned.changed for tuned in row.retunes] == [
         {"ticks": 40, "sampled_tokens": None, "action.rounds": [7]},
         {"search": "tree", "action.temperature": 0.9, "evaluation.rounds": [2, 3]},
     ]
-    # What is printed can be given to `retune` again.
-    lines = [shown(display.retune_line(tuned)).rstrip() for tuned in told.retunes]
+    # The printed settings can be passed to `retune` again.
+    lines = [shown(display.retune_line(tuned)).rstrip() for tuned in row.retunes]
     assert [line.partition(", ")[0] for line in lines] == ["revision 1", "revision 2"]
     assert [by_type(pairs(line.partition(": ")[2].split())) for line in lines] == [
         {"ticks": 40, "sampled_tokens": None, "types": {"action": {"rounds": [7]}}},
@@ -357,13 +358,13 @@ def test_status_tells_what_was_done_to_a_job(db: sa.Engine) -> None:
         [str(job), "test", "2", "0"],
         ["paused,", "revision", "2"],
     ]
-    assert shown(display.summary(told)).startswith(f"job {job}: paused, 4 of 6 over, ")
+    assert shown(display.summary(row)).startswith(f"job {job}: paused, 4 of 6 over, ")
     assert shown(display.summary(other)).startswith(f"job {untouched}: 0 of 1 over, ")
     state(db, JobState.DRAINING, job)
     with db.connect() as conn:
-        [told] = reports.jobs(conn, job)
-    assert shown(display.summary(told)).startswith(f"job {job}: draining, ")
-    assert told.paused_at is None
+        [row] = reports.jobs(conn, job)
+    assert shown(display.summary(row)).startswith(f"job {job}: draining, ")
+    assert row.paused_at is None
 
     tries = {row.id: (row.retry_of, row.retried_as) for row in of_job}
     assert tries == {1: (None, [5, 7]), 2: (None, []), 3: (None, []), 5: (1, [6]), 6: (5, []), 7: (1, [])}
@@ -375,7 +376,7 @@ def test_status_tells_what_was_done_to_a_job(db: sa.Engine) -> None:
     assert "retr" not in shown(display.traces_table(of_other))
 
 
-def test_settings_of_a_newer_version_fail_their_traces_and_no_others(db: sa.Engine) -> None:
+def test_settings_of_a_newer_version_fail_only_their_traces(db: sa.Engine) -> None:
     newer, running, other = enqueue(db, 1), enqueue(db, 1, ticks=1), enqueue(db, 1, ticks=1)
     do(db, "update jobs set settings = '{\"warp\": 9}' where id = :job", job=newer)
     worker = Worker(db)
@@ -404,7 +405,7 @@ def test_an_agent_of_a_newer_version_fails_its_traces(db: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize("change", ["kind = 'ponder'", 'request = \'{"type": "sample", "n": "few"}\''])
-def test_a_step_of_a_newer_version_has_its_tick_started_over(db: sa.Engine, change: str) -> None:
+def test_a_step_of_a_newer_version_restarts_its_tick(db: sa.Engine, change: str) -> None:
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
     messages = run_until(
@@ -426,7 +427,7 @@ def test_a_step_of_a_newer_version_has_its_tick_started_over(db: sa.Engine, chan
     assert scalar(db, "select run from ticks where number = 1") == 1
 
 
-def test_what_dead_workers_held_goes_out_at_once(db: sa.Engine) -> None:
+def test_steps_of_dead_workers_are_sent_at_once(db: sa.Engine) -> None:
     enqueue(db, 2)
     worker = Worker(db)
     first, second = worker.engine.start_queued()
@@ -445,7 +446,7 @@ def test_what_dead_workers_held_goes_out_at_once(db: sa.Engine) -> None:
     assert [message.step_id for message in overdue(db)] == [first.step_id]
 
 
-def test_environments_that_were_ended_on_purpose_are_no_deaths_and_bind_no_steps(db: sa.Engine) -> None:
+def test_environments_that_were_stopped_on_purpose_count_no_death_and_bind_no_steps(db: sa.Engine) -> None:
     enqueue(db, 2, ticks=1)
     worker = Worker(db)
     messages = worker.engine.start_queued()

@@ -1,4 +1,4 @@
-"""Messages in a real database: said once, read alike by who repeats a step, bridged by one worker at a time."""
+"""Messages in a real database: sent once, read equally by a repeated step, bridged by one worker at a time."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -43,20 +43,20 @@ class Trace:
             ]
 
     def do(self, step: int, turn: int, do: str, channel: str = LOBBY, patient: bool = False, **more: Any) -> Any:
-        """The answer's value, or its error."""
+        """The value of the answer, or its error."""
         values = {"number": turn, "turn": turn, "do": do, "channel": channel, **more}
         wish = msgspec.convert(values, Exchange)
         with self.db.begin() as conn:
             answer = messages.exchange(conn, self.id, self.steps[step], wish, patient)
         return answer if answer is None else answer.get("values", answer.get("error"))
 
-    def hear(self, text: str, channel: str = LOBBY) -> int:
+    def receive(self, text: str, channel: str = LOBBY) -> int:
         with self.db.begin() as conn:
             return messages.add(conn, messages.channels(conn, self.id)[channel], text, author="Kim")
 
-    def said(self, channel: str = LOBBY) -> list[str]:
+    def sent(self, channel: str = LOBBY) -> list[str]:
         with self.db.connect() as conn:
-            return [said.text for said in messages.since(conn, messages.channels(conn, self.id)[channel], 0)]
+            return [sent.text for sent in messages.since(conn, messages.channels(conn, self.id)[channel], 0)]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def trace(db: sa.Engine) -> Trace:
     return trace
 
 
-def test_a_repeated_step_says_nothing_twice_and_reads_the_same(trace: Trace) -> None:
+def test_a_repeated_step_sends_once_and_reads_the_same(trace: Trace) -> None:
     def step() -> list[Any]:
         return [
             trace.do(1, 1, "send", text="Hello"),
@@ -76,47 +76,47 @@ def test_a_repeated_step_says_nothing_twice_and_reads_the_same(trace: Trace) -> 
         ]
 
     first = step()
-    trace.hear("Hello yourself")
+    trace.receive("Hello yourself")
     assert step() == first
-    assert trace.said() == ["Hello", ":)", "Hello yourself"]
-    assert [(said["id"], said["own"], said["reactions"]) for said in first[2]] == [(1, True, [":)"])]
+    assert trace.sent() == ["Hello", ":)", "Hello yourself"]
+    assert [(sent["id"], sent["own"], sent["reactions"]) for sent in first[2]] == [(1, True, [":)"])]
     assert first[3] == "there is no message 9 in this channel"
-    assert [said["content"] for said in trace.do(2, 1, "read")] == ["Hello", "Hello yourself"]
+    assert [sent["content"] for sent in trace.do(2, 1, "read")] == ["Hello", "Hello yourself"]
 
 
-def test_a_step_that_comes_out_otherwise_sends_nothing(trace: Trace) -> None:
+def test_a_step_that_differs_from_its_record_sends_nothing(trace: Trace) -> None:
     trace.do(1, 1, "read")
     assert "it was a read, not a send" in trace.do(1, 1, "send", text="Hello")
     assert trace.do(1, 2, "send", "elsewhere", text="Hello") == "there is no channel 'elsewhere': open it"
-    assert trace.said() == []
+    assert trace.sent() == []
 
 
 def test_two_workers_with_the_same_step_send_once(trace: Trace) -> None:
     with ThreadPoolExecutor(8) as pool:
         sent = list(pool.map(lambda _: trace.do(1, 1, "send", text="Hello"), range(8)))
     assert sent == [1] * 8
-    assert trace.said() == ["Hello"]
+    assert trace.sent() == ["Hello"]
 
 
-def test_a_reading_waits_for_somebody_else(trace: Trace) -> None:
+def test_reading_waits_for_a_message_of_another(trace: Trace) -> None:
     mine = trace.do(1, 1, "send", text="Hello")
     assert trace.do(1, 2, "read", patient=True, after=mine) is None
-    theirs = trace.hear("Hello yourself")
-    assert [said["id"] for said in trace.do(1, 2, "read", patient=True, after=mine)] == [theirs]
+    theirs = trace.receive("Hello yourself")
+    assert [message["id"] for message in trace.do(1, 2, "read", patient=True, after=mine)] == [theirs]
     assert trace.do(1, 3, "read", after=theirs) == []
 
 
-def test_readings_are_bounded(trace: Trace) -> None:
+def test_reads_are_limited(trace: Trace) -> None:
     for number in range(30):
-        trace.hear(str(number))
-    assert [said["content"] for said in trace.do(1, 1, "read", limit=2)] == ["28", "29"]
-    assert [said["content"] for said in trace.do(1, 2, "read", after=28)] == ["28", "29"]
+        trace.receive(str(number))
+    assert [message["content"] for message in trace.do(1, 1, "read", limit=2)] == ["28", "29"]
+    assert [message["content"] for message in trace.do(1, 2, "read", after=28)] == ["28", "29"]
     for bad in ({"limit": 101}, {"wait": 61}, {"text": "x" * 2_001}, {"text": "\x00"}, {"channel": ""}):
         with pytest.raises(msgspec.ValidationError):
             trace.do(1, 3, "read", **bad)
 
 
-def test_how_a_trace_stands(trace: Trace) -> None:
+def test_why_a_trace_ended(trace: Trace) -> None:
     with trace.db.begin() as conn:
         assert messages.end_reason(conn, trace.id) is None
         conn.execute(sa.text("update traces set status = 'ended', ended_because = 'ticks'"))
@@ -126,12 +126,12 @@ def test_how_a_trace_stands(trace: Trace) -> None:
 
 
 class TestChannels:
-    def test_only_open_channels_of_discord_are_held_and_by_one_worker(self, trace: Trace) -> None:
+    def test_only_open_discord_channels_are_held_and_by_one_worker(self, trace: Trace) -> None:
         trace.do(0, 2, "open", DISCORD)
         with trace.db.begin() as conn:
             [held] = messages.hold_due(conn)
             assert held.name == DISCORD
-            assert held.after > 0, "Is nothing fetched that is older than the channel?"
+            assert held.after > 0, "Are messages older than the channel skipped?"
         with trace.db.begin() as conn:
             assert messages.hold_due(conn) == []
             messages.look_again(conn, held.id, -1)
@@ -146,17 +146,17 @@ class TestChannels:
             messages.look_again(conn, held.id, -1, "Discord answers 403")
             assert messages.hold_due(conn) == []
 
-    def test_a_pause_everywhere_holds_for_all(self, trace: Trace) -> None:
+    def test_a_rate_limit_for_all_postpones_all_channels(self, trace: Trace) -> None:
         trace.do(0, 2, "open", DISCORD)
         with trace.db.begin() as conn:
             messages.postpone_all(conn, 60)
         with trace.db.begin() as conn:
             assert messages.hold_due(conn) == []
 
-    def test_what_goes_out_and_what_comes_in(self, trace: Trace) -> None:
+    def test_outgoing_and_incoming_messages(self, trace: Trace) -> None:
         trace.do(0, 2, "open", DISCORD)
         hello = trace.do(1, 1, "send", DISCORD, text="Hello")
-        trace.hear("typed in the terminal", DISCORD)
+        trace.receive("typed in the terminal", DISCORD)
         with trace.db.begin() as conn:
             [held] = messages.hold_due(conn)
             out = messages.next_outgoing(conn, held.id)
@@ -168,7 +168,7 @@ class TestChannels:
             messages.store_received(conn, held.id, "1002", "a bot", "")
             assert messages.next_outgoing(conn, held.id) is None
         read = trace.do(1, 2, "read", DISCORD)
-        assert [(said["author"], said["own"], said["reply_to"]) for said in read] == [
+        assert [(sent["author"], sent["own"], sent["reply_to"]) for sent in read] == [
             ("agent", True, None),
             ("Kim", False, None),
             ("Kim", False, hello),
@@ -185,7 +185,7 @@ class TestChannels:
 
 
 class TestBridge:
-    """The task, with a simulation of Discord."""
+    """The Celery task, with a simulation of Discord."""
 
     OTHER = "223456789012345678"
 
@@ -201,7 +201,9 @@ class TestBridge:
         yield simulation
         simulation.close()
 
-    def test_what_discord_does_not_take_is_left_out_alone(self, trace: Trace, bridge: DiscordSimulation) -> None:
+    def test_a_message_that_discord_refuses_is_skipped_alone(
+        self, trace: Trace, bridge: DiscordSimulation
+    ) -> None:
         trace.do(0, 2, "open", DISCORD)
         for turn, text in enumerate(("one", "two"), 1):
             trace.do(1, turn, "send", DISCORD, text=text)
@@ -215,7 +217,7 @@ class TestBridge:
             [detail] = conn.execute(sa.text("select detail from events where kind = 'not sent'")).scalars()
         assert "'one'" in detail
         assert "Invalid Form Body" in detail
-        assert discord_bridge.bridge(self.config) == "0 channels", "Does it wait before it looks again?"
+        assert discord_bridge.bridge(self.config) == "0 channels", "Does it wait before it asks again?"
 
     def test_a_worker_that_died_after_posting_posts_nothing_twice(
         self, trace: Trace, bridge: DiscordSimulation
@@ -236,7 +238,7 @@ class TestBridge:
             ("two", 1),
         ]
 
-    def test_a_pause_for_all_is_made_in_all(self, trace: Trace, bridge: DiscordSimulation) -> None:
+    def test_a_rate_limit_for_all_is_respected_by_all(self, trace: Trace, bridge: DiscordSimulation) -> None:
         trace.do(0, 2, "open", DISCORD)
         trace.do(0, 3, "open", self.OTHER)
         bridge.answers.append((429, {"retry_after": 40, "global": True}))

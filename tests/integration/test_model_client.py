@@ -1,4 +1,4 @@
-"""The model client against the simulation, over real HTTP on loopback."""
+"""The model client with the simulation, over real HTTP on loopback."""
 
 import json
 import os
@@ -38,7 +38,7 @@ STOP = ("\n#q: ", "#endblock")
 
 
 def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-    """A simulation in a process of its own, and its URL."""
+    """Start a simulation in a process of its own. Returns the process and its URL."""
     ready = folder / "ready.json"
     process = subprocess.Popen([sys.executable, "-m", "simulation", "--ready-file", str(ready), *arguments])
     deadline = time.monotonic() + 30
@@ -66,7 +66,7 @@ def client(url: str) -> Iterator[ModelClient]:
 
 @pytest.fixture
 def faults(url: str) -> Iterator[Any]:
-    """A function that sets fault rates; they are gone after the test."""
+    """A function that sets fault rates. They are reset after the test."""
 
     def put(**rates: float) -> None:
         body = json.dumps(rates).encode()
@@ -83,7 +83,7 @@ def sample(client: ModelClient, prompt: str = TRACE, **options: Any) -> Any:
     return client.sample(prompt, **(numbers | options)).continuations
 
 
-def test_the_only_model_is_taken(client: ModelClient) -> None:
+def test_the_only_model_is_chosen(client: ModelClient) -> None:
     assert client.model == "weavegen-sim"
 
 
@@ -93,7 +93,7 @@ def test_an_unknown_model_is_a_usage_error(url: str) -> None:
     assert check_servers([url], "EMPTY", "weavegen-sim") == "weavegen-sim"
 
 
-def test_nobody_there() -> None:
+def test_no_server_is_listening() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
@@ -103,7 +103,7 @@ def test_nobody_there() -> None:
             check_servers([url], "EMPTY", None)
 
 
-def test_stop_strings_beyond_the_servers_four_are_cut_here(client: ModelClient) -> None:
+def test_stop_strings_beyond_the_servers_four_are_cut_by_the_client(client: ModelClient) -> None:
     whole = sample(client, n=1, stop=())[0].text
     words = [f"never-{number}" for number in range(MAX_STOPS)]
     [cut] = sample(client, n=1, stop=[*words, whole[10:14]])
@@ -161,23 +161,23 @@ def test_tokens(client: ModelClient) -> None:
     tokens = client.encode("one two three")
     assert (tokens.count, len(tokens.ids)) == (3, 3)
     assert "".join(map(client.word, tokens.ids)) == "one two three"
-    nul = client.encode("one\x00two").ids  # which Postgres does not take
+    nul = client.encode("one\x00two").ids  # which PostgreSQL does not accept
     assert "".join(map(client.word, nul)) == client.decode(nul) == "one\ufffdtwo"
     assert client.encode("one two", begins=True).ids == client.encode("<s>one two", begins=True).ids
     assert client.length == MAX_MODEL_LEN
 
 
-def test_prompts_as_tokens_do_what_their_text_does(client: ModelClient) -> None:
+def test_prompts_as_tokens_give_the_same_result_as_their_text(client: ModelClient) -> None:
     assert sample(client, client.encode(TRACE)) == sample(client)
     questions = [f"{TRACE}play\n#q: Is it {word}? " for word in ("fair", "right", "late")]
     assert client.yes_no([client.encode(text) for text in questions]) == client.yes_no(questions)
-    told = client.sample(
+    result = client.sample(
         client.encode(TRACE), n=2, max_tokens=9, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=()
     )
-    assert told.prompt_tokens == client.encode(TRACE).count
+    assert result.prompt_tokens == client.encode(TRACE).count
 
 
-def test_too_long_a_prompt_is_refused_for_good(client: ModelClient) -> None:
+def test_a_prompt_that_is_too_long_is_a_permanent_error(client: ModelClient) -> None:
     with pytest.raises(ModelError, match=f"maximum context length is {MAX_MODEL_LEN}"):
         sample(client, "word " * MAX_MODEL_LEN)
 
@@ -225,7 +225,7 @@ def test_metrics_have_the_names_of_vllm(url: str, client: ModelClient) -> None:
     assert after["vllm:num_requests_waiting"] == after["vllm:kv_cache_usage_perc"] == 0
 
 
-def test_it_says_that_it_is_a_simulation(url: str) -> None:
+def test_the_simulation_identifies_itself(url: str) -> None:
     with urlopen(url + "/models") as response:
         assert "simulation" in response.headers["Server"]
         assert "simulation" in json.load(response)["data"][0]["owned_by"]
@@ -247,11 +247,11 @@ def test_latency_and_a_port_in_use(tmp_path: Path) -> None:
     process.wait(10)
 
 
-# ------------------------------------------------------------------- servers that know less than vLLM
+# -------------------------------------------------------------- servers with fewer features than vLLM
 
 
 class Plain(BaseHTTPRequestHandler):
-    """A server that knows neither `/tokenize` nor `logprob_token_ids`, or refuses the latter."""
+    """A server without `/tokenize` and `logprob_token_ids`, or one that refuses the latter."""
 
     refuses = False
     tokenizes = True
@@ -280,11 +280,11 @@ class Plain(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests' output is for failures."""
+        """Print nothing, because output should only come from failures."""
 
 
 @pytest.mark.parametrize(("refuses", "tokenizes"), [(True, True), (False, True), (False, False)])
-def test_the_plain_way(refuses: bool, tokenizes: bool) -> None:
+def test_a_server_without_vllms_extensions(refuses: bool, tokenizes: bool) -> None:
     handler = type("Handler", (Plain,), {"refuses": refuses, "tokenizes": tokenizes})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

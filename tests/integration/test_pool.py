@@ -1,4 +1,4 @@
-"""The pool over simulated servers of its own: processes that are killed and come back, threads that ask."""
+"""The pool over its own simulated servers: processes that are killed and restarted, threads that send requests."""
 
 import threading
 import time
@@ -23,9 +23,9 @@ PROMPT = "<s> [INST] # a trace [/INST]\n#startblock type: action\ndef action_"
 
 @pytest.fixture
 def sims(tmp_path: Path) -> Iterator[list[Process]]:
-    found = [Process(tmp_path, name, "--inter-token", "3", "--slots", "16") for name in ("a", "b")]
-    yield found
-    for sim in found:
+    processes = [Process(tmp_path, name, "--inter-token", "3", "--slots", "16") for name in ("a", "b")]
+    yield processes
+    for sim in processes:
         sim.kill()
 
 
@@ -49,7 +49,7 @@ def ask(pool: Pool, trace: int, home: str, n: int = 4) -> str:
     return pool.with_server(trace, home, n, call)
 
 
-def test_traces_spread_and_stay(pool: Pool, sims: list[Process]) -> None:
+def test_traces_are_spread_and_stay(pool: Pool, sims: list[Process]) -> None:
     homes: Counter[str] = Counter()
     for _ in range(8):
         homes[pool.home(homes)] += 1
@@ -57,7 +57,7 @@ def test_traces_spread_and_stay(pool: Pool, sims: list[Process]) -> None:
     assert {ask(pool, 1, sims[1].url) for _ in range(5)} == {sims[1].url}
 
 
-def test_a_server_is_killed_and_comes_back(pool: Pool, sims: list[Process]) -> None:
+def test_a_server_is_killed_and_returns(pool: Pool, sims: list[Process]) -> None:
     stop = threading.Event()
     answered: list[tuple[float, int, str]] = []
 
@@ -82,15 +82,15 @@ def test_a_server_is_killed_and_comes_back(pool: Pool, sims: list[Process]) -> N
         time.sleep(1)
         stop.set()
         for future in futures:
-            future.result()  # nobody was told of it
+            future.result()  # no trace saw an error
     meanwhile = [(number, url) for at, number, url in answered if killed < at < started]
     assert {url for _, url in meanwhile} == {sims[1].url}
-    assert {number for number, _ in meanwhile} >= {0, 2, 4}  # homeless traces went on
+    assert {number for number, _ in meanwhile} >= {0, 2, 4}  # traces whose home was down went on
     late = [url for at, number, url in answered if at > started and number % 2 == 0]
     assert sims[0].url in late
 
 
-def test_what_is_final_is_not_tried_again(pool: Pool, sims: list[Process]) -> None:
+def test_a_permanent_error_is_not_tried_again(pool: Pool, sims: list[Process]) -> None:
     calls = []
 
     def call(client: ModelClient) -> None:
@@ -104,7 +104,7 @@ def test_what_is_final_is_not_tried_again(pool: Pool, sims: list[Process]) -> No
     assert calls == [sims[0].url]
 
 
-def test_where_no_server_is_in_use_requests_wait(
+def test_without_a_usable_server_requests_wait(
     pool: Pool, sims: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "NO_SERVER_TIMEOUT_SECONDS", 1.0)
@@ -134,20 +134,20 @@ def test_a_survey(sims: list[Process]) -> None:
             stop=(),
         )
         sims[1].kill()
-        one, two = survey([sim.url for sim in sims], "EMPTY", 0.5)
+        first, second = survey([sim.url for sim in sims], "EMPTY", 0.5)
         busy.result()
         client.close()
-    assert (two.state, two.running) == ("away", None)
-    assert "no connection" in str(two.why)
-    assert one.model == "weavegen-sim"
-    assert one.state in ("up", "full")
-    assert one.running is not None
-    assert one.generated_rate is not None
-    assert 0 <= (one.prefix_hits or 0) <= 1
+    assert (second.state, second.running) == ("away", None)
+    assert "no connection" in str(second.why)
+    assert first.model == "weavegen-sim"
+    assert first.state in ("up", "full")
+    assert first.running is not None
+    assert first.generated_rate is not None
+    assert 0 <= (first.prefix_hits or 0) <= 1
 
 
 class Impatient(BaseHTTPRequestHandler):
-    """Closes a connection under the request that comes after a pause."""
+    """Closes the connection at the request that comes after a pause."""
 
     protocol_version = "HTTP/1.1"
     answered: float | None = None
@@ -168,8 +168,8 @@ class Impatient(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_survey_asks_anew_after_its_pause() -> None:
-    """Servers close what is idle for five seconds, and that is how long a survey may take."""
+def test_a_survey_reconnects_after_its_pause() -> None:
+    """Servers close a connection that is idle for five seconds, and a survey may take as long."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Impatient) as server:
         threading.Thread(target=server.serve_forever).start()
         [row] = survey([f"http://127.0.0.1:{server.server_port}/v1"], "EMPTY", 1.0)

@@ -1,4 +1,4 @@
-"""The first ticks of the bootstraps that talk, edit and play, in a real box."""
+"""The first ticks of the bootstraps that chat, edit and play, in a real box."""
 
 import shutil
 from pathlib import Path
@@ -38,13 +38,13 @@ def test_first_ticks(
         return
     executed, evaluated, begun = done
     assert executed.error is None, executed.error
-    assert [(one.title, one.error) for one in begun.views] == [(title, None) for title in views]
-    assert [one.value for one in evaluated.evaluations if one.scope == "tick"] == [True]
-    assert [one.error for one in evaluated.evaluations] == [None] * len(evaluated.evaluations)
+    assert [(view.title, view.error) for view in begun.views] == [(title, None) for title in views]
+    assert [evaluation.value for evaluation in evaluated.evaluations if evaluation.scope == "tick"] == [True]
+    assert [evaluation.error for evaluation in evaluated.evaluations] == [None] * len(evaluated.evaluations)
     assert not executed.subagents[0].completed
 
 
-def test_a_practice_has_the_faults_that_it_shows(config: Config) -> None:
+def test_a_practice_has_the_errors_that_it_shows(config: Config) -> None:
     if shutil.which("nano") is None:
         pytest.skip("nano is not installed")
     _, _, begun = first_tick(config, "nano_practice", text="ferry", faults=0)

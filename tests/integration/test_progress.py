@@ -1,4 +1,4 @@
-"""How far jobs are and what they lose, read from a real PostgreSQL."""
+"""Progress and losses of jobs, read from a real PostgreSQL."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ def read(db: sa.Engine, job: int) -> JobRow:
 
 
 def run(db: sa.Engine, job: int, number: int, **values: Any) -> None:
-    """Have a trace run, and be as far as `values` say."""
+    """Set a trace to running, with this progress."""
     values = {"status": "running", "started_at": "2026-01-01 00:00:00Z"} | values
     sets = ", ".join(f"{name} = :{name}" for name in values)
     do(db, f"update traces set {sets} where job_id = :job and number = :number", job=job, number=number, **values)
 
 
-def test_progress_is_of_the_budget_that_is_spent_most(db: sa.Engine) -> None:
+def test_progress_is_the_share_of_the_budget_that_is_most_spent(db: sa.Engine) -> None:
     job = enqueue(db, 4, ticks=10, until_bytes=1000)
     assert read(db, job).progress == 0
     run(db, job, 1, ticks=2, bytes=500)
@@ -38,7 +38,7 @@ def test_progress_is_of_the_budget_that_is_spent_most(db: sa.Engine) -> None:
     run(db, job, 2, ticks=50)
     run(db, job, 3, status="failed", failure_kind="bug", failure="x")
     assert read(db, job).progress == pytest.approx((0.5 + 0.99 + 1) / 4)
-    # What is asked for now decides, not what was at first.
+    # The current setting counts, not the first one.
     do(
         db,
         """insert into job_settings (job_id, revision, settings) values (:job, 1, '{"sampled_tokens": 100}')""",
@@ -48,14 +48,14 @@ def test_progress_is_of_the_budget_that_is_spent_most(db: sa.Engine) -> None:
     assert read(db, job).progress == pytest.approx((0 + 0.2 + 1) / 4)
 
 
-def test_without_a_budget_progress_is_of_what_others_ended_with(db: sa.Engine) -> None:
+def test_without_a_budget_progress_is_relative_to_ended_traces(db: sa.Engine) -> None:
     job = enqueue(db, 4)
     run(db, job, 1, blocks=10)
     run(db, job, 2, blocks=20)
-    assert read(db, job).progress == 0, "nothing is known of where they end"
+    assert read(db, job).progress == 0, "no trace has ended yet"
     run(db, job, 3, status="ended", ended_because="returned", blocks=60)
     assert read(db, job).progress == pytest.approx((1 + 2 * 15 / 60) / 4)
-    # A setting that another version wrote is no number: nothing is known of it.
+    # A setting of another version that is not a number: the progress is unknown.
     do(db, """update jobs set settings = '{"ticks": "many", "blocks": null}' where id = :job""", job=job)
     assert read(db, job).progress == pytest.approx((1 + 2 * 15 / 60) / 4)
 
@@ -81,7 +81,7 @@ def test_open_and_latest_jobs(db: sa.Engine) -> None:
 def plant(
     db: sa.Engine, trace: int, index: int, *, ran: bool | None, tokens: int, claims: int, copied: bool
 ) -> None:
-    """A block with the candidate that it was made of and one that lost, and the step that sampled these."""
+    """A block with its candidate, a rejected candidate, and the step that sampled both."""
     do(
         db,
         """
@@ -107,7 +107,7 @@ def plant(
     )  # fmt: skip
 
 
-def test_what_a_job_loses(db: sa.Engine) -> None:
+def test_losses_of_a_job(db: sa.Engine) -> None:
     job, other = enqueue(db, 3), enqueue(db, 1)
     first, fork, untouched = (
         scalar(db, "select id from traces where job_id = :job and number = :n", job=job, n=number)
@@ -121,7 +121,7 @@ def test_what_a_job_loses(db: sa.Engine) -> None:
     plant(db, first, 1, ran=False, tokens=10, claims=3, copied=False)
     plant(db, first, 2, ran=True, tokens=10, claims=2, copied=False)
     run(db, job, 1)
-    # A fork's copies of what another trace wrote are that trace's.
+    # Blocks that a fork copied count for the trace that wrote them.
     run(db, job, 2, fork_of=first, fork_at=2)
     plant(db, fork, 1, ran=False, tokens=10, claims=2, copied=True)
     plant(db, fork, 2, ran=False, tokens=50, claims=1, copied=False)
@@ -129,7 +129,7 @@ def test_what_a_job_loses(db: sa.Engine) -> None:
     with db.connect() as conn:
         assert reports.troubles(conn, read(db, job)) == Troubles(0.5, 2, 2)
         conn.rollback()
-        # What would take too long is told as not known, and the connection goes on.
+        # A query that would take too long reports "unknown", and the connection stays usable.
         with db.connect() as lock, lock.begin():
             lock.execute(sa.text("lock table blocks in access exclusive mode"))
             assert reports.troubles(conn, read(db, job), seconds=0.05) == Troubles(None, None, None)

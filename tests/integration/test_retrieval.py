@@ -1,4 +1,4 @@
-"""Retrieval against a real PostgreSQL: what may be found, and what is kept of it."""
+"""Retrieval with a real PostgreSQL: what may be found, and what is recorded of it."""
 
 import random
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ TEXTS = {
 
 @pytest.fixture
 def conn(database: str) -> Iterator[sa.Connection]:
-    """A trace that has left some blocks behind, and another trace."""
+    """A trace whose first blocks have left its window, and another trace."""
     engine = make_engine(database)
     with engine.begin() as conn:
         orders = [Order("a.py", "x = 1")] * 2
@@ -63,15 +63,15 @@ def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: sa.Connec
     assert types(conn, search(conn, "where is my lantern? +lantern".replace("?", "")))[0] == "action"
     assert types(conn, search(conn, "a dragon on the bridge"))[0] == "orientation"
     assert types(conn, search(conn, "type:'evaluation' bridge lantern")) == ["evaluation"]
-    assert types(conn, search(conn, "lantern -dragon")) == ["action"]  # observations are not recalled
+    assert types(conn, search(conn, "lantern -dragon")) == ["action"]  # observations are not retrieved
     assert search(conn, "lantern", before=2) == []
     assert search(conn, "zeppelin") == []
 
 
-def test_the_projects_examples_are_good_blocks_and_are_found(conn: sa.Connection) -> None:
-    found = read(BOOTSTRAPS / "examples")
-    assert examples.load(conn, found) == len(found)
-    assert examples.load(conn, found) == 0
+def test_the_projects_examples_are_legal_blocks_and_are_found(conn: sa.Connection) -> None:
+    rows = read(BOOTSTRAPS / "examples")
+    assert examples.load(conn, rows) == len(rows)
+    assert examples.load(conn, rows) == 0
     [hit, *_] = search(conn, "type:'debug' traceback KeyError header column")
     assert hit.example
     [(type, text)] = blocks.retrieved_texts(conn, [hit])
@@ -100,7 +100,7 @@ def test_bad_example_files_are_refused(tmp_path: Path, content: str, complaint: 
         read(path)
 
 
-def test_what_was_found_is_kept_with_its_cutoff(conn: sa.Connection) -> None:
+def test_hits_are_recorded_with_their_cutoff(conn: sa.Connection) -> None:
     step = Retrieve(query="lantern bridge", before=99, top_k_hits=25, least_score=0.1, limit=1)
     conn.execute(
         sa.text(
@@ -109,17 +109,15 @@ def test_what_was_found_is_kept_with_its_cutoff(conn: sa.Connection) -> None:
         )
     )
     [message] = steps.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
-    found = retrieval.search(conn, 1, step)
-    assert len(found) > 1
-    retrieval.save(conn, 1, message.step_id, step, found)
+    hits = retrieval.search(conn, 1, step)
+    assert len(hits) > 1
+    retrieval.save(conn, 1, message.step_id, step, hits)
     rows = conn.execute(
         sa.text(
             "select before, rank, used, score from retrievals r join retrieval_hits h on h.retrieval_id = r.id"
         )
     ).all()
-    assert [(row.before, row.rank, row.used) for row in rows] == [
-        (99, n, n == 1) for n in range(1, len(found) + 1)
-    ]
+    assert [(row.before, row.rank, row.used) for row in rows] == [(99, n, n == 1) for n in range(1, len(hits) + 1)]
 
 
 # ------------------------------------------------------------------------------------------- the index
@@ -129,8 +127,10 @@ VOCABULARY = [f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(200)]
 
 @pytest.fixture
 def long(conn: sa.Connection) -> sa.Connection:
-    """Trace 2 with 900 blocks more, of words as uneven in their use as those of a language; one in five is none
-    that is recalled, and some have no words."""
+    """Trace 2 with 900 more blocks, of words as uneven in their use as those of a language.
+
+    One block in five has a type that is not retrieved, and some blocks have no words.
+    """
     chance = random.Random(1)
     weights = [1 / (n + 1) for n in range(len(VOCABULARY))]
     insert = sa.text(
@@ -149,7 +149,7 @@ def long(conn: sa.Connection) -> sa.Connection:
 
 
 def exhaustive(conn: sa.Connection, query: str, before: int) -> dict[tuple[bool, int], float]:
-    """What rank-bm25 gives every text of the corpus, by (example, id)."""
+    """The score that rank-bm25 gives every text of the corpus, by (example, id)."""
     rows = conn.execute(
         sa.text(
             "select id, body, false as example from blocks where trace_id = 2 and index < :before"
@@ -181,19 +181,21 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("before", [150, 400, 777, 1000])
-def test_what_is_indexed_scores_as_rank_bm25_scores_it(long: sa.Connection, query: str, before: int) -> None:
+def test_indexed_texts_score_as_with_rank_bm25(long: sa.Connection, query: str, before: int) -> None:
     unindexed = of_long(long, query, before)
     for cutoff in range(100, 1000, 60):
         trace_index.seal(long, 2, cutoff)
     assert long.execute(sa.text("select count(*) from segments")).scalar_one() == 720 // trace_index.SEGMENT_BLOCKS
-    found, expected = of_long(long, query, before), exhaustive(long, query, before)
-    assert found == pytest.approx(unindexed)
+    scores, expected = of_long(long, query, before), exhaustive(long, query, before)
+    assert scores == pytest.approx(unindexed)
     plain = "+" not in query
-    assert found == pytest.approx({key: s for key, s in expected.items() if s >= 0.01 and (plain or key in found)})
-    assert list(of_long(long, query, before, top_k_hits=25)) == list(found)[:25]
+    assert scores == pytest.approx(
+        {key: s for key, s in expected.items() if s >= 0.01 and (plain or key in scores)}
+    )
+    assert list(of_long(long, query, before, top_k_hits=25)) == list(scores)[:25]
 
 
-def test_what_a_query_could_see_is_indexed_when_it_is_kept(long: sa.Connection) -> None:
+def test_recording_a_query_indexes_the_blocks_that_it_could_find(long: sa.Connection) -> None:
     long.execute(
         sa.text(
             "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
@@ -217,15 +219,15 @@ def test_words_of_any_length_are_indexed(long: sa.Connection) -> None:
     assert long.execute(sa.text("select index from blocks where id = :id"), {"id": id}).scalar_one() == 105
 
 
-def test_a_query_excludes_and_restricts_what_is_indexed(long: sa.Connection) -> None:
+def test_exclusions_and_restrictions_apply_to_indexed_texts(long: sa.Connection) -> None:
     queries = ["wordaa -wordab", "+wordac +wordad wordaa", "type:'error' wordaa", "type:'expectation' note wordaa"]
     before = [of_long(long, query, 1000) for query in queries]
     trace_index.seal(long, 2, 1000)
-    for query, found in zip(queries, before, strict=True):
-        assert of_long(long, query, 1000) == pytest.approx(found)
+    for query, scores in zip(queries, before, strict=True):
+        assert of_long(long, query, 1000) == pytest.approx(scores)
 
 
-def test_the_index_forgets_the_blocks_of_a_tick_that_starts_over(long: sa.Connection) -> None:
+def test_the_index_forgets_the_blocks_of_a_restarted_tick(long: sa.Connection) -> None:
     trace_index.seal(long, 2, 1000)
     blocks.drop_from(long, 2, 500)
     held = long.execute(sa.text('select count(*), max("end") from segments')).one()

@@ -1,4 +1,4 @@
-"""The embedded services for real: started, found again, stopped, killed, and closed to the outside."""
+"""The real embedded services: started, found again, stopped, killed, and not reachable from outside."""
 
 import dataclasses
 import os
@@ -38,14 +38,14 @@ sys.exit(not {0}.start(config.load()))
 
 @pytest.fixture
 def own() -> Iterator[Config]:
-    """A home of the test's own; whatever runs in it is ended afterwards."""
+    """A separate home. Everything that runs in it is stopped at the end."""
     folder = Path(tempfile.mkdtemp(prefix="weavegen-test-"))
     yield from _installation(folder, folder / "home")
 
 
 @pytest.fixture
 def deep() -> Iterator[Config]:
-    """A home too deep for the name of a socket, with characters in it that mean something in addresses."""
+    """A home whose path is too long for a socket name and has characters that are special in URLs."""
     folder = Path(tempfile.mkdtemp(prefix="weavegen-test-"))
     yield from _installation(folder, folder / "a b%41'#?&=é" / ("deep/" * 30))
 
@@ -66,7 +66,7 @@ def query(config: Config, statement: str) -> object:
 
 
 def started_by_others(config: Config, module: str, count: int) -> list[bool]:
-    """Starts a service from `count` processes at once; which of them say that it was they."""
+    """Start a service from `count` processes at once. Returns for each process whether it says that it started it."""
     command = [sys.executable, "-c", START.format(module)]
     starters = [subprocess.Popen(command, env=fleet.child_environment(config)) for _ in range(count)]
     return [starter.wait(60) == 0 for starter in starters]
@@ -81,7 +81,7 @@ def kill(config: Config, name: str) -> None:
 
 
 def listeners(config: Config) -> list[tuple[str, str]]:
-    """Addresses that our processes listen on, beyond unix sockets: (service, ip)."""
+    """Addresses other than unix sockets on which the services listen: (service, ip)."""
     return [
         (service.name, connection.laddr.ip)
         for service in fleet.running(config)
@@ -91,7 +91,7 @@ def listeners(config: Config) -> list[tuple[str, str]]:
     ]
 
 
-# -------------------------------------------------------------------------------------------- Postgres
+# ------------------------------------------------------------------------------------------ PostgreSQL
 
 
 def test_postgres_starts_is_found_again_and_stops(own: Config) -> None:
@@ -104,7 +104,7 @@ def test_postgres_starts_is_found_again_and_stops(own: Config) -> None:
         postgres.check(own)
 
 
-def test_postgres_keeps_what_was_committed_when_it_is_killed(own: Config) -> None:
+def test_postgres_keeps_committed_data_when_it_is_killed(own: Config) -> None:
     postgres.start(own)
     query(own, "CREATE TABLE kept AS SELECT 42 AS answer")
     kill(own, "postgres")
@@ -120,19 +120,19 @@ def test_postgres_is_durable_and_reachable_only_by_its_socket(own: Config) -> No
     assert postgres.data(own).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_stale_lock_file_of_postgres_does_not_stop_it(own: Config) -> None:
+def test_a_stale_lock_file_of_postgres_does_not_prevent_its_start(own: Config) -> None:
     postgres.start(own)
     kill(own, "postgres")
     lock = postgres.data(own) / "postmaster.pid"
     lines = lock.read_text().split("\n")
-    # After a reboot the pid in it may be anyone's: here it is the test's own.
+    # After a reboot the pid in the lock file may belong to any process: here to the test's own.
     lock.write_text("\n".join([str(os.getpid()), *lines[1:]]))
     assert postgres.start(own) is True
     assert query(own, "SELECT 1") == 1
 
 
-def test_a_killed_postgres_that_nobody_waits_for_does_not_stop_the_next(own: Config) -> None:
-    # It never waits for its children.
+def test_a_killed_postgres_that_is_a_zombie_does_not_prevent_the_next_start(own: Config) -> None:
+    # A parent that never waits for its children.
     code = START.format("postgres").replace("sys.exit(", "print(") + "sys.stdout.flush()\ninput()"
     environ = os.environ | {"WEAVEGEN_HOME": str(own.home)}
     with subprocess.Popen([sys.executable, "-c", code], env=environ, stdin=-1, stdout=-1, text=True) as starter:
@@ -147,7 +147,7 @@ def test_a_killed_postgres_that_nobody_waits_for_does_not_stop_the_next(own: Con
         starter.kill()
 
 
-def test_a_query_that_outlived_its_postgres_does_not_stop_the_next(own: Config) -> None:
+def test_a_query_that_survived_its_postgres_does_not_prevent_the_next_start(own: Config) -> None:
     postgres.start(own)
     server = psutil.Process(processes.registered(own)["postgres"].pid)
     busy = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i FROM n) SELECT count(*) FROM n"  # never ends
@@ -159,7 +159,7 @@ def test_a_query_that_outlived_its_postgres_does_not_stop_the_next(own: Config) 
         backends = server.children()
         server.kill()
         until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, seconds=20)
-        time.sleep(0.5)  # those that are idle notice it
+        time.sleep(0.5)  # idle backends notice it
         assert [backend for backend in backends if backend.is_running()] != []
         assert postgres.start(own) is True
         with pytest.raises(OperationalError):
@@ -175,7 +175,7 @@ def test_postgres_is_found_though_the_register_is_lost(own: Config) -> None:
     assert processes.registered(own)["postgres"].pid == before.pid
 
 
-def test_an_initdb_that_was_killed_leaves_nothing_in_the_way(own: Config) -> None:
+def test_a_killed_initdb_does_not_prevent_the_next_start(own: Config) -> None:
     folders.prepare(own)
     half = postgres.data(own).with_suffix(".new")
     half.mkdir()
@@ -183,7 +183,7 @@ def test_an_initdb_that_was_killed_leaves_nothing_in_the_way(own: Config) -> Non
     assert postgres.start(own) is True
 
 
-def test_data_of_another_version_is_left_alone(own: Config) -> None:
+def test_data_of_another_postgres_version_is_not_changed(own: Config) -> None:
     folders.prepare(own)
     postgres.data(own).mkdir()
     (postgres.data(own) / "PG_VERSION").write_text("15\n")
@@ -192,15 +192,15 @@ def test_data_of_another_version_is_left_alone(own: Config) -> None:
 
 
 @pytest.mark.parametrize("module", ["postgres", "redis"])
-def test_of_many_that_start_a_service_at_once_one_does(own: Config, module: str) -> None:
+def test_a_service_started_concurrently_is_started_once(own: Config, module: str) -> None:
     assert sorted(started_by_others(own, module, 3)) == [False, False, True]
     assert len(fleet.running(own)) == 1
 
 
-# ------------------------------------------------------------------------- for the time of one command
+# ---------------------------------------------------------------- services for the time of one command
 
 
-def test_a_reading_command_brings_postgres_up_and_leaves_nothing_running(own: Config) -> None:
+def test_a_reading_command_starts_postgres_and_leaves_nothing_running(own: Config) -> None:
     postgres.start(own)
     postgres.stop(own)
     with postgres.running(own) as url:
@@ -209,14 +209,14 @@ def test_a_reading_command_brings_postgres_up_and_leaves_nothing_running(own: Co
     assert fleet.running(own) == []
 
 
-def test_a_reading_command_leaves_a_server_alone_that_ran_before(own: Config) -> None:
+def test_a_reading_command_does_not_stop_a_server_that_ran_before(own: Config) -> None:
     postgres.start(own)
     with postgres.running(own):
         pass
     assert query(own, "SELECT 1") == 1
 
 
-def test_the_last_of_several_reading_commands_ends_the_server(own: Config) -> None:
+def test_the_last_of_several_reading_commands_stops_the_server(own: Config) -> None:
     postgres.start(own)
     postgres.stop(own)
     with postgres.running(own):
@@ -226,7 +226,7 @@ def test_the_last_of_several_reading_commands_ends_the_server(own: Config) -> No
     assert fleet.running(own) == []
 
 
-def test_a_server_that_is_to_stay_outlives_the_reading_command(own: Config) -> None:
+def test_a_server_started_to_stay_is_not_stopped_by_the_reading_command(own: Config) -> None:
     postgres.start(own)
     postgres.stop(own)
     with postgres.running(own):
@@ -234,7 +234,7 @@ def test_a_server_that_is_to_stay_outlives_the_reading_command(own: Config) -> N
     assert query(own, "SELECT 1") == 1
 
 
-def test_reading_commands_side_by_side_do_not_cut_each_other_off(own: Config) -> None:
+def test_concurrent_reading_commands_do_not_stop_each_others_server(own: Config) -> None:
     postgres.start(own)
     postgres.stop(own)
 
@@ -247,7 +247,7 @@ def test_reading_commands_side_by_side_do_not_cut_each_other_off(own: Config) ->
     assert fleet.running(own) == []
 
 
-def test_a_reading_command_makes_nothing_in_an_unused_home(own: Config) -> None:
+def test_a_reading_command_creates_nothing_in_an_unused_home(own: Config) -> None:
     with pytest.raises(UsageError, match="no traces"), postgres.running(own):
         pass
     assert not own.home.exists()
@@ -267,7 +267,7 @@ def test_redis_starts_is_found_again_and_stops(own: Config) -> None:
         redis.check(own)
 
 
-def test_redis_comes_back_after_it_was_killed(own: Config) -> None:
+def test_redis_restarts_after_it_was_killed(own: Config) -> None:
     redis.start(own)
     kill(own, "redis")
     assert redis.socket(own).exists()
@@ -285,10 +285,10 @@ def test_redis_is_found_though_the_register_is_lost(own: Config) -> None:
     assert processes.registered(own)["redis"].pid == before.pid
 
 
-# --------------------------------------------------------------------------------------- all of it
+# --------------------------------------------------------------------------------- the whole fleet
 
 
-def test_a_deep_home_with_odd_characters_works(deep: Config) -> None:
+def test_a_deep_home_with_special_characters_works(deep: Config) -> None:
     postgres.start(deep)
     redis.start(deep)
     assert query(deep, "SELECT 1") == 1
@@ -297,7 +297,7 @@ def test_a_deep_home_with_odd_characters_works(deep: Config) -> None:
     schema.upgrade(urls.database_url(deep))
 
 
-def test_an_unreachable_server_is_one_line_without_its_password() -> None:
+def test_an_unreachable_server_is_a_one_line_error_without_its_password() -> None:
     given = configuration.load(
         {
             "DATABASE_URL": "postgresql://me:hush@127.0.0.1:1/traces",
@@ -313,7 +313,7 @@ def test_an_unreachable_server_is_one_line_without_its_password() -> None:
     assert "hush" not in str(doctor.examine(given))
 
 
-def test_two_migrations_at_once_take_turns(own: Config) -> None:
+def test_two_concurrent_migrations_take_turns(own: Config) -> None:
     postgres.start(own)
     url = urls.database_url(own)
     code = "import sys; from weavegen.services import schema; schema.upgrade(sys.argv[1])"
@@ -323,7 +323,7 @@ def test_two_migrations_at_once_take_turns(own: Config) -> None:
     assert schema.current(url) == schema.newest()
 
 
-def test_the_schema_is_what_the_models_say(database: str) -> None:
+def test_the_schema_equals_the_models(database: str) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
@@ -335,7 +335,7 @@ def test_the_schema_is_what_the_models_say(database: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["nano", "sim"])
-def test_the_fleet_comes_up_answers_and_goes_down(own: Config, model: str) -> None:
+def test_the_fleet_starts_answers_and_stops(own: Config, model: str) -> None:
     own = dataclasses.replace(own, model=model)
     parts = fleet.up(own, model_threads=2, execute_threads=2)
     assert [part.name for part in parts] == ["postgres", "redis", model, "model", "lint", "execute", "beat"]
@@ -358,7 +358,7 @@ def test_the_fleet_comes_up_answers_and_goes_down(own: Config, model: str) -> No
     assert fleet.down(own) == []
 
 
-def test_a_port_in_use_is_one_line(own: Config) -> None:
+def test_a_port_in_use_is_a_one_line_error(own: Config) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""The store against a real PostgreSQL: schema, journal, leases, fair starts, bulk enqueueing."""
+"""The store with a real PostgreSQL: schema, journal, leases, fair starts, enqueueing in bulk."""
 
 import itertools
 import random
@@ -41,7 +41,7 @@ def test_migration_and_models_agree(db: sa.Engine) -> None:
         assert compare_metadata(context, METADATA) == []
 
 
-def test_down_and_up_again(db: sa.Engine, database: str) -> None:
+def test_downgrade_and_upgrade_again(db: sa.Engine, database: str) -> None:
     settings = schema._alembic()
     settings.attributes["url"] = database
     command.downgrade(settings, "base")
@@ -59,14 +59,14 @@ def test_every_table_and_column_has_a_comment(db: sa.Engine) -> None:
 
 
 class Restless(World):
-    """Answers the same step otherwise each time, and whatever its timestamps are."""
+    """Gives another result for the same step each time."""
 
     def dice(self, step: Step) -> random.Random:
         self.seed += 1
         return random.Random(self.seed)
 
 
-def test_the_ticks_of_subagents_lie_inside_the_action_that_called_them(db: sa.Engine) -> None:
+def test_the_ticks_of_subagents_are_inside_the_action_that_called_them(db: sa.Engine) -> None:
     job = enqueue(db, 2, ticks=16)
     worker = Worker(db)
     worker.world = Restless(1, 0.9, calls=0.3)
@@ -103,7 +103,7 @@ def test_the_ticks_of_subagents_lie_inside_the_action_that_called_them(db: sa.En
 
 
 @pytest.mark.parametrize("whose", ["the subagent's", "the caller's"])
-def test_a_tick_that_starts_over_is_only_that_one(db: sa.Engine, whose: str) -> None:
+def test_only_the_affected_tick_restarts(db: sa.Engine, whose: str) -> None:
     job = enqueue(db, 1, ticks=12)
     worker = Worker(db)
     worker.world = Restless(2, 0.9, calls=0.3)
@@ -116,7 +116,7 @@ def test_a_tick_that_starts_over_is_only_that_one(db: sa.Engine, whose: str) -> 
         if changed is None:
             with db.begin() as conn:
                 changed = conn.execute(sa.text(callers)).scalar()
-                if changed is not None:  # as if another version of the program had asked for its first step
+                if changed is not None:  # as if another version of the program had requested the tick's first step
                     tick = held.tick if whose == "the subagent's" else changed
                     upgrade = (
                         'update steps set request = request || \'{"op": "run"}\' where tick = :t and ordinal = 0'
@@ -133,7 +133,7 @@ def test_a_tick_that_starts_over_is_only_that_one(db: sa.Engine, whose: str) -> 
     assert all(after.type in SUCCESSORS[before.type] for before, after in itertools.pairwise(trace))
 
 
-def test_traces_run_to_their_end_in_postgres_as_in_memory(db: sa.Engine) -> None:
+def test_traces_in_postgres_equal_traces_in_memory(db: sa.Engine) -> None:
     job = enqueue(db, 3, ticks=2)
     worker = Worker(db)
     worker.run(worker.engine.start_queued())
@@ -157,7 +157,7 @@ def test_a_second_delivery_and_a_late_worker_change_nothing(db: sa.Engine) -> No
     held = worker.claim(message.step_id)
     assert held is not None
     assert worker.claim(message.step_id) is None
-    with db.begin() as conn:  # its lease runs out and another worker takes it
+    with db.begin() as conn:  # the lease expires and another worker claims the step
         conn.execute(sa.text("update steps set lease_until = now() - interval '1 second'"))
         assert [late.step_id for late in steps.overdue(conn, 60)] == [message.step_id]
     other = worker.claim(message.step_id)
@@ -168,7 +168,7 @@ def test_a_second_delivery_and_a_late_worker_change_nothing(db: sa.Engine) -> No
     assert scalar(db, "select count(*) from steps where ordinal = 0 and status = 'done'") == 1
 
 
-def test_a_ready_step_that_nobody_took_is_sent_again(db: sa.Engine) -> None:
+def test_a_ready_step_that_no_worker_claimed_is_sent_again(db: sa.Engine) -> None:
     enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
@@ -191,7 +191,7 @@ def test_a_renewed_lease_is_kept(db: sa.Engine) -> None:
         assert steps.overdue(conn, 60) == []
 
 
-def test_a_step_that_can_not_be_done_ends_its_trace_with_the_reason(db: sa.Engine) -> None:
+def test_a_step_that_fails_ends_its_trace_with_the_reason(db: sa.Engine) -> None:
     job = enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
@@ -212,7 +212,7 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) ->
         held = worker.claim(messages.pop(0).step_id)
         messages += worker.finish(held) if held else []
     before = scalar(db, "select min(index) from blocks where tick = 1")
-    with db.begin() as conn:  # as if a newer version asked for another number of candidates
+    with db.begin() as conn:  # as if a newer version requested another number of candidates
         conn.execute(
             sa.text("update steps set request = jsonb_set(request, '{n}', '5') where kind = 'sample' and tick = 1")
         )
@@ -225,7 +225,7 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) ->
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 1
 
 
-def test_a_bug_in_a_program_fails_one_trace_with_the_evidence(
+def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(
     db: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(tick: Any) -> Any:
@@ -242,10 +242,10 @@ def test_a_bug_in_a_program_fails_one_trace_with_the_evidence(
     assert "raise ZeroDivisionError" in scalar(db, "select detail from events where kind = 'failed'")
 
 
-def test_ten_thousand_traces_stay_queued_and_jobs_share_the_places(db: sa.Engine) -> None:
+def test_ten_thousand_traces_stay_queued_and_jobs_share_the_slots(db: sa.Engine) -> None:
     began = time.monotonic()
     large = enqueue(db, 10_000)
-    print(f"10,000 traces enqueued in {time.monotonic() - began:.2f} s")  # noqa: T201 (the figure, with pytest -s)
+    print(f"10,000 traces enqueued in {time.monotonic() - began:.2f} s")  # noqa: T201 (shown by pytest -s)
     small = enqueue(db, 20)
     with db.begin() as conn:
         started = traces.to_start(conn, max_active=10)
@@ -263,10 +263,10 @@ def test_ten_thousand_traces_stay_queued_and_jobs_share_the_places(db: sa.Engine
     assert scalar(db, "select count(*) from steps") == 0
 
 
-def test_doing_the_same_again_and_again_is_noticed_and_answered(db: sa.Engine) -> None:
+def test_repeated_equal_ticks_are_detected_and_answered(db: sa.Engine) -> None:
     job = enqueue(db, 2, ticks=6, doom_loop=3)
     worker = Worker(db)
-    # A world in which nothing depends on the prompt: every tick is like the one before.
+    # A world in which no result depends on the prompt: every tick equals the one before.
     kind = World(1, 1.0)
     worker.world.answer = lambda step, journal: stubborn(kind, step, journal)  # type: ignore[method-assign]
     worker.run(worker.engine.start_queued())
@@ -281,7 +281,7 @@ def test_doing_the_same_again_and_again_is_noticed_and_answered(db: sa.Engine) -
 
 
 def stubborn(kind: World, step: Any, journal: list[Entry]) -> Any:
-    """The same answers whatever was asked before."""
+    """The same answers, whatever the prompt is."""
     if isinstance(step, Sample):
         text = "+word" if step.prompt.query else GOOD.get(step.prompt.type, '"""Thinking."""')
         return [Candidate(text=text, finish_reason="stop", tokens=9)] * step.n
@@ -295,7 +295,7 @@ def stubborn(kind: World, step: Any, journal: list[Entry]) -> Any:
     return kind.answer(step, journal)
 
 
-def test_cancelled_traces_do_no_more(db: sa.Engine) -> None:
+def test_cancelled_traces_run_no_further_steps(db: sa.Engine) -> None:
     job = enqueue(db, 4)
     worker = Worker(db, max_active=2)
     first, second = worker.engine.start_queued()
@@ -322,7 +322,7 @@ def test_equal_seeds_give_equal_traces(db: sa.Engine) -> None:
     assert len({tuple(row) for row in seeds}) == 2
 
 
-def test_users_queries_can_read_and_nothing_else(db: sa.Engine) -> None:
+def test_queries_of_users_can_only_read(db: sa.Engine) -> None:
     enqueue(db, 2)
     with db.connect() as conn:
         assert reports.select(conn, "select count(*) as n from traces;", 5, None) == (["n"], [(2,)])
@@ -341,7 +341,7 @@ def test_users_queries_can_read_and_nothing_else(db: sa.Engine) -> None:
     assert scalar(db, "select count(*) from traces") == 2
 
 
-def test_blocks_are_told_apart_by_what_is_in_the_window(db: sa.Engine) -> None:
+def test_reading_texts_and_briefs_of_blocks(db: sa.Engine) -> None:
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
     worker.run(worker.engine.start_queued())

@@ -1,4 +1,4 @@
-"""agent.run in a real box: an action waits, the subagent's operations come in between, the action goes on."""
+"""agent.run in a real box: an action waits while the subagent's operations run, then the action continues."""
 
 import itertools
 import tempfile
@@ -46,7 +46,7 @@ def act(environment: Environment, subagent: str, body: str, **options: Any) -> E
     return environment.execute(next(step_ids), step, **options)
 
 
-def test_an_action_waits_for_a_subagent_and_gets_what_it_returned(environment: Environment) -> None:
+def test_an_action_waits_for_a_subagent_and_gets_its_returned_value(environment: Environment) -> None:
     waiting = act(
         environment,
         "main",
@@ -61,7 +61,7 @@ def test_an_action_waits_for_a_subagent_and_gets_what_it_returned(environment: E
     assert seen.views == ()
     returned = act(environment, "a", 'self.return_to_caller({"n": 3})\nreturn self.name')
     assert returned.value == "a"
-    assert [one.completed for one in do(environment, "evaluate", "a").subagents] == [False, True, False]
+    assert [subagent.completed for subagent in do(environment, "evaluate", "a").subagents] == [False, True, False]
 
     done = do(environment, "resume")
     assert (done.waits_for, done.error, done.output) == (None, None, "after\n")
@@ -70,7 +70,7 @@ def test_an_action_waits_for_a_subagent_and_gets_what_it_returned(environment: E
     assert do(environment, "run", source="assert self.name == 'main'").error is None
 
 
-def test_a_subagent_that_is_out_of_time_gives_none_and_can_be_run_again(environment: Environment) -> None:
+def test_a_subagent_that_ran_out_of_time_gives_none_and_can_run_again(environment: Environment) -> None:
     assert act(environment, "main", 'return agent.run("a"), agent.run("a")').waits_for == "a"
     again = do(environment, "resume")
     assert again.waits_for == "a"
@@ -89,7 +89,7 @@ def test_subagents_of_subagents(environment: Environment) -> None:
     assert do(environment, "resume").value == ["main", {"n": 2}]
 
 
-def test_an_exception_of_a_subagent_is_not_its_callers(environment: Environment) -> None:
+def test_an_exception_of_a_subagent_is_not_raised_in_its_caller(environment: Environment) -> None:
     act(environment, "main", 'return agent.run("a")')
     failed = act(environment, "a", "return 1 / 0")
     assert failed.error is not None
@@ -100,7 +100,7 @@ def test_an_exception_of_a_subagent_is_not_its_callers(environment: Environment)
     assert do(environment, "resume").error is None
 
 
-def test_an_exception_after_the_subagents_ticks_is_the_callers(environment: Environment) -> None:
+def test_an_exception_after_the_subagents_ticks_belongs_to_the_caller(environment: Environment) -> None:
     act(environment, "main", 'return agent.run("a")["n"]')
     failed = do(environment, "resume")
     assert failed.error is not None
@@ -109,7 +109,7 @@ def test_an_exception_after_the_subagents_ticks_is_the_callers(environment: Envi
 
 
 @pytest.mark.parametrize("name", ["main", "a"])
-def test_who_is_at_work_already_can_not_be_run(environment: Environment, name: str) -> None:
+def test_a_running_agent_can_not_be_run_again(environment: Environment, name: str) -> None:
     act(environment, "main", 'return agent.run("a")')
     refused = act(environment, "a", f'return agent.run("{name}")')
     assert refused.error is not None
@@ -131,21 +131,21 @@ def test_only_an_action_can_run_a_subagent(environment: Environment) -> None:
     assert "not in a thread" in act(environment, "main", thread).value[0]
 
 
-def test_a_tick_that_starts_over_ends_the_actions_that_wait(environment: Environment) -> None:
+def test_a_restarted_tick_ends_the_waiting_actions(environment: Environment) -> None:
     body = 'try:\n    agent.run("{}")\nfinally:\n    self.update_cache("unwound", True)'
     act(environment, "main", body.format("a"))
     act(environment, "a", body.format("b"))
     assert do(environment, "begin", "b").error is None
-    assert do(environment, "begin", "a").error is None  # a's tick starts over
+    assert do(environment, "begin", "a").error is None  # a's tick restarts
     assert act(environment, "a", 'return self.get_cache("unwound")').value is True
     act(environment, "a", body.format("b"))
-    assert do(environment, "begin").error is None  # and now main's does, while both wait
+    assert do(environment, "begin").error is None  # and then main's tick, while both actions wait
     assert act(environment, "main", 'return self.get_cache("unwound"), self.name').value == [True, "main"]
     act(environment, "main", 'return agent.run("a")')
     assert do(environment, "resume").error is None
 
 
-def test_a_callers_time_does_not_run_while_it_waits(environment: Environment) -> None:
+def test_the_callers_time_limit_stops_while_it_waits(environment: Environment) -> None:
     limits = Limits(seconds=1.0, grace=5.0)
     act(environment, "main", 'agent.run("a")\nwhile True:\n    pass', limits=limits)
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_a_callers_time_does_not_run_while_it_waits(environment: Environment) ->
     assert stopped.error.type == "TimeoutError"
 
 
-def test_what_waits_for_nothing_can_not_go_on(environment: Environment) -> None:
+def test_only_a_waiting_action_can_be_resumed(environment: Environment) -> None:
     refused = do(environment, "resume")
     assert refused.error is not None
     assert "no action waits" in refused.error.message

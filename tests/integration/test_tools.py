@@ -1,4 +1,4 @@
-"""The tools in a real box: opened and used by actions, seen in the views of the next tick."""
+"""The tools in a real box: actions open and use them, and the next tick's views show them."""
 
 import itertools
 import os
@@ -35,7 +35,7 @@ def environment() -> Iterator[Environment]:
 
 @pytest.fixture
 def act(environment: Environment) -> Iterator[Act]:
-    """Runs an action with this body. Closes all tools in the end."""
+    """Runs an action with this body. Closes all tools at the end."""
 
     def act(body: str) -> Executed:
         lines = "".join(f"    {line}\n" for line in body.splitlines())
@@ -60,7 +60,7 @@ def value(executed: Executed) -> Any:
 
 
 class TestEditor:
-    def test_it_writes_and_shows(self, environment: Environment, act: Act) -> None:
+    def test_it_writes_and_shows_a_file(self, environment: Environment, act: Act) -> None:
         body = (
             "from tools.editor import WeaveEditor\n"
             "editor = WeaveEditor(self, 'story.txt')\neditor.append('one\\ntwo\\n')\neditor.edit(2, 2, 'zwei')\n"
@@ -72,7 +72,7 @@ class TestEditor:
         assert views(environment) == {"WeaveEditor (/app/story.txt)": shown}
 
     @pytest.mark.parametrize("path", ["/app/tools/editor.py", "/app/locked", "/usr/share/new.txt"])
-    def test_files_that_may_not_be_written(self, act: Act, path: str) -> None:
+    def test_files_that_must_not_be_written(self, act: Act, path: str) -> None:
         error = act(
             "import os\nfrom tools.editor import WeaveEditor\n"
             "if not os.path.exists('locked'):\n    open('locked', 'x').close()\n    os.chmod('locked', 0o444)\n"
@@ -84,7 +84,7 @@ class TestEditor:
 
 
 class TestNano:
-    def test_the_newest_is_called_nano(self, act: Act) -> None:
+    def test_the_last_opened_window_is_called_nano(self, act: Act) -> None:
         if shutil.which("nano") is not None:
             body = (
                 "from tools.nano import WeaveNano\none, two = WeaveNano(self, '1'), WeaveNano(self, '2')\n"
@@ -163,7 +163,7 @@ class TestNethack:
 
 
 def missing(program: str, package: str, executed: Executed) -> bool:
-    """Whether a program is not installed; the tool must have said so."""
+    """Whether a program is not installed. The tool must have reported this."""
     if any(shutil.which(name, path=os.environ["PATH"] + ":/usr/games") for name in (program, package)):
         return False
     assert executed.error is not None
@@ -172,7 +172,7 @@ def missing(program: str, package: str, executed: Executed) -> bool:
 
 
 class TestOtherPrograms:
-    # Stands in for a program that may be missing: shows what it gets, and ends with `q`.
+    # Replaces a program that may not be installed: shows its input, and ends at `q`.
     FAKE = (
         "from tools.terminal import Terminal\n"
         "class Echo(Terminal):\n"
@@ -182,7 +182,7 @@ class TestOtherPrograms:
         "        super().__init__(agent, 'Echo', 'echo', arguments=('-c', script))\n"
     )
 
-    def test_a_program_of_lines(self, environment: Environment, act: Act) -> None:
+    def test_a_line_based_program(self, environment: Environment, act: Act) -> None:
         body = self.FAKE + (
             "echo = Echo(self)\necho.send_command('hello\\n')\necho.send_keys('Enter\\n')\n"
             "echo.send_keys('x' * 100)\necho.send_keys('Enter')\n"
@@ -195,7 +195,7 @@ class TestOtherPrograms:
             act("self.tools['echo'].send_keys('q\\n')\nreturn self.tools['echo'].render()")
         )
 
-    def test_a_program_that_ends_at_once(self, act: Act) -> None:
+    def test_a_program_that_exits_at_once(self, act: Act) -> None:
         body = (
             "from tools.terminal import Terminal\n"
             "class Broken(Terminal):\n    programs, package = ('sh',), 'dash'\n"
@@ -205,7 +205,7 @@ class TestOtherPrograms:
         assert error is not None
         assert error.message == "broken ended as soon as it was started. no map"
 
-    def test_many_at_once(self, environment: Environment, act: Act) -> None:
+    def test_several_windows_at_once(self, environment: Environment, act: Act) -> None:
         body = self.FAKE.replace("'Echo', 'echo'", "'Echo ' + str(n), 'echo' + str(n)").replace(
             "agent):", "agent, n):"
         )
@@ -246,7 +246,7 @@ class TestDiscord:
         source = f"def action_test(self):\n{lines}\nself.add_action('Test', action_test)\n"
         return Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
 
-    def test_what_goes_over_the_socket(self, environment: Environment, act: Act) -> None:
+    def test_requests_over_the_socket(self, environment: Environment, act: Act) -> None:
         hall, wishes = private_channels(), list[Exchange]()
 
         def chat(wish: Exchange) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class TestDiscord:
         assert "[1] me: Hello\n[2] me, answering 1: Hello?" in shown[0].text
         assert (wishes[-1].turn, wishes[-1].do) == (1, "read"), "Do turns count from 1 in each step?"
 
-    def test_an_exchange_outlives_its_worker(self, environment: Environment, act: Act) -> None:
+    def test_an_exchange_survives_its_worker(self, environment: Environment, act: Act) -> None:
         wishes: list[Exchange] = []
 
         def killed(wish: Exchange) -> dict[str, Any]:
@@ -286,7 +286,7 @@ class TestDiscord:
         assert value(environment.execute(5_000_000, step, chat=chat)) == 7
         assert [(wish.turn, wish.do) for wish in wishes] == [(1, "open"), (1, "open"), (2, "send")]
 
-    def test_time_that_people_take_does_not_count(self, environment: Environment, act: Act) -> None:
+    def test_waiting_for_people_does_not_count_as_time(self, environment: Environment, act: Act) -> None:
         def slow(wish: Exchange) -> dict[str, Any]:
             time.sleep(0.3)
             return private_channels()(wish)
@@ -306,12 +306,12 @@ class TestDiscord:
             ("chat.close()\nchat.send_message('Hello')", "is closed"),
         ],
     )
-    def test_what_can_not_be_sent(self, act: Act, body: str, message: str) -> None:
+    def test_messages_that_can_not_be_sent(self, act: Act, body: str, message: str) -> None:
         error = act(self.OPEN + body).error
         assert error is not None
         assert message in error.message
 
-    def test_what_the_worker_refuses_is_the_callbacks_failure(self, environment: Environment, act: Act) -> None:
+    def test_a_refusal_of_the_worker_fails_the_callback(self, environment: Environment, act: Act) -> None:
         def refuse(wish: Exchange) -> dict[str, Any]:
             return {"error": "there is no such message"}
 
@@ -321,4 +321,4 @@ class TestDiscord:
             "ValueError",
             "there is no such message",
         )
-        assert views(environment) == {}, "Is a channel that can't be opened no tool?"
+        assert views(environment) == {}, "Is a channel that can't be opened not a tool?"

@@ -1,4 +1,4 @@
-"""What becomes of a step whose work is done and whose result the database refuses."""
+"""A step whose result the database refuses."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Adapters that a server loads while it serves, as vLLM does with LoRA."""
+"""Adapters that a server loads while it is running, as vLLM does with LoRA."""
 
 import shutil
 from collections.abc import Iterator
@@ -40,14 +40,14 @@ def test_an_adapter_is_the_sum_of_its_parts(folder: Path, adapter: Path) -> None
         assert np.allclose(after[name] - before[name], difference, atol=1e-5)
 
 
-def test_one_is_loaded_served_beside_its_model_and_forgotten(url: str, folder: Path, adapter: Path) -> None:
+def test_an_adapter_is_loaded_served_beside_its_model_and_unloaded(url: str, folder: Path, adapter: Path) -> None:
     servers = {url: "EMPTY"}
     own = likelihood(url, None)
     adapters.load(servers, "round-1", adapter)
-    adapters.load(servers, "round-1", adapter)  # it is there: nothing happens
+    adapters.load(servers, "round-1", adapter)  # already loaded: nothing happens
     models = list_models(url, Http("EMPTY", 10.0))
     assert [(model.id, model.parent) for model in models] == [(folder.name, None), ("round-1", folder.name)]
-    assert likelihood(url, None) == own, "Is the model itself the one that is meant where none is named?"
+    assert likelihood(url, None) == own, "Is the model itself used if no name is given?"
     assert likelihood(url, "round-1") != own
     assert adapters.unload(servers, "round-1") == 1
     assert adapters.unload(servers, "round-1") == 0
@@ -55,7 +55,7 @@ def test_one_is_loaded_served_beside_its_model_and_forgotten(url: str, folder: P
         likelihood(url, "round-1")
 
 
-def test_whole_weights_are_served_as_by_a_server_of_their_own(url: str, tmp_path: Path) -> None:
+def test_complete_weights_are_served_as_by_a_server_of_their_own(url: str, tmp_path: Path) -> None:
     other = make(tmp_path / "other", seed=5)
     adapters.load({url: "EMPTY"}, "other", other)
     with serving(other) as alone:
@@ -63,7 +63,9 @@ def test_whole_weights_are_served_as_by_a_server_of_their_own(url: str, tmp_path
     adapters.unload({url: "EMPTY"}, "other")
 
 
-def test_what_does_not_fit_is_refused_in_a_line(url: str, folder: Path, adapter: Path, tmp_path: Path) -> None:
+def test_adapters_that_do_not_fit_are_refused_in_one_line(
+    url: str, folder: Path, adapter: Path, tmp_path: Path
+) -> None:
     wrong = {
         "missing": (tmp_path / "missing", "can't be read|No such file"),
         "dora": (make_adapter(tmp_path / "dora", folder, use_dora=True), "only plain LoRA"),
@@ -85,6 +87,6 @@ def test_what_does_not_fit_is_refused_in_a_line(url: str, folder: Path, adapter:
     assert len(list_models(url, Http("EMPTY", 10.0))) == 1
 
 
-def test_an_adapter_is_no_model_by_itself(adapter: Path) -> None:
+def test_an_adapter_alone_is_not_a_model(adapter: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.json"):
         Llama(adapter)

@@ -1,4 +1,4 @@
-"""What the engine computes and samples, beside the same equations written down slowly."""
+"""What the engine computes and samples, compared with a slow reference implementation."""
 
 import dataclasses
 from pathlib import Path
@@ -26,7 +26,7 @@ def order(seed: int, count: int, **more: object) -> Order:
 @pytest.mark.parametrize(
     "changed", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 6}, {"num_key_value_heads": 1}]
 )
-def test_logprobs_are_the_models(tmp_path: Path, changed: dict[str, int]) -> None:
+def test_logprobs_equal_the_reference(tmp_path: Path, changed: dict[str, int]) -> None:
     folder = make(tmp_path / "m", seed=3, **changed)
     model, reference = Llama(folder), Reference(folder, seed=3)
     assert model.parameters == sum(array.size for array in reference.weights.values())
@@ -35,15 +35,15 @@ def test_logprobs_are_the_models(tmp_path: Path, changed: dict[str, int]) -> Non
     assert np.abs(told - reference.logprobs(prompt.tolist())[-1]).max() < MAX_DIFFERENCE
 
 
-def test_long_prompts_are_read_in_pieces(folder: Path, reference: Reference) -> None:
-    """Longer than what is computed at once, and than the model was made for: that is its caller's concern."""
+def test_long_prompts_are_processed_in_pieces(folder: Path, reference: Reference) -> None:
+    """Longer than one piece, and longer than the model's context: the caller must limit the length."""
     model, prompt = Llama(folder), ids(2, 300)
     told = logprobs(Prompt(prompt, model.shape).read(model))[0]
     assert np.abs(told - reference.logprobs(prompt.tolist())[-1]).max() < MAX_DIFFERENCE
 
 
 def test_sampled_tokens_have_the_models_own_logprobs(engine: Engine, reference: Reference) -> None:
-    """Whatever penalty and temperature; several requests at once, more than there are slots."""
+    """With any penalty and temperature; several requests at once, more than there are slots."""
     asked = [order(seed, 10 + 7 * seed, top_logprobs=2, logprob_ids=(5, 9)) for seed in range(5)]
     for one, over in [(one, engine.submit(one)) for one in asked]:
         for continuation in over.result(60).continuations:
@@ -60,18 +60,18 @@ def test_equal_seeds_give_equal_texts_whatever_else_is_served(engine: Engine) ->
     for number in (1, 3):
         again = together[number].result(60)
         assert [one.ids for one in again.continuations] == [one.ids for one in alone.continuations]
-        assert again.cached == 48  # three blocks; the last tokens are computed in any case
+        assert again.cached == 48  # three blocks; the last tokens are always computed
     other = engine.submit(dataclasses.replace(order(1, 60), seed=2)).result(60)
     assert [one.ids for one in other.continuations] != [one.ids for one in alone.continuations]
     assert len({tuple(one.ids) for one in alone.continuations}) == 3
 
 
-def test_a_continuation_does_not_depend_on_how_many_are_asked_for(engine: Engine) -> None:
+def test_a_continuation_does_not_depend_on_their_number(engine: Engine) -> None:
     one, many = engine.submit(order(3, 20, n=1)).result(60), engine.submit(order(3, 20, n=12)).result(60)
-    assert many.continuations[0].ids == one.continuations[0].ids  # 12: more than there are slots
+    assert many.continuations[0].ids == one.continuations[0].ids  # 12, which is more than there are slots
 
 
-def test_what_the_cache_gives_is_what_was_computed(folder: Path) -> None:
+def test_cached_values_equal_computed_ones(folder: Path) -> None:
     model, cache = Llama(folder), PrefixCache(160)
     first, second = ids(1, 100), np.concatenate([ids(1, 100)[:70], ids(2, 40)])
     whole = Prompt(first, model.shape)
@@ -83,7 +83,7 @@ def test_what_the_cache_gives_is_what_was_computed(folder: Path) -> None:
     assert np.abs(part.read(model) - Prompt(second, model.shape).read(model)).max() < MAX_DIFFERENCE
     cache.keep(part)
     assert cache.usage == 8 / 10
-    for seed in (3, 4):  # what was not used for longest goes
+    for seed in (3, 4):  # the least recently used block is evicted
         other = Prompt(ids(seed, 64), model.shape)
         other.read(model)
         cache.keep(other)
@@ -92,7 +92,7 @@ def test_what_the_cache_gives_is_what_was_computed(folder: Path) -> None:
 
 
 def test_stops(folder: Path, engine: Engine, texts: Texts) -> None:
-    """Greedy, so that the text is known; wherever in it a stop string begins, across tokens too."""
+    """Greedy, so that the text is known. A stop string may begin anywhere in it, also across tokens."""
     greedy = Sampling(temperature=0.0)
     whole = engine.submit(order(1, 30, n=1, max_tokens=60, sampling=greedy)).result(60).continuations[0]
     assert whole.finish == "length"
@@ -112,7 +112,7 @@ def test_stops(folder: Path, engine: Engine, texts: Texts) -> None:
     assert (ended.ids, ended.finish, ended.stop) == (whole.ids[: whole.ids.index(last) + 1], "stop", None)
 
 
-def test_what_is_cancelled_takes_no_more_steps(engine: Engine) -> None:
+def test_a_cancelled_request_takes_no_more_steps(engine: Engine) -> None:
     endless = engine.submit(order(1, 20, max_tokens=10**9))
     waits = engine.submit(order(2, 20, n=8, max_tokens=3))
     assert endless.cancel()
@@ -120,19 +120,19 @@ def test_what_is_cancelled_takes_no_more_steps(engine: Engine) -> None:
     assert engine.counters.finished == {"abort": 3, "length": 8}
 
 
-def test_a_request_that_is_too_much_fails_alone(engine: Engine) -> None:
+def test_a_request_that_is_too_large_fails_alone(engine: Engine) -> None:
     with pytest.raises(MemoryError):
         engine.submit(order(1, 20, n=10**10)).result(60)
     assert len(engine.submit(order(1, 20)).result(60).continuations) == 3
 
 
-# -------------------------------------------------------------------------------------------- drawing
+# ------------------------------------------------------------------------------------------- sampling
 
 
 def shares(
     logits: list[float], how: Sampling, seen: tuple[int, ...] = ()
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """How often each token is drawn, over evenly spaced chances."""
+    """The share of each token, over evenly spaced random numbers."""
     count = 10_000
     rows = np.repeat(np.array([logits], np.float32), count, axis=0)
     was = np.zeros(rows.shape, bool)
@@ -141,7 +141,7 @@ def shares(
     return np.bincount(tokens, minlength=len(logits)) / count
 
 
-def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+def test_tokens_are_drawn_by_their_probability() -> None:
     odds = np.array([0.5, 0.2, 0.15, 0.1, 0.05])
     logits = np.log(odds).tolist()
     assert shares(logits, Sampling()) == pytest.approx(odds, abs=1e-3)
@@ -153,7 +153,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     assert shares(logits, Sampling(temperature=0.0)).tolist() == [1, 0, 0, 0, 0]
 
 
-def test_the_penalty_makes_what_was_there_less_likely() -> None:
+def test_the_penalty_makes_earlier_tokens_less_likely() -> None:
     logits = [2.0, 1.0, -1.0]
     kept = shares(logits, Sampling(penalty=2.0), seen=(0, 2))
     odds = np.exp([1.0, 1.0, -2.0])
@@ -176,7 +176,7 @@ def test_the_penalty_makes_what_was_there_less_likely() -> None:
         (lambda folder: make(folder, num_hidden_layers=2) and _layers(folder, 3), "lacks 'model.layers.2"),
     ],
 )
-def test_what_is_no_such_model_is_refused(tmp_path: Path, spoil: object, told: str) -> None:
+def test_an_invalid_model_is_refused(tmp_path: Path, spoil: object, told: str) -> None:
     folder = make(tmp_path / "m")
     spoil(folder)  # type: ignore[operator]
     with pytest.raises(UsageError, match=told.replace(".", r"\.")) as error:

@@ -1,4 +1,4 @@
-"""`weavegen nano serve` as its users meet it: a process, and the client that workers use."""
+"""`weavegen nano serve` as users have it: a process, and the client that workers use."""
 
 import re
 import subprocess
@@ -41,7 +41,7 @@ def sample(client: ModelClient, text: str, seed: int, n: int = 4, **more: Any) -
     return client.sample(client.encode(text, begins=True), n=n, seed=seed, stop=(), **(options | more))
 
 
-def test_what_the_client_finds_out(client: ModelClient) -> None:
+def test_the_client_recognises_the_server(client: ModelClient) -> None:
     assert (client.model, client.tokenizes) == ("tiny", True)
     ids = client.encode(PROMPT, begins=True).ids
     assert ids[0] == 0
@@ -76,7 +76,7 @@ def test_yes_and_no_are_the_models(client: ModelClient, reference: Reference) ->
             )
 
 
-def test_many_at_once_get_what_they_get_alone(client: ModelClient) -> None:
+def test_concurrent_requests_get_the_same_as_single_ones(client: ModelClient) -> None:
     def texts(seed: int) -> list[str]:
         return [one.text for one in sample(client, PROMPT * (1 + seed % 5), seed).continuations]
 
@@ -85,14 +85,14 @@ def test_many_at_once_get_what_they_get_alone(client: ModelClient) -> None:
         assert list(pool.map(texts, range(24))) == alone
 
 
-def test_a_prompt_beyond_the_window_is_served(client: ModelClient) -> None:
+def test_a_prompt_longer_than_the_window_is_served(client: ModelClient) -> None:
     sampled = sample(client, PROMPT * 400, 1)
     assert sampled.prompt_tokens is not None
     assert sampled.prompt_tokens <= 256
     assert {one.finish_reason for one in sampled.continuations} <= {"length", "stop"}
 
 
-def test_figures(client: ModelClient, url: str) -> None:
+def test_metrics_of_the_server(client: ModelClient, url: str) -> None:
     root = url.removesuffix("/v1")
     before = metrics.read(root, Http("EMPTY", 10))
     sample(client, "def move(cell):" * 6, 1)
@@ -117,14 +117,14 @@ def test_figures(client: ModelClient, url: str) -> None:
         ({"n": 257}, "n must be at most 256"),
     ],
 )
-def test_what_is_refused(url: str, wrong: dict[str, Any], told: str) -> None:
+def test_bad_requests_are_refused(url: str, wrong: dict[str, Any], told: str) -> None:
     http = Http("EMPTY", 10)
     with pytest.raises(ModelError, match=told):
         http.post(f"{url}/completions", {"prompt": "x", "max_tokens": 1} | wrong, msgspec.Raw)
     http.post(f"{url}/completions", {"prompt": "x", "max_tokens": 1}, msgspec.Raw)
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Text to tokens and back, and what of a long prompt is shown."""
+"""Text to tokens and back, and the part of a long prompt that the model gets."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_tokens_are_their_texts_bytes(texts: Texts, text: str) -> None:
     assert texts.decode(ids) == text
 
 
-def test_special_tokens_are_written_and_add_nothing_to_a_text(texts: Texts) -> None:
+def test_special_tokens_are_written_but_add_nothing_to_a_text(texts: Texts) -> None:
     ids = texts.encode("</s>It is so.", special=True)
     assert ids[:2] == [0, 1]
     assert texts.decode(ids) == "<s></s>It is so."
@@ -37,12 +37,12 @@ def test_a_border_is_one_token(texts: Texts) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 10**6])
-def test_ids_that_are_none(texts: Texts, wrong: int) -> None:
+def test_unknown_ids_are_refused_by_texts(texts: Texts, wrong: int) -> None:
     with pytest.raises(IndexError, match=str(wrong)):
         texts.decode([5, wrong])
 
 
-def test_what_is_no_byte_level_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_not_byte_level_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match=r"tokenizer\.json"):
         Texts(tmp_path)
@@ -57,7 +57,7 @@ blocks = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 
 
 @given(blocks, st.integers(40, 400))
-def test_a_cut_prompt_is_its_first_token_and_whole_blocks_at_its_end(lengths: list[int], room: int) -> None:
+def test_a_cut_prompt_is_its_first_token_and_the_last_whole_blocks(lengths: list[int], room: int) -> None:
     whole = prompt(lengths)
     shown = cut(whole, room, BORDER_ID)
     assert len(shown) <= room
@@ -72,8 +72,8 @@ def test_a_cut_prompt_is_its_first_token_and_whole_blocks_at_its_end(lengths: li
 
 
 @given(blocks, st.integers(200, 400))
-def test_prompts_that_grow_are_seldom_cut_elsewhere(lengths: list[int], room: int) -> None:
-    """So that the beginning of the next one is known already; and no less than it fits is thrown away."""
+def test_growing_prompts_are_seldom_cut_at_another_place(lengths: list[int], room: int) -> None:
+    """So that the beginning of the next prompt is cached, and no more than necessary is cut."""
     whole = prompt(lengths)
     places = []
     for end in range(room + 1, len(whole) + 1):
@@ -93,7 +93,7 @@ def test_a_prompt_without_borders_keeps_its_end() -> None:
 
 
 def prompt(lengths: list[int]) -> list[int]:
-    """`<s>`, then blocks of these lengths, each begun by the border."""
+    """`<s>`, then blocks of these lengths, each of which begins with the border token."""
     return [0, *(token for length in lengths for token in (BORDER_ID, *range(3, 2 + length)))]
 
 

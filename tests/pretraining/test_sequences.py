@@ -1,4 +1,4 @@
-"""What a model that is trained from scratch reads, and what of it it learns to write."""
+"""The sequences on which a model is trained from scratch, and the tokens in them that it learns to write."""
 
 import random
 
@@ -68,7 +68,7 @@ def words() -> Tokenizer:
     return tokenizer.train(blocks(), 800)
 
 
-def test_a_prompt_is_the_trace_up_to_where_the_model_goes_on(words: Tokenizer) -> None:
+def test_a_prompt_is_the_trace_up_to_the_models_continuation(words: Tokenizer) -> None:
     s = Settings()
     *before, orient, act, _ = tick(2, 4)
     prompt = Prompt(type=BlockType.ACTION, window=(2, 5), header="", prefix="def action_")
@@ -92,7 +92,7 @@ def test_equal_texts_give_an_equal_tokenizer(words: Tokenizer) -> None:
     assert tokenizer.train(blocks(), 800).to_str() == words.to_str()
 
 
-def test_answers_are_tokens_and_questions_are_words(words: Tokenizer) -> None:
+def test_answers_are_single_tokens_and_questions_are_whole_phrases(words: Tokenizer) -> None:
     for text in ("Yes", "No", "7", '"""', f"#q: {SIMPLE} "):
         assert len(words.encode(text, add_special_tokens=False).ids) == 1, text
     assert len(words.encode("4711", add_special_tokens=False).ids) == 4
@@ -113,7 +113,7 @@ def test_traces_without_both_answers_are_too_few() -> None:
         ({"ran": None}, True),
     ],
 )
-def test_what_is_worth_imitating_is_taught_and_answers_always_are(
+def test_only_good_blocks_are_taught_but_answers_always_are(
     words: Tokenizer, how: dict[str, object], imitated: bool
 ) -> None:
     text = render_trace([block(BlockType.GENESIS, 0, ""), block(BlockType.BOOTSTRAP, 1, ""), *tick(2, 5, **how)])
@@ -131,13 +131,13 @@ def test_what_is_worth_imitating_is_taught_and_answers_always_are(
     assert taught[3] == body * imitated + answers
 
 
-def test_an_executed_action_is_now_and_then_asked_one_thing(words: Tokenizer) -> None:
+def test_an_executed_action_sometimes_has_only_one_question(words: Tokenizer) -> None:
     shown = [sequences.with_one_question(action(5, 4), random.Random(seed)) for seed in range(60)]
     questions = [(one.label.question if one.label else None, one.ran) for one in shown]
     assert {(SIMPLE, True), (None, True), (WILL_RUN, None)} == set(questions)
 
 
-def test_close_ups_are_orientations_behind_what_was_observed(words: Tokenizer) -> None:
+def test_close_ups_are_orientations_after_their_observations(words: Tokenizer) -> None:
     traces = sequences.read([parse_trace(trace(ticks=3))[PINNED:]], words, 1)
     found = sequences.close_ups(traces, words, 256, random.Random(1))
     shown = sorted(words.decode(list(ids)) for ids, _ in found)
@@ -152,7 +152,7 @@ def test_close_ups_are_orientations_behind_what_was_observed(words: Tokenizer) -
     assert sequences.close_ups(traces, words, 20, random.Random(1)) == []
 
 
-def test_windows_teach_every_block_once_with_what_stands_before_it(words: Tokenizer) -> None:
+def test_windows_teach_every_block_once_with_its_context(words: Tokenizer) -> None:
     chance = random.Random(3)
     traces = sequences.read([parse_trace(trace())[PINNED:] for _ in range(20)], words, 1)
     length = 3 * max(sum(len(piece.ids) for piece in traces[0][start : start + 5]) for start in range(0, 50, 5))
@@ -163,13 +163,13 @@ def test_windows_teach_every_block_once_with_what_stands_before_it(words: Tokeni
         text = list(ids)
         first = next(at for at in range(len(text)) if text[at : at + len(reminder)] == reminder)
         assert ids[0] == words.token_to_id("<s>")
-        assert (labels[:first] == IGNORED).all(), "Is nothing taught before the first whole tick?"
+        assert (labels[:first] == IGNORED).all(), "Are blocks before the first whole tick not taught?"
     taught = sum(int((labels != IGNORED).sum()) for _, labels in found)
     there = sum(int((piece.labels != IGNORED).sum()) for one in traces for piece in one)
     assert 0.95 * there < taught < 1.1 * there
 
 
-def test_packed_sequences_stand_whole_one_behind_another() -> None:
+def test_packed_sequences_are_complete_and_follow_each_other() -> None:
     found = [(np.full(size, size, np.int32), np.full(size, -size, np.int32)) for size in (3, 4, 5, 2, 6, 1)]
     ids = [first.tolist() for first, _ in sequences.packed(found, 8)]
     assert ids == [[3] * 3 + [4] * 4, [5] * 5 + [2] * 2]

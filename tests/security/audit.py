@@ -1,7 +1,7 @@
 """Part of `make check`: known vulnerabilities of the versions in requirements.lock, by pip-audit.
 
-Exit code 1 where there is one, 0 where none is known or nothing could be looked up (which it says), 2 where
-pip-audit is missing.
+Exit code 1 if there is a known vulnerability, 0 if there is none or if nothing could be looked up (which is
+reported), 2 if pip-audit is missing.
 """
 
 import shutil
@@ -13,7 +13,7 @@ import msgspec
 
 LOCK = Path(__file__).parents[2] / "requirements.lock"
 TIMEOUT = 15
-"""Seconds for an answer of the service."""
+"""Timeout in seconds for an answer of the service."""
 
 
 class Vulnerability(msgspec.Struct):
@@ -33,7 +33,7 @@ class Report(msgspec.Struct):
 
 
 def judge(report: str, complaint: str) -> tuple[int, str]:
-    """Exit code and what to say, from pip-audit's JSON and what it wrote to standard error."""
+    """Exit code and message, from pip-audit's JSON and its standard error."""
     try:
         found = msgspec.json.decode(report, type=Report).dependencies
     except msgspec.MsgspecError:
@@ -54,7 +54,7 @@ def judge(report: str, complaint: str) -> tuple[int, str]:
 
 
 def main(program: str | None = None) -> int:
-    """`program`: where pip-audit is; by default beside the interpreter, or on the path."""
+    """`program` is the path of pip-audit; by default it is searched beside the interpreter and on the PATH."""
     beside = Path(sys.executable).parent / "pip-audit"
     program = program or (str(beside) if beside.exists() else shutil.which("pip-audit"))
     if program is None:

@@ -1,4 +1,4 @@
-"""An installation full of secrets, with servers that repeat what they are told."""
+"""An installation full of secrets, with servers that repeat what they receive."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ from weavegen.store import urls
 
 @pytest.fixture(scope="session")
 def echo() -> Iterator[type[Echo]]:
-    """The class whose `mode` decides what the model server does."""
+    """The class whose `mode` decides how the model server responds."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Echo.port = server.server_address[1]
@@ -34,7 +34,7 @@ def echo() -> Iterator[type[Echo]]:
 
 @pytest.fixture(scope="session")
 def redis_with_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a broker of the user's own."""
+    """URL of a user's own broker."""
     folder = tmp_path_factory.mktemp("redis")
     (folder / "redis.conf").write_text(
         f'port 0\nunixsocket {folder}/redis.sock\nunixsocketperm 700\nsave ""\nrequirepass {SECRETS["broker"]}\n'
@@ -66,7 +66,7 @@ def planted(
     )
     with administration(config) as connection:
         connection.execute("create database planted")
-    address = f"/planted?host={urls.sockets(config)}"  # it asks for no password, but is sent one
+    address = f"/planted?host={urls.sockets(config)}"  # the server asks for no password, but gets one
     while not ready.exists():
         assert sim.poll() is None
         time.sleep(0.02)

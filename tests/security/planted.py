@@ -1,4 +1,4 @@
-"""An installation full of secrets, with servers that repeat what they are told."""
+"""An installation full of secrets, with servers that repeat what they receive."""
 
 import contextlib
 import http.client
@@ -25,17 +25,17 @@ HOSTILE = (
     "\x1b]0;OWNED\x07\x1b]52;c;T1dORUQ=\x07\x1b]8;;http://evil\x1b\\link\x1b[2J\x9b31m\u202eevil\u2066\x08\x7f"
     "\r[red]x[/red][link=http://evil]y[/link]"
 )
-"""Title, clipboard, link, clear the screen, a C1 colour, text turned round, backspace; rich's markup."""
+"""Sequences for title, clipboard, link, clear screen, a C1 colour, reversed text, backspace; and rich's markup."""
 
 
 class Echo(BaseHTTPRequestHandler):
-    """A model server in front of the simulated one. Told to fail, it answers with what it was sent."""
+    """A model server in front of the simulated one. In a failing mode its answer repeats the request."""
 
     protocol_version = "HTTP/1.1"
     port: int = 0
     upstream: int = 0
     mode: str = "serve"
-    """serve, 401 or 500."""
+    """One of serve, 401, 500."""
 
     def do_GET(self) -> None:
         self.answer()
@@ -53,7 +53,7 @@ class Echo(BaseHTTPRequestHandler):
             connection.close()
         else:
             key = self.headers["Authorization"]
-            said = f"{key} {'x' * 1850} bad credentials: {key}"  # the second where texts are cut
+            said = f"{key} {'x' * 1850} bad credentials: {key}"  # the second key is where texts are cut
             status, data = int(type(self).mode), json.dumps({"error": {"message": said}}).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -65,15 +65,15 @@ class Echo(BaseHTTPRequestHandler):
 
 
 class Planted(Installation):
-    """An installation whose every setting holds a secret."""
+    """An installation in which every setting contains a secret."""
 
     monitor: list[str]
-    """All that was said to Redis."""
+    """All bytes that were sent to Redis."""
 
     def send(
         self, task: str, *arguments: Any, queue: str = "control", serializer: str = "json", **options: Any
     ) -> None:
-        """Send a task as any program can that reaches the broker."""
+        """Send a task, as any program that reaches the broker can."""
         with Celery(broker=broker.broker_url(self.config), set_as_current=False) as producer:
             producer.send_task(task, args=arguments, kwargs=options, queue=queue, serializer=serializer)
 
@@ -91,7 +91,7 @@ class Planted(Installation):
         )
         os.close(child)
         written, deadline = b"", time.monotonic() + timeout
-        with contextlib.suppress(OSError):  # EIO: nobody holds the other end any more
+        with contextlib.suppress(OSError):  # EIO: no process has the other end open
             while time.monotonic() < deadline:
                 if select.select([parent], [], [], 0.2)[0]:
                     written += os.read(parent, 65_536)

@@ -1,4 +1,4 @@
-"""What `make check` makes of pip-audit's answers."""
+"""How `make check` handles pip-audit's results."""
 
 import json
 
@@ -21,14 +21,14 @@ UNKNOWN = {"name": "c", "skip_reason": "Dependency not found"}
         ([UNKNOWN, UNKNOWN], 0, "2 of 2 could not be looked up, so nothing is known"),
     ],
 )
-def test_only_a_known_vulnerability_fails(dependencies: list[object], code: int, said: str) -> None:
+def test_only_a_known_vulnerability_fails_the_check(dependencies: list[object], code: int, said: str) -> None:
     found, text = judge(json.dumps({"dependencies": dependencies, "fixes": []}), "")
     assert found == code
     assert said in text
     assert ("no known" in text) == (WELL in dependencies and BAD not in dependencies)
 
 
-def test_a_service_that_can_not_be_reached_fails_nothing_and_is_said() -> None:
+def test_an_unreachable_service_is_reported_but_does_not_fail_the_check() -> None:
     code, said = judge("", "Traceback ...\nConnectionError: no such host\n")
     assert code == 0
     assert "nothing could be looked up" in said

@@ -1,4 +1,4 @@
-"""Who gets in: other users of the machine, other machines, and programs that reach the broker."""
+"""Access from outside: other users of the machine, other machines, and programs that reach the broker."""
 
 import json
 import os
@@ -24,7 +24,7 @@ UNHARMFUL = ("beat-schedule", "sim.ready", "env-", "watch.lock")
 
 
 class Steal:
-    """A pickle that makes a file where it is read."""
+    """A pickle that creates a file when it is loaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,13 +34,13 @@ class Steal:
 
 
 def knock(paths: list[Path]) -> list[str]:
-    """Which of these another user can list, read or connect to."""
+    """The paths that another user can list, read or connect to."""
     end, start = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads; the child needs none
         child = os.fork()
     if child == 0:
-        # Nothing is executed: the interpreter may lie where others can't go.
+        # Nothing is executed, because the interpreter may be where other users can't go.
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -74,19 +74,19 @@ def services(config: Config, postgres_url: str, redis_url: str) -> Config:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
-def test_another_user_of_the_machine_gets_nowhere(services: Config, planted: Planted) -> None:
+def test_another_user_of_the_machine_has_no_access(services: Config, planted: Planted) -> None:
     for config in (services, planted.config):
         folders = [config.home, config.runtime, config.logs, config.workspaces]
         inside = [path for folder in folders for path in folder.rglob("*")]
         assert any(path.is_socket() for path in inside) or config is not services
         data = [postgres.data(config), postgres.data(config) / "PG_VERSION"]
         opened = set(knock([*folders, *inside, *(path for path in data if path.exists())]))
-        # Nothing is in these but times, and numbers of processes.
+        # These contain only times and process numbers.
         unharmful = {path for path in opened if Path(path).name.startswith(UNHARMFUL)}
         assert opened == unharmful, opened
 
 
-def test_folders_and_sockets_are_closed(services: Config) -> None:
+def test_permissions_of_folders_and_sockets(services: Config) -> None:
     others = {services.home: 0o1, services.runtime: 0o1, services.workspaces: 0o1, services.logs: 0}
     others |= {postgres.data(services): 0, urls.sockets(services): 0, redis.socket(services): 0}
     others |= {processes.register_path(services): 0}
@@ -94,8 +94,8 @@ def test_folders_and_sockets_are_closed(services: Config) -> None:
         assert path.stat().st_mode & 0o077 & ~(allowed * 0o11) == 0, (path, oct(path.stat().st_mode))
 
 
-def test_all_that_listens_does_so_on_loopback(services: Config, planted: Planted, own_sim: int) -> None:
-    """Of two installations: the services, the workers, the simulated model, and all that these started."""
+def test_all_listening_sockets_are_on_loopback(services: Config, planted: Planted, own_sim: int) -> None:
+    """In two installations: the services, the workers, the simulated model, and all their children."""
     pids = [
         service.pid for config in (services, planted.config) for service in processes.registered(config).values()
     ]
@@ -117,7 +117,7 @@ def _children(pid: int) -> list[int]:
 
 @pytest.fixture
 def own_sim(planted: Planted) -> Iterator[int]:
-    """`weavegen sim` as a user starts it. Gives its pid."""
+    """Runs `weavegen sim` as a user starts it. Yields its pid."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [Path(sys.executable).parent / "weavegen", "sim", "--port", str(port)]
@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[str, list[object], dict[str, object]]] = {
 }
 
 
-def test_what_a_task_is_not_declared_with_is_refused(planted: Planted) -> None:
+def test_undeclared_arguments_of_a_task_are_refused(planted: Planted) -> None:
     victim = planted.home / "victim"
     victim.mkdir(exist_ok=True)
     before = planted.sql("select count(*) from jobs")
@@ -191,7 +191,7 @@ def test_what_a_task_is_not_declared_with_is_refused(planted: Planted) -> None:
     planted.send("os.system", "true")
     still_works(planted)
     [[after]] = planted.sql("select count(*) from jobs")
-    assert after == before[0][0] + 1, "only what still_works enqueued"
+    assert after == before[0][0] + 1, "only the job of still_works"
     assert victim.is_dir()
     new = "".join(path.read_text()[size:] for path, size in marks.items())
     assert new.count("refuses its arguments") >= 20
@@ -199,7 +199,7 @@ def test_what_a_task_is_not_declared_with_is_refused(planted: Planted) -> None:
 
 
 def still_works(planted: Installation) -> None:
-    """Every worker still takes messages: a trace is written from its beginning to its end."""
+    """Every worker still accepts messages: a whole trace is written."""
     assert isinstance(planted, Planted)
     [[newest]] = planted.sql("select coalesce(max(id), 0) from jobs")
     source = (Path(__file__).parents[2] / "bootstraps" / "tictactoe.py").read_text()

@@ -1,4 +1,4 @@
-"""The self-check by attack (weavegen doctor --sandbox), an attack a test; limits; what a host must have."""
+"""The self-check by attacks (weavegen doctor --sandbox), one test for each attack; limits; requirements on the host."""
 
 import json
 import os
@@ -35,16 +35,16 @@ def place() -> Iterator[Arena]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_contained(place: Arena, attack: Attack) -> None:
+def test_an_attack_is_contained(place: Arena, attack: Attack) -> None:
     finding = selfcheck.run(attack, place)
     assert finding.contained, finding.how
 
 
-def test_there_are_enough() -> None:
+def test_there_are_enough_attacks() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) > 60
 
 
-def test_without_isolation_attacks_are_seen_to_succeed() -> None:
+def test_without_isolation_attacks_are_reported_as_successful() -> None:
     findings = list(selfcheck.check(configuration.load({"WEAVEGEN_SANDBOX": "none"})))
     assert len(findings) == 5
     assert not any(finding.contained for finding in findings), findings
@@ -64,7 +64,7 @@ def config() -> Iterator[Config]:
 
 @pytest.fixture
 def watch(config: Config) -> Watch:
-    """Nobody else watches: a test looks when it wants to."""
+    """A watch without a thread: the test itself calls it."""
     return Watch(private(config.runtime))
 
 
@@ -94,7 +94,7 @@ OVER = {
 
 
 @pytest.mark.parametrize("kind", OVER)
-def test_what_the_kernel_does_not_limit_the_watch_ends(
+def test_the_watch_ends_what_the_kernel_does_not_limit(
     config: Config, watch: Watch, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "parents", lambda: ())  # a host without control groups
@@ -102,7 +102,7 @@ def test_what_the_kernel_does_not_limit_the_watch_ends(
     environment = Environment.start(config, 1, limits=SMALL)
     assert environment.handle.groups == ()
     assert watch.check_boxes() == []
-    if kind == "processes":  # as if the kernel had not held it back
+    if kind == "processes":  # as if the kernel had not limited it
         state_path = environment.socket_path.with_suffix(".json")
         BoxState(environment.handle, replace(SMALL, processes=8)).write(state_path)
     source = f"def f(self):\n    {body.replace(chr(10), chr(10) + '    ')}\nself.add_action('f', f)\n"
@@ -140,7 +140,7 @@ def test_groups_limit_a_box_and_are_removed(config: Config) -> None:
     assert not any(Path(group).exists() for group in made)
 
 
-def test_of_version_2_only_what_systemd_has_delegated_is_used(tmp_path: Path) -> None:
+def test_cgroup_v2_uses_only_delegated_groups(tmp_path: Path) -> None:
     own = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope"
     group = tmp_path / own[1:]
     group.mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_of_version_2_only_what_systemd_has_delegated_is_used(tmp_path: Path) ->
     assert groups.delegated_groups(tmp_path, "/") == [tmp_path]
 
 
-def test_one_watch_of_an_installation_is_enough(config: Config) -> None:
+def test_one_watch_per_installation(config: Config) -> None:
     folder = private(config.runtime)
     with watching(folder) as first, watching(folder) as second:
         environment = Environment.start(config, 1)
@@ -162,10 +162,10 @@ def test_one_watch_of_an_installation_is_enough(config: Config) -> None:
         environment.stop()
 
 
-# ------------------------------------------------------------------------------------------ what it takes
+# ------------------------------------------------------------------------------- requirements on the host
 
 
-def test_a_host_that_lacks_something_is_told_what(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_requirements_of_a_host_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bubblewrap.require_bubblewrap.cache_clear()
     changes: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
         (lambda patch: patch.setenv("PATH", str(tmp_path)), "bwrap and prlimit"),
@@ -183,13 +183,13 @@ def test_a_host_that_lacks_something_is_told_what(monkeypatch: pytest.MonkeyPatc
     provider("none").require()
 
 
-def test_a_home_that_boxes_could_see_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_boxes_could_read_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "PREFIX", config.home.parent)
     with pytest.raises(UsageError, match=r"WEAVEGEN_HOME lies in .*, which boxes can read"):
         Environment.start(config, 1)
 
 
-def test_up_refuses_such_a_host(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_refuses_a_host_without_isolation(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     bubblewrap.require_bubblewrap.cache_clear()
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
     refused = CliRunner(env={"WEAVEGEN_HOME": str(config.home)}).invoke(app, ["up"]).exception
@@ -211,7 +211,7 @@ def test_doctor_lists_the_attacks_on_request() -> None:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_the_filter_is_a_program_that_ends(machine: str) -> None:
+def test_the_filter_is_a_program_that_always_ends(machine: str) -> None:
     filter_ = seccomp.program(machine)
     assert filter_ is not None
     rows = [filter_[at : at + 8] for at in range(0, len(filter_), 8)]
@@ -234,6 +234,6 @@ def test_the_filter_is_a_program_that_ends(machine: str) -> None:
     ],
     ids=str,
 )
-def test_an_answer_that_no_runner_gives(executed: Executed) -> None:
+def test_answers_that_no_runner_gives_are_refused(executed: Executed) -> None:
     with pytest.raises(InvalidAnswer):
         check_answer(executed, Execute(op="run"))

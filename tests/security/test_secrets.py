@@ -1,4 +1,4 @@
-"""Planted secrets: traces run, and fail in every way; then the secrets are looked for wherever anyone may look."""
+"""Planted secrets: traces run and fail in every way, then every place that others can read is searched for secrets."""
 
 import time
 from pathlib import Path
@@ -33,13 +33,13 @@ self.add_action("Start", action_start)
 
 
 def leaks(text: str) -> list[str]:
-    """Names of the secrets in a text; a beginning that was cut off counts."""
+    """Names of the secrets in a text. A truncated secret counts too."""
     return [name for name, secret in SECRETS.items() if secret[:20] in text]
 
 
 @pytest.fixture(scope="module")
-def said(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What commands said while traces ran: one well, one refused, one that is tried again and again."""
+def outputs(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The outputs of commands while traces ran: one trace succeeds, one is refused, one is tried again and again."""
     file = tmp_path_factory.mktemp("secrets") / "pry.py"
     file.write_text(PRY)
     cmdlines: list[str] = []
@@ -67,7 +67,7 @@ def said(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPathFa
         while not planted.sql(refused):
             assert time.monotonic() < deadline, planted.logs()
             time.sleep(0.05)
-        echo.mode = "500"  # is tried again, and again
+        echo.mode = "500"  # steps are tried again and again
         planted.send("weavegen.enqueue", PRY, name="tried", settings={"ticks": 1})
         look()
         cli("enqueue", "enqueue", file)
@@ -94,15 +94,15 @@ def said(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPathFa
     return told
 
 
-def test_no_command_says_a_secret(said: dict[str, str]) -> None:
-    assert {name: leaks(text) for name, text in said.items() if leaks(text)} == {}
-    assert "answered 500" in said["enqueue"]
-    assert "simulation" in said["command lines"]
+def test_no_command_shows_a_secret(outputs: dict[str, str]) -> None:
+    assert {name: leaks(text) for name, text in outputs.items() if leaks(text)} == {}
+    assert "answered 500" in outputs["enqueue"]
+    assert "simulation" in outputs["command lines"]
     for name in ("no database", "no reader", "nothing answers"):
-        assert "Traceback" not in said[name], said[name]
+        assert "Traceback" not in outputs[name], outputs[name]
 
 
-def test_no_file_of_the_installation_holds_a_secret(planted: Planted, said: dict[str, str]) -> None:
+def test_no_file_of_the_installation_contains_a_secret(planted: Planted, outputs: dict[str, str]) -> None:
     found = {}
     for path in planted.home.rglob("*"):
         if path.is_file() and (names := leaks(path.read_bytes().decode(errors="replace"))):
@@ -111,7 +111,7 @@ def test_no_file_of_the_installation_holds_a_secret(planted: Planted, said: dict
     assert any(path.stat().st_size for path in planted.config.logs.iterdir())
 
 
-def test_no_column_of_the_database_holds_a_secret(planted: Planted, said: dict[str, str]) -> None:
+def test_no_column_of_the_database_contains_a_secret(planted: Planted, outputs: dict[str, str]) -> None:
     tables = [name for [name] in planted.sql("select tablename from pg_tables where schemaname = 'public'")]
     assert len(tables) > 15
     texts = {name: "\n".join(row[0] for row in planted.sql(f"select x::text from {name} x")) for name in tables}
@@ -119,19 +119,19 @@ def test_no_column_of_the_database_holds_a_secret(planted: Planted, said: dict[s
     assert "bad credentials: Bearer ***" in texts["steps"]
     [[body]] = planted.sql("select body from blocks where title = 'Found' limit 1")
     assert "PRIED" in body
-    assert "PYTHONHASHSEED" in body, "the environment's own variables can be read there, and these are all"
+    assert "PYTHONHASHSEED" in body, "these are all environment variables that a box can read"
     [[server]] = planted.sql("select distinct server from prompts")
     assert str(server).startswith("http://127.0.0.1:")
 
 
-def test_no_message_in_redis_holds_a_secret(planted: Planted, said: dict[str, str]) -> None:
+def test_no_message_in_redis_contains_a_secret(planted: Planted, outputs: dict[str, str]) -> None:
     heard = "\n".join(planted.monitor)
     assert "weavegen.sample" in heard
     assert leaks(heard) == []
 
 
-def test_celerys_own_reports_hold_no_secret(planted: Planted, said: dict[str, str]) -> None:
-    """What anyone who reaches the broker can ask the workers for, as Flower does."""
+def test_celerys_own_reports_contain_no_secret(planted: Planted, outputs: dict[str, str]) -> None:
+    """The reports that any program with access to the broker can request from workers, as Flower does."""
     from celery import Celery
 
     from weavegen.services import redis
@@ -141,15 +141,15 @@ def test_celerys_own_reports_hold_no_secret(planted: Planted, said: dict[str, st
             assert leaks(str(getattr(app.control.inspect(timeout=0.5, limit=1), ask)())) == [], ask
 
 
-def test_the_secrets_were_really_there(planted: Planted, said: dict[str, str]) -> None:
-    """Only in the environment variables of our own processes, which nobody but their user can read."""
+def test_the_secrets_were_in_the_processes_environments(planted: Planted, outputs: dict[str, str]) -> None:
+    """They are only in the environment variables of weavegen's processes, which only their user can read."""
     [worker] = planted.sql("select worker from steps where worker is not null limit 1")[0]
     variables = psutil.Process(int(worker.rpartition(":")[2])).environ()
     assert leaks(str(variables)) == ["key", "database", "reader", "broker", "discord", "unrelated"]
 
 
-def test_a_secret_that_no_header_can_hold_is_refused_unsaid() -> None:
-    """The HTTP libraries would refuse it in an error that repeats it."""
+def test_a_secret_that_no_header_can_hold_is_refused_without_showing_it() -> None:
+    """The HTTP libraries would refuse it with an error that repeats the secret."""
     for name in ("OPENAI_API_KEY", "WEAVEGEN_DISCORD_TOKEN"):
         assert "hush" not in repr(configuration.load({name: "hush\n"}))
         with pytest.raises(UsageError, match=name) as caught:
@@ -166,18 +166,18 @@ def test_a_secret_that_no_header_can_hold_is_refused_unsaid() -> None:
         ("http://a/v1", "http://a/v1"),
     ],
 )
-def test_addresses_of_servers_are_kept_without_secrets(given: str, kept: str) -> None:
-    """They are stored with traces, shown and logged."""
+def test_server_addresses_are_stored_without_secrets(given: str, kept: str) -> None:
+    """Addresses are stored with traces, shown and logged."""
     assert configuration.load({"OPENAI_BASE_URL": given}).model_url == kept
 
 
-def test_an_address_that_may_be_another_is_refused() -> None:
+def test_an_ambiguous_address_is_refused() -> None:
     with pytest.raises(UsageError, match="OPENAI_BASE_URL") as caught:
         configuration.load({"OPENAI_BASE_URL": "http://h/v1?who=hush@elsewhere"})
     assert "elsewhere" not in str(caught.value)
 
 
-def test_a_discord_that_repeats_what_it_was_sent(echo: type[Echo]) -> None:
+def test_a_discord_that_repeats_the_request(echo: type[Echo]) -> None:
     echo.mode = "401"
     try:
         client = Discord(f"http://127.0.0.1:{echo.port}", SECRETS["discord"])

@@ -1,4 +1,4 @@
-"""Users' SQL (`weavegen sql`): it can read the corpus and nothing else, and it ends."""
+"""Users' SQL (`weavegen sql`) can only read the corpus, and it is time-limited."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ from weavegen.store.urls import READER
 BACK = (
     "(select set_config('role', 'none', true) || set_config('session_authorization', 'weavegen', true) x offset 0)"
 )
-"""Would make the superuser of a session that had only been switched to the role."""
+"""Would restore the superuser in a session that had only been switched to the role."""
 FORBIDDEN = {
     "insert": "insert into examples select * from examples returning id",
     "update": "update traces set status = 'ended' returning id",
@@ -101,7 +101,7 @@ FORBIDDEN = {
     "no query": "",
     "a NUL": "select 'a\0b'",
 }
-"""What must be refused."""
+"""Statements that must be refused."""
 ENDLESS = {
     "sleep": "select pg_sleep(60)",
     "sleep in pieces": "select pg_sleep(0.1) from generate_series(1, 1000)",
@@ -112,12 +112,12 @@ ENDLESS = {
     "where repeat('a', 5000) || n ~ '(a|b|ab)*c\\1'",
     "a recursion": "with recursive r as (select 1 union all select 1 from r) select count(*) from r",
 }
-"""What must be ended."""
+"""Queries that must be cancelled."""
 
 
 @pytest.fixture(scope="module")
 def database(config: Config, postgres_url: str) -> Iterator[str]:
-    """One for all of these tests, and no copy: rights on the database itself are not copied."""
+    """One database for all of these tests, and not a copy: rights on the database itself are not copied."""
     with administration(config) as connection:
         connection.execute("create database security")
     url = urls.embedded_url(config, "security")
@@ -137,14 +137,14 @@ def db(database: str) -> Iterator[sa.Connection]:
 
 @pytest.fixture
 def reader(database: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """The role itself, without the read-only transaction that `weavegen sql` puts around a query."""
+    """A session of the role itself, without the read-only transaction that `weavegen sql` adds around a query."""
     url = sa.make_url(database).set(drivername="postgresql", username=READER)
     with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
         connection.execute("set default_transaction_read_only = off")
         yield connection
 
 
-def test_what_is_no_reading_is_refused(db: sa.Connection) -> None:
+def test_statements_that_do_more_than_read_are_refused(db: sa.Connection) -> None:
     pid = db.execute(sa.text("select pg_backend_pid()")).scalar_one()
     through = []
     with tempfile.TemporaryDirectory() as folder:
@@ -164,9 +164,9 @@ def test_what_is_no_reading_is_refused(db: sa.Connection) -> None:
     assert db.execute(sa.text(locks)).scalar_one() == 0
 
 
-def test_the_role_alone_holds_too(reader: psycopg.Connection[tuple[object, ...]]) -> None:
-    """One layer less: in a transaction that may write, with any number of statements."""
-    # Nothing is harmed by these, or only a session that is over with its query.
+def test_the_role_alone_is_also_safe(reader: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Without one layer of protection: in a writable transaction, with any number of statements."""
+    # These statements harm nothing, or only the session of the query.
     harmless = {
         "copy to client",
         "lock table",
@@ -198,19 +198,19 @@ def test_the_role_alone_holds_too(reader: psycopg.Connection[tuple[object, ...]]
     assert reader.execute("show temp_file_limit").fetchone() == ("2GB",)
 
 
-def test_what_does_not_end_is_ended(db: sa.Connection) -> None:
+def test_endless_queries_are_cancelled(db: sa.Connection) -> None:
     for query in ENDLESS.values():
         with pytest.raises(UsageError, match=r"timeout|too complex"):
             reports.select(db, query, 0.2, None)
     left = "select count(*) from pg_stat_activity where usename = :reader and state = 'active'"
     deadline = time.monotonic() + 10
     while db.execute(sa.text(left), {"reader": READER}).scalar_one():
-        assert time.monotonic() < deadline, "a query goes on without its client"
+        assert time.monotonic() < deadline, "a query continues without its client"
         db.rollback()
         time.sleep(0.05)
 
 
-def test_rows_are_streamed_and_what_is_not_wanted_is_not_made(db: sa.Connection) -> None:
+def test_rows_are_streamed_and_unread_rows_are_not_computed(db: sa.Connection) -> None:
     tracemalloc.start()
     try:
         with reports.answer(db, "select n, repeat('x', 1000) from generate_series(1, 20000) n", 20) as (_, rows):
@@ -222,7 +222,7 @@ def test_rows_are_streamed_and_what_is_not_wanted_is_not_made(db: sa.Connection)
         tracemalloc.stop()
 
 
-def test_what_sorting_puts_on_the_disk_has_a_limit(db: sa.Connection) -> None:
+def test_temporary_files_of_sorts_are_limited(db: sa.Connection) -> None:
     db.execute(sa.text(f"alter role {READER} in database security set temp_file_limit = '1MB'"))
     db.commit()
     sort = "(select count(*) from (select n from generate_series(1, 300000) n order by md5(n::text) offset 1) s)"

@@ -15,7 +15,7 @@ from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 ALLOWED = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K|\r(?=\n|\x1b\[2K|\x1b\[1A)")
-"""What rich writes of its own: colours, the cursor up, lines cleared, the cursor hidden and shown."""
+"""Sequences that rich itself writes: colours, cursor up, erase line, hide and show the cursor."""
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\udc80-\udcff]")
 SOURCE = f"""
 def seen(self):
@@ -36,7 +36,7 @@ def is_harmless(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def hostile(planted: Planted) -> tuple[int, int]:
-    """A job and its trace whose every text is hostile."""
+    """A job and its trace in which every text is hostile."""
     engine = make_engine(urls.database_url(planted.config))
     block = f"#startblock type: observation\n# {HOSTILE} <script>alert(1)</script>\n#endblock\n"
     with engine.begin() as conn:
@@ -90,17 +90,17 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_commands_write_nothing_that_a_terminal_obeys(
+def test_commands_write_no_active_terminal_sequences(
     planted: Planted, hostile: tuple[int, int], case: str
 ) -> None:
     job, trace = hostile
     words = [word.format(job=job, trace=trace, raw="") if "{" in word else word for word in COMMANDS[case]]
-    written = planted.terminal(*words, PAGER="cat")  # what it is given: `less` moves the cursor itself
+    written = planted.terminal(*words, PAGER="cat")  # the text before a pager: `less` moves the cursor itself
     is_harmless(written)
     assert "Traceback" not in written
     assert "evil" in written, written
     if "JSON" not in case:
-        assert "[red]x[/red]" in written, "markup is text"
+        assert "[red]x[/red]" in written, "markup is shown as text"
         assert "OWNED" in written
         assert "\ufffd" in written
     if case == "a chat":
@@ -123,7 +123,7 @@ def test_a_bootstrap_file_that_is_checked_and_run(planted: Planted, tmp_path: Pa
     assert "1 of 1 over" in written
 
 
-def test_an_error_that_repeats_data(planted: Planted, hostile: tuple[int, int]) -> None:
+def test_an_error_that_repeats_data_is_harmless(planted: Planted, hostile: tuple[int, int]) -> None:
     is_harmless(planted.terminal("sql", "select detail::int from events where detail is not null"))
 
 
@@ -136,23 +136,23 @@ def test_errors_and_json_of_the_other_commands(capsys: pytest.CaptureFixture[str
     is_harmless(told.err)
 
 
-def test_a_file_gets_a_trace_as_it_is(planted: Planted, hostile: tuple[int, int]) -> None:
+def test_a_file_gets_the_text_of_a_trace_unchanged(planted: Planted, hostile: tuple[int, int]) -> None:
     assert "\x1b]0;OWNED" in planted.cli("show", str(hostile[1])).stdout
 
 
-def test_a_forgotten_text_is_caught_by_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_also_cleans_texts_that_a_command_forgot(capsys: pytest.CaptureFixture[str]) -> None:
     display.console().print(HOSTILE, markup=False)
     is_harmless(capsys.readouterr().out)
 
 
-def test_what_flower_shows_of_a_task_is_made_of_our_own_words(planted: Planted) -> None:
-    """Labels go into events and Flower's pages (argsrepr)."""
+def test_flower_shows_only_labels_made_by_weavegen(planted: Planted) -> None:
+    """Labels are part of events and of Flower's pages (argsrepr)."""
     labels = {label for [label] in planted.sql("select distinct label from steps")}
     assert labels
     assert not [label for label in labels if not re.fullmatch(r"[a-z0-9 =-]+", label)]
 
 
-def test_escapes_in_json_mean_the_same() -> None:
+def test_escapes_in_json_are_equivalent() -> None:
     text = json.dumps({HOSTILE: HOSTILE}, ensure_ascii=False)
     assert json.loads(texts.harmless_json(text)) == {HOSTILE: HOSTILE}
     is_harmless(texts.harmless_json(text))

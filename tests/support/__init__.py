@@ -1,4 +1,4 @@
-"""What several test modules share. No test module is imported by another one."""
+"""What several test modules share. No test module imports another test module."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A simulation of OpenTelemetry's collector, on loopback."""
+"""A simulated OpenTelemetry collector on loopback."""
 
 import base64
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,13 +13,13 @@ def all_spans(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def hexadecimal(span: dict[str, Any]) -> dict[str, Any]:
-    """The span as OTLP's JSON has it; protobuf's own JSON has ids in base64."""
+    """The span with ids in hexadecimal, as OTLP's JSON has them; protobuf's own JSON has ids in base64."""
     ids = ("traceId", "spanId", "parentSpanId")
     return span | {name: base64.b64decode(span[name]).hex() for name in ids if name in span}
 
 
 class Collector(HTTPServer):
-    """Takes spans, as OpenTelemetry's collector does."""
+    """Receives spans, as OpenTelemetry's collector does."""
 
     status = 200
 

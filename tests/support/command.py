@@ -1,6 +1,6 @@
 """Commands of weavegen as a user runs them, without the two seconds of CPU that the imports take.
 
-Each command is a process of its own, forked from a server process that has imported everything already.
+Each command is a process of its own, forked from a server process that has already imported everything.
 """
 
 import multiprocessing
@@ -38,7 +38,7 @@ def run(
 
 
 def _main(command: list[str], environ: dict[str, str], folder: str, out: str, err: str) -> None:
-    """The console script `weavegen`, in the process that was forked."""
+    """Run the console script `weavegen` in the forked process."""
     for number, name, path in ((1, "stdout", out), (2, "stderr", err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
@@ -48,6 +48,6 @@ def _main(command: list[str], environ: dict[str, str], folder: str, out: str, er
     os.environ.update(environ)
     os.chdir(folder)
     sys.argv = command
-    from weavegen.cli import main  # its consoles look at standard output when they are made
+    from weavegen.cli import main  # its consoles check standard output when they are created
 
     main()

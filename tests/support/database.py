@@ -1,4 +1,4 @@
-"""Databases of the embedded PostgreSQL server: copies of a template, which are faster than migrations."""
+"""Databases of the embedded PostgreSQL server: copies of a template, which is faster than migrations."""
 
 import contextlib
 import itertools
@@ -22,7 +22,10 @@ def administration(config: Config) -> psycopg.Connection[tuple[object, ...]]:
 
 @contextlib.contextmanager
 def copy_of(config: Config, template: str) -> Iterator[str]:
-    """Name of a new database, a copy of `template`, which must have no connections. It is dropped at the end."""
+    """Yields the name of a new database, a copy of `template`. It is dropped at the end.
+
+    The template must have no open connections.
+    """
     name = f"test_{next(numbers)}"
     copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
     with administration(config) as connection:
@@ -34,7 +37,7 @@ def copy_of(config: Config, template: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def engine_of_copy(config: Config, template: str) -> Iterator[sa.Engine]:
-    """A SQLAlchemy engine for such a copy."""
+    """A SQLAlchemy engine for a copy of the template."""
     with copy_of(config, template) as name:
         engine = make_engine(urls.embedded_url(config, name))
         yield engine

@@ -7,7 +7,8 @@ from pathlib import Path
 from weavegen import config
 
 FLOWER_VARIABLES = ("FLOWER_BASIC_AUTH", "FLOWER_UNAUTHENTICATED_API", "FLOWER_PASSWORD")
-"""Flower's own variables that we do not set, and the one that compose.yaml makes the first of them from."""
+"""Flower's own variables that weavegen does not set, and the variable from which compose.yaml makes the first of
+them."""
 QUEUES = {"control", "sample", "score", "lint", "execute"}
 
 

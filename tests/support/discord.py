@@ -1,4 +1,4 @@
-"""A simulation of Discord on loopback: the four calls of its REST API that the bridge makes."""
+"""A simulation of Discord on loopback: the four REST calls that the bridge makes."""
 
 import json
 import threading
@@ -92,5 +92,5 @@ class DiscordSimulation:
             self.reactions.append((channel, parts[2], urllib.parse.unquote(parts[4])))
             return 204, None
         query = dict(urllib.parse.parse_qsl(where.query))
-        found = [m for m in self.messages[channel] if int(m["id"]) > int(query["after"])]
-        return 200, found[: int(query["limit"])][::-1]
+        later = [m for m in self.messages[channel] if int(m["id"]) > int(query["after"])]
+        return 200, later[: int(query["limit"])][::-1]

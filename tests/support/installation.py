@@ -23,16 +23,16 @@ from weavegen.store.session import make_engine
 
 
 class Installation:
-    """One WEAVEGEN_HOME and what runs in it."""
+    """One WEAVEGEN_HOME and the processes that run in it."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-        # A short lease, so that the sweeper soon restarts the steps of a killed worker.
+        # The lease is short, so that the sweeper soon restarts the steps of a killed worker.
         self.environ = {**kept, "WEAVEGEN_HOME": str(home), "WEAVEGEN_LEASE": "2", "HOME": "/nonexistent"}
         self.environ["PYTHONPATH"] = str(ROOT)
-        self.environ |= {"WEAVEGEN_MODEL": "sim"}  # equal seeds give equal texts, with mistakes at known rates
-        self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}  # each `up` would take two seconds longer
+        self.environ |= {"WEAVEGEN_MODEL": "sim"}  # equal seeds give equal texts, with errors at known rates
+        self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}  # each would make `up` two seconds slower
 
     @property
     def config(self) -> Config:
@@ -41,11 +41,11 @@ class Installation:
     def cli(
         self, *arguments: str | Path, timeout: float = 240, **environ: str
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command in a process of its own, from another folder than the project's."""
+        """Run a command in a process of its own, in a folder other than the project's."""
         return command.run(list(map(str, arguments)), self.environ | environ, self.home, timeout)
 
     def json(self, *arguments: str | Path, **environ: str) -> Any:
-        """The JSON that a command prints; it must succeed."""
+        """The JSON that a command prints. The command must succeed."""
         done = self.cli(*arguments, "--json", **environ)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -59,7 +59,7 @@ class Installation:
             engine.dispose()
 
     def until(self, query: str, **parameters: Any) -> None:
-        """Wait until the query's answer is true."""
+        """Wait until the query returns true."""
         engine = make_engine(urls.database_url(self.config), isolation_level="AUTOCOMMIT")
         deadline = time.monotonic() + 60
         with engine.connect() as conn:
@@ -69,7 +69,7 @@ class Installation:
         engine.dispose()
 
     def bodies(self, job: int) -> list[tuple[Any, ...]]:
-        """All of a job's blocks without their times: equal for equal seeds."""
+        """All blocks of a job without their times. They are equal for equal seeds."""
         return self.sql(
             """
             select t.number, b.index, b.type, b.body, b.title, b.compiles, b.ran,
@@ -95,7 +95,7 @@ class Installation:
     def worker(
         self, name: str, queues: str, pool: str = "threads", concurrency: int = 1
     ) -> "subprocess.Popen[bytes]":
-        """A worker started by hand, as a Celery user does."""
+        """Start a worker by hand, as a Celery user does."""
         options = ["-A", "tasks", "worker", "-Q", queues, "-P", pool, "-c", str(concurrency), "-n", f"{name}@test"]
         log = self.config.logs / f"{name}.log"
         with log.open("ab") as out:
@@ -117,7 +117,7 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
 
 @contextlib.contextmanager
 def installed(**environ: str) -> Iterator[Installation]:
-    """An installation that runs, with these environment variables."""
+    """Start an installation with these environment variables; stop it at the end."""
     home = Path(tempfile.mkdtemp(prefix="weavegen-accept-"))
     installation = Installation(home)
     installation.environ |= environ

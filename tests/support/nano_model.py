@@ -33,7 +33,7 @@ Weights = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 def make_tokenizer() -> Tokenizer:
-    """Byte-level, with `<s>` in front of whole texts and a token for the border between blocks."""
+    """A byte-level tokenizer that puts `<s>` before a text and has a token for the border between blocks."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -103,7 +103,7 @@ def make_adapter(folder: Path, model: Path, *, rank: int = 2, **changed: Any) ->
 
 
 class Reference:
-    """The same model, computed by its equations: one token, one head and one position at a time."""
+    """The same model, computed directly from its equations: one token, one head and one position at a time."""
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.config = json.loads((folder / "config.json").read_text())
@@ -116,7 +116,7 @@ class Reference:
         heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
         size = config["hidden_size"] // heads
         past: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(config["num_hidden_layers"])]
-        told = []
+        rows = []
         for position, token in enumerate(ids):
             x = weights["model.embed_tokens.weight"][token]
             for number, (keys, values) in enumerate(past):
@@ -125,12 +125,12 @@ class Reference:
                 q = (weights[layer + "self_attn.q_proj.weight"] @ y).reshape(heads, size)
                 k = (weights[layer + "self_attn.k_proj.weight"] @ y).reshape(shared, size)
                 v = (weights[layer + "self_attn.v_proj.weight"] @ y).reshape(shared, size)
-                keys.append([self._turn(row, position) for row in k])
+                keys.append([self._rotate(row, position) for row in k])
                 values.append(v)
                 seen = []
                 for head in range(heads):
                     group = head // (heads // shared)
-                    turned = self._turn(q[head], position)
+                    turned = self._rotate(q[head], position)
                     scores = np.array([turned @ key[group] for key in keys]) / np.sqrt(size)
                     weight = np.exp(scores - scores.max())
                     seen.append(
@@ -143,14 +143,14 @@ class Reference:
                 x = x + weights[layer + "mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) * up)
             last = "model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
             logits = weights[last] @ self._norm(x, "model.norm.weight")
-            told.append(logits - logits.max() - np.log(np.exp(logits - logits.max()).sum()))
-        return told
+            rows.append(logits - logits.max() - np.log(np.exp(logits - logits.max()).sum()))
+        return rows
 
     def _norm(self, x: Any, name: str) -> Any:
         return x / np.sqrt((x**2).mean() + self.config["rms_norm_eps"]) * self.weights[name]
 
-    def _turn(self, row: Any, position: int) -> Any:
-        """Pairs (i, i + half) turned by position x theta^(-2i/size)."""
+    def _rotate(self, row: Any, position: int) -> Any:
+        """Pairs (i, i + half) rotated by position x theta^(-2i/size)."""
         half = len(row) // 2
         turned = np.empty_like(row)
         for i in range(half):

@@ -58,14 +58,14 @@ def base(type: BlockType, shown: str, *, bootstrap: str = BOOTSTRAP, index: int 
 
 
 def drafts(type: BlockType, shown: str, n: int, seed: int = 1, **options: Any) -> list[str]:
-    """Bodies of `n` candidates as the server would send them, with the prompt's prefix."""
+    """Bodies of `n` candidates as the server would return them, with the prompt's prefix."""
     prefix = PREFIX.get(type, '"""')
     situation = read(base(type, shown, **options) + prefix)
     return [prefix + complete.cut(policies.write(situation, seed, i), context.STOP, 768)[0] for i in range(n)]
 
 
 def odds(type: BlockType, shown: str, body: str, **options: Any) -> float:
-    """What the evaluator thinks of a candidate."""
+    """Log odds that the evaluator gives a candidate."""
     question = prompts.questions(type)[0]
     yes = policies.answer(read(base(type, shown, **options) + context.question_suffix(body, question)))
     return math.log(yes / (1 - yes))

@@ -8,8 +8,10 @@ from typing import Any
 
 
 class Server:
-    """Every text is one token. Continues with `text`, as far as stop strings let it; its next token has the
-    probabilities of `mass`."""
+    """Treats every text as one token.
+
+    Its continuation is `text` up to the first stop string. Its next token has the probabilities of `mass`.
+    """
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []

@@ -1,6 +1,6 @@
-"""The questions of docs/corpus.md, and the corpus that their answers come from.
+"""The questions of docs/corpus.md, and the corpus for which their answers are computed.
 
-It is made up (bench/generator.py), small, and the same every time.
+The corpus is generated (bench/generator.py), small, and always the same.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ QUESTION = re.compile(r"^### (\d+)\. (.+?)\n(.*?)```sql\n(.*?)```\n\n```text\n(.
 
 @dataclass(frozen=True)
 class Question:
-    """A question of the document: its SQL, and the printed answer."""
+    """A question of the document: its SQL, and the answer that the document shows."""
 
     number: int
     title: str
@@ -37,8 +37,8 @@ class Question:
 def questions() -> list[Question]:
     """The questions of the document, in order."""
     return [
-        Question(int(found[1]), found[2], found[4], found[5], found.span(5))
-        for found in QUESTION.finditer(DOCUMENT.read_text())
+        Question(int(match[1]), match[2], match[4], match[5], match.span(5))
+        for match in QUESTION.finditer(DOCUMENT.read_text())
     ]
 
 
@@ -58,7 +58,7 @@ def make(db: sa.Engine) -> None:
 
 
 def printed(columns: list[str], rows: list[tuple[Any, ...]]) -> str:
-    """Columns and rows as the document prints them: like `weavegen sql`, with numbers flush left."""
+    """Columns and rows as the document shows them: like `weavegen sql`, with numbers aligned left."""
     cells = [columns, *(["" if value is None else str(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
@@ -66,7 +66,7 @@ def printed(columns: list[str], rows: list[tuple[Any, ...]]) -> str:
 
 
 def rewrite(answers: dict[int, str]) -> None:
-    """Write answers, by the questions' numbers, into the document."""
+    """Write answers into the document, by the numbers of the questions."""
     text = DOCUMENT.read_text()
     for question in reversed(questions()):
         begin, end = question.place

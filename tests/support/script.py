@@ -1,4 +1,4 @@
-"""A world whose answers the test chooses: candidates, scores, and results of execution."""
+"""A world whose results the test chooses: candidates, scores, and results of execution."""
 
 import itertools
 import math
@@ -52,8 +52,8 @@ S = TypeVar("S", bound=Step)
 class Script(World):
     """Without arguments every step succeeds.
 
-    `text` and `odds` are asked for each candidate: its Sample step, its position. `raw` is the log odds of a text
-    that was rewritten, `option` those of a yes to the option, `runs` what the blocks that are run bring, in order.
+    `text` and `odds` are functions of a candidate: its Sample step and its position. `raw` is the log odds of a
+    rewritten text, `option` the log odds of yes to the option, `runs` the results of executed blocks, in order.
     """
 
     def __init__(
@@ -81,8 +81,11 @@ class Script(World):
         if isinstance(step, Sample):
             return [self.candidate(step, at) for at in range(step.n)]
         if isinstance(step, Lint):
-            found = journal[step.sample].result
-            return [verdict(step, one.text, one.tokens, cut=one.finish_reason == "length") for one in found]
+            candidates = journal[step.sample].result
+            return [
+                verdict(step, candidate.text, candidate.tokens, cut=candidate.finish_reason == "length")
+                for candidate in candidates
+            ]
         if isinstance(step, Score):
             if step.sample is not None:
                 sampled = journal[step.sample].step
@@ -112,7 +115,7 @@ def yes_no(odds: float) -> YesNo:
 
 
 def tick(number: int = 1, s: dict[str, Any] | None = None, blocks: int = 3, **answers: Any) -> Trace:
-    """One whole tick, of a trace that has `blocks` blocks before it."""
+    """Run one whole tick of a trace that has `blocks` blocks before it."""
     trace = Trace(Script(**answers), number, settings(s or {}))
     if number:
         trace.start = replace(trace.start, blocks=blocks)
@@ -129,7 +132,7 @@ def steps(trace: Trace, kind: type[S]) -> list[S]:
 
 
 def drafts(trace: Trace, type: BlockType) -> list[Append]:
-    """The Append effects of blocks of a type, with their scores, which blocks do not show."""
+    """The Append effects of blocks of a type, with their scores, which blocks do not contain."""
     cursor = Cursor(trace.start)
     replay(AGENTS[trace.agent].program(Tick(trace.settings, cursor)), cursor, trace.journal)
     return [draft for draft, block in cursor.recorded if block.type is type]
@@ -145,13 +148,13 @@ def queries(trace: Trace, type: BlockType) -> list[Sample]:
     return [step for step in steps(trace, Sample) if step.prompt.type is type and step.prompt.query]
 
 
-def of(type: BlockType, value: float, others: float = 3.0) -> Callable[[Sample, int], float]:
-    """Log odds that are `value` for blocks of one type."""
+def odds_for(type: BlockType, value: float, others: float = 3.0) -> Callable[[Sample, int], float]:
+    """Log odds: `value` for blocks of one type, `others` for all other blocks."""
     return lambda step, at: value if step.prompt.type is type else others
 
 
 def writes(type: BlockType, text: str | Candidate) -> Callable[[Sample, int], str | Candidate]:
-    """Text of blocks of one type; the others are good."""
+    """Texts: `text` for blocks of one type, a good text for all other blocks."""
     return lambda step, at: text if step.prompt.type is type else GOOD[step.prompt.type]
 
 
@@ -161,5 +164,5 @@ step_ids = itertools.count(1)
 def execute(
     environment: Environment, op: Op, source: str = "", type: BlockType | None = None, ask: Ask = undecided
 ) -> Executed:
-    """Execute one operation in a real environment. `ask` answers the callbacks' questions to the model."""
+    """Execute one operation in a real environment. `ask` answers the questions of callbacks to the model."""
     return environment.execute(next(step_ids), Execute(op=op, source=source, type=type), ask=ask)

@@ -1,4 +1,4 @@
-"""Runs conversing agents in memory, tick by tick, as the engine does in PostgreSQL."""
+"""Runs conversing agents in memory, tick by tick, as the engine does with PostgreSQL."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ Answer = Callable[[Step], Any]
 
 
 class Talk:
-    """A trace of a conversing agent. Every step is answered by `answer`."""
+    """A trace of a conversing agent. The function `answer` gives the result of every step."""
 
     def __init__(self, agent: str, task: dict[str, Any] | str, answer: Answer, **settings: Any) -> None:
         self.agent, self.answer = agent, answer
@@ -40,12 +40,12 @@ class Talk:
             if ended.done:
                 self.ended = ended
                 return ended
-            state = msgspec.json.decode(msgspec.json.encode(ended.state))  # as the database gives it back
+            state = msgspec.json.decode(msgspec.json.encode(ended.state))  # as the database would return it
             self.states.append(state)
-        raise AssertionError(f"it goes on after {most} ticks")
+        raise AssertionError(f"the trace has not ended after {most} ticks")
 
     def tick(self, number: int, state: Any) -> Ended:
-        """Run one tick, and replay it at every step: all replays must request the same steps."""
+        """Run one tick, and replay it after every step: all replays must request the same steps."""
         before = len(self.blocks)
         start = Start(
             trace_seed=7,
@@ -82,7 +82,7 @@ class Talk:
         except RolloutError as error:
             return Entry(step, done=True, failure=error, at=at)
         if isinstance(step, Sample) and isinstance(result, str):
-            result = [said(result)] * step.n
+            result = [reply(result)] * step.n
         return Entry(step, done=True, result=result, at=at)
 
     @property
@@ -91,7 +91,7 @@ class Talk:
         return [(str(block.type), block.body) for block in self.blocks if block.type in MESSAGE]
 
 
-def said(text: str, prompt_tokens: int | None = 100, length: int | None = 32_768) -> Candidate:
+def reply(text: str, prompt_tokens: int | None = 100, length: int | None = 32_768) -> Candidate:
     """A candidate for the assistant's next message."""
     tokens = max(1, len(text) // 4)
     return Candidate(text=text, finish_reason="stop", tokens=tokens, prompt_tokens=prompt_tokens, length=length)

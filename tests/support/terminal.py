@@ -21,7 +21,7 @@ MOVE = re.compile(r"\x1b\[(\d*)A|(\x1b\[2K)|(\r)|(\n)|([^\x1b\r\n]+|\x1b)")
 
 
 class Terminal:
-    """One command in a pseudo-terminal of its own, which is its controlling one."""
+    """One command in a pseudo-terminal of its own, which is its controlling terminal."""
 
     def __init__(
         self, installation: Installation, *words: str | Path, columns: int = 100, lines: int = 30, **environ: str
@@ -42,14 +42,14 @@ class Terminal:
         os.close(child)
 
     def read(self, enough: Callable[[str], bool] = lambda _: False, seconds: float = 120) -> str:
-        """The output, as soon as `enough` returns true for it or the command has ended."""
+        """The output so far, as soon as `enough` returns true for it or the command has ended."""
         deadline = time.monotonic() + seconds
         while not enough(self.written):
             assert time.monotonic() < deadline, self.written
             if select.select([self.master], [], [], 0.2)[0]:
                 try:
                     self.written += os.read(self.master, 65_536).decode(errors="replace")
-                except OSError:  # EIO: nobody holds the other end any more
+                except OSError:  # EIO: no process has the other end open
                     break
         return self.written
 

@@ -1,4 +1,4 @@
-"""A simulation of the queue that Atropos's trainer serves, on loopback."""
+"""A simulation of the queue server of Atropos, on loopback."""
 
 import json
 import math
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def check_group(group: Json) -> None:
-    """Check a group against atroposlib's ScoredData, and its documentation of masks and logprobs."""
+    """Check a group against atroposlib's ScoredData and its documentation of masks and logprobs."""
     assert set(group) == set(exports.find("atropos").schema.names)  # type: ignore[union-attr]
     size = len(group["tokens"])
     assert size >= 2
@@ -30,14 +30,14 @@ def check_group(group: Json) -> None:
         assert group[name] is None
     assert all(math.isfinite(score) for score in group["scores"])
     for messages in group["messages"]:
-        assert [one["role"] for one in messages] == ["user", "assistant"]
-        assert all(one["content"] for one in messages)
+        assert [message["role"] for message in messages] == ["user", "assistant"]
+        assert all(message["content"] for message in messages)
     assert isinstance(group["generation_params"], dict)
     assert isinstance(group["group_overrides"], dict)
 
 
 class Trainer(ThreadingHTTPServer):
-    """A queue like that of Atropos's server. It checks groups as that one does."""
+    """A queue like that of Atropos's server. It checks groups in the same way."""
 
     def __init__(self, batch_size: int = 512, max_token_len: int = 100_000, fail: int = 0) -> None:
         super().__init__(("127.0.0.1", 0), Queue)

@@ -1,4 +1,4 @@
-"""A real vLLM on loopback, by scripts/vllm.sh: for tests and benchmarks."""
+"""A real vLLM on loopback, started by scripts/vllm.sh: for tests and benchmarks."""
 
 import json
 import os
@@ -25,10 +25,13 @@ SLOTS = 8
 
 
 class Server:
-    """One vLLM on a port of its own, which it keeps when started again."""
+    """One vLLM on a port of its own, which stays the same after a restart."""
 
     def __init__(self, model: Path, log: Path, flags: Sequence[str]) -> None:
-        """Start it; `wait` returns when it is ready. `log`: where it writes; `flags`: besides the script's own."""
+        """Start the server; `wait` returns when it is ready.
+
+        `log` is the path of its log, `flags` are arguments in addition to the script's own.
+        """
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -41,11 +44,11 @@ class Server:
     def _start(self) -> None:
         command = ["bash", str(SCRIPT), "serve", str(self.model), str(self.port), *self._flags]
         with self.log.open("ab") as log:
-            # A group of its own: vLLM is several processes.
+            # A process group of its own, because vLLM has several processes.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        # Kills the group when its input ends: at `kill`, and also if pytest itself is killed.
+        # Kills the group when its input ends: in `kill`, and also if pytest itself is killed.
         self._guard = subprocess.Popen(
             ["bash", "-c", 'read -r; kill -KILL -- "-$1" 2>/dev/null', "guard", str(self.process.pid)],
             stdin=subprocess.PIPE,
@@ -53,15 +56,18 @@ class Server:
         )
 
     def wait(self) -> None:
-        """Wait until the server responds. Raises RuntimeError with the end of its log if it exits or is late."""
+        """Wait until the server responds.
+
+        Raises RuntimeError with the end of the log if the server exits or does not respond in time.
+        """
         deadline = time.monotonic() + START
         while not self.healthy():
             dead = self.process.poll()
             if dead is not None or time.monotonic() > deadline:
                 self.kill()
                 end = "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
-                said = f"not ready after {START:.0f} s" if dead is None else f"ended with {dead}"
-                raise RuntimeError(f"vLLM {said}; the end of its log:\n{end}")
+                problem = f"not ready after {START:.0f} s" if dead is None else f"ended with {dead}"
+                raise RuntimeError(f"vLLM {problem}; the end of its log:\n{end}")
             time.sleep(0.25)
 
     def healthy(self) -> bool:
@@ -73,7 +79,7 @@ class Server:
             return False
 
     def kill(self) -> None:
-        """End all its processes at once, as a crash would. A second time does nothing."""
+        """Kill all its processes at once, like a crash. A second call does nothing."""
         assert self._guard.stdin is not None
         if not self._guard.stdin.closed:
             self._guard.stdin.close()
@@ -88,7 +94,7 @@ class Server:
         self.wait()
 
     def stop_answering(self) -> None:
-        """Stop all its processes: connections stay open without a response. `go_on` resumes them."""
+        """Stop (SIGSTOP) all its processes: connections stay open without a response. `go_on` resumes them."""
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -96,7 +102,7 @@ class Server:
         os.killpg(self.process.pid, signal.SIGCONT)
 
     def post(self, path: str, **body: object) -> Any:
-        """Send JSON, and decode the JSON response. For requests that ModelClient cannot make. Raises HTTPError."""
+        """Send JSON and decode the JSON response, for requests that ModelClient cannot make. Raises HTTPError."""
         data = msgspec.json.encode({"model": "tiny", **body})
         request = Request(self.root + path, data, {"Content-Type": "application/json"})
         with urlopen(request, timeout=120) as answer:

@@ -1,4 +1,4 @@
-"""A worker without Celery: runs the steps of traces in PostgreSQL with the results of `World`."""
+"""A worker without Celery: runs the steps of traces in PostgreSQL, with results from `World`."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
 
 
 class Worker:
-    """Claims, runs and finishes steps as the Celery tasks do, with the results of `World`."""
+    """Claims, runs and finishes steps as the Celery tasks do, with results from `World`."""
 
     def __init__(self, db: sa.Engine, seed: int = 1, max_active: int = 64) -> None:
         self.db, self.world = db, World(seed, 0.8)

@@ -1,4 +1,4 @@
-"""Results of steps for agent programs, drawn from a seed, with errors of all kinds. No I/O."""
+"""Results of steps for agent programs, drawn from a seed, with all kinds of errors. No I/O."""
 
 import random
 from collections.abc import Callable
@@ -36,7 +36,7 @@ FAILURE = Failure(type="ValueError", message="no", traceback="Traceback ...\nVal
 
 
 class World:
-    """Results depend only on the seed and the step, so every order of steps must give the same trace."""
+    """A result depends only on the seed and the step, so every order of steps must give the same trace."""
 
     def __init__(self, seed: int, kindness: float = 0.7, calls: float = 0.0) -> None:
         self.seed, self.kindness = seed, kindness
@@ -55,8 +55,11 @@ class World:
                 return [self._node(step, above, rng) for _ in range(step.n)]
             return [self._candidate(step, rng) for _ in range(step.n)]
         if isinstance(step, Lint):
-            found = journal[step.sample].result
-            return [verdict(step, one.text, one.tokens, cut=one.finish_reason == "length") for one in found]
+            candidates = journal[step.sample].result
+            return [
+                verdict(step, candidate.text, candidate.tokens, cut=candidate.finish_reason == "length")
+                for candidate in candidates
+            ]
         if isinstance(step, Score):
             texts = journal[step.sample].result if step.sample is not None else step.texts
             return [[self._answer(rng) for _ in step.questions] for _ in texts]
@@ -83,7 +86,7 @@ class World:
         return Candidate(text=text, finish_reason=rng.choice(["stop", "length"]), tokens=rng.randrange(1, 768))
 
     def _node(self, step: Sample, above: str, rng: random.Random) -> Candidate:
-        """The next characters (tokens) of a good block, if the text above begins like it."""
+        """The next characters (each a token) of a good block, if the text so far is a beginning of this block."""
         good = GOOD.get(step.prompt.type, '"""Thinking."""')
         rest = good.removeprefix(above) if good.startswith(above) else "?" * rng.randrange(60)
         if rng.random() > self.kindness:
@@ -172,7 +175,7 @@ class Trace:
             self.ended = advance
 
     def finish(self, ordinal: int) -> bool:
-        """Finish a step. Returns False, and changes nothing, if it is finished already."""
+        """Finish a step. If it is already finished, returns False and changes nothing."""
         entry = self.journal[ordinal]
         if entry.done:
             return False

@@ -1,1 +1,1 @@
-"""Exports in the hands of TRL's own trainers, in an environment of their own (scripts/trl.sh)."""
+"""Exports read by TRL's own trainers, in a separate environment (scripts/trl.sh)."""

@@ -1,4 +1,4 @@
-"""A small corpus, and TRL's environment; nothing is skipped where they can't be had."""
+"""A small corpus, and TRL's environment. The tests fail if these can't be created; none is skipped."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from tests.support.trl import PYTHON, Train
 
 @pytest.fixture(scope="session")
 def corpus() -> Iterator[Installation]:
-    """Two short games, with prompts that a step on a CPU can take."""
+    """Two short games, with prompts short enough for a training step on a CPU."""
     with installed() as one:
         settings = [part for value in ("context=1600", "window=6", "window_kept=3") for part in ("--set", value)]
         job = one.json("enqueue", TICTACTOE, "-n", "2", "--ticks", "3", "--seed", "3", *settings)
@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, trl_environ: dict[str, str])
 
 @pytest.fixture(scope="session")
 def train(model: Path, trl_environ: dict[str, str]) -> Train:
-    """`train(trainer, folder)`: a training step on an export; what train.py says of it."""
+    """`train(trainer, folder)` runs a training step on an export and returns the report of train.py."""
 
     def run(trainer: str, folder: Path) -> Any:
         command = [str(PYTHON), str(ROOT / "tests" / "trl" / "train.py"), trainer, str(folder), str(model)]

@@ -1,4 +1,4 @@
-"""TRL's loaders and trainers take what the command wrote, as it is."""
+"""TRL's loaders and trainers read the exports unchanged."""
 
 import math
 import os
@@ -21,7 +21,7 @@ HEADING = "## From there to a trainer"
 
 
 @pytest.mark.parametrize("name", ["sft", "dpo", "kto", "text"])
-def test_a_step_of_a_trainer(corpus: Installation, tmp_path: Path, train: Train, name: str) -> None:
+def test_one_step_of_each_trainer(corpus: Installation, tmp_path: Path, train: Train, name: str) -> None:
     format = exports.find(name)
     assert isinstance(format, RowFormat)
     options = ["--context-bytes", "6000"] if name == "text" else []
@@ -36,7 +36,7 @@ def test_a_step_of_a_trainer(corpus: Installation, tmp_path: Path, train: Train,
 def test_the_lines_of_the_readme(
     corpus: Installation, tmp_path: Path, model: Path, environ: dict[str, str]
 ) -> None:
-    """As a new user types them, but for the installation, which is there, and the model, which is not fetched."""
+    """As a new user types them, except for the installation, which exists, and the model, which is not downloaded."""
     section = README.read_text().partition(f"{HEADING}\n")[2].partition("\n## ")[0]
     assert section, f"README.md has no section {HEADING!r}"
     shell = re.findall(r"^    (.*weavegen export .*)$", section, re.MULTILINE)
@@ -49,7 +49,7 @@ def test_the_lines_of_the_readme(
         ["bash", "-c", command], env=corpus.environ, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    # What a name on the hub would give is a folder here; a step or two say as much as an epoch.
+    # A folder replaces the name on the hub, and one or two steps replace an epoch.
     [named] = re.findall(r'model="([^"]+)"', python)
     shutil.copytree(model, tmp_path / named)
     (tmp_path / "train.py").write_text(

@@ -20,11 +20,11 @@ from datasets import load_dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROWS = {"kto": 2}
-"""In a batch, by trainer; 1 of the others. KTO compares rows of a batch."""
+"""Rows in a batch, by trainer; 1 for others. KTO compares rows of a batch."""
 
 
 def trainer_of(name: str) -> tuple[Any, Any, dict[str, Any]]:
-    """A trainer, its configuration, and what that must be told."""
+    """A trainer class, its configuration class, and their required arguments."""
     import trl
 
     if name in ("sft", "text"):
@@ -33,7 +33,7 @@ def trainer_of(name: str) -> tuple[Any, Any, dict[str, Any]]:
         return trl.DPOTrainer, trl.DPOConfig, {}
     try:
         return trl.KTOTrainer, trl.KTOConfig, {}
-    except AttributeError:  # it moves between TRL's versions
+    except AttributeError:  # its module differs between TRL's versions
         from trl.experimental.kto import KTOConfig, KTOTrainer
 
         return KTOTrainer, KTOConfig, {}

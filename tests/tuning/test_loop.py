@@ -1,4 +1,4 @@
-"""`make loop`, with a few games in the place of hundreds."""
+"""`make loop` with a few games instead of hundreds."""
 
 import io
 from dataclasses import replace
@@ -11,11 +11,11 @@ from bench import loop
 from tests.support.trl import PYTHON
 
 WIDE = 400
-"""Columns: wider than the table."""
+"""Terminal columns: wider than the table."""
 
 
 @pytest.mark.timeout(900)
-def test_the_loop_turns_and_writes_its_table(
+def test_the_loop_runs_and_writes_its_table(
     trl_environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in trl_environ.items():
@@ -23,7 +23,7 @@ def test_the_loop_turns_and_writes_its_table(
     readme = tmp_path / "README.md"
     readme.write_text(f"Before.\n{loop.BEGIN}an older table\n{loop.END}After.\n")
     small = {"GAMES": 8, "MEASURED": 2, "ROUNDS": 1, "PYTHON": str(PYTHON), "README": readme}
-    sure = {"SURE": 0.9}  # among so few games one is won
+    sure = {"SURE": 0.9}  # with so few games there is only one win
     for name, value in (small | sure).items():
         monkeypatch.setattr(loop, name, value)
     monkeypatch.setattr(loop, "TUNING", replace(loop.TUNING, epochs=1, most=16))

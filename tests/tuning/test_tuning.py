@@ -1,4 +1,4 @@
-"""A turn of the loop with weavegen-nano: it writes, is measured, is trained, writes again."""
+"""One turn of the loop with weavegen-nano: it writes, is measured, is trained, and writes again."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.installation import Installation, installed
 from tests.support.trl import PYTHON
 from weavegen.nano import WEIGHTS
 
-pytestmark = pytest.mark.timeout(600)  # what the first one needs is written in it
+pytestmark = pytest.mark.timeout(600)  # the time of the first test includes its fixtures
 
 SUMS = ROOT / "bootstraps" / "sums.py"
 OF_THE_SHARE = ("value", "low", "high", "of")
@@ -22,7 +22,7 @@ OF_THE_SHARE = ("value", "low", "high", "of")
 
 @pytest.fixture(scope="module")
 def nano(trl_environ: dict[str, str]) -> Iterator[Installation]:
-    """With the model that comes with weavegen."""
+    """An installation with weavegen's own model."""
     with installed(**(trl_environ | {"WEAVEGEN_MODEL": "nano", "PYTHONPATH": str(ROOT)})) as started:
         yield started
 
@@ -33,7 +33,7 @@ def evaluated(nano: Installation) -> Any:
 
 
 def tuned(nano: Installation, out: Path, *options: str | Path) -> Any:
-    """A short run on what the evaluation's jobs have written."""
+    """A short training on the evaluation's jobs."""
     short = ["--window", "512", "--most", "12", "--batch", "4", "--rate", "1e-4", "--launch", str(PYTHON)]
     return nano.json("tune", WEIGHTS, "--out", out, *short, *options)
 
@@ -68,14 +68,15 @@ def test_a_model_is_measured(nano: Installation, evaluated: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [("--lora", "4"), ("--norms",), ("--method", "sft", "--method", "dpo")])
-def test_it_is_trained_and_served_beside_what_it_was(
+def test_it_is_trained_and_served_beside_the_original(
     nano: Installation, evaluated: Any, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     out, name = tmp_path / "round-1", f"round-{len(options)}"
     told = tuned(nano, out, *options, "--load", name)
     assert told["rows"]["sft"] > 12, "Is the evaluation's corpus there?"
     assert all(0 < loss < 20 for loss in told["losses"].values()), told
-    # Its own blocks, ended as it ends them, and answers that it mostly knows: another ending costs it 15 nats.
+    # These are the model's own blocks with their usual ends, and answers that it mostly knows. Another end would cost
+    # 15 nats.
     assert told["losses"]["sft"] < 0.5, told
     plan = json.loads((out / "plan.json").read_text())
     assert (plan["most"], plan["window"]) == (12, 512)
@@ -91,7 +92,7 @@ def test_it_is_trained_and_served_beside_what_it_was(
     assert nano.cli("pool", "unload", name).returncode == 0
 
 
-def test_what_it_was_trained_on_is_what_was_asked_for(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
+def test_the_training_data_is_the_selected_one(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
     told = tuned(nano, tmp_path / "one", "--where", "type = 'action'", "--where", "verifier:source = 'ran'")
     [[actions]] = nano.sql("select count(*) from sft_examples where type = 'action'")
     [[answers]] = nano.sql("select count(*) from verifier_labels where type = 'action' and source = 'ran'")
@@ -108,7 +109,7 @@ def test_what_it_was_trained_on_is_what_was_asked_for(nano: Installation, evalua
         (("--out", "/"), "exists"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_gives_one_line_and_leaves_nothing(
     nano: Installation, evaluated: Any, tmp_path: Path, options: Any, says: str
 ) -> None:
     done = nano.cli("tune", "no-model", "--out", tmp_path / "out", *options)

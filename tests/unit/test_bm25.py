@@ -1,4 +1,4 @@
-"""BM25's scores are rank-bm25's own, and postings come out as they went in."""
+"""BM25 scores equal those of rank-bm25, and postings survive packing."""
 
 import random
 from collections import Counter
@@ -30,7 +30,7 @@ def as_dict(posting: Posting, size: int) -> dict[int, int]:
 
 
 @given(held, st.integers(300, 400))
-def test_a_posting_comes_out_as_it_went_in(found: dict[int, int], size: int) -> None:
+def test_a_posting_survives_packing(found: dict[int, int], size: int) -> None:
     posting = packed(found, size)
     assert (posting.positions is None) == is_dense(len(found), size)
     assert as_dict(posting, size) == found
@@ -43,7 +43,7 @@ def test_a_posting_comes_out_as_it_went_in(found: dict[int, int], size: int) -> 
 
 
 @pytest.mark.parametrize("holding", [1, 2, 3, 4, 8, 9])
-def test_postings_at_the_border_of_both_forms(holding: int) -> None:
+def test_postings_at_the_limit_between_the_two_forms(holding: int) -> None:
     found = dict.fromkeys(range(holding), 7)
     assert as_dict(packed(found, 9), 9) == found
 
@@ -54,7 +54,7 @@ def test_the_last_text_of_the_largest_segment_has_a_position() -> None:
 
 
 @given(held, held, held)
-def test_postings_of_segments_become_one(
+def test_postings_of_segments_can_be_merged(
     first: dict[int, int], second: dict[int, int], third: dict[int, int]
 ) -> None:
     parts = [(offset, packed(found, 300)) for offset, found in ((0, first), (300, second), (900, third))]
@@ -69,7 +69,7 @@ def test_postings_of_segments_become_one(
 
 
 def texts(n: int, seed: int) -> list[str]:
-    """Texts of words as uneven in their use as those of a language; one word stands in most of them."""
+    """Texts of words whose frequencies are as uneven as in a natural language. One word is in most of the texts."""
     dice = random.Random(seed)
     vocabulary = [f"word{number}" for number in range(300)]
     weights = [1 / (number + 1) for number in range(300)]
@@ -81,9 +81,9 @@ def texts(n: int, seed: int) -> list[str]:
     "query", ["word3 word77 word250", "always word9", "always", "word5 word5 nosuch", "nosuch"]
 )
 @pytest.mark.parametrize("n", [3, 40, 500])
-def test_some_texts_score_as_rank_bm25_scores_them_among_all(query: str, n: int) -> None:
+def test_a_subset_of_texts_scores_as_with_rank_bm25_over_all_texts(query: str, n: int) -> None:
     counts = [bm25.word_counts(text) for text in texts(n, seed=n)]
-    lengths = [found.total() for found in counts]
+    lengths = [counter.total() for counter in counts]
     theirs = BM25Okapi([words(text) or [""] for text in texts(n, seed=n)])
     asked = words(query)
     frequencies = {word: sum(word in text for text in counts) for word in asked}
@@ -95,7 +95,7 @@ def test_some_texts_score_as_rank_bm25_scores_them_among_all(query: str, n: int)
     expected = [float(theirs.get_scores(asked)[at]) for at in some]
     if any(
         2 * frequencies[word] > n for word in asked
-    ):  # worth the mean of all words', which they add up otherwise
+    ):  # the weight is the mean over all words, which rank-bm25 sums in another order
         assert ours.tolist() == pytest.approx(expected, rel=1e-12)
     else:
         assert ours.tolist() == expected
@@ -106,14 +106,14 @@ def test_nothing_to_score() -> None:
     assert bm25.average_idf(Counter(), 10) == 0.0
 
 
-def test_a_cache_drops_what_was_used_least_recently() -> None:
+def test_a_cache_drops_the_least_recently_used_entry() -> None:
     cache = Cache(max_bytes=3 * (ENTRY_BYTES + 10))
     for key in "abc":
         cache.put(key, key.upper(), 10)
     assert cache.get("ax") == {"a": "A"}
     cache.put("d", "D", 10)
     assert cache.get("abcd") == {"a": "A", "c": "C", "d": "D"}
-    cache.put("d", "E", 10)  # in its own place
+    cache.put("d", "E", 10)  # replaces the old entry
     assert cache.get("acd") == {"a": "A", "c": "C", "d": "E"}
-    cache.put("big", "B", 10_000)  # more than there is room for
+    cache.put("big", "B", 10_000)  # larger than the whole cache
     assert cache.get(["a", "big"]) == {}

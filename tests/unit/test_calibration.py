@@ -1,4 +1,4 @@
-"""Rubrics, figures of calibration, corrections: what of rescoring needs no database."""
+"""The parts of rescoring that need no database: rubrics, calibration figures, corrections."""
 
 import math
 import tomllib
@@ -26,24 +26,26 @@ def logit(p: float) -> float:
 
 
 def pairs(*given: tuple[float, int, int]) -> list[Pair]:
-    """(probability, labels, true ones among them), each label a trace of its own."""
-    found = [(p, number < true) for p, labels, true in given for number in range(labels)]
-    return [Pair(logit(p), answer, group) for group, (p, answer) in enumerate(found)]
+    """(probability, number of labels, number of true labels); each label is a trace of its own."""
+    answers = [(p, number < true) for p, labels, true in given for number in range(labels)]
+    return [Pair(logit(p), answer, group) for group, (p, answer) in enumerate(answers)]
 
 
 # ------------------------------------------------------------------------------------------------------ figures
 
 
-def test_figures_are_those_computed_by_hand() -> None:
+def test_figures_equal_those_computed_by_hand() -> None:
     """Four labels: 0.9 true, 0.9 false, 0.3 false, 0.2 false."""
-    found = figures("Is it?", "ran", pairs((0.9, 2, 1), (0.3, 1, 0), (0.2, 1, 0)))
-    assert (found.labels, found.positives, found.few) == (4, 1, True)
-    assert found.predicted == pytest.approx((0.9 + 0.9 + 0.3 + 0.2) / 4)
-    assert found.brier == pytest.approx((0.01 + 0.81 + 0.09 + 0.04) / 4)
-    assert found.log_loss == pytest.approx(-(math.log(0.9) + math.log(0.1) + math.log(0.7) + math.log(0.8)) / 4)
-    assert found.auc == pytest.approx((0.5 + 1 + 1) / 3)  # of the pairs true, false: a tie counts a half
-    assert found.calibration_error == pytest.approx((2 * 0.4 + 0.3 + 0.2) / 4)
-    filled = {round(bin.low, 1): (bin.labels, bin.predicted, bin.true) for bin in found.bins if bin.labels}
+    result = figures("Is it?", "ran", pairs((0.9, 2, 1), (0.3, 1, 0), (0.2, 1, 0)))
+    assert (result.labels, result.positives, result.few) == (4, 1, True)
+    assert result.predicted == pytest.approx((0.9 + 0.9 + 0.3 + 0.2) / 4)
+    assert result.brier == pytest.approx((0.01 + 0.81 + 0.09 + 0.04) / 4)
+    assert result.log_loss == pytest.approx(-(math.log(0.9) + math.log(0.1) + math.log(0.7) + math.log(0.8)) / 4)
+    assert result.auc == pytest.approx(
+        (0.5 + 1 + 1) / 3
+    )  # share of (true, false) pairs in the right order; a tie counts 1/2
+    assert result.calibration_error == pytest.approx((2 * 0.4 + 0.3 + 0.2) / 4)
+    filled = {round(bin.low, 1): (bin.labels, bin.predicted, bin.true) for bin in result.bins if bin.labels}
     assert filled == {
         0.2: (1, pytest.approx(0.2), 0.0),
         0.3: (1, pytest.approx(0.3), 0.0),
@@ -51,14 +53,14 @@ def test_figures_are_those_computed_by_hand() -> None:
     }
 
 
-def test_one_side_alone_has_no_auc_and_certain_answers_have_finite_loss() -> None:
-    found = figures("Is it?", "ran", [Pair(50.0, False, 1), Pair(-50.0, False, 1)])
-    assert found.auc is None
-    assert found.log_loss == pytest.approx(-math.log(1e-9) / 2, rel=1e-3)
-    assert [bin.labels for bin in found.bins] == [1, *[0] * 8, 1]
+def test_labels_of_one_side_have_no_auc_and_certain_answers_a_finite_loss() -> None:
+    result = figures("Is it?", "ran", [Pair(50.0, False, 1), Pair(-50.0, False, 1)])
+    assert result.auc is None
+    assert result.log_loss == pytest.approx(-math.log(1e-9) / 2, rel=1e-3)
+    assert [bin.labels for bin in result.bins] == [1, *[0] * 8, 1]
 
 
-def test_many_labels_of_both_sides_are_not_few() -> None:
+def test_enough_labels_of_both_sides_are_not_reported_as_few() -> None:
     assert not figures("Is it?", "ran", pairs((0.5, 100, 50))).few
     assert figures("Is it?", "ran", pairs((0.5, 100, 9))).few
 
@@ -67,22 +69,22 @@ def test_many_labels_of_both_sides_are_not_few() -> None:
 
 
 def test_a_correction_undoes_a_known_distortion() -> None:
-    """Half of what is said at 0.9 is true, a tenth at 0.1: the line through (2.197, 0) and (-2.197, -2.197)."""
-    found = fit("Is it?", pairs((0.9, 1000, 500), (0.1, 1000, 100)))
-    assert found.slope == pytest.approx(0.5, abs=0.01)
-    assert found.intercept == pytest.approx(logit(0.1) / 2, abs=0.02)
-    assert (found.labels, found.positives) == (2000, 600)
-    assert found.brier_before == pytest.approx((500 * 0.01 + 500 * 0.81 + 100 * 0.81 + 900 * 0.01) / 2000)
-    assert found.brier_after == pytest.approx((0.25 + 0.09) / 2, abs=0.002)
+    """Of the answers at 0.9 half are true, at 0.1 a tenth: the line through (2.197, 0) and (-2.197, -2.197)."""
+    correction = fit("Is it?", pairs((0.9, 1000, 500), (0.1, 1000, 100)))
+    assert correction.slope == pytest.approx(0.5, abs=0.01)
+    assert correction.intercept == pytest.approx(logit(0.1) / 2, abs=0.02)
+    assert (correction.labels, correction.positives) == (2000, 600)
+    assert correction.brier_before == pytest.approx((500 * 0.01 + 500 * 0.81 + 100 * 0.81 + 900 * 0.01) / 2000)
+    assert correction.brier_after == pytest.approx((0.25 + 0.09) / 2, abs=0.002)
 
 
-def test_a_correction_is_the_same_each_time_and_finite_where_scores_tell_all_apart() -> None:
+def test_a_correction_is_deterministic_and_finite_for_perfectly_separated_labels() -> None:
     labels = pairs((0.9, 30, 30), (0.1, 30, 0))
-    found = fit("Is it?", labels)
-    assert found == fit("Is it?", labels)
-    assert 1 < found.slope < 10
+    correction = fit("Is it?", labels)
+    assert correction == fit("Is it?", labels)
+    assert 1 < correction.slope < 10
     one_trace = [Pair(pair.score, pair.answer, 1) for pair in labels]
-    assert fit("Is it?", one_trace).slope == found.slope
+    assert fit("Is it?", one_trace).slope == correction.slope
 
 
 @pytest.mark.parametrize("true", [0, 19, 81, 100])
@@ -99,7 +101,7 @@ def test_selection_compares_corrected_log_odds() -> None:
     assert corrected_score([YesNo(yes=1.0, no=0.0)], ((-1.0, 0.0),)) == pytest.approx(math.log(1e-9))
 
 
-def test_candidates_are_compared_so_and_penalties_stay() -> None:
+def test_candidate_scores_are_corrected_and_penalties_are_not() -> None:
     verdict = Verdict(compiles=True, rewritten="a", penalties=Penalties(title=0.5))
     candidate = Candidate(text="a", finish_reason="stop", tokens=1)
     judged = ScoredCandidate((0, 0), candidate, verdict, [YesNo(yes=0.8, no=0.2)], 0, 1, False)
@@ -109,7 +111,7 @@ def test_candidates_are_compared_so_and_penalties_stay() -> None:
     assert corrected.promise == pytest.approx(1.0 - 2 * math.log(4))
 
 
-def test_probabilities_come_back_from_log_odds() -> None:
+def test_log_odds_convert_back_to_probabilities() -> None:
     for p in (0.001, 0.3, 0.5, 0.999):
         assert probability(logit(p)) == pytest.approx(p)
     assert probability(1e6) < 1
@@ -138,7 +140,7 @@ def test_the_example_rubric() -> None:
     assert rubric.wording("Is it?").endswith("a success? No. (90%)\n#q: Is it?")
 
 
-def test_what_a_rubric_says() -> None:
+def test_fields_of_a_rubric() -> None:
     rubric = parse('assertions = true\n[questions]\naction = ["Is it?", "Will this evaluation come out true?"]')
     assert rubric.types == ["action"]
     assert rubric.about("action")[1].truth == "evaluation"
@@ -181,7 +183,7 @@ def test_errors_of_a_rubric_name_the_line(text: str, message: str) -> None:
         parse(text, "r.toml")
 
 
-def test_questions_whose_truth_is_known_are_those_of_the_rubric_and_of_the_view() -> None:
+def test_grounded_questions_are_those_of_the_rubric_and_of_the_view() -> None:
     own = tomllib.loads((Path(prompts.__file__).parent / "rubric.toml").read_text())["questions"]
     asked = {question for questions in own.values() for question in questions}
     assert len(KNOWN.keys() & asked) == 2

@@ -1,4 +1,4 @@
-"""Scores, draws, acceptance, windows, rewards, settings: the pure decisions."""
+"""The pure decisions: scores, draws, acceptance, windows, rewards, settings."""
 
 import math
 from collections import Counter
@@ -18,13 +18,13 @@ from weavegen.trace.blocks import Block, BlockType
 FAILURE = Failure(type="ValueError", message="no", traceback="...", stage="evaluation")
 
 
-def test_a_score_is_ln_yes_less_ln_no() -> None:
+def test_a_score_is_ln_yes_minus_ln_no() -> None:
     assert log_odds(YesNo(yes=0.6, no=0.3)) == pytest.approx(math.log(2))
     assert log_odds(YesNo(yes=0.0, no=0.0)) is None
     assert log_odds(YesNo(yes=0.5, no=0.0)) == pytest.approx(math.log(0.5) - math.log(1e-9))
 
 
-def test_several_questions_give_their_mean_and_undefined_ones_do_not_count() -> None:
+def test_the_score_of_several_questions_is_their_mean_without_undefined_ones() -> None:
     answers = [YesNo(yes=0.6, no=0.3), YesNo(yes=0.3, no=0.6), YesNo(yes=0, no=0), YesNo(yes=0.8, no=0.1)]
     assert mean_score(answers) == pytest.approx(math.log(8) / 3)
     assert mean_score([YesNo(yes=0, no=0)]) is None
@@ -40,7 +40,7 @@ def test_draws_follow_softmax() -> None:
     assert draw([1e4, 0.0], 1) == 0
 
 
-def test_a_round_is_accepted_if_its_best_compiles_and_scores_enough() -> None:
+def test_a_round_is_accepted_if_its_best_candidate_compiles_and_scores_enough() -> None:
     good = Verdict(compiles=True, rewritten="", penalties=Penalties())
     bad = Verdict(compiles=False, rewritten="", penalties=Penalties(syntax=2.0))
     assert best([0.5, 2.0, 2.0]) == 1
@@ -60,7 +60,7 @@ def test_the_window_drops_blocks_in_chunks() -> None:
     assert len(set(starts)) < len(starts) / 15
 
 
-def test_scoring_prompts_extend_sampling_prompts_and_read_as_the_trace_will() -> None:
+def test_scoring_prompts_extend_sampling_prompts_in_the_form_of_the_trace() -> None:
     prompt = Prompt(
         type=BlockType.ACTION, window=(2, 3), header="#startblock type: action\n", prefix="def action_"
     )
@@ -72,7 +72,7 @@ def test_scoring_prompts_extend_sampling_prompts_and_read_as_the_trace_will() ->
     assert suffix.endswith("#q: Is it good? ")
 
 
-def test_recalled_blocks_are_commented_out_and_numbered() -> None:
+def test_retrieved_blocks_are_commented_out_and_numbered() -> None:
     prompt = Prompt(type=BlockType.ACTION, window=(2, 2), header="")
     recalled = [(BlockType.ACTION, "#startblock type: action\nx = 1\n#endblock\n\n")]
     text = compose(prompt, [], [], recalled, Settings())
@@ -122,6 +122,6 @@ def test_the_problem_map_is_nested() -> None:
         {"accept": "high"},
     ],
 )
-def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, object]) -> None:
+def test_settings_out_of_range_are_refused_with_their_name(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         settings(wrong)

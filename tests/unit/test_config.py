@@ -1,4 +1,4 @@
-"""What the environment says, and what it leaves unsaid."""
+"""Environment variables, their defaults, and what child processes inherit."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from weavegen.services import model_server, processes, redis
 from weavegen.store import urls
 
 
-def test_needs_no_environment_at_all() -> None:
-    found = config.load({})
-    assert found.home == Path.cwd() / ".weavegen"
-    assert found.database_url is None
-    assert found.broker_url is None
-    assert found.model_url is None
-    assert found.sandbox == "bubblewrap"
+def test_the_defaults_need_no_environment_variable() -> None:
+    settings = config.load({})
+    assert settings.home == Path.cwd() / ".weavegen"
+    assert settings.database_url is None
+    assert settings.broker_url is None
+    assert settings.model_url is None
+    assert settings.sandbox == "bubblewrap"
 
 
-def test_reads_every_variable() -> None:
-    found = config.load(
+def test_every_variable_is_read() -> None:
+    settings = config.load(
         {
             "WEAVEGEN_HOME": "/srv/traces",
             "DATABASE_URL": "postgresql://db/traces",
@@ -39,9 +39,9 @@ def test_reads_every_variable() -> None:
             "WEAVEGEN_POOL_KEY": "lent",
         }
     )
-    assert "hush" not in repr(found)
-    assert "lent" not in repr(found)
-    assert found == config.Config(
+    assert "hush" not in repr(settings)
+    assert "lent" not in repr(settings)
+    assert settings == config.Config(
         home=Path("/srv/traces"),
         database_url="postgresql://db/traces",
         broker_url="redis://broker/0",
@@ -61,17 +61,17 @@ def test_reads_every_variable() -> None:
 
 
 @pytest.mark.parametrize("value", ["many", "0", "-1", "nan", "inf"])
-def test_a_number_out_of_range_is_one_line(value: str) -> None:
+def test_a_number_out_of_range_is_a_one_line_error(value: str) -> None:
     with pytest.raises(UsageError, match="WEAVEGEN_MAX_ACTIVE") as caught:
         config.load({"WEAVEGEN_MAX_ACTIVE": value})
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_variable_is_an_unset_one() -> None:
+def test_an_empty_variable_counts_as_unset() -> None:
     assert config.load({"DATABASE_URL": "", "WEAVEGEN_LEASE": ""}) == config.load({})
 
 
-def test_sockets_stay_short_in_a_deep_home() -> None:
+def test_socket_paths_stay_short_in_a_deep_home() -> None:
     shallow = config.load({"WEAVEGEN_HOME": "/srv/w"})
     deep = config.load({"WEAVEGEN_HOME": "/srv/" + "deep/" * 60})
     other = config.load({"WEAVEGEN_HOME": "/srv/" + "deep/" * 61})
@@ -80,32 +80,32 @@ def test_sockets_stay_short_in_a_deep_home() -> None:
     assert deep.runtime != other.runtime
 
 
-def test_a_child_reads_back_the_same_configuration(tmp_path: Path) -> None:
+def test_a_child_process_reads_the_same_configuration(tmp_path: Path) -> None:
     given = config.load(
         {"WEAVEGEN_HOME": str(tmp_path), "CELERY_BROKER_URL": "redis://b/0", "WEAVEGEN_LEASE": "3.5"}
     )
     assert config.load(processes.environment(given)) == given
 
 
-def test_a_child_does_not_inherit_what_the_configuration_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_does_not_inherit_unconfigured_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://elsewhere/x")
     assert "DATABASE_URL" not in processes.environment(config.load({}))
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
-def test_every_spelling_of_a_database_url_ends_up_with_psycopg(scheme: str) -> None:
+def test_every_spelling_of_a_database_url_uses_psycopg(scheme: str) -> None:
     given = config.load({"DATABASE_URL": f"{scheme}://me:p%40ss@db:5433/traces?sslmode=require"})
     assert urls.database_url(given) == "postgresql+psycopg://me:p%40ss@db:5433/traces?sslmode=require"
 
 
 @pytest.mark.parametrize("url", ["mysql://me:hush@db/x", "hush", "postgresql://me:hush@db:port/x"])
-def test_another_database_is_refused_without_showing_its_password(url: str) -> None:
+def test_other_databases_are_refused_without_showing_the_password(url: str) -> None:
     with pytest.raises(UsageError, match="DATABASE_URL") as caught:
         urls.database_url(config.load({"DATABASE_URL": url}))
     assert "hush" not in str(caught.value)
 
 
-def test_embedded_addresses_follow_from_the_home() -> None:
+def test_embedded_addresses_derive_from_the_home() -> None:
     given = config.load({"WEAVEGEN_HOME": "/srv/my traces"})
     assert urls.database_url(given) == (
         "postgresql+psycopg://weavegen@/weavegen?host=/srv/my%20traces/run/postgres"
@@ -118,7 +118,7 @@ def test_a_comma_in_the_home_is_refused() -> None:
         urls.database_url(config.load({"WEAVEGEN_HOME": "/srv/a,b"}))
 
 
-def test_a_given_model_server_wins_over_the_simulated_one(tmp_path: Path) -> None:
+def test_a_given_model_server_has_precedence_over_the_simulation(tmp_path: Path) -> None:
     given = config.load({"WEAVEGEN_HOME": str(tmp_path), "OPENAI_BASE_URL": "http://gpu:8000/v1"})
     assert model_server.urls(given) == ["http://gpu:8000/v1"]
     with pytest.raises(UsageError, match="OPENAI_BASE_URL"):

@@ -1,4 +1,4 @@
-"""Whatever the files in deploy/ and docs/deploy.md name must exist: queues, commands, settings, ports, files."""
+"""Everything that deploy/ and docs/deploy.md name must exist: queues, commands, settings, ports, files."""
 
 import re
 import shlex
@@ -24,16 +24,16 @@ COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 KUBERNETES = {
     path.name: list(yaml.safe_load_all(path.read_text())) for path in (DEPLOY / "kubernetes").glob("*.yaml")
 }
-OBJECTS = [one for file in KUBERNETES.values() for one in file]
+OBJECTS = [item for file in KUBERNETES.values() for item in file]
 OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith("weavegen:")]
 IMAGE_HOST = "$host"
 """What stands in deploy/execute-worker.sh for the host's name."""
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
-    for one in OBJECTS:
-        if one["kind"] in ("Deployment", "StatefulSet", "Job"):
-            yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+    for document in OBJECTS:
+        if document["kind"] in ("Deployment", "StatefulSet", "Job"):
+            yield document["metadata"]["name"], document["spec"]["template"]["spec"]
 
 
 def containers() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -43,12 +43,12 @@ def containers() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def commands() -> dict[str, list[str]]:
-    """What runs in our image, by file and part; the two kinds of deployment must run the same."""
-    found = {f"compose {name}": COMPOSE["services"][name]["command"] for name in OURS}
+    """What runs in weavegen's image, by file and part. Both kinds of deployment must run the same commands."""
+    commands_by_part = {f"compose {name}": COMPOSE["services"][name]["command"] for name in OURS}
     for name, container in containers():
         if container["image"].startswith("weavegen:"):
-            found[f"kubernetes {name}"] = container["args"]
-    return {name: list(map(str, words)) for name, words in found.items()}
+            commands_by_part[f"kubernetes {name}"] = container["args"]
+    return {name: list(map(str, words)) for name, words in commands_by_part.items()}
 
 
 def worker_of_script() -> list[str]:
@@ -61,15 +61,15 @@ def queues(command: list[str]) -> list[str]:
     return command[command.index("-Q") + 1].split(",")
 
 
-def test_both_ways_run_the_same_parts_by_the_same_commands() -> None:
-    found = commands()
-    parts = {name.split()[1] for name in found}
+def test_compose_and_kubernetes_run_the_same_parts_by_the_same_commands() -> None:
+    commands_by_part = commands()
+    parts = {name.split()[1] for name in commands_by_part}
     assert parts == {"migrate", "model", "lint", "execute", "beat", "flower", "viewer"}
     for part in parts:
-        assert found[f"compose {part}"] == found[f"kubernetes {part}"]
+        assert commands_by_part[f"compose {part}"] == commands_by_part[f"kubernetes {part}"]
 
 
-def test_every_queue_of_the_code_is_served_and_no_other() -> None:
+def test_deployments_serve_exactly_the_queues_of_the_code() -> None:
     workers = [words for words in [*commands().values(), worker_of_script()] if "worker" in words]
     assert {queue for words in workers for queue in queues(words)} == QUEUES | {f"execute.{IMAGE_HOST}"}
     here = config.load({"WEAVEGEN_HOST": IMAGE_HOST})
@@ -95,7 +95,7 @@ def test_every_command_and_option_exists() -> None:
         elif words[0] == "celery":
             [verb] = {"worker", "beat", "flower"} & set(words)
             if verb != "flower":
-                options = {option for one in celery_cli.commands[verb].params for option in one.opts}
+                options = {option for parameter in celery_cli.commands[verb].params for option in parameter.opts}
                 given = {word.split("=")[0] for word in words[words.index(verb) :] if word.startswith("-")}
                 assert given <= options, where
         else:
@@ -106,37 +106,37 @@ def test_every_command_and_option_exists() -> None:
     ]  # fmt: skip
 
 
-def test_every_environment_variable_is_read_by_somebody() -> None:
+def test_every_environment_variable_is_one_that_weavegen_or_flower_reads() -> None:
     ours = environment_variables() | fleet.FLOWER_SETTINGS.keys() | {"FLOWER_BASIC_AUTH"}
     for name in OURS:
         assert COMPOSE["services"][name]["environment"].keys() <= ours
-    [shared] = [one["data"] for one in OBJECTS if one["kind"] == "ConfigMap"]
+    [shared] = [item["data"] for item in OBJECTS if item["kind"] == "ConfigMap"]
     assert shared.keys() <= ours
     for name, container in containers():
         if container["image"].startswith("weavegen:"):
-            assert {one["name"] for one in container.get("env", [])} <= ours, name
+            assert {item["name"] for item in container.get("env", [])} <= ours, name
     config.load({key: str(value) for key, value in shared.items()})
 
 
-def test_flower_is_set_up_as_by_up() -> None:
+def test_flower_has_the_settings_of_weavegen_up() -> None:
     [container] = [container for name, container in containers() if name == "flower"]
-    given = {one["name"]: one.get("value") for one in container["env"] if "value" in one}
+    given = {variable["name"]: variable.get("value") for variable in container["env"] if "value" in variable}
     assert given == fleet.FLOWER_SETTINGS
     assert fleet.FLOWER_SETTINGS.items() <= COMPOSE["services"]["flower"]["environment"].items()
 
 
-def test_ports_are_those_of_the_code() -> None:
+def test_ports_are_the_defaults_of_the_code() -> None:
     defaults = config.Config
     assert f"127.0.0.1:{defaults.flower_port}:{defaults.flower_port}" in COMPOSE["services"]["flower"]["ports"]
     assert f"127.0.0.1:{defaults.viewer_port}:{defaults.viewer_port}" in COMPOSE["services"]["viewer"]["ports"]
     published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in published)
-    services = {one["metadata"]["name"]: one["spec"] for one in OBJECTS if one["kind"] == "Service"}
+    services = {item["metadata"]["name"]: item["spec"] for item in OBJECTS if item["kind"] == "Service"}
     for name, port in (("flower", defaults.flower_port), ("viewer", defaults.viewer_port)):
-        assert [one["port"] for one in services[name]["ports"]] == [port]
+        assert [entry["port"] for entry in services[name]["ports"]] == [port]
 
 
-def test_every_part_has_a_health_check_and_says_what_it_needs() -> None:
+def test_every_part_has_a_health_check_and_resource_limits() -> None:
     for name, service in COMPOSE["services"].items():
         assert name == "migrate" or "healthcheck" in service, name
         assert "resources" in service["deploy"], name
@@ -146,7 +146,7 @@ def test_every_part_has_a_health_check_and_says_what_it_needs() -> None:
         assert "memory" in container["resources"]["limits"], name
 
 
-def test_health_checks_ask_the_worker_by_the_name_that_it_has() -> None:
+def test_health_checks_use_the_workers_name() -> None:
     for name in ("model", "lint", "execute"):
         [container] = [container for part, container in containers() if part == name]
         checks = [COMPOSE["services"][name]["healthcheck"]["test"][1].replace("$$", "$")]
@@ -155,9 +155,9 @@ def test_health_checks_ask_the_worker_by_the_name_that_it_has() -> None:
             assert re.search(rf'inspect ping .*-d "{name}@\$(HOSTNAME|WEAVEGEN_HOST)"$', check)
 
 
-def test_secrets_are_named_and_not_written_down() -> None:
+def test_secrets_are_references_and_not_literals() -> None:
     written = "".join(path.read_text() for path in DEPLOY.rglob("*.yaml"))
-    assert not any(one["kind"] == "Secret" for one in OBJECTS)
+    assert not any(item["kind"] == "Secret" for item in OBJECTS)
     for match in re.finditer(r"^\s*\w*(PASSWORD|TOKEN|API_KEY|AUTH): +(\S.*)$", written, re.M):
         assert match[2].startswith(("$", "flower:$")), match[0]
     referred = set(re.findall(r"secret(?:Key)?Ref: \{name: ([a-z-]+)", written))
@@ -171,7 +171,7 @@ def test_secrets_are_named_and_not_written_down() -> None:
     )
 
 
-def test_only_the_execute_worker_is_let_loose_and_for_the_reasons_of_the_sandbox() -> None:
+def test_only_the_execute_worker_has_extra_privileges_and_for_documented_reasons() -> None:
     for name in OURS:
         service = COMPOSE["services"][name]
         assert service["cap_drop"] == ["ALL"]
@@ -193,29 +193,30 @@ def test_only_the_execute_worker_is_let_loose_and_for_the_reasons_of_the_sandbox
     assert grace > 4 * config.Config.drain
 
 
-def test_scaling_is_by_queues_that_the_scaled_part_serves() -> None:
+def test_autoscaling_uses_queues_that_the_scaled_part_serves() -> None:
     served = {part: queues(commands()[f"compose {part}"]) for part in ("model", "lint")}
     served["execute"] = queues(worker_of_script())
     kinds = {
-        one["metadata"]["name"]: one["kind"] for one in OBJECTS if one["kind"] in ("Deployment", "StatefulSet")
+        item["metadata"]["name"]: item["kind"] for item in OBJECTS if item["kind"] in ("Deployment", "StatefulSet")
     }
-    scaled = [one for one in OBJECTS if one["kind"] == "ScaledObject"]
-    assert {one["metadata"]["name"] for one in scaled} == served.keys()
-    for one in scaled:
-        target = one["spec"]["scaleTargetRef"]
+    scaled = [item for item in OBJECTS if item["kind"] == "ScaledObject"]
+    assert {item["metadata"]["name"] for item in scaled} == served.keys()
+    for scaler in scaled:
+        target = scaler["spec"]["scaleTargetRef"]
         assert kinds[target["name"]] == target["kind"]
-        for trigger in one["spec"]["triggers"]:
+        for trigger in scaler["spec"]["triggers"]:
             assert trigger["metadata"]["listName"] in served[target["name"]]
-    fallback = [one for one in OBJECTS if one["kind"] == "HorizontalPodAutoscaler"]
+    fallback = [item for item in OBJECTS if item["kind"] == "HorizontalPodAutoscaler"]
     limits = {
-        one["metadata"]["name"]: (one["spec"]["minReplicas"], one["spec"]["maxReplicas"]) for one in fallback
+        item["metadata"]["name"]: (item["spec"]["minReplicas"], item["spec"]["maxReplicas"]) for item in fallback
     }
     assert limits == {
-        one["metadata"]["name"]: (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) for one in scaled
+        item["metadata"]["name"]: (item["spec"]["minReplicaCount"], item["spec"]["maxReplicaCount"])
+        for item in scaled
     }
 
 
-def test_model_servers_have_the_options_that_weavegen_relies_on() -> None:
+def test_model_servers_have_the_options_that_weavegen_needs() -> None:
     document = (ROOT / "docs" / "servers.md").read_text().replace("\\\n", " ")
     line = next(line for line in document.splitlines() if line.strip().startswith("vllm serve MODEL"))
     wanted = set(re.findall(r"--[a-z-]+", line))
@@ -224,7 +225,7 @@ def test_model_servers_have_the_options_that_weavegen_relies_on() -> None:
         assert wanted <= {word.split("=")[0] for word in given}
 
 
-def test_the_image_has_what_the_code_needs() -> None:
+def test_the_image_contains_what_the_code_needs() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     copied = re.findall(r"(?m)^COPY (?!--from)(?:--\S+ )?(.+) \S+$", text)
     allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
@@ -250,7 +251,7 @@ def test_the_image_has_what_the_code_needs() -> None:
     )
 
 
-def test_scripts_are_shell() -> None:
+def test_scripts_have_valid_shell_syntax() -> None:
     for script in DEPLOY.glob("*.sh"):
         assert script.stat().st_mode & 0o111
         subprocess.run(["sh", "-n", script], check=True)

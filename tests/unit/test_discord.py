@@ -1,4 +1,4 @@
-"""The client of Discord's API, against a simulation of it."""
+"""The client of Discord's API, against the simulation."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def discord(simulation: DiscordSimulation) -> Discord:
     return Discord(simulation.url, TOKEN)
 
 
-def test_what_is_posted_twice_with_one_nonce_is_there_once(
+def test_posting_twice_with_the_same_nonce_creates_one_message(
     simulation: DiscordSimulation, discord: Discord
 ) -> None:
     first = discord.post(CHANNEL, "Hello @everyone", nonce="weavegen-1")
@@ -34,7 +34,7 @@ def test_what_is_posted_twice_with_one_nonce_is_there_once(
     assert simulation.messages[CHANNEL][1]["message_reference"] == {"message_id": first}
 
 
-def test_reactions_of_any_alphabet(simulation: DiscordSimulation, discord: Discord) -> None:
+def test_reactions_are_quoted_in_urls(simulation: DiscordSimulation, discord: Discord) -> None:
     discord.react(CHANNEL, "5", "\N{THUMBS UP SIGN}")
     discord.react(CHANNEL, "5", "a/b?")
     assert simulation.reactions == [(CHANNEL, "5", "\N{THUMBS UP SIGN}"), (CHANNEL, "5", "a/b?")]
@@ -43,13 +43,13 @@ def test_reactions_of_any_alphabet(simulation: DiscordSimulation, discord: Disco
 def test_messages_are_listed_oldest_first_and_after_an_id(simulation: DiscordSimulation, discord: Discord) -> None:
     ids = [simulation.say(CHANNEL, "Kim", text) for text in ("one", "two", "three")]
     listed = discord.list(CHANNEL, int(ids[0]))
-    assert [(one.id, one.content, one.author.username) for one in listed] == [
+    assert [(message.id, message.content, message.author.username) for message in listed] == [
         (ids[1], "two", "Kim"),
         (ids[2], "three", "Kim"),
     ]
 
 
-def test_what_discord_refuses(simulation: DiscordSimulation, discord: Discord) -> None:
+def test_errors_that_discord_returns(simulation: DiscordSimulation, discord: Discord) -> None:
     simulation.answers += [
         (429, {"retry_after": 1.25, "global": False}),
         (429, {"retry_after": 30, "global": True}),
@@ -71,6 +71,6 @@ def test_what_discord_refuses(simulation: DiscordSimulation, discord: Discord) -
     assert "wrong" not in str(refused.value)
 
 
-def test_a_server_that_is_away() -> None:
+def test_an_unreachable_server() -> None:
     with pytest.raises(TransientError, match="can't be reached"):
         Discord("http://127.0.0.1:9", TOKEN).list(CHANNEL, 0)

@@ -1,4 +1,4 @@
-"""How rows and figures are worded, and what of a table narrow windows show."""
+"""The wording of rows and figures, and which columns of a table narrow windows show."""
 
 import dataclasses
 import itertools
@@ -46,42 +46,42 @@ def test_durations(seconds: float, text: str) -> None:
     assert texts.duration(seconds) == text
 
 
-def test_columns_give_way_one_by_one() -> None:
+def test_narrow_windows_hide_columns_one_by_one() -> None:
     tables = {width: drawn(display.traces_table([TRACE], width), width) for width in (100, 50, 40, 24)}
     heads = {width: lines[0].split() for width, lines in tables.items()}
     assert heads[100] == ["trace", "bootstrap", "status", "because", "ticks", "blocks", "bytes", "result"]
     assert set(heads[24]) < set(heads[40]) < set(heads[50]) < set(heads[100])
     assert {"trace", "status", "ticks"} <= set(heads[24])
     for width, lines in tables.items():
-        assert len(lines) == 2, "nothing is wrapped"
+        assert len(lines) == 2, "no line is wrapped"
         assert max(map(len, lines)) <= width
 
 
-def test_a_server_that_is_away_says_why_in_place_of_its_model() -> None:
+def test_an_unreachable_server_shows_the_reason_instead_of_its_model() -> None:
     rows = [ServerRow("http://a/v1", "up", model="m", running=3), ServerRow("http://b/v1", "away", why="refused")]
     _, a, b = drawn(display.pool_table(rows, {"http://a/v1": 7}, {}))
     assert a.split()[:5] == ["http://a/v1", "up", "m", "7", "3"]
     assert b.split() == ["http://b/v1", "away", "refused", "0"]
 
 
-def test_the_rest_takes_as_long_as_the_part_before() -> None:
+def test_the_remaining_time_is_extrapolated_from_the_past() -> None:
     assert seconds_left(JOB) == 900
     assert seconds_left(dataclasses.replace(JOB, paused_seconds=100.0)) == 600
     for unknown in ({"progress": 0.0}, {"state": "paused"}, {"queued": 0, "running": 0}, {"seconds": 0.0}):
         assert seconds_left(dataclasses.replace(JOB, **unknown)) is None
 
 
-def test_rates_are_of_the_last_moments() -> None:
+def test_rates_cover_only_the_last_moments() -> None:
     rates = Rates(window=10)
     assert rates.now(0, JOB) == (None, None)
     later = dataclasses.replace(JOB, blocks=610, sampled_tokens=91_000)
     assert rates.now(5, later) == (2, 200)
-    # What was before the window counts no more.
+    # Events before the window do not count.
     assert rates.now(15, later) == (0, 0)
     assert rates.now(25, dataclasses.replace(later, blocks=620)) == (1, 0)
 
 
-def test_what_takes_long_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_queries_run_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     asked: list[float] = []
 
@@ -100,11 +100,11 @@ def test_what_takes_long_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
-def test_what_is_told_of_a_job(width: int) -> None:
+def test_figures_of_a_watched_job(width: int) -> None:
     now = watch.WatchedJob(JobNow(JOB, blocks=0.5, tokens=1234.0), Troubles(0.14, 1, None))
     console = Console(width=width, color_system=None)
     text = " ".join(" ".join(drawn(watch.figures(now, console), width)).split())
-    for told in (
+    for part in (
         "25%",
         "games: 10 of 40 over, 20 running, 10 queued",
         "1,234 tokens/s, 30.0 blocks/min, 14% of the tokens kept",
@@ -112,7 +112,7 @@ def test_what_is_told_of_a_job(width: int) -> None:
         "about 15 min, until ",
         "600 blocks, 1.2 MB, 90,000 tokens sampled in 5 min; 8.0 candidates per block",
     ):
-        assert told in text, text
+        assert part in text, text
     over = dataclasses.replace(JOB, queued=0, running=0, ended=39, progress=1.0)
     assert watch.left_line(over).plain == "nothing"
 

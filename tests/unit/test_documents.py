@@ -1,4 +1,4 @@
-"""A folder as documents, and the passages of documents. Real files, no services."""
+"""Folders read as documents, and the passages of documents. Real files, no services."""
 
 import os
 from pathlib import Path
@@ -26,22 +26,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_text_files_are_read_with_their_paths(folder: Path) -> None:
-    found = read_folder(folder)
-    assert found.files == {"2024/a.txt": "Grüße", "b.md": "one\ntwo\n", "empty.md": ""}
-    assert found.skipped == 0
-    assert found.bytes == 15
-    assert list(found.files) == sorted(found.files)
+    documents = read_folder(folder)
+    assert documents.files == {"2024/a.txt": "Grüße", "b.md": "one\ntwo\n", "empty.md": ""}
+    assert documents.skipped == 0
+    assert documents.bytes == 15
+    assert list(documents.files) == sorted(documents.files)
 
 
-def test_what_is_no_text_is_skipped_and_counted(folder: Path) -> None:
+def test_files_that_are_not_text_are_skipped_and_counted(folder: Path) -> None:
     (folder / "figure.png").write_bytes(b"\x89PNG\0\0")
     (folder / "latin.txt").write_bytes("Grüße".encode("latin-1"))
     (folder / "large.bin").write_bytes(b"\0" * (document_folder.MAX_FILE_BYTES + 10))
     os.mkfifo(folder / "pipe")
     (folder / "two\nlines").write_text("x")
-    found = read_folder(folder)
-    assert len(found.files) == 3
-    assert found.skipped == 5
+    documents = read_folder(folder)
+    assert len(documents.files) == 3
+    assert documents.skipped == 5
 
 
 def test_links_out_of_the_folder_are_never_followed(folder: Path, tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_links_out_of_the_folder_are_never_followed(folder: Path, tmp_path: Path
     (folder / "nowhere").symlink_to("nothing")
     (folder / "loop").symlink_to("loop")
     (folder / "inside.md").symlink_to("b.md")
-    found = read_folder(folder)
-    assert "hidden" not in found.files.values()
-    assert found.files["inside.md"] == "one\ntwo\n"
-    assert found.skipped == 4
+    documents = read_folder(folder)
+    assert "hidden" not in documents.files.values()
+    assert documents.files["inside.md"] == "one\ntwo\n"
+    assert documents.skipped == 4
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_limits(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value:
         read_folder(folder)
 
 
-def test_a_text_that_is_too_large(folder: Path) -> None:
+def test_a_text_that_is_too_large_is_refused(folder: Path) -> None:
     (folder / "long.txt").write_text("é" * (document_folder.MAX_FILE_BYTES // 2))
     assert len(read_folder(folder).files["long.txt"]) == document_folder.MAX_FILE_BYTES // 2
     (folder / "long.txt").write_text("x" + "é" * (document_folder.MAX_FILE_BYTES // 2))
@@ -79,7 +79,7 @@ def test_a_text_that_is_too_large(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "papers/b.md", "papers/2024/.git/config", "\0"])
-def test_what_is_no_folder(folder: Path, name: str) -> None:
+def test_a_path_that_is_not_a_folder_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(UsageError, match="give the path of a folder"):
         read_folder(f"{folder.parent}/{name}")
 
@@ -104,21 +104,21 @@ def test_paths() -> None:
     assert normal("../../etc/passwd") == "etc/passwd"
 
 
-def test_patterns_in_the_dialect_of_the_database() -> None:
+def test_patterns_become_patterns_of_the_database() -> None:
     assert postgres_pattern(r"\bword\b \\b \d\. [a-z]\B") == r"\yword\y \\b \d\. [a-z]\Y"
 
 
 def test_passages_are_whole_paragraphs_and_cover_all_lines() -> None:
     paragraph = "word " * 40 + "\n"
     text = "\n".join(paragraph for _ in range(30)) + "line " * 50 + "\n" * 3 + "z\n" * 3_000
-    found = list(split("a", text))
-    covered = [number for passage, _ in found for number in range(passage.first_line, passage.last_line + 1)]
+    passages = list(split("a", text))
+    covered = [number for passage, _ in passages for number in range(passage.first_line, passage.last_line + 1)]
     assert covered == [number for number, line in enumerate(lines(text), 1) if number in set(covered)]
     assert all(line.strip() for number, line in enumerate(lines(text), 1) if number not in set(covered)) is True
-    for passage, body in found:
+    for passage, body in passages:
         assert body == "\n".join(lines(text)[passage.first_line - 1 : passage.last_line])
         assert len(body) <= MAX_PASSAGE_CHARS + 300
-    assert all(len(body) >= MIN_PASSAGE_CHARS for _, body in found[:-1])
+    assert all(len(body) >= MIN_PASSAGE_CHARS for _, body in passages[:-1])
     assert list(split("a", "")) == []
     assert list(split("a", "\n\n \n")) == []
 
@@ -127,13 +127,13 @@ class TestSearch:
     def test_the_best_passage_comes_first(self) -> None:
         texts = {f"{name}.md": f"The {name} burns with oil." for name in ("lantern", "candle", "torch")}
         texts["long.md"] = "The lantern is named here among very many other things. " + "word " * 100
-        found = Passages(texts.items()).search("a lantern", 3)
-        assert [one.passage.path for one in found] == ["lantern.md", "long.md"]
-        assert found[0].score > found[1].score > 0
+        hits = Passages(texts.items()).search("a lantern", 3)
+        assert [hit.passage.path for hit in hits] == ["lantern.md", "long.md"]
+        assert hits[0].score > hits[1].score > 0
 
-    def test_few_passages_are_found_though_most_hold_the_word(self) -> None:
+    def test_a_word_that_most_passages_contain_still_finds_them(self) -> None:
         only = Passages([("a.md", "oil")])
-        assert [one.passage.path for one in only.search("oil", 5)] == ["a.md"]
+        assert [hit.passage.path for hit in only.search("oil", 5)] == ["a.md"]
         assert only.search("zeppelin", 5) == []
         assert only.search("?!", 5) == []
         assert Passages([]).search("oil", 5) == []

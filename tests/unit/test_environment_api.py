@@ -1,4 +1,4 @@
-"""The agent's API, and what the runner makes of whatever callbacks produce. No sandbox, no process."""
+"""The agent's API, and how the runner treats the results of callbacks. No sandbox, no process."""
 
 import asyncio
 import enum
@@ -30,7 +30,7 @@ def nothing(self: api.Subagent) -> None:
     return None
 
 
-def test_text_of_the_api_can_be_a_block_of_a_trace() -> None:
+def test_the_text_of_the_api_can_be_a_block_of_a_trace() -> None:
     text = Path(api.__file__).read_text()
     assert not re.search(r"^(#startblock|#endblock|#q:|#subagent|#tags:)", text, re.MULTILINE)
     assert "__future__" not in text
@@ -39,14 +39,14 @@ def test_text_of_the_api_can_be_a_block_of_a_trace() -> None:
 
 
 class TestSubagent:
-    def test_a_tick_has_the_action_that_was_registered_last(self, main: api.Subagent) -> None:
+    def test_the_last_registered_action_of_a_tick_counts(self, main: api.Subagent) -> None:
         main.add_action("one", nothing)
         main.add_action("two", nothing)
         assert main.current_tick.action is not None
         assert main.current_tick.action["title"] == "two"
 
     @pytest.mark.parametrize("register", ["add_action", "add_evaluation", "add_observation_view"])
-    def test_what_is_no_function_or_has_no_title_is_refused(self, main: api.Subagent, register: str) -> None:
+    def test_registration_needs_a_function_and_a_title(self, main: api.Subagent, register: str) -> None:
         with pytest.raises(TypeError, match="title"):
             getattr(main, register)("title", "no function")
         with pytest.raises(TypeError, match="title"):
@@ -61,7 +61,7 @@ class TestSubagent:
         main.add_observation_view("ninth", nothing)
         assert [view["title"] for view in main.observation_views] == [*map(str, range(1, 8)), "ninth"]
 
-    def test_the_view_of_an_open_tool_stays(self, main: api.Subagent) -> None:
+    def test_the_view_of_an_open_tool_can_not_be_removed(self, main: api.Subagent) -> None:
         main.tools["editor"] = object()
         main.add_observation_view("Editor", nothing, "editor")
         with pytest.raises(ValueError, match="close the tool"):
@@ -84,7 +84,7 @@ class TestSubagent:
 
 
 class TestReturning:
-    def test_the_evaluations_of_the_task_are_part_of_the_answer(self, main: api.Subagent) -> None:
+    def test_evaluations_of_the_task_are_part_of_the_returned_value(self, main: api.Subagent) -> None:
         def all_counted(self: api.Subagent) -> bool:
             return True
 
@@ -149,13 +149,13 @@ class TestTree:
         with pytest.raises(RuntimeError, match="action"):
             tree.run("main")
 
-    def test_what_has_returned_is_not_run_again(self, tree: api.Tree, main: api.Subagent) -> None:
+    def test_a_subagent_that_has_returned_can_not_run_again(self, tree: api.Tree, main: api.Subagent) -> None:
         main.return_to_caller({"beans": 3})
         with pytest.raises(ValueError, match="another subagent"):
             tree.run("main")
 
     @pytest.mark.parametrize("name", ["main", "two\nlines", "x" * 101])
-    def test_the_name_of_a_subagent_is_one_line_and_new(
+    def test_the_name_of_a_subagent_is_one_line_and_unique(
         self, tree: api.Tree, main: api.Subagent, name: str
     ) -> None:
         with pytest.raises(ValueError, match="subagent"):
@@ -167,7 +167,7 @@ class TestTree:
         with pytest.raises(ValueError, match="64"):
             tree.subagent("one more", None, "", {}, 1)
 
-    def test_blocks_can_be_found(self, tree: api.Tree) -> None:
+    def test_searching_blocks(self, tree: api.Tree) -> None:
         assert tree.current_block_index() == 0
         tree.blocks += [{"type": t, "index": i, "body": ""} for i, t in enumerate(["action", "error", "action"])]
         assert tree.current_block_index() == 3
@@ -204,33 +204,36 @@ class TestPlainValues:
         ("value", "shown"),
         [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf"), ({1: 2}, "{1: 2}"), ({1, 2}, "{1, 2}")],
     )
-    def test_others_are_given_as_their_repr(self, value: object, shown: str) -> None:
+    def test_other_values_become_their_repr(self, value: object, shown: str) -> None:
         assert plain.plain(value) == shown
 
-    def test_no_memory_addresses(self) -> None:
+    def test_reprs_contain_no_memory_addresses(self) -> None:
         assert plain.plain(object()) == "<object object>"
-        assert plain.plain(lambda: None) == "<function TestPlainValues.test_no_memory_addresses.<locals>.<lambda>>"
+        assert (
+            plain.plain(lambda: None)
+            == "<function TestPlainValues.test_reprs_contain_no_memory_addresses.<locals>.<lambda>>"
+        )
 
-    def test_cycles_and_giants_have_an_end(self) -> None:
+    def test_cyclic_and_huge_values_are_cut(self) -> None:
         cycle: list[object] = [1]
         cycle.append(cycle)
         assert plain.plain(cycle).startswith("[1, [1, ")
         for giant in ("x" * 10**6, ["x" * 1000] * 1000, list(range(10**5)), 10**5000, {"x": "y" * 10**6}):
             assert len(json.dumps(plain.plain(giant))) < 100_000
 
-    def test_a_repr_that_raises_is_only_a_repr_that_raises(self) -> None:
+    def test_a_repr_that_raises_is_reported_and_not_raised(self) -> None:
         assert plain.plain([Angry()]) == ["<Angry instance>"]
 
-    def test_text_that_postgres_can_hold(self) -> None:
+    def test_text_is_changed_to_what_postgresql_can_store(self) -> None:
         assert plain.clean("a\x00b\ud800c") == "a\\x00b\\ud800c"
         assert len(plain.clean("x" * 10**6, 1000)) < 1100
 
     @given(ANYTHING)
-    def test_anything_becomes_json(self, value: object) -> None:
+    def test_any_value_can_become_json(self, value: object) -> None:
         text = json.dumps(plain.plain(value), allow_nan=False, ensure_ascii=False)
         assert "\x00" not in text.encode().decode()
 
-    def test_tracebacks_show_the_block_and_nothing_else(self) -> None:
+    def test_tracebacks_show_only_the_block(self) -> None:
         source = "def f(self):\n    import json\n    return json.loads('{')\n"
         plain.remember_source("/app/block_3.py", source)
         space: dict[str, object] = {}
@@ -248,7 +251,7 @@ class TestPlainValues:
 class TestEvaluator:
     @pytest.fixture(autouse=True)
     def model(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """A model that says yes with 0.8 of its mass to what mentions gold, 0.1 otherwise."""
+        """A model that answers yes with 0.8 of its mass if the prompt mentions gold, and with 0.1 otherwise."""
         asked: list[str] = []
 
         def answer(prompts: list[str]) -> list[tuple[float, float]]:
@@ -266,7 +269,7 @@ class TestEvaluator:
         assert model[0].startswith("gold {bar}\n")
         assert model[0].endswith("#q: Is it {really} worth it? ")
 
-    def test_several_questions_count_as_their_mean_log_odds(self) -> None:
+    def test_several_questions_give_their_mean_log_odds(self) -> None:
         questions = [weave.make_simple_score_prompt("Is it?"), weave.make_simple_score_prompt("Is it gold?")]
         expected = 1 / (1 + math.exp(-(math.log(8 / 2) + math.log(1 / 9)) / 2))
         assert weave.simple_evaluate_outputs(questions, "lead") == pytest.approx([expected])
@@ -275,7 +278,7 @@ class TestEvaluator:
         scores = weave.simple_bayes_evaluate_outputs("Is it precious?", ["Is it yellow?"], ["gold", "lead"])
         assert scores == pytest.approx([0.8 * 0.8 / (0.8 * 0.8 + 0.2 * 0.8), 0.1 * 0.1 / (0.1 * 0.1 + 0.9 * 0.1)])
 
-    def test_a_template_of_ones_own(self, model: list[str]) -> None:
+    def test_a_custom_template(self, model: list[str]) -> None:
         prompt = partial(weave.make_score_prompt_vllm, "<{response}>", "!", "")
         weave.simple_evaluate_outputs(prompt, "text")
         assert model == ["<text>!"]
@@ -286,13 +289,15 @@ class TestEvaluator:
 
 class TestFrames:
     @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text()), max_size=5), st.integers(1, 20))
-    def test_messages_arrive_in_whatever_pieces(self, messages: list[dict[str, object]], piece: int) -> None:
+    def test_messages_may_arrive_in_pieces_of_any_size(
+        self, messages: list[dict[str, object]], piece: int
+    ) -> None:
         data = b"".join(wire.frame(message, wire.MAX_BYTES_TO_BOX) for message in messages)
         reader = wire.Reader(wire.MAX_BYTES_TO_BOX)
         pieces = [data[i : i + piece] for i in range(0, len(data), piece)]
         assert [wire.parse(payload) for part in pieces for payload in reader.feed(part)] == messages
 
-    def test_what_is_too_long_is_refused_before_it_is_read(self) -> None:
+    def test_a_frame_that_is_too_long_is_refused_before_it_is_read(self) -> None:
         with pytest.raises(wire.BrokenFrame, match="allowed"):
             list(wire.Reader(100).feed(b"\x00\x00\x01\x00"))
         with pytest.raises(wire.BrokenFrame, match="allowed"):

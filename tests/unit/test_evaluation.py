@@ -1,4 +1,4 @@
-"""Shares and means with their intervals."""
+"""Shares and means with their confidence intervals."""
 
 import math
 
@@ -10,9 +10,9 @@ from weavegen.evaluator.evaluation import ratio, share
 def test_wilsons_interval() -> None:
     # Newcombe, doi:10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E, table I, method 3.
     for part, of, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
-        found = share([True] * part + [False] * (of - part))
-        assert (found.value, found.of) == (part / of, of)
-        assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+        result = share([True] * part + [False] * (of - part))
+        assert (result.value, result.of) == (part / of, of)
+        assert (result.low, result.high) == pytest.approx((low, high), abs=1e-4)
     assert math.isnan(share([]).value)
 
 
@@ -21,5 +21,5 @@ def test_a_ratio_is_resampled_by_trace() -> None:
     assert (alike.value, alike.low, alike.high) == (0.5, 0.5, 0.5)
     apart = ratio([10] * 20 + [0] * 20, [10] * 40)
     assert apart.value == 0.5
-    assert 0.3 < apart.low < 0.4 < 0.6 < apart.high < 0.7  # of 40 traces, not of 400 blocks
+    assert 0.3 < apart.low < 0.4 < 0.6 < apart.high < 0.7  # 40 traces, not 400 blocks
     assert math.isnan(ratio([0], [0]).value)

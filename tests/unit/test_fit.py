@@ -1,4 +1,4 @@
-"""A context is cut to the model's length, and so that prompts keep their beginning."""
+"""A context is cut to the model's length in such a way that prompts keep their beginning."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from weavegen.kernel.context import fit
 tokens = st.integers(0, 2000)
 
 
-def test_nothing_is_cut_where_there_is_room() -> None:
+def test_nothing_is_cut_if_everything_fits() -> None:
     assert fit([100, 200], [50] * 20, 750, 8000) == ([100, 200], [50] * 20)
 
 
@@ -16,17 +16,17 @@ def test_the_bootstrap_loses_its_end() -> None:
     assert fit([100, 9000], [50], 150, 8000) == ([100, 3900], [50])
 
 
-def test_the_newest_block_stays_without_its_end() -> None:
+def test_the_newest_block_stays_but_may_lose_its_end() -> None:
     assert fit([100, 100], [50, 9000], 150, 2000) == ([100, 100], [0, 2000 - 200 - 250])
 
 
 @given(st.lists(tokens, max_size=2), st.lists(tokens, max_size=80), st.integers(0, 600), st.integers(1300, 20_000))
-def test_it_always_fits(pinned: list[int], tail: list[int], asking: int, room: int) -> None:
+def test_the_result_always_fits(pinned: list[int], tail: list[int], asking: int, room: int) -> None:
     kept, left = fit(pinned, tail, asking, room)
     assert sum(kept) + sum(left) + asking <= room
     assert len(left) == len(tail)
     first = next((number for number, tokens in enumerate(left) if tokens), len(tail))
-    assert left[first:-1] == tail[first:-1]  # the oldest are left out, and all of the others is there
+    assert left[first:-1] == tail[first:-1]  # the oldest blocks are left out, and all later ones stay
     if sum(pinned) <= room // 2 and sum(tail) + max(asking, room // 8) <= room // 2:
         assert left == tail
 

@@ -1,4 +1,4 @@
-"""FunSearch in memory: what is missing is written first, the best is never lost, every program is kept."""
+"""FunSearch in memory: missing pieces are written first, the best is never lost, every program is recorded."""
 
 import ast
 import json
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.support import ROOT
-from tests.support.talk import Talk, said
+from tests.support.talk import Talk, reply
 from weavegen.agents.dialogue import task_of
 from weavegen.agents.funsearch import MAX_PREPARATION_TICKS, Task, program_in
 from weavegen.errors import ModelError
@@ -30,16 +30,16 @@ def block(source: str) -> str:
 
 
 def verdict(source: str, request: dict[str, Any]) -> dict[str, Any]:
-    """What a trial says of a program that returns a number."""
-    found = re.search(r"return (-?\d+)", source)
+    """The result of a trial of a program that returns a number."""
+    match = re.search(r"return (-?\d+)", source)
     if "NotImplementedError" in source:
         stage = "test" if request["tests"] else "evaluator"
         return {"success": False, "error": f"{stage}: NotImplementedError"}
-    if found is None or "broken" in request["tests"] or "broken" in request["evaluator"]:
+    if match is None or "broken" in request["tests"] or "broken" in request["evaluator"]:
         return {"success": False, "error": "program: SyntaxError: invalid syntax"}
-    if request["tests"] and int(found[1]) < 0:
+    if request["tests"] and int(match[1]) < 0:
         return {"success": False, "error": "test: AssertionError"}
-    score = float(found[1]) if request["evaluator"] else None
+    score = float(match[1]) if request["evaluator"] else None
     return {
         "success": True,
         "score": score,
@@ -50,12 +50,12 @@ def verdict(source: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def world(*replies: str) -> Any:
-    """Says these one after the other, the last one again and again; tries programs as `verdict` has it."""
+    """Replies with these texts in order, and repeats the last one. Programs are evaluated by `verdict`."""
     left = list(replies)
 
     def answer(step: Step) -> Any:
         if isinstance(step, Sample):
-            return [said(left.pop(0) if len(left) > 1 else left[0]) for _ in range(step.n)]
+            return [reply(left.pop(0) if len(left) > 1 else left[0]) for _ in range(step.n)]
         assert isinstance(step, Execute)
         assert step.op == "trial"
         request = json.loads(step.source)
@@ -64,7 +64,7 @@ def world(*replies: str) -> Any:
     return answer
 
 
-def tried(talk: Talk) -> list[ProgramEvaluated]:
+def evaluated_programs(talk: Talk) -> list[ProgramEvaluated]:
     return [effect for effect in talk.effects if isinstance(effect, ProgramEvaluated)]
 
 
@@ -77,27 +77,33 @@ def test_the_best_of_all_generations_is_returned() -> None:
         "name": "f", "description": "Return much.", "source": "def f():\n    return 6\n", "score": 6.0,
         "generation": 1, "tests": "", "evaluator": EVALUATOR, "program": 3,
     }  # fmt: skip
-    assert [one.number for one in tried(talk)] == list(range(1 + 3 * 2 * 2))
+    assert [program.number for program in evaluated_programs(talk)] == list(range(1 + 3 * 2 * 2))
     lines = [effect.detail for effect in talk.effects if isinstance(effect, Note)]
     assert lines[-1] == "f: generation 3 of 3, best score 6 (program 3)"
 
 
-def test_every_program_is_kept_with_those_that_it_was_made_from() -> None:
+def test_every_program_is_recorded_with_its_parents() -> None:
     replies = [block("def f():\n    return 1"), "No code.", block("def f(:"), block("def f():\n    return 2")]
     task = {**GIVEN, "generations": 2, "candidates": 2, "islands": 1}
     talk = Talk("funsearch", task, world(*replies))
     talk.run()
-    first, one, none, broken, two = tried(talk)
+    first, first_child, rejected, broken, second_child = evaluated_programs(talk)
     assert (first.number, first.generation, first.island, first.score) == (0, 0, None, 0.0)
-    assert (one.generation, one.island, one.parents, one.score, one.signature) == (1, 0, (0,), 1.0, (1.0,))
-    assert (none.source, none.score) == ("", None)
-    assert none.error == "the message holds no code block with the function"
+    assert (
+        first_child.generation,
+        first_child.island,
+        first_child.parents,
+        first_child.score,
+        first_child.signature,
+    ) == (1, 0, (0,), 1.0, (1.0,))
+    assert (rejected.source, rejected.score) == ("", None)
+    assert rejected.error == "the message holds no code block with the function"
     assert broken.parents == (0, 1)
     assert "SyntaxError" in (broken.error or "")
-    assert two.score == 2.0
+    assert second_child.score == 2.0
     samples = [ordinal for ordinal, step in enumerate(talk.steps[1:]) if isinstance(step, Sample)]
     assert len(samples) == 2
-    assert (one.candidate, none.candidate) == ((0, 0), (0, 1))
+    assert (first_child.candidate, rejected.candidate) == ((0, 0), (0, 1))
 
 
 def test_the_best_message_of_each_island_becomes_part_of_the_trace() -> None:
@@ -124,7 +130,7 @@ def test_the_model_reads_the_best_versions_in_ascending_order() -> None:
     assert "{" not in asked.replace("{0, 1", "")
 
 
-def test_what_is_not_there_is_written_first_and_each_piece_is_run() -> None:
+def test_missing_pieces_are_written_first_and_each_is_run() -> None:
     replies = [
         "Let me think.",
         block("def test(function):\n    broken\n").replace("broken", "assert function() >= 0"),
@@ -140,7 +146,7 @@ def test_what_is_not_there_is_written_first_and_each_piece_is_run() -> None:
     assert ended.returned["score"] == 5.0
     assert "def test" in ended.returned["tests"]
     assert "def evaluate" in ended.returned["evaluator"]
-    assert [one.score for one in tried(talk)] == [4.0, 5.0]
+    assert [program.score for program in evaluated_programs(talk)] == [4.0, 5.0]
     said_back = [text for role, text in talk.messages if role == "tool"]
     assert said_back[0] == "There is no code block in your message.\nNow write the test."
     assert said_back[3].startswith("The first version can't be used: test: AssertionError")
@@ -148,7 +154,7 @@ def test_what_is_not_there_is_written_first_and_each_piece_is_run() -> None:
     assert conversations == {0, len(talk.messages) - 3}
 
 
-def test_a_piece_that_works_stays_until_a_better_one_is_there() -> None:
+def test_a_working_piece_is_not_replaced_by_a_broken_one() -> None:
     replies = [
         block("def test(function):\n    assert function() >= 0"),
         block("def test(function):\n    broken"),
@@ -170,7 +176,7 @@ def test_a_piece_that_works_stays_until_a_better_one_is_there() -> None:
     assert all(text.endswith("Now write the evaluator.") for text in said_back[:3])
 
 
-def test_a_signature_is_no_first_version() -> None:
+def test_a_bare_signature_is_not_a_first_version() -> None:
     task = {
         "name": "f", "description": "Return much.", "generations": 1, "candidates": 1, "islands": 1,
         "skeleton": 'def f() -> int:\n    """Much."""\n    raise NotImplementedError\n', "evaluator": EVALUATOR,
@@ -195,7 +201,7 @@ def test_a_test_that_does_not_call_the_function_is_refused() -> None:
     assert "it passes, though the function is not written yet" in talk.messages[2][1]
 
 
-def test_what_is_given_can_not_be_changed() -> None:
+def test_given_pieces_can_not_be_changed() -> None:
     replies = [block(TEST), block("def evaluate(function):\n    return 1"), block("def f():\n    return 1")]
     task = {"name": "f", "description": "Return much.", "tests": TEST, "generations": 1, "candidates": 1}
     talk = Talk("funsearch", task, world(*replies))
@@ -203,7 +209,7 @@ def test_what_is_given_can_not_be_changed() -> None:
     assert talk.messages[2][1].startswith("The test is given and can't be changed.")
 
 
-def test_a_score_that_was_reached_ends_the_search() -> None:
+def test_reaching_the_wanted_score_ends_the_search() -> None:
     task = {**GIVEN, "score_to_reach": 7.0, "generations": 100, "islands": 1, "candidates": 1}
     replies = [block(f"def f():\n    return {number}") for number in range(1, 10)]
     assert Talk("funsearch", task, world(*replies)).run().returned["generation"] == 7
@@ -214,10 +220,10 @@ def test_a_first_version_without_a_score_fails_the_trace() -> None:
     ended = talk.run()
     assert ended.failed == "bootstrap"
     assert ended.reason == "the first version has no score: program: SyntaxError: invalid syntax"
-    assert tried(talk)[0].error is not None
+    assert evaluated_programs(talk)[0].error is not None
 
 
-def test_a_model_that_fails_leaves_what_was_found() -> None:
+def test_a_failing_model_keeps_the_best_program_so_far() -> None:
     usual = world(block("def f():\n    return 3"), block("def f():\n    return 2"))
 
     def answer(step: Step) -> Any:
@@ -230,7 +236,7 @@ def test_a_model_that_fails_leaves_what_was_found() -> None:
     assert ended.returned["score"] == 3.0
 
 
-def test_a_trial_that_fails_as_a_whole_or_lies_scores_nothing() -> None:
+def test_a_trial_that_fails_or_lies_gives_no_score() -> None:
     failure = Failure(type="TimeoutError", message="slow", traceback="", stage="process")
     for bad in (
         Executed(error=failure), Executed(value="9"), Executed(value=[]), Executed(value=[{"success": True}]),
@@ -243,11 +249,11 @@ def test_a_trial_that_fails_as_a_whole_or_lies_scores_nothing() -> None:
 
         talk = Talk("funsearch", {**GIVEN, "generations": 1, "candidates": 1, "islands": 1}, answer)
         assert talk.run().returned["program"] == 0
-        assert tried(talk)[1].score is None
-        assert tried(talk)[1].error
+        assert evaluated_programs(talk)[1].score is None
+        assert evaluated_programs(talk)[1].error
 
 
-def test_many_programs_are_tried_in_groups_that_fit_the_time_of_an_operation() -> None:
+def test_programs_are_evaluated_in_groups_that_fit_the_time_limit_of_an_operation() -> None:
     replies = [block(f"def f():\n    return {number}") for number in range(1, 12)]
     task = {**GIVEN, "generations": 1, "candidates": 10, "islands": 1, "seconds": 7.0}
     talk = Talk("funsearch", task, world(*replies))
@@ -275,12 +281,12 @@ def test_the_state_is_bounded() -> None:
         ("def f(): return 1", ""),
     ],
 )
-def test_a_program_is_the_last_code_block_that_defines_the_function(text: str, program: str) -> None:
+def test_the_program_is_the_last_code_block_that_defines_the_function(text: str, program: str) -> None:
     assert program_in(text, "f") == program
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"name": "two words"}, "name 'two words' can't be a function's: give one like count_words"),
         ({"name": "class"}, "name 'class' can't be a function's: give one like count_words"),
@@ -291,8 +297,8 @@ def test_a_program_is_the_last_code_block_that_defines_the_function(text: str, p
         ({"seconds": 0}, "seconds is 0.0: give 0.1 to 60"),
     ],
 )
-def test_a_wrong_task_says_what_to_do(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=re.escape(said)):
+def test_the_error_for_a_wrong_task_says_what_to_do(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=re.escape(message)):
         msgspec.convert(GIVEN | wrong, Task)
 
 

@@ -1,4 +1,4 @@
-"""Shapes, rewriting and the prefix check: the cases of tests/grammars, and texts that nobody wrote."""
+"""Structure, rewriting and the prefix check: the cases of tests/grammars, and generated texts."""
 
 import ast
 import time
@@ -32,16 +32,16 @@ def name(path: Path) -> str:
 
 
 def read(path: Path) -> tuple[BlockType, str]:
-    """The case as it is, its kinds of newlines too."""
+    """The text of a case, with its original newlines."""
     return BlockType(path.parent.name), path.read_bytes().decode()
 
 
 def legal(type: BlockType, text: str) -> bool:
-    """Whether nothing would be cut."""
+    """Whether rewriting would cut nothing."""
     return compiles(text) and (type not in GRAMMARS or fit(type, ast.parse(text).body)[1])
 
 
-def test_there_are_cases_enough() -> None:
+def test_there_are_enough_cases() -> None:
     assert len(VALID) + len(INVALID) >= 60
     assert {path.parent.name for path in VALID} == {
         type.value for type in TYPES if type is not BlockType.BOOTSTRAP
@@ -49,7 +49,7 @@ def test_there_are_cases_enough() -> None:
 
 
 @pytest.mark.parametrize("path", VALID, ids=name)
-def test_a_legal_block_is_left_as_it_is(path: Path) -> None:
+def test_a_legal_block_is_not_changed(path: Path) -> None:
     type, text = read(path)
     verdict = lint(type, text)
     assert verdict.compiles
@@ -58,13 +58,13 @@ def test_a_legal_block_is_left_as_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", INVALID, ids=name)
-def test_what_is_wrong_costs_its_number_and_is_cut(path: Path) -> None:
+def test_an_illegal_part_has_its_penalty_and_is_cut(path: Path) -> None:
     type, text = read(path)
     expected = tomllib.loads(path.with_suffix(".toml").read_text())
     verdict = lint(type, text)
     assert verdict.compiles == expected["compiles"]
-    given = {one: getattr(verdict.penalties, one) for one in Penalties.__struct_fields__}
-    assert {one: number for one, number in given.items() if number} == pytest.approx(expected["penalties"])
+    given = {name: getattr(verdict.penalties, name) for name in Penalties.__struct_fields__}
+    assert {name: number for name, number in given.items() if number} == pytest.approx(expected["penalties"])
     left = text.strip("\n") if verdict.compiles else text
     assert verdict.rewritten == (left if expected.get("unchanged") else expected["rewritten"])
     if verdict.compiles:
@@ -152,7 +152,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=24).map
 @example(BlockType.ACTION, "\\\n@f\ndef f(self): pass\nx=1")
 @example(BlockType.ORIENTATION, "'a' \\\n'b'  # q: c\nx")
 @example(BlockType.ORIENTATION, '\r"""a\r\nb"""\rx')
-def test_no_text_is_too_strange(type: BlockType, text: str) -> None:
+def test_any_text_is_handled_without_an_exception(type: BlockType, text: str) -> None:
     verdict = lint(type, text)
     assert verdict == lint(type, text)
     assert verdict.compiles == compiles(text)
@@ -165,7 +165,7 @@ def test_no_text_is_too_strange(type: BlockType, text: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(VALID), st.data())
-def test_no_beginning_is_refused_of_what_becomes_legal(path: Path, data: st.DataObject) -> None:
+def test_no_beginning_of_a_legal_text_is_refused(path: Path, data: st.DataObject) -> None:
     type, text = read(path)
     at = data.draw(st.integers(0, len(text)))
     broken = text[:at] + data.draw(texts) + text[at:]

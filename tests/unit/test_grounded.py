@@ -1,4 +1,4 @@
-"""Assertions as grounded labels: the compiled code reports how each came out, and behaves as it did."""
+"""Assertions as grounded labels: the compiled code reports each result and behaves as before."""
 
 import linecache
 import traceback
@@ -27,16 +27,16 @@ def test_both_outcomes_are_labels() -> None:
 
 
 @pytest.mark.parametrize("source", ["assert True", "assert True, 'no question'", "assert True, 3", "x = 1"])
-def test_what_asks_nothing_is_no_label(source: str) -> None:
+def test_an_assertion_without_a_question_is_not_a_label(source: str) -> None:
     assert run(source) == ([], None)
 
 
-def test_a_message_that_can_not_be_made_does_not_disturb_an_assertion_that_holds() -> None:
+def test_a_message_that_raises_does_not_affect_an_assertion_that_holds() -> None:
     assert run("assert True, 1 / 0") == ([], None)
     assert isinstance(run("assert False, 1 / 0")[1], ZeroDivisionError)
 
 
-def test_the_traceback_shows_the_models_own_words() -> None:
+def test_the_traceback_shows_the_source_that_the_model_wrote() -> None:
     source = "def f():\n    assert (\n        1 == 2\n    ), 'Is it?'\nf()"
     _, error = run(source)
     assert error is not None
@@ -45,14 +45,14 @@ def test_the_traceback_shows_the_models_own_words() -> None:
     assert "grounded" not in shown.rpartition("<block>")[2]
 
 
-def test_loops_are_bounded() -> None:
+def test_labels_in_loops_are_limited() -> None:
     seen, error = run("for i in range(1000):\n    assert i >= 0, 'Is it?'")
     assert error is None
     assert len(seen) == grounded.MAX_LABELS
 
 
 @pytest.mark.parametrize("source", ["assert (", "return 1", "assert x := 1, 'a?'"])
-def test_syntax_errors_are_those_of_the_text(source: str) -> None:
+def test_syntax_errors_are_the_same_as_without_labels(source: str) -> None:
     with pytest.raises(SyntaxError) as plain:
         compile(source, "<block>", "exec")
     with pytest.raises(SyntaxError) as grounding:

@@ -1,4 +1,4 @@
-"""Ctrl-C at the worst moment: when the server's event loop is not there yet."""
+"""Ctrl-C at the worst moment: before the server's event loop exists."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from weavegen.nano.http import Server
 
 
 class Interrupted(uvicorn.Config):
-    """Of a server whose loop is being made as the signal comes."""
+    """The configuration of a server that gets the signal while its loop is being created."""
 
     def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
         def make() -> asyncio.AbstractEventLoop:
@@ -25,8 +25,8 @@ class Interrupted(uvicorn.Config):
         return make
 
 
-def test_an_interrupt_while_the_loop_is_made_ends_the_server_in_order() -> None:
-    """What is left undone at an exception is a warning as it is collected, and warnings are errors here."""
+def test_an_interrupt_before_the_loop_exists_ends_the_server_cleanly() -> None:
+    """A resource that is not closed after an exception causes a warning, and warnings are errors here."""
     ended = []
 
     @asynccontextmanager

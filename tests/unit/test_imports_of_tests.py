@@ -1,4 +1,4 @@
-"""Test modules import nothing from one another: what they share is in tests/support/."""
+"""Test modules do not import each other: shared code is in tests/support/."""
 
 import ast
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def test_no_module_imports_a_test_module_or_another_tier() -> None:
     files = [path for folder in ("tests", "bench", "simulation") for path in (ROOT / folder).rglob("*.py")]
     wrong = []
     for file in files:
-        if file.relative_to(ROOT).parts[1] in ("grammars", "bootstraps"):  # data, some of it broken on purpose
+        if file.relative_to(ROOT).parts[1] in ("grammars", "bootstraps"):  # data, in part broken on purpose
             continue
         own = ".".join(file.relative_to(ROOT).parts[:2])
         for name in imported(file):

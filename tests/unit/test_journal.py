@@ -28,8 +28,8 @@ def test_any_order_of_deliveries_gives_the_same_trace(seed: int, number: int, da
     wild = Trace(World(seed), number)
     wild.advance()
     while wild.ended is None:
-        # finish: a delivery is worked on. duplicate: one that was done arrives again. lost: the sweeper merely
-        # advances. Whatever happens, an advance may come at any time and any number of times.
+        # finish: a delivery is processed. duplicate: a finished delivery arrives again. lost: the sweeper only
+        # advances. An advance may also come at any time and any number of times.
         what = data.draw(st.sampled_from(["finish", "duplicate", "lost"]))
         if what == "finish":
             wild.finish(data.draw(st.sampled_from(wild.open)))
@@ -60,7 +60,7 @@ def test_every_successor_is_legal_and_every_block_is_recorded_once(
 
 @settings(max_examples=30, deadline=None)
 @given(seeds)
-def test_steps_and_results_survive_their_json(seed: int) -> None:
+def test_steps_and_results_survive_json_encoding(seed: int) -> None:
     for entry in Trace(World(seed, 0.5)).run().journal:
         kind = entry.step.__struct_config__.tag
         step = msgspec.json.decode(replay.encode(entry.step))
@@ -85,7 +85,7 @@ def replayed(entries: list[Entry], *parts: Step | tuple[Step, ...] | Effect) -> 
     return replay.replay(program_of(cursor, *parts), cursor, entries)
 
 
-def test_a_changed_program_is_noticed() -> None:
+def test_a_changed_program_is_detected() -> None:
     entries = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
     with pytest.raises(JournalMismatch, match="step 0 of tick 1"):
         replayed(entries, Execute(op="evaluate"))
@@ -112,7 +112,7 @@ def test_effects_take_place_once() -> None:
     assert last.ended == Ended(done=False)
 
 
-def test_a_step_that_can_not_be_done_is_raised_inside_the_program() -> None:
+def test_a_step_that_fails_raises_inside_the_program() -> None:
     caught = []
 
     def careful() -> Program:
@@ -129,7 +129,7 @@ def test_a_step_that_can_not_be_done_is_raised_inside_the_program() -> None:
     assert uncaught.ended == Ended(done=True, failed="model", reason="context too long")
 
 
-def test_the_clock_is_that_of_the_last_result() -> None:
+def test_the_clock_is_the_time_of_the_last_result() -> None:
     query = Retrieve(query="q", before=3, top_k_hits=25, least_score=2.0, limit=3)
     both = (Execute(op="begin"), query)
     entries = [
@@ -157,7 +157,7 @@ def test_labels_are_drawn_with_the_models_own_probability() -> None:
     assert draw_label(None, 0.5, 1) is None
 
 
-def test_every_question_of_the_rubric_is_asked_where_the_setting_says_so() -> None:
+def test_a_setting_asks_every_question_of_the_rubric() -> None:
     def asked(everything: bool) -> int:
         trace = Trace(World(3, 1.0), 1, Settings(rounds=(4,), all_questions=everything)).run()
         return max(len(entry.step.questions) for entry in trace.journal if isinstance(entry.step, Score))
@@ -166,7 +166,7 @@ def test_every_question_of_the_rubric_is_asked_where_the_setting_says_so() -> No
     assert asked(True) == 2
 
 
-def test_a_query_that_parses_stands_in_the_header_and_none_where_none_does() -> None:
+def test_only_a_query_that_parses_is_in_the_header() -> None:
     seen = set()
     for seed in range(40):
         trace = Trace(World(seed, 1.0), 1, Settings(query_samples=1, rounds=(1, 1))).run()
@@ -179,7 +179,7 @@ def test_a_query_that_parses_stands_in_the_header_and_none_where_none_does() -> 
     assert seen == {True, False}
 
 
-def test_a_tick_costs_no_more_replays_than_steps() -> None:
+def test_a_tick_needs_at_most_one_replay_per_step() -> None:
     trace = Trace(World(3, 1.0), 1, Settings(rounds=(4,))).run()
     assert trace.replays <= len(trace.journal) + 1
     assert Tick(Settings(), Cursor(START)).number == 1
@@ -187,7 +187,7 @@ def test_a_tick_costs_no_more_replays_than_steps() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, st.floats(0.2, 1))
-def test_in_planning_nothing_is_executed(seed: int, kindness: float) -> None:
+def test_planning_executes_nothing(seed: int, kindness: float) -> None:
     trace = Trace(World(seed, kindness), agent="planning").run()
     executed = [entry.step for entry in trace.journal if isinstance(entry.step, Execute)]
     assert [step.op for step in executed] == ["list"]
@@ -212,13 +212,17 @@ def test_in_planning_nothing_is_executed(seed: int, kindness: float) -> None:
     assert all(isinstance(entry.step, Sample) and entry.step.n == 16 for entry in headers)
 
 
-def test_a_planned_action_fails_where_the_model_says_that_an_error_comes_next() -> None:
+def test_a_planned_action_fails_if_the_model_says_that_an_error_comes_next() -> None:
     seen = set()
     for seed in range(30):
         trace = Trace(World(seed), agent="planning").run()
         for entry in trace.journal:
             if isinstance(entry.step, Sample) and entry.step.prompt.next:
-                legal = [one.text for one in entry.result if one.text in SUCCESSORS[entry.step.prompt.type]]
+                legal = [
+                    candidate.text
+                    for candidate in entry.result
+                    if candidate.text in SUCCESSORS[entry.step.prompt.type]
+                ]
                 block = trace.blocks[entry.step.prompt.window[1] - trace.start.blocks]
                 assert (block.type is BlockType.ERROR) is (legal[:1] == ["error"])
                 seen.add(block.type)

@@ -1,4 +1,4 @@
-"""What linting leaves of a block, and what may not stand in a trace. Penalties: tests/weave."""
+"""What linting keeps of a block, and what must not be in a trace. Penalties are tested in tests/weave."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_good_block_has_no_penalty_and_is_not_changed(type: BlockType, text: s
         (BlockType.OBSERVATION_INFERENCE, "x = 1\n#q: Is it? Yes. (9%)\ny = 2", "x = 1\ny = 2"),
     ],
 )
-def test_rewriting_keeps_the_legal_structure_only(type: BlockType, text: str, left: str | None) -> None:
+def test_rewriting_keeps_only_the_legal_structure(type: BlockType, text: str, left: str | None) -> None:
     expected = left or 'async def action_go(self):\n    pass\nself.add_action("Go", action_go)'
     assert lint(type, text).rewritten == expected
 
@@ -63,7 +63,7 @@ def test_a_string_that_looks_like_a_label_stays() -> None:
         "(" * 500,
     ],
 )
-def test_what_may_not_stand_in_a_trace_does_not_compile(text: str) -> None:
+def test_text_that_would_break_the_trace_does_not_compile(text: str) -> None:
     assert syntax_error(text) is not None
 
 

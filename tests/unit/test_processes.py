@@ -1,4 +1,4 @@
-"""The register of processes: nothing is lost, and nobody else's process is ended."""
+"""The register of processes: no entry is lost, and foreign processes are never ended."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ SLEEP = ["sleep", "600"]
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Config]:
-    """A home of the test's own, with nothing left running in it."""
+    """A separate home, in which nothing must be left running."""
     config = configuration.load({"WEAVEGEN_HOME": str(tmp_path / "home")})
     folders.prepare(config)
     yield config
@@ -40,17 +40,17 @@ def test_a_process_is_found_again_by_its_name(here: Config) -> None:
     assert processes.find(here, "another") is None
 
 
-def test_it_leads_a_session_of_its_own(here: Config) -> None:
+def test_a_process_leads_its_own_session(here: Config) -> None:
     service = processes.start(here, "sleeper", SLEEP)
     assert os.getsid(service.pid) == service.pid
 
 
-def test_its_output_goes_to_a_log(here: Config) -> None:
+def test_output_goes_to_a_log(here: Config) -> None:
     service = processes.start(here, "talker", ["sh", "-c", "echo out; echo err >&2; sleep 600"])
     processes.wait_until(service, lambda: (here.logs / "talker.log").read_text() == "out\nerr\n", 10)
 
 
-def test_stopping_forgets_it(here: Config) -> None:
+def test_stopping_removes_the_register_entry(here: Config) -> None:
     service = processes.start(here, "sleeper", SLEEP)
     assert processes.stop(here, [service]) == [service]
     assert not psutil.pid_exists(service.pid)
@@ -67,7 +67,7 @@ def test_a_dead_process_is_not_found(here: Config) -> None:
     assert "sleeper" in processes.registered(here)
 
 
-def test_a_pid_that_was_given_to_another_process_is_left_alone(here: Config) -> None:
+def test_a_pid_that_was_reused_by_another_process_is_left_alone(here: Config) -> None:
     with subprocess.Popen(SLEEP) as stranger:
         born = psutil.Process(stranger.pid).create_time()
         stale = processes.Service(name="sleeper", pid=stranger.pid, created=born - 3600, command=SLEEP)
@@ -79,7 +79,7 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone(here: Config) -> 
         stranger.kill()
 
 
-def test_descendants_end_with_it(here: Config) -> None:
+def test_descendants_are_stopped_too(here: Config) -> None:
     service = processes.start(here, "family", ["sh", "-c", "sh -c 'sleep 600 & wait' & wait"])
     parent = psutil.Process(service.pid)
     processes.wait_until(service, lambda: len(parent.children(recursive=True)) == 2, 10)
@@ -88,7 +88,7 @@ def test_descendants_end_with_it(here: Config) -> None:
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
-def test_who_does_not_listen_is_killed(here: Config) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(here: Config) -> None:
     service = processes.start(here, "deaf", ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"])
     processes.wait_until(service, lambda: "deaf" in (here.logs / "deaf.log").read_text(), 10)
     began = time.monotonic()
@@ -97,20 +97,20 @@ def test_who_does_not_listen_is_killed(here: Config) -> None:
     assert not processes.alive(service)
 
 
-def test_one_that_fails_says_its_last_line(here: Config) -> None:
+def test_the_error_for_a_process_that_fails_to_start_has_its_last_line(here: Config) -> None:
     with pytest.raises(UsageError, match="broken ended as soon as it was started: no such luck") as caught:
         processes.start(here, "broken", ["sh", "-c", "echo no such luck; exit 3"], ready=lambda: False)
     assert "\n" not in str(caught.value)
     assert processes.registered(here) == {}
 
 
-def test_one_that_never_gets_ready_is_ended(here: Config) -> None:
+def test_a_process_that_never_becomes_ready_is_stopped(here: Config) -> None:
     with pytest.raises(UsageError, match=r"slow did not answer within 0 seconds"):
         processes.start(here, "slow", SLEEP, ready=lambda: False, timeout=0.2)
     assert processes.registered(here) == {}
 
 
-def test_many_at_once_lose_no_line_of_the_register(here: Config) -> None:
+def test_concurrent_writers_lose_no_entry_of_the_register(here: Config) -> None:
     def add(number: int) -> None:
         processes.record(here, processes.Service(name=f"n{number}", pid=2**22 + number, created=0.0, command=[]))
 
@@ -122,7 +122,7 @@ def test_many_at_once_lose_no_line_of_the_register(here: Config) -> None:
     assert len(processes.registered(here)) == 20
 
 
-def test_forgetting_an_old_one_keeps_the_new_one_of_that_name(here: Config) -> None:
+def test_forgetting_an_old_process_keeps_the_new_one_of_the_same_name(here: Config) -> None:
     old = processes.Service(name="x", pid=2**22, created=1.0, command=[])
     new = msgspec.structs.replace(old, created=2.0)
     processes.record(here, new)
@@ -130,7 +130,7 @@ def test_forgetting_an_old_one_keeps_the_new_one_of_that_name(here: Config) -> N
     assert processes.registered(here) == {"x": new}
 
 
-def test_a_spoiled_register_is_one_line(here: Config) -> None:
+def test_a_corrupt_register_is_a_one_line_error(here: Config) -> None:
     processes.register_path(here).write_text('[{"name": ')
     with pytest.raises(UsageError, match=r"services\.json is invalid"):
         processes.registered(here)
@@ -155,17 +155,17 @@ def test_a_lock_keeps_other_processes_out(here: Config) -> None:
         ):
             pass
         other.kill()
-    with folders.locked(path, 10):  # a lock dies with its holder
+    with folders.locked(path, 10):  # the lock was released when its holder was killed
         pass
 
 
-def test_a_home_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     with pytest.raises(UsageError, match="WEAVEGEN_HOME"):
         folders.prepare(configuration.load({"WEAVEGEN_HOME": str(tmp_path / "home")}))
 
 
-def test_a_runtime_folder_that_another_made_first_is_refused(tmp_path: Path) -> None:
+def test_a_runtime_folder_that_another_user_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="belongs to another user"):

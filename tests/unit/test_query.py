@@ -32,17 +32,17 @@ def test_queries(text: str, query: Query) -> None:
 @pytest.mark.parametrize(
     "text", ["", "   ", "(lantern", "-import", "type:'action'", "type:poem +rhyme", "+", '"', "a = b"]
 )
-def test_what_is_no_query(text: str) -> None:
+def test_texts_that_are_not_queries(text: str) -> None:
     assert parse(text) is None
 
 
 @given(st.text())
-def test_any_text_is_a_query_or_none(text: str) -> None:
+def test_any_text_either_parses_or_is_refused(text: str) -> None:
     query = parse(text)
     assert query is None or query.words
 
 
-def test_a_young_trace_looks_for_its_own_type_only() -> None:
+def test_a_trace_with_few_blocks_searches_only_its_own_type() -> None:
     text = restricted("+tick type:'debug' word", BlockType.ACTION)
     assert text == "type:'action' +tick word"
     parsed = parse(text)
@@ -50,7 +50,7 @@ def test_a_young_trace_looks_for_its_own_type_only() -> None:
     assert parsed.type is BlockType.ACTION
 
 
-def test_unwanted_words_exclude_and_one_wanted_word_is_needed() -> None:
+def test_minus_excludes_and_one_plus_word_is_required() -> None:
     query = parse("+lantern +bridge -dragon word")
     assert query is not None
     rows = [Row(number, f"filler {number} text", False) for number in range(20)]
@@ -58,7 +58,7 @@ def test_unwanted_words_exclude_and_one_wanted_word_is_needed() -> None:
     assert [hit.id for hit in rank(rows, query, STEP)] == [30]
 
 
-def test_hits_are_ranked_cut_and_bounded() -> None:
+def test_hits_are_ranked_cut_and_limited() -> None:
     rows = [Row(number, f"filler {number} text", False) for number in range(20)]
     rows += [Row(30, "lantern", False), Row(31, "lantern lantern", False), Row(32, "lantern", True)]
     query = parse("lantern")
@@ -74,5 +74,5 @@ def test_hits_are_ranked_cut_and_bounded() -> None:
     assert [hit.id for hit in rank([*rows, Row(40, "lantern", False, "debug")], typed, STEP)] == [40]
 
 
-def test_words_fall_into_the_parts_of_names() -> None:
+def test_words_are_split_into_the_parts_of_names() -> None:
     assert words("get_state()['Board'] == 3") == ["get", "state", "board", "3"]

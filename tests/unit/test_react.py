@@ -1,9 +1,9 @@
-"""ReAct: one step after another, malformed calls answered, budgets kept, what was said until a failure kept."""
+"""ReAct: steps in sequence, malformed calls answered, budgets kept, messages before a failure kept."""
 
 import json
 from typing import Any
 
-from tests.support.talk import Talk, said
+from tests.support.talk import Talk, reply
 from weavegen.errors import ModelError
 from weavegen.kernel.steps import Evaluated, Execute, Executed, Failure, Sample, Step, SubagentState, View
 from weavegen.trace.blocks import BlockType
@@ -13,7 +13,7 @@ LIST = '<think>Look.</think>\n<tool_call>{"name": "terminal", "arguments": {"com
 
 
 def world(*replies: str, value: bool = True) -> Any:
-    """Says these one after the other, the last one again and again; tools answer "done"."""
+    """Replies with these texts in order, and repeats the last one. Tools return "done"."""
     left = list(replies)
 
     def answer(step: Step) -> Any:
@@ -31,7 +31,7 @@ def world(*replies: str, value: bool = True) -> Any:
     return answer
 
 
-def test_it_acts_until_it_has_an_answer() -> None:
+def test_it_calls_tools_until_it_has_an_answer() -> None:
     talk = Talk("react", {"task": "List."}, world(LIST, LIST, "<think>Enough.</think>\nThere is one file."))
     ended = talk.run()
     roles = [role for role, _ in talk.messages]
@@ -44,7 +44,7 @@ def test_it_acts_until_it_has_an_answer() -> None:
     assert not any(isinstance(step, Execute) and step.op != "call" for step in talk.steps)
 
 
-def test_several_calls_are_answered_in_their_order_and_malformed_ones_too() -> None:
+def test_several_calls_are_answered_in_order_and_so_are_malformed_ones() -> None:
     broken = "<tool_call>{</tool_call>"
     talk = Talk("react", {"task": "List."}, world(f"{LIST}{broken}{LIST}", "Done."))
     assert talk.run().returned["success"]
@@ -55,7 +55,7 @@ def test_several_calls_are_answered_in_their_order_and_malformed_ones_too() -> N
     assert sum(isinstance(step, Execute) for step in talk.steps) == 2
 
 
-def test_fifty_steps_are_the_end_and_no_success() -> None:
+def test_fifty_steps_end_the_run_without_success() -> None:
     talk = Talk("react", {"task": "List."}, world(LIST))
     ended = talk.run()
     assert (ended.returned["success"], ended.returned["error"]) == (False, "Reached maximum steps (50)")
@@ -63,20 +63,20 @@ def test_fifty_steps_are_the_end_and_no_success() -> None:
     assert sum(isinstance(step, Sample) for step in talk.steps) == 50
 
 
-def test_the_job_may_say_how_many_steps() -> None:
+def test_a_setting_limits_the_steps() -> None:
     talk = Talk("react", {"task": "List."}, world(LIST), steps=3)
     assert talk.run().returned["error"] == "Reached maximum steps (3)"
     assert sum(isinstance(step, Sample) for step in talk.steps) == 3
 
 
-def test_a_single_turn_carries_out_its_calls_and_ends() -> None:
+def test_a_single_turn_runs_its_calls_and_ends() -> None:
     talk = Talk("react", {"task": "List.", "single": True}, world(LIST))
     ended = talk.run()
     assert [role for role, _ in talk.messages] == ["system", "user", "assistant", "tool"]
     assert (ended.returned["success"], ended.returned["steps"]) == (True, 1)
 
 
-def test_a_failed_generation_keeps_what_was_said_until_then() -> None:
+def test_a_failed_generation_keeps_earlier_messages() -> None:
     usual = world(LIST)
 
     def answer(step: Step) -> Any:
@@ -91,7 +91,7 @@ def test_a_failed_generation_keeps_what_was_said_until_then() -> None:
     assert [role for role, _ in talk.messages] == ["system", "user", "assistant", "tool"]
 
 
-def test_messages_before_the_task_and_a_system_prompt_of_ones_own() -> None:
+def test_messages_before_the_task_and_a_custom_system_prompt() -> None:
     task = {
         "task": "List.",
         "system": "Tools: {tools}",
@@ -101,10 +101,10 @@ def test_messages_before_the_task_and_a_system_prompt_of_ones_own() -> None:
     talk.run()
     assert [role for role, _ in talk.messages] == ["system", "user", "assistant", "user", "assistant"]
     assert talk.messages[0][1].startswith('Tools: {"type": "function"')
-    assert talk.blocks[2].block_size is None  # nobody sampled it
+    assert talk.blocks[2].block_size is None  # not sampled
 
 
-def test_it_samples_as_it_should_and_as_the_job_says() -> None:
+def test_sampling_parameters_and_their_settings() -> None:
     talk = Talk("react", {"task": "List."}, world("Bye."))
     talk.run()
     [step] = [step for step in talk.steps if isinstance(step, Sample)]
@@ -116,7 +116,7 @@ def test_it_samples_as_it_should_and_as_the_job_says() -> None:
     assert (step.max_tokens, step.temperature) == (9, 0.2)
 
 
-def test_a_bootstrap_file_is_executed_and_says_the_task_and_whether_it_is_done() -> None:
+def test_a_bootstrap_file_is_executed_and_gives_the_task_and_the_check() -> None:
     for value in (True, False):
         talk = Talk("react", "self.add_action('a', b)", world(LIST, "Done.", value=value))
         ended = talk.run()
@@ -130,19 +130,19 @@ def test_a_bootstrap_file_is_executed_and_says_the_task_and_whether_it_is_done()
         assert talk.blocks[-1].body == f"Outcome:\ntask evaluation | Did we win? | {value}"
 
 
-def test_a_bootstrap_file_that_fails_fails_the_trace() -> None:
+def test_a_failing_bootstrap_file_fails_the_trace() -> None:
     failure = Failure(type="OSError", message="no", traceback="", stage="callback")
     talk = Talk("react", "self.add_action('a', b)", lambda step: Executed(error=failure))
     ended = talk.run()
     assert (ended.failed, ended.reason) == ("bootstrap", "OSError: no")
 
 
-def test_a_tool_that_kills_its_process_is_an_answer() -> None:
+def test_a_tool_that_kills_its_process_gives_an_error_as_its_answer() -> None:
     failure = Failure(type="EnvironmentFailure", message="it died", traceback="", stage="process")
     replies = iter([LIST, "Done."])
 
     def answer(step: Step) -> Any:
-        return [said(next(replies))] if isinstance(step, Sample) else Executed(error=failure)
+        return [reply(next(replies))] if isinstance(step, Sample) else Executed(error=failure)
 
     talk = Talk("react", {"task": "List."}, answer)
     assert talk.run().returned["success"]

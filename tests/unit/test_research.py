@@ -1,4 +1,4 @@
-"""The research agent in a plain loop: its budgets, what it calls side by side, how it gets out of a circle."""
+"""The research agent in a plain loop: its budgets, parallel calls, and how it leaves a loop."""
 
 import json
 from collections.abc import Callable
@@ -42,7 +42,10 @@ def search(query: str) -> str:
 
 
 class Researcher:
-    """A trace in memory. The model says what `says` has next; a number with it is what the conversation takes."""
+    """A trace in memory.
+
+    The model says the next text of `says`. A text may come with a number, the length of the conversation in tokens.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class Researcher:
             for _, step in advance.steps:
                 journal.append(self._entry(step))
         self.ticks += 1
-        # What a tick hands on goes through the database.
+        # What a tick passes to the next one goes through the database.
         self.state = json.loads(json.dumps(advance.ended.state))
         assert len(encode(self.state)) < 2_000
         self.ended = advance.ended if advance.ended.done else None
@@ -113,24 +116,24 @@ class Researcher:
             return Entry(step, done=True, failure=result)
         return Entry(step, done=True, result=decode_result(kind, json.loads(encode(result))))
 
-    def told(self, type: BlockType = BlockType.USER) -> list[str]:
-        """Messages of a type, the task left out."""
+    def messages(self, type: BlockType = BlockType.USER) -> list[str]:
+        """Messages of a type, without the task."""
         return [block.body for block in self.blocks[2:] if block.type is type]
 
     @property
     def answers(self) -> list[dict[str, Any]]:
-        """Of all calls, as the model reads them."""
-        lines = "\n".join(self.told(BlockType.TOOL)).split("\n") if self.told(BlockType.TOOL) else []
+        """Results of all calls, as the model reads them."""
+        lines = "\n".join(self.messages(BlockType.TOOL)).split("\n") if self.messages(BlockType.TOOL) else []
         return [
             json.loads(line.removeprefix("<tool_response>").removesuffix("</tool_response>")) for line in lines
         ]
 
 
-def test_calls_of_one_message_run_side_by_side_and_are_answered_in_order() -> None:
+def test_calls_of_one_message_run_in_parallel_and_are_answered_in_order() -> None:
     trace = Researcher([search("wick") + call("list_documents") + search("oil"), "Three inches."])
     returned = trace.run()
     assert [len(group) for group in trace.groups] == [1, 3, 1]
-    assert [one["output"].split()[0] for one in trace.answers] == [
+    assert [answer["output"].split()[0] for answer in trace.answers] == [
         "search_documents",
         "list_documents",
         "search_documents",
@@ -147,7 +150,7 @@ def test_calls_of_one_message_run_side_by_side_and_are_answered_in_order() -> No
     assert trace.ended.failed is None
 
 
-def test_what_people_see_of_it() -> None:
+def test_progress_notes_for_people() -> None:
     trace = Researcher([search("wick") + call("read_document", path="a.md"), "Done."], task="x\ny" + "z" * 60)
     trace.run()
     label = "research: x y" + "z" * 47 + "…"
@@ -175,16 +178,16 @@ def test_the_prompts() -> None:
 
 
 @pytest.mark.parametrize("task", [{"task": " "}, {"task": "x", "prompt": "poem"}, {"task": "x", "more": 1}, {}])
-def test_tasks_of_another_form(task: dict[str, Any]) -> None:
+def test_tasks_of_another_form_are_refused(task: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(task, research.Task)
 
 
 class TestContext:
-    def test_it_is_warned_at_85_percent_and_not_before(self) -> None:
+    def test_it_is_warned_at_85_percent_and_not_earlier(self) -> None:
         trace = Researcher([(search("a"), 84_999), (search("b"), 85_000), (search("c"), 86_000), "Done."])
         trace.run()
-        [warned] = trace.told()
+        [warned] = trace.messages()
         assert "85% of your context is used" in warned
         kinds = [block.type for block in trace.blocks[2:]]
         assert kinds == ["assistant", "tool", "assistant", "tool", "user", "assistant", "tool", "assistant"]
@@ -193,34 +196,34 @@ class TestContext:
         says: list[str | tuple[str, int] | RolloutError] = [(search(str(n)), 90_000 + n) for n in range(5)]
         trace = Researcher([*says, "Done."])
         trace.run()
-        assert len(trace.told()) == 1
+        assert len(trace.messages()) == 1
 
-    def test_it_is_stopped_at_95_percent_and_not_before(self) -> None:
+    def test_it_is_stopped_at_95_percent_and_not_earlier(self) -> None:
         trace = Researcher([(search("a"), 94_999), (search("b"), 95_000), ("All that I know.", 95_900)])
         returned = trace.run()
-        assert trace.told()[-1] == prompts.message("research", "context_spent")
+        assert trace.messages()[-1] == prompts.message("research", "context_spent")
         assert returned["summary"] == "All that I know."
         assert (returned["iterations"], returned["tool_calls"], returned["total_tokens"]) == (2, 2, 95_900)
         assert returned["error"] is None
 
-    def test_from_below_85_to_above_95_it_is_stopped_without_a_warning(self) -> None:
+    def test_a_jump_from_below_85_to_above_95_percent_stops_it_without_a_warning(self) -> None:
         trace = Researcher([(search("a"), 96_000), "All."])
         trace.run()
-        assert trace.told() == [prompts.message("research", "context_spent")]
+        assert trace.messages() == [prompts.message("research", "context_spent")]
 
-    def test_calls_in_the_last_message_are_not_made(self) -> None:
+    def test_calls_in_the_last_message_are_not_run(self) -> None:
         trace = Researcher([(search("a"), 95_000), f"<think>But</think>All. {search('b')}{call('terminal')}"])
         returned = trace.run()
         assert returned["summary"] == "All."
         assert returned["tool_calls"] == 1
         assert trace.blocks[-1].type is BlockType.ASSISTANT
 
-    def test_a_last_message_that_only_calls_is_no_summary(self) -> None:
+    def test_a_last_message_with_only_calls_is_not_a_summary(self) -> None:
         returned = Researcher([(search("a"), 95_000), search("b")]).run()
         assert returned["summary"] == ""
         assert "no summary" in returned["error"]
 
-    def test_where_even_the_summary_is_refused(self) -> None:
+    def test_an_error_of_the_model_instead_of_the_summary_is_reported(self) -> None:
         trace = Researcher([(search("a"), 99_000), ModelError("the prompt is too long")])
         returned = trace.run()
         assert returned["summary"] == ""
@@ -229,59 +232,59 @@ class TestContext:
         assert trace.ended is not None
         assert trace.ended.failed == "model"
 
-    def test_where_the_model_fails(self) -> None:
+    def test_a_failing_model_keeps_earlier_answers(self) -> None:
         trace = Researcher([search("a"), ModelError("no such model")])
         returned = trace.run()
         assert returned["summary"] == ""
         assert "no such model" in returned["error"]
         assert returned["iterations"] == 1
-        assert len(trace.answers) == 1, "Is what was found out until then kept?"
+        assert len(trace.answers) == 1, "Are the answers until then kept?"
 
-    def test_where_the_server_tells_no_length_nothing_is_warned_or_stopped(self) -> None:
+    def test_without_a_known_context_length_it_is_neither_warned_nor_stopped(self) -> None:
         trace = Researcher([(search("a"), 10**7), (search("b"), 10**7), "Done."], length=None)
         assert trace.run()["iterations"] == 3
-        assert trace.told() == []
+        assert trace.messages() == []
 
     def test_answers_leave_room_for_the_summary(self) -> None:
         trace = Researcher(
             [(search("a") + search("b"), 94_000), "Done."], lambda _: LookUpResult(output="x" * 7_000), LENGTH
         )
         trace.run()
-        for one in trace.answers:
-            assert 1_500 <= len(one["output"]) < 1_600, "Are 1,000 tokens left for both?"
-            assert "5500 characters left out" in one["output"]
+        for answer in trace.answers:
+            assert 1_500 <= len(answer["output"]) < 1_600, "Are 1,000 tokens left for both?"
+            assert "5500 characters left out" in answer["output"]
 
 
 class TestIterations:
-    def test_after_60_it_is_asked_for_its_summary(self) -> None:
+    def test_after_60_iterations_it_is_asked_for_its_summary(self) -> None:
         trace = Researcher([*(search(str(number)) for number in range(60)), "All."])
         returned = trace.run()
         assert (returned["iterations"], returned["tool_calls"], returned["summary"]) == (60, 60, "All.")
-        assert trace.told() == [prompts.message("research", "iterations_spent").format(count=60)]
+        assert trace.messages() == [prompts.message("research", "iterations_spent").format(count=60)]
         assert trace.ticks == MAX_MESSAGES + 2
 
-    def test_a_summary_in_the_60th_is_as_good_as_any(self) -> None:
+    def test_a_summary_in_the_60th_iteration_is_accepted(self) -> None:
         trace = Researcher([*(search(str(number)) for number in range(59)), "All."])
         assert trace.run()["iterations"] == 60
-        assert trace.told() == []
+        assert trace.messages() == []
 
-    def test_the_job_may_say_how_many(self) -> None:
+    def test_a_setting_limits_the_iterations(self) -> None:
         trace = Researcher([search("a"), search("b"), search("c"), "All."], settings=Settings(steps=2))
         trace.says.pop(2)
         assert trace.run()["iterations"] == 2
 
-    def test_a_message_that_is_only_thought_is_asked_for_its_summary(self) -> None:
+    def test_a_message_with_only_thoughts_is_followed_by_a_request_for_the_summary(self) -> None:
         trace = Researcher([search("a"), "<think>Hm.</think>", "All."])
         returned = trace.run()
         assert (returned["iterations"], returned["summary"]) == (2, "All.")
-        assert trace.told() == [prompts.message("research", "nothing_said")]
+        assert trace.messages() == [prompts.message("research", "nothing_said")]
 
 
 A, B, C, D, E, F = ((f"call {letter}", f"answer {letter}") for letter in "abcdef")
 
 
 @pytest.mark.parametrize(
-    ("recent", "found"),
+    ("recent", "expected"),
     [
         ([A, A, A], "last 3 calls were the same"),
         ([B, A, A, A], "last 3 calls were the same"),
@@ -303,36 +306,36 @@ A, B, C, D, E, F = ((f"call {letter}", f"answer {letter}") for letter in "abcdef
         ([A, B, C, D, E, A, B, C, D, F], None),
     ],
 )
-def test_doom_loop(recent: list[research.CallDigest], found: str | None) -> None:
+def test_doom_loop(recent: list[research.CallDigest], expected: str | None) -> None:
     loop = doom_loop(recent)
-    assert loop is None if found is None else found in str(loop)
+    assert loop is None if expected is None else expected in str(loop)
 
 
 class TestDoomLoop:
-    def test_it_is_told_so_once_for_each_time_round(self) -> None:
+    def test_it_is_warned_once_for_each_repetition(self) -> None:
         trace = Researcher([*[search("a")] * 3, *[search("a")] * 3, search("b"), "All."])
         trace.run()
-        assert len(trace.told()) == 2
-        assert "the last 3 calls were the same" in trace.told()[0]
+        assert len(trace.messages()) == 2
+        assert "the last 3 calls were the same" in trace.messages()[0]
         kinds = [block.type for block in trace.blocks[2:]]
         assert kinds[:8] == ["assistant", "tool"] * 3 + ["user", "assistant"]
         assert any("goes round in circles" in note for note in trace.notes)
 
-    def test_other_answers_are_no_loop(self) -> None:
+    def test_different_answers_are_not_a_loop(self) -> None:
         counter = iter(range(9))
         trace = Researcher([*[search("a")] * 5, "All."], lambda _: LookUpResult(output=str(next(counter))))
         trace.run()
-        assert trace.told() == []
+        assert trace.messages() == []
 
-    def test_a_sequence_within_messages_counts_as_well(self) -> None:
+    def test_repetitions_within_one_message_count(self) -> None:
         trace = Researcher([search("a") + search("b"), search("a") + search("b"), "All."])
         trace.run()
-        assert "the last 2 calls are the 2 before them once more" in trace.told()[0]
+        assert "the last 2 calls are the 2 before them once more" in trace.messages()[0]
 
-    def test_calls_that_can_not_be_made_count_as_well(self) -> None:
+    def test_malformed_calls_count(self) -> None:
         trace = Researcher([*["<tool_call>{nonsense}</tool_call>"] * 3, "All."])
         assert trace.run()["tool_calls"] == 0
-        assert len(trace.told()) == 1
+        assert len(trace.messages()) == 1
 
 
 class TestAnswers:
@@ -340,7 +343,7 @@ class TestAnswers:
     def test_up_to_8000_characters_are_kept(self, length: int) -> None:
         assert shorten("x" * length) == "x" * length
 
-    def test_of_longer_ones_beginning_and_end_are_kept(self) -> None:
+    def test_longer_answers_keep_their_beginning_and_end(self) -> None:
         text = "".join(f"{number:05} " for number in range(3_000))
         shown = shorten(text)
         assert shown.startswith(text[:HEAD_CHARS] + "\n... (10000 characters left out) ...\n")
@@ -357,7 +360,7 @@ class TestAnswers:
         assert allowance(State(label="", tokens=99_000, length=LENGTH), 2) == 200
 
     @pytest.mark.parametrize(
-        ("said", "complaint"),
+        ("message", "complaint"),
         [
             ("<tool_call>{nonsense}</tool_call>", "not valid JSON"),
             ('<tool_call>{"arguments": {}}</tool_call>', "no name"),
@@ -375,36 +378,36 @@ class TestAnswers:
             ('<tool_call>{"name": "sql", "arguments": ' + "[" * 900 + "]" * 900 + "}</tool_call>", "object"),
         ],
     )
-    def test_bad_calls_are_answered_and_the_run_goes_on(self, said: str, complaint: str) -> None:
-        trace = Researcher([said + search("a") if said.endswith("</tool_call>") else said, "Done."])
+    def test_bad_calls_are_answered_and_the_run_goes_on(self, message: str, complaint: str) -> None:
+        trace = Researcher([message + search("a") if message.endswith("</tool_call>") else message, "Done."])
         returned = trace.run()
         assert returned["summary"] == "Done."
         assert trace.answers[0]["success"] is False
         assert complaint in trace.answers[0]["error"]
-        if said.endswith("</tool_call>"):
+        if message.endswith("</tool_call>"):
             assert trace.answers[1]["success"] is True
             assert returned["tool_calls"] == 1
 
-    def test_tools_that_fail_are_answers(self) -> None:
+    def test_a_failing_tool_gives_an_error_as_its_answer(self) -> None:
         trace = Researcher(
             [search("a"), "Done."], lambda _: LookUpResult(success=False, output="it took too long")
         )
         assert trace.run()["summary"] == "Done."
         assert trace.answers == [{"success": False, "error": "it took too long"}]
 
-    def test_a_tool_that_can_not_be_run_at_all_is_an_answer(self) -> None:
+    def test_a_tool_that_can_not_run_at_all_gives_an_error_as_its_answer(self) -> None:
         trace = Researcher([search("a") + search("b"), "Done."], lambda _: RolloutError("30 workers took it"))
         assert trace.run()["summary"] == "Done."
-        assert ["30 workers took it" in one["error"] for one in trace.answers] == [True, True]
+        assert ["30 workers took it" in answer["error"] for answer in trace.answers] == [True, True]
 
-    def test_a_message_with_too_many_calls(self) -> None:
+    def test_calls_beyond_the_limit_of_a_message(self) -> None:
         trace = Researcher(["".join(search(str(number)) for number in range(20)), "Done."])
         assert trace.run()["tool_calls"] == MAX_CALLS
-        assert [one["success"] for one in trace.answers] == [True] * MAX_CALLS + [False] * 4
+        assert [answer["success"] for answer in trace.answers] == [True] * MAX_CALLS + [False] * 4
 
 
-def test_the_simulation_comes_to_a_summary_and_errs_on_the_way() -> None:
-    """The policy itself, in this loop: what the integration test does over HTTP."""
+def test_the_simulated_model_reaches_a_summary_and_makes_mistakes_before() -> None:
+    """The policy itself runs in this loop; the integration test runs it over HTTP."""
     complaints, corrections = 0, 0
     for seed in range(40):
         prompt = "literature" if seed % 2 else "general"
@@ -424,14 +427,14 @@ def test_the_simulation_comes_to_a_summary_and_errs_on_the_way() -> None:
         assert returned["summary"], returned
         assert ("## Recipes\n| Rank |" in returned["summary"]) == (prompt == "literature")
         assert "simulation" in returned["summary"]
-        complaints += sum(not one["success"] for one in trace.answers)
-        corrections += len(trace.told())
+        complaints += sum(not answer["success"] for answer in trace.answers)
+        corrections += len(trace.messages())
     assert complaints > 5
     assert corrections > 0
 
 
 def shown(step: LookUp) -> str:
-    """What a folder with two documents would say."""
+    """The answers of a folder with two documents."""
     if step.tool == "list_documents":
         return "lamps/wick.md (12 lines)\nlamps/oil.md (90 lines)"
     if step.tool == "search_documents":

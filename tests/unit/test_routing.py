@@ -15,7 +15,7 @@ NAMES = ("a", "b", "c", "d")
 
 @dataclass
 class Simulated:
-    """A server of `slots` slots: requests of `n` sequences, each of which takes its own time."""
+    """A server with `slots` slots. A request has `n` sequences, each with a duration of its own."""
 
     slots: int
     pace: float = 1.0
@@ -46,7 +46,7 @@ class Simulated:
         self.left.append(request)
 
     def compute(self, seconds: float) -> None:
-        """Go on with the prompts."""
+        """Process prompts for this time."""
         for request in self.left:
             if seconds > 0 and id(request) in self.prompts:
                 left = self.prompts.pop(id(request)) - seconds
@@ -61,7 +61,7 @@ class Simulated:
 
 
 class World:
-    """Traces that always want the next request as soon as they have an answer, over simulated servers."""
+    """Traces that request again as soon as they have an answer, over simulated servers."""
 
     STEP = 0.05
 
@@ -82,7 +82,7 @@ class World:
         self._again: list[tuple[float, int]] = [(0.0, trace) for trace in range(traces)]
 
     def run(self, seconds: float, at: Callable[[float], None] | None = None) -> None:
-        """Go on for some seconds; `at` is called with the time at every step."""
+        """Run for some seconds. `at` is called with the time at every step."""
         end = self.now + seconds
         while self.now < end:
             if at is not None:
@@ -139,7 +139,7 @@ class World:
         self._flying = flying
 
     def use(self, name: str, seconds: float) -> float:
-        """Part of a server's slots that were in use."""
+        """The share of a server's slots that were in use."""
         return self.busy[name] * self.STEP / (seconds * self.servers[name].slots)
 
     def finished(self, first: float, last: float) -> int:
@@ -166,7 +166,7 @@ def test_full_servers_stay_full_and_even() -> None:
     assert at_home / sum(at > 20 for at, _, _ in world.sent) > 0.97
 
 
-def test_no_more_waits_in_a_server_than_keeps_it_full() -> None:
+def test_a_server_queues_no_more_than_keeps_it_full() -> None:
     world = warm(World({"a": Simulated(64)}, traces=256), 40)
     seen = []
     world.run(30, lambda now: seen.append(world.servers["a"].load().waiting))
@@ -174,14 +174,14 @@ def test_no_more_waits_in_a_server_than_keeps_it_full() -> None:
     assert world.use("a", 30) > 0.97
 
 
-def test_few_traces_stay_at_home() -> None:
+def test_few_traces_stay_at_their_home_servers() -> None:
     world = World(four(), traces=16)
     world.run(30)
     assert all(name == world.homes[trace] for _, trace, name in world.sent)
     assert Counter(world.homes.values()) == dict.fromkeys(NAMES, 4)
 
 
-def test_skew_spills_to_servers_with_slots_to_spare() -> None:
+def test_uneven_load_spills_to_servers_with_free_slots() -> None:
     world = World(four(), traces=64)
     world.homes = dict.fromkeys(world.homes, "a")
     warm(world)
@@ -189,7 +189,7 @@ def test_skew_spills_to_servers_with_slots_to_spare() -> None:
     assert all(world.use(name, 60) > 0.8 for name in NAMES)
 
 
-def test_a_slow_server_gives_away_what_it_can_not_do() -> None:
+def test_a_slow_server_passes_its_surplus_to_others() -> None:
     servers = four()
     servers["a"].pace = 0.25
     world = warm(World(servers, traces=100), 40)
@@ -198,7 +198,7 @@ def test_a_slow_server_gives_away_what_it_can_not_do() -> None:
     assert world.finished(40, 100) > 0.9 * best
 
 
-def test_a_server_that_dies_costs_its_part_and_its_traces_come_back() -> None:
+def test_a_server_that_dies_costs_only_its_share_and_its_traces_return() -> None:
     world = World(four(), traces=128)
 
     world.run(130, dead("b", 40, 70, world))
@@ -236,7 +236,7 @@ def test_a_request_larger_than_the_limit_goes_alone() -> None:
     assert router.grant() == [(big, "a")]
 
 
-def test_a_request_that_was_withdrawn_is_not_granted() -> None:
+def test_a_withdrawn_request_is_not_granted() -> None:
     router = Router(["a"])
     router.servers["a"].limit = 8
     one, two, three = (router.ask(trace, "a", 8) for trace in (1, 2, 3))
@@ -246,7 +246,7 @@ def test_a_request_that_was_withdrawn_is_not_granted() -> None:
     assert router.grant() == [(three, "a")]
 
 
-def test_the_breaker_opens_is_tried_and_closes() -> None:
+def test_the_circuit_breaker_opens_probes_and_closes() -> None:
     router = Router(["a", "b"])
     server = router.servers["a"]
     for _ in range(MAX_FAILURES):
@@ -270,7 +270,7 @@ def test_the_breaker_opens_is_tried_and_closes() -> None:
     assert router.grant() == [(ticket, "a") for ticket in tickets]
 
 
-def test_where_nobody_listens_somebody_is_looked_for_every_second() -> None:
+def test_while_no_server_listens_one_is_probed_every_second() -> None:
     router = Router(["a"])
     router.report_failure("a", "refused", 0.0)
     for now in range(1, 60):
@@ -278,7 +278,7 @@ def test_where_nobody_listens_somebody_is_looked_for_every_second() -> None:
         router.report_probe("a", "refused", float(now))
 
 
-def test_an_old_request_does_not_speak_for_a_server_that_rests() -> None:
+def test_the_success_of_an_old_request_does_not_end_a_servers_rest() -> None:
     router = Router(["a"])
     router.ask(1, "a", 2)
     router.grant()
@@ -297,18 +297,18 @@ def test_requests_that_fail_together_count_once() -> None:
     assert router.servers["a"].rests == 1
 
 
-def test_where_all_are_down_requests_wait_for_the_first_that_comes_back() -> None:
+def test_while_all_servers_are_down_requests_wait_for_the_first_that_returns() -> None:
     router = Router(["a", "b"])
     for name in ("a", "b"):
         router.report_failure(name, "refused", 0.0)
     tickets = [router.ask(trace, "a", 4) for trace in (1, 2)]
     assert router.grant() == []
     router.report_probe("b", "ok", 1.0)
-    assert router.grant() == [(ticket, "b") for ticket in tickets]  # though their home is away
+    assert router.grant() == [(ticket, "b") for ticket in tickets]  # though their home server is down
 
 
 def dead(name: str, first: float, last: float, world: World) -> Callable[[float], None]:
-    """What befalls a server that is dead between two moments."""
+    """What happens to a server that is dead from `first` to `last`."""
 
     def fate(now: float) -> None:
         server = world.servers[name]
@@ -320,7 +320,7 @@ def dead(name: str, first: float, last: float, world: World) -> Callable[[float]
     return fate
 
 
-def test_a_server_that_comes_back_is_sent_what_it_can_take_though_it_knows_nobody() -> None:
+def test_a_server_that_returns_gets_requests_though_no_trace_has_it_as_home() -> None:
     world = World({name: Simulated(64, prompt=1.0) for name in NAMES}, traces=256)
     world.run(91, dead("b", 60, 90, world))
     world.busy.clear()
@@ -328,7 +328,7 @@ def test_a_server_that_comes_back_is_sent_what_it_can_take_though_it_knows_nobod
     assert world.use("b", 15) > 0.5
 
 
-def test_waiting_requests_go_home_when_their_server_comes_back() -> None:
+def test_waiting_requests_go_home_when_their_server_returns() -> None:
     router = Router(["a", "b"])
     router.report_failure("a", "refused", 0.0)
     router.servers["a"].limit = router.servers["b"].limit = 1
@@ -353,7 +353,7 @@ def test_waiting_requests_leave_a_server_that_dies() -> None:
 @pytest.mark.parametrize(
     "load", [Load(running=64, waiting=40, cache=0.5), Load(64, 0, 0.99), Load(64, 0, 0.5, preemptions=3)]
 )
-def test_a_server_under_pressure_is_sent_less(load: Load) -> None:
+def test_a_server_under_pressure_gets_fewer_requests(load: Load) -> None:
     router = Router(["a"])
     router.report_load("a", Load(0, 0, 0.0))
     router.ask(1, "a", 100)
@@ -362,7 +362,7 @@ def test_a_server_under_pressure_is_sent_less(load: Load) -> None:
     assert router.servers["a"].limit == pytest.approx(90)
 
 
-def test_a_server_without_figures_is_sent_more_until_it_is_busy() -> None:
+def test_the_limit_of_a_server_without_metrics_grows_until_it_is_busy() -> None:
     router = Router(["a"])
     server = router.servers["a"]
     server.limit = 10
@@ -370,7 +370,7 @@ def test_a_server_without_figures_is_sent_more_until_it_is_busy() -> None:
         router.ask(1, "a", 10)
         router.grant()
         router.report_end("a", 10, "ok", 0.0)
-    assert server.limit == 13  # more only while it is used up
+    assert server.limit == 13  # the limit grows only while it is used up
     for _ in range(4):
         router.report_end("a", 0, "busy", 1.0)
     assert server.limit == 8
@@ -386,23 +386,23 @@ def test_a_server_that_joins_gets_new_traces_and_spilled_requests() -> None:
     assert router.grant() == [(second, "b")]
 
 
-def test_a_server_that_leaves_is_sent_nothing_more_and_ends_what_it_is_at() -> None:
+def test_a_leaving_server_gets_no_new_requests_and_finishes_its_own() -> None:
     router = Router(["a", "b"])
     router.servers["a"].limit = 8
     running, waiting = router.ask(1, "a", 8), router.ask(2, "a", 8)
-    router.report_load("b", Load(8, 1, 0.5))  # it takes nobody else's requests
+    router.report_load("b", Load(8, 1, 0.5))  # it gets no requests of other traces
     assert router.grant() == [(running, "a")]
     router.remove("a")
     assert router.grant() == [(waiting, "b")]
     assert [server.url for server in router.members] == ["b"]
     assert router.home({"a": 0, "b": 9}) == "b"
-    late = router.ask(3, "a", 1)  # its trace does not know yet
+    late = router.ask(3, "a", 1)  # its trace still has the old home
     assert router.grant() == [(late, "b")]
     router.report_end("a", 8, "failed", 1.0)
     assert list(router.servers) == ["b"]
 
 
-def test_the_last_server_may_leave_and_what_waits_goes_to_the_next_that_comes() -> None:
+def test_after_the_last_server_left_waiting_requests_go_to_the_next_one() -> None:
     router = Router(["a"])
     router.servers["a"].limit = 1
     running, waiting, tired = (router.ask(trace, "a", 1) for trace in (1, 2, 3))
@@ -416,7 +416,7 @@ def test_the_last_server_may_leave_and_what_waits_goes_to_the_next_that_comes() 
     assert list(router.servers) == ["b"]
 
 
-def test_a_server_that_comes_back_before_it_has_ended_keeps_count() -> None:
+def test_a_server_that_returns_before_it_has_finished_keeps_its_counts() -> None:
     router = Router(["a"])
     router.ask(1, "a", 4)
     router.grant()
@@ -427,7 +427,7 @@ def test_a_server_that_comes_back_before_it_has_ended_keeps_count() -> None:
     assert [(server.url, server.in_flight) for server in router.members] == [("a", 0)]
 
 
-def test_while_servers_come_and_go_nothing_is_lost_and_no_slot_idles() -> None:
+def test_while_servers_join_and_leave_nothing_is_lost_and_no_slot_idles() -> None:
     world = warm(World(four(), traces=256))
     gone, sent = world.servers["d"], len(world.sent)
     world.router.remove("d")
@@ -461,5 +461,5 @@ def test_while_servers_come_and_go_nothing_is_lost_and_no_slot_idles() -> None:
         ({"a": 4, "new": 3}, {}),
     ],
 )
-def test_running_traces_are_shared_with_a_newcomer(homes: dict[str, int], given: dict[str, int]) -> None:
+def test_running_traces_are_shared_with_a_new_server(homes: dict[str, int], given: dict[str, int]) -> None:
     assert moves(homes, "new") == given

@@ -25,11 +25,11 @@ def test_round_trip(text: str) -> None:
 
 
 def test_round_trip_across_chunks() -> None:
-    text = PROSE * 40 + "é" * 9000  # more than one byte each, so that ids of one letter may be cut apart
+    text = PROSE * 40 + "é" * 9000  # several bytes a letter, so that a chunk may end inside a letter
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_ids_fit_a_real_vocabulary() -> None:
+def test_ids_are_in_the_range_of_a_real_vocabulary() -> None:
     assert tokenizer.SIZE < 128_000
 
 
@@ -52,7 +52,7 @@ def test_unknown_ids_are_refused() -> None:
         tokenizer.decode([2**40])
 
 
-def test_the_same_in_another_process() -> None:
+def test_another_process_gives_the_same_ids() -> None:
     code = f"from simulation import tokenizer; import sys; sys.stdout.write(repr(tokenizer.encode({PROSE!r})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == repr(tokenizer.encode(PROSE))

@@ -1,4 +1,4 @@
-"""The simulation speaks vLLM's API: requests, answers, refusals, metrics and faults."""
+"""The simulation serves vLLM's API: requests, answers, refusals, metrics and faults."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ class Answer:
 
 
 class Client:
-    """Calls the application as uvicorn does, without the network."""
+    """Calls the application as uvicorn does, but without the network."""
 
     def __init__(self, load: Load | None = None, faults: Faults | None = None, *, plain: bool = False) -> None:
         self._app = app(Options(load=load or Load(), faults=faults or Faults(), plain=plain))
@@ -59,7 +59,7 @@ class Client:
 
         async def receive() -> Message:
             if not coming:
-                await asyncio.Event().wait()  # the client stays
+                await asyncio.Event().wait()  # the client stays connected
             return coming.pop()
 
         async def send(message: Message) -> None:
@@ -83,7 +83,7 @@ def refusal(served: Client, **body: Any) -> str:
     return str(answer.json()["error"]["message"])
 
 
-def test_text_and_its_tokens_are_one_prompt() -> None:
+def test_a_prompt_may_be_text_or_tokens() -> None:
     with Client() as served:
         ids = served.post("/tokenize", {"prompt": TEXT}).json()["tokens"]
         assert served.post("/detokenize", {"tokens": ids[1:]}).json() == {"prompt": TEXT}
@@ -100,14 +100,14 @@ def test_text_and_its_tokens_are_one_prompt() -> None:
 @pytest.mark.parametrize(
     "prompt", [[], [[]], [""], [300, "x"], ["x", [300]], [300, [301]], [-1], [10**12], [[10**6]]]
 )
-def test_prompts_that_are_none(prompt: Any) -> None:
+def test_invalid_prompts_are_refused(prompt: Any) -> None:
     with Client() as served:
         assert "rompt" in refusal(served, prompt=prompt, add_special_tokens=False) or "Token id" in refusal(
             served, prompt=prompt
         )
 
 
-def test_the_stop_string_may_stay() -> None:
+def test_the_stop_string_can_be_kept() -> None:
     with Client() as served:
         whole = asked(served, max_tokens=50)["choices"][0]["text"]
         word = whole[5:9]
@@ -125,7 +125,7 @@ def test_lengths() -> None:
         assert asked(served, [300] * 97, max_tokens=50)["usage"]["total_tokens"] <= 100
 
 
-def test_priorities_need_the_policy() -> None:
+def test_priorities_need_the_scheduling_policy() -> None:
     with Client(Load(scheduling_policy="fcfs")) as served:
         assert "Got priority 3" in refusal(served, priority=3)
         assert asked(served, priority=0)
@@ -133,7 +133,7 @@ def test_priorities_need_the_policy() -> None:
         assert asked(served, priority=3)
 
 
-def test_a_plain_server_lacks_the_extras() -> None:
+def test_a_plain_server_lacks_vllms_extensions() -> None:
     with Client(plain=True) as served:
         for path in ("/tokenize", "/detokenize", "/metrics"):
             assert served.get(path).status == served.post(path, {}).status == 404
@@ -156,14 +156,14 @@ def test_a_truncated_answer() -> None:
         assert answer.text.startswith('{"id":"cmpl-')
 
 
-def test_a_slow_answer_is_the_same_answer() -> None:
+def test_a_delayed_answer_has_the_same_text() -> None:
     with Client() as served:
         expected = asked(served)["choices"]
         served.post("/sim/faults", {"slow": 1.0})
         assert asked(served)["choices"] == expected
 
 
-def test_metrics_of_a_load() -> None:
+def test_metrics_under_load() -> None:
     with Client(Load(inter_token=1, slots=7)) as served:
         asked(served, n=3)
         asked(served, [[300] * 40, [301] * 40], max_tokens=1)
@@ -180,23 +180,23 @@ def test_metrics_of_a_load() -> None:
     assert sum(float(line.rpartition(" ")[2]) for line in finished) == 5
 
 
-def test_a_client_that_hangs_up_frees_its_places(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_frees_its_slots(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     arguments = ["--ready-file", str(ready), "--inter-token", "5000", "--slots", "2"]
     process = subprocess.Popen([sys.executable, "-m", "simulation", *arguments])
 
     def wait(values: dict[str, float]) -> None:
-        """Until the metrics say so."""
+        """Wait until the metrics have these values."""
         deadline = time.monotonic() + 30
         while True:
             with urlopen(Request(f"http://127.0.0.1:{port}/metrics")) as response:
                 lines = response.read().decode().splitlines()
-            found = {
+            current = {
                 name: float(line.rpartition(" ")[2]) for line in lines for name in values if line.startswith(name)
             }
-            if found == values:
+            if current == values:
                 return
-            assert time.monotonic() < deadline, found
+            assert time.monotonic() < deadline, current
             time.sleep(0.02)
 
     try:
@@ -218,7 +218,7 @@ def test_a_client_that_hangs_up_frees_its_places(tmp_path: Path) -> None:
         process.wait(10)
 
 
-def test_a_question_of_a_bootstraps_own_is_answered() -> None:
+def test_a_custom_question_of_a_bootstrap_is_answered() -> None:
     request = CompletionRequest("Is this text a story? Answer yes or no:", max_tokens=1, logprobs=20)
     response, _ = complete.complete(request, Engine(Load()))
     assert response.choices[0].logprobs is not None

@@ -1,4 +1,4 @@
-"""The simulation's load model and its options: the numbers of docs/simulation.md that benchmarks rely on."""
+"""The simulation's load model and its options: the numbers in docs/simulation.md on which benchmarks rely."""
 
 import random
 from dataclasses import fields
@@ -15,7 +15,7 @@ from weavegen.errors import UsageError
 
 
 def prompt(tokens: int, first: int = 0) -> Prompt:
-    """Tokens first, first+1, ...: two prompts with the same first token begin alike."""
+    """Tokens first, first+1, ...: two prompts with the same first token have a common prefix."""
     return Prompt(tokenizer.pack(range(first, first + tokens)))
 
 
@@ -30,13 +30,13 @@ def engine(**numbers: Any) -> Batch:
 
 def send(batch: Batch, *sequences: Sequence, now: float = 0.0) -> None:
     batch.advance(now)
-    for one in sequences:
-        batch.add(one)
+    for sequence_to_add in sequences:
+        batch.add(sequence_to_add)
     batch.advance(now)
 
 
 def play(batch: Batch) -> dict[Sequence, float]:
-    """Until nothing is left to do. When each sequence ended."""
+    """Run until nothing is left to do. Returns when each sequence ended."""
     ended: dict[Sequence, float] = {}
     while (now := batch.next_event()) is not None:
         ended |= dict.fromkeys(batch.advance(now), now)
@@ -47,7 +47,7 @@ def play(batch: Batch) -> dict[Sequence, float]:
 
 
 @pytest.mark.parametrize("together", [1, 4])
-def test_a_step_takes_what_the_batch_makes_it(together: int) -> None:
+def test_the_time_of_a_step_depends_on_the_batch(together: int) -> None:
     batch = engine(inter_token=10, per_sequence=2)
     sequences = [sequence(5, 100, first=100 * number) for number in range(together)]
     send(batch, *sequences)
@@ -62,14 +62,15 @@ def test_long_contexts_make_steps_longer() -> None:
     assert play(batch)[one] == pytest.approx(5 * 0.010 + 0.001 * (51 + 52 + 53 + 54))
 
 
-def test_prompts_slow_down_whoever_decodes() -> None:
+def test_prompts_slow_down_sequences_that_decode() -> None:
     batch = engine(inter_token=10, prefill=10_000, step_tokens=300, slots=300)
     old, new = sequence(10, 100), sequence(900, 50, first=5000)
     send(batch, old)
     send(batch, new, now=0.3055)
     ended = play(batch)
     assert ended[old] == pytest.approx(100 * 0.010 + (10 + 900) / 10_000)
-    # It joins at the next boundary: the first at 11 ms, then every 10 ms. 299 + 299 + 299 + 3 tokens: four steps.
+    # The second sequence joins at the next step boundary. The first ended a step at 11 ms, then every 10 ms. 299 +
+    # 299 + 299 + 3 tokens: four steps.
     assert ended[new] == pytest.approx(0.311 + 4 * 0.010 + 900 / 10_000 + 49 * 0.010)
 
 
@@ -77,13 +78,13 @@ def test_zero_times_take_no_time() -> None:
     batch = engine(slots=2)
     sequences = [sequence(10, 40, first=100 * number) for number in range(9)]
     send(batch, now=7.0)
-    for one in sequences:
-        batch.add(one)
+    for sequence_to_add in sequences:
+        batch.add(sequence_to_add)
     assert batch.advance(7.0) == sequences
     assert batch.slot_seconds == 0
 
 
-def test_lower_priorities_come_first_then_who_came_first() -> None:
+def test_lower_priority_values_run_first_then_in_order_of_arrival() -> None:
     batch = engine(inter_token=10, slots=1)
     first, late, later, urgent = (sequence(5, 3, priority=priority) for priority in (0, 5, 5, -1))
     send(batch, first)
@@ -92,14 +93,14 @@ def test_lower_priorities_come_first_then_who_came_first() -> None:
     assert list(play(batch)) == [first, urgent, late, later]
 
 
-def test_first_come_first_served() -> None:
+def test_without_priorities_the_order_is_by_arrival() -> None:
     batch = engine(inter_token=10, slots=1, scheduling_policy="fcfs")
     sequences = [sequence(5, 3, priority=priority) for priority in (0, 5, 5, -1)]
     send(batch, *sequences)
     assert list(play(batch)) == sequences
 
 
-def test_who_does_not_fit_waits_and_nobody_overtakes() -> None:
+def test_a_sequence_that_does_not_fit_waits_and_is_not_overtaken() -> None:
     batch = engine(inter_token=10, cache_tokens=200, max_model_len=200)
     first, large, small = sequence(100, 20), sequence(150, 20, first=5000), sequence(10, 20, first=9000)
     send(batch, first, large, small)
@@ -108,13 +109,13 @@ def test_who_does_not_fit_waits_and_nobody_overtakes() -> None:
     assert list(play(batch)) == [first, large, small]
 
 
-def test_siblings_hold_their_prompt_once_and_compute_it_once() -> None:
+def test_sequences_of_one_request_share_the_memory_and_work_of_their_prompt() -> None:
     batch = engine(inter_token=10, prefill=1000, cache_tokens=1000)
     shared = prompt(330)
     siblings = [Sequence(shared, tokenizer.pack(range(9)), "stop") for _ in range(4)]
     send(batch, *siblings)
     assert batch.usage == pytest.approx((320 + 4 * 10) / 1000)
-    assert [one.cached for one in siblings] == [0, 320, 320, 320]
+    assert [sibling.cached for sibling in siblings] == [0, 320, 320, 320]
     assert play(batch)[siblings[0]] == pytest.approx((330 + 3 * 10) / 1000 + 9 * 0.010)
     assert (batch.counters.queries, batch.counters.hits) == (4 * 330, 3 * 320)
 
@@ -128,8 +129,8 @@ def test_slot_seconds_are_exact_between_any_two_moments() -> None:
         assert batch.slot_seconds == pytest.approx(expected)
 
 
-def test_hits_are_counted_as_vllm_counts_them() -> None:
-    """The requests of docs/simulation.md; vLLM's numbers differ by the size of its blocks alone."""
+def test_prefix_hits_are_counted_as_in_vllm() -> None:
+    """The requests of docs/simulation.md. vLLM's numbers differ only by the size of its blocks."""
     chance = random.Random(0)
     ids = [chance.randrange(9000) for _ in range(1000)]
     new = [chance.randrange(9000, 10_000) for _ in range(300)]
@@ -138,8 +139,8 @@ def test_hits_are_counted_as_vllm_counts_them() -> None:
 
     def counted(*prompts: list[int], generate: int = 1, n: int = 1) -> tuple[int, int]:
         before = batch.counters.queries, batch.counters.hits
-        for one in prompts:
-            shared, text = Prompt(tokenizer.pack(one)), tokenizer.pack(output[:generate])
+        for ids in prompts:
+            shared, text = Prompt(tokenizer.pack(ids)), tokenizer.pack(output[:generate])
             for _ in range(n):
                 batch.add(Sequence(shared, text))
         batch.advance(batch.next_event() or 0.0)
@@ -176,7 +177,7 @@ def test_bad_options_are_refused_in_one_line(arguments: list[str], advice: str) 
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_options_go_before_what_a_preset_says() -> None:
+def test_options_override_the_preset() -> None:
     load = options.parse(["--like", "h100-70b-tp4", "--slots", "64", "--no-prefix-cache"]).load
     preset = PRESETS["h100-70b-tp4"]
     assert (load.slots, load.prefix_cache) == (64, False)
@@ -186,14 +187,14 @@ def test_options_go_before_what_a_preset_says() -> None:
         preset.cache_tokens,
     )
     assert options.parse([]).load == Load()
-    assert not any(one.instant for one in PRESETS.values())
+    assert not any(preset.instant for preset in PRESETS.values())
 
 
 def test_every_number_of_the_load_model_is_an_option() -> None:
     assert {*options.ABOUT, "prefix_cache"} == {field.name for field in fields(Load)}
 
 
-def test_a_line_of_options() -> None:
+def test_parsing_a_line_of_options() -> None:
     assert options.split("--like 'h100-8b' --plain") == ["--like", "h100-8b", "--plain"]
     for wrong in ("--port 1", "--ready-file x", "'", "--like x"):
         with pytest.raises(UsageError):

@@ -1,4 +1,4 @@
-"""The simulation's policies: what they write is repeatable, and mostly legal."""
+"""The simulation's policies: their texts are reproducible, and mostly legal."""
 
 import ast
 import builtins
@@ -60,7 +60,7 @@ VIEWS = {
 
 
 def grown(type: BlockType, bootstrap: str, seed: int, tokens: int) -> tuple[str, int]:
-    """A block written in pieces, and how many it took."""
+    """A block written in pieces, and the number of pieces."""
     stems = prompts.stems(type)
     body = PREFIX.get(type, '"""') + (stems[seed % len(stems)] if stems else "")
     prompt = base(type, OPEN, bootstrap=bootstrap)
@@ -69,7 +69,7 @@ def grown(type: BlockType, bootstrap: str, seed: int, tokens: int) -> tuple[str,
         if reason == "stop":
             return body + text, number
         body += context.without_begun_stop(text)
-    pytest.fail(f"it does not end: {body}")
+    pytest.fail(f"the block does not end: {body}")
 
 
 def source(name: str) -> str:
@@ -77,15 +77,15 @@ def source(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_a_policy_knows_its_bootstrap(name: str) -> None:
+def test_a_policy_recognises_its_bootstrap(name: str) -> None:
     situation = read(base(BlockType.ACTION, VIEWS[name], bootstrap=source(name)) + "def action_")
     known = [policy for policy in policies._POLICIES if policy.knows(situation)]
-    assert len(known) == (1 if name == "another task" else 2), "its own, and the one for everything"
+    assert len(known) == (1 if name == "another task" else 2), "its own policy, and the policy for everything"
 
 
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("type", WRITTEN)
-def test_many_candidates_are_legal_and_equal_seeds_give_equal_ones(name: str, type: BlockType) -> None:
+def test_many_candidates_are_legal_and_equal_seeds_give_equal_candidates(name: str, type: BlockType) -> None:
     bodies = drafts(type, VIEWS[name], 60, bootstrap=source(name))
     assert bodies == drafts(type, VIEWS[name], 60, bootstrap=source(name), index=77, began=123456.75)
     assert not any(stop in body for body in bodies for stop in context.STOP)
@@ -102,7 +102,7 @@ def test_many_candidates_are_legal_and_equal_seeds_give_equal_ones(name: str, ty
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_actions_call_what_the_bootstrap_defines(name: str) -> None:
+def test_actions_call_only_what_the_bootstrap_defines(name: str) -> None:
     tree = ast.parse(source(name))
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     defined |= {
@@ -121,19 +121,19 @@ def test_actions_call_what_the_bootstrap_defines(name: str) -> None:
 @pytest.mark.parametrize("name", ["tictactoe", "another task"])
 @pytest.mark.parametrize("type", WRITTEN)
 def test_most_blocks_written_in_pieces_are_legal(name: str, type: BlockType) -> None:
-    found = [grown(type, source(name), seed, 16) for seed in range(30)]
-    assert max(pieces for _, pieces in found) > 3
-    assert sum(is_fine(type, body) for body, _ in found) >= 10
-    assert found == [grown(type, source(name), seed, 16) for seed in range(30)]
+    blocks = [grown(type, source(name), seed, 16) for seed in range(30)]
+    assert max(pieces for _, pieces in blocks) > 3
+    assert sum(is_fine(type, body) for body, _ in blocks) >= 10
+    assert blocks == [grown(type, source(name), seed, 16) for seed in range(30)]
 
 
 @pytest.mark.parametrize("shown", [OPEN, "a lamp"])
-def test_queries_for_retrieval_parse_more_often_than_not(shown: str) -> None:
+def test_most_retrieval_queries_parse(shown: str) -> None:
     situation = read(base(BlockType.ACTION, shown) + "#bm25_query ")
     lines = [complete.cut(policies.write(situation, 1, n), context.LINE_STOP, 99)[0] for n in range(80)]
-    parsed = [found for line in lines if (found := query.parse(line)) is not None]
+    parsed = [parsed_query for line in lines if (parsed_query := query.parse(line)) is not None]
     assert 55 <= len(parsed) < 80
-    assert all(len(found.words) >= 8 and found.unwanted for found in parsed)
+    assert all(len(parsed_query.words) >= 8 and parsed_query.unwanted for parsed_query in parsed)
 
 
 def test_the_option_question_is_mostly_answered_no() -> None:
@@ -154,7 +154,7 @@ def test_good_actions_score_high_and_flawed_ones_low() -> None:
     assert max(worse) < 0
 
 
-def test_the_policy_reads_what_the_bootstrap_shows() -> None:
+def test_the_policy_reads_observations() -> None:
     source = Path(__file__).parents[2] / "bootstraps" / "tictactoe.py"
     assert BOOTSTRAP.strip() in source.read_text()
     state = {"board": list("XO  X    "), "you": "X", "opponent": "basic", "over": False, "result": None}
@@ -209,7 +209,7 @@ def test_equal_seeds_give_equal_texts() -> None:
 
 
 @pytest.mark.parametrize("piece", ["test", "evaluator", "first version"])
-def test_it_writes_the_piece_that_is_asked_for(piece: str) -> None:
+def test_it_writes_the_requested_piece(piece: str) -> None:
     task = (
         "A search will look for the best version of a Python function. You prepare it. The function is called "
         "total.\n\n```python\ndef total(numbers: list[int], start: int = 0) -> int:\n    ...\n```\n"

@@ -1,4 +1,4 @@
-"""The texts of the bootstraps: pages that lose nothing, questions whose answers stand in the text."""
+"""The texts of the bootstraps: pages contain the whole text, and questions have their answers in the text."""
 
 import re
 
@@ -25,7 +25,7 @@ def test_every_text_has_questions() -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_pages_are_the_whole_text(name: str) -> None:
+def test_pages_contain_the_whole_text(name: str) -> None:
     pages = texts.pages(name)
     whole = (texts.FOLDER / f"{name}.txt").read_text()
     assert one_line(whole) == one_line(texts.title(name) + " " + " ".join(pages))
@@ -34,7 +34,7 @@ def test_pages_are_the_whole_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answers_stand_in_the_text_and_are_right(name: str) -> None:
+def test_answers_are_in_the_text_and_are_accepted(name: str) -> None:
     words = set(re.findall(r"[\w-]+", (texts.FOLDER / f"{name}.txt").read_text().lower()))
     assert len(texts.questions(name)) == len(ANSWERS[name])
     for question, answer in zip(texts.questions(name), ANSWERS[name], strict=True):
@@ -43,7 +43,7 @@ def test_answers_stand_in_the_text_and_are_right(name: str) -> None:
         assert not texts.is_right(name, question, "the " + answer)
 
 
-def test_an_answer_is_right_for_its_own_question_only() -> None:
+def test_an_answer_is_accepted_only_for_its_own_question() -> None:
     first, second = texts.questions("ferry")[:2]
     assert not texts.is_right("ferry", first, "green")
     assert texts.is_right("ferry", second, "green")

@@ -1,4 +1,4 @@
-"""Where a sampled text ends among its tokens, and prompts put together of tokens."""
+"""Where a sampled text ends among its tokens, and prompts that are composed of tokens."""
 
 import msgspec
 import pytest
@@ -21,13 +21,13 @@ def split(text: str, *words: str, stop: tuple[str, ...] | None = STOP) -> tuple[
     return whole_tokens(ids(*words), text, stop, WORDS.__getitem__)
 
 
-def test_the_stop_string_and_line_ends_are_not_of_the_text() -> None:
+def test_the_stop_string_and_line_ends_are_not_part_of_the_text() -> None:
     assert split("def a\n", "de", "f a", "\n", "#", "end", "block") == (2, "")
     assert split("def a\n", "de", "f a", "\n#", "end", "block") == (2, "")
     assert split("def a\n\n\n", "de", "f a", "\n", "\n\n", "#end", "block") == (2, "")
 
 
-def test_a_token_across_the_border_is_left_over() -> None:
+def test_a_token_across_the_end_of_the_text_is_split() -> None:
     assert split("dek\n", "de", "k\n", "#", "end", "block") == (1, "k")
 
 
@@ -47,23 +47,23 @@ def test_an_empty_text() -> None:
     assert split("\n\n", "\n\n", "#", "end", "block") == (0, "")
 
 
-def test_tokens_that_do_not_fit() -> None:
-    assert split("def a", "de", "f a", "\n") is None  # it ended, but by none of the stop strings
+def test_tokens_that_do_not_match_the_text() -> None:
+    assert split("def a", "de", "f a", "\n") is None  # it has ended, but with none of the stop strings
     assert whole_tokens([], "", STOP, WORDS.__getitem__) is None
 
 
 @given(st.text('ab \n"é#', max_size=40), st.sampled_from(STOP), st.text("k\n", max_size=2))
-def test_the_tokens_and_what_is_left_over_make_the_text(text: str, stop: str, after: str) -> None:
+def test_tokens_and_remainder_give_the_text(text: str, stop: str, after: str) -> None:
     sampled = tokenizer.encode(text + stop)
     if any(word in text + stop[:-1] for word in STOP):
         return
-    found = whole_tokens(sampled, text, STOP, tokenizer.token_text)
-    assert found is not None
-    kept, over = found
+    parts = whole_tokens(sampled, text, STOP, tokenizer.token_text)
+    assert parts is not None
+    kept, over = parts
     assert tokenizer.decode(sampled[:kept]) + over == text.rstrip("\n")
 
 
-def test_prompts_are_put_together_of_pieces() -> None:
+def test_prompts_are_composed_of_pieces() -> None:
     one, two = Tokens.of([1, 2, 300]), Tokens.of([4])
     prompt = joined([one, Tokens.of([]), two])
     assert isinstance(prompt, Tokens)
@@ -74,18 +74,18 @@ def test_prompts_are_put_together_of_pieces() -> None:
 
 
 @pytest.mark.parametrize("ids", [[], [7]])
-def test_tokens_know_their_number(ids: list[int]) -> None:
+def test_a_token_count_is_kept_with_the_tokens(ids: list[int]) -> None:
     assert (Tokens.of(ids).count, Tokens.of(ids).ids) == (len(ids), ids)
 
 
 @pytest.mark.parametrize("field", ["text", "reasoning", "reasoning_content"])
-def test_a_text_is_found_where_a_server_puts_what_the_model_thinks(field: str) -> None:
+def test_reasoning_is_read_from_either_field_of_the_servers_answer(field: str) -> None:
     choice = msgspec.convert({"index": 0, "finish_reason": "stop", field: "It is so."}, client.Choice)
     assert client.continuation(choice, ()).text == "It is so."
     both = msgspec.convert({"index": 0, "text": "Yes.", "reasoning": "Hm."}, client.Choice)
     assert client.continuation(both, ()).text == "Yes."
 
 
-def test_what_the_database_refuses_is_marked_and_all_else_kept() -> None:
+def test_characters_that_the_database_refuses_are_replaced() -> None:
     choice = msgspec.convert({"index": 0, "finish_reason": "stop", "text": "a\x00b\r\n\x0f"}, client.Choice)
     assert client.continuation(choice, ()).text == "a\ufffdb\r\n\x0f"

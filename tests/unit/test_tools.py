@@ -1,4 +1,4 @@
-"""The tools without a box: the editor and its diffs, the zombie game played to its ends, the browser."""
+"""The tools without a box: the editor and its diffs, the zombie game played to its endings, the browser."""
 
 import difflib
 import http.server
@@ -41,7 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestWindow:
-    def test_it_is_a_tool_and_a_view_until_it_is_closed(self, main: api.Subagent, tmp_path: Path) -> None:
+    def test_a_window_is_a_tool_and_a_view_until_it_is_closed(self, main: api.Subagent, tmp_path: Path) -> None:
         editor = WeaveEditor(main, str(tmp_path / "a"))
         assert main.tools == {f"editor-{tmp_path}/a": editor}
         (view,) = main.observation_views
@@ -59,14 +59,14 @@ class TestWindow:
         assert list(main.tools.values()) == [second]
         assert len(main.observation_views) == 1
 
-    def test_no_ninth_view(self, main: api.Subagent, tmp_path: Path) -> None:
+    def test_a_ninth_view_is_refused(self, main: api.Subagent, tmp_path: Path) -> None:
         for number in range(8):
             WeaveEditor(main, str(tmp_path / str(number)))
         with pytest.raises(ValueError, match="eight observation views"):
             WeaveZombieGame(main)
         assert len(main.tools) == 8
 
-    def test_what_the_bootstrap_opened_is_closed_by_the_main_subagent(self, main: api.Subagent) -> None:
+    def test_a_window_of_the_bootstrap_is_closed_by_the_main_subagent(self, main: api.Subagent) -> None:
         mock = api.Tree("model", 60).subagent("bootstrap", None, "", {}, 30)
         game = WeaveZombieGame(mock)
         main.tools.update(mock.tools)
@@ -87,9 +87,9 @@ class TestEditor:
         assert path.read_text() == "\none\nthree\nfour\n"
 
     @pytest.mark.parametrize("span", [(0, 1), (3, 2), (2, 0), (1, 9), (5, 5), (-1, 1)])
-    def test_lines_that_are_not_there(self, path: Path, span: tuple[int, int]) -> None:
+    def test_lines_beyond_the_end_are_refused(self, path: Path, span: tuple[int, int]) -> None:
         editor = editor_of(path, "one\ntwo")
-        if span == (3, 2):  # after the last line one may insert
+        if span == (3, 2):  # text may be inserted after the last line
             editor.edit(*span, "three")
             assert path.read_text() == "one\ntwo\nthree"
             return
@@ -100,7 +100,7 @@ class TestEditor:
         assert path.read_text() == "one\ntwo"
 
     @given(Lines, Lines, st.data())
-    def test_an_edit_changes_what_it_says(
+    def test_an_edit_changes_only_its_lines(
         self, path: Path, old: list[str], new: list[str], data: st.DataObject
     ) -> None:
         start = data.draw(st.integers(1, len(old) + 1))
@@ -111,14 +111,14 @@ class TestEditor:
         assert path.read_bytes().decode() == "".join(line + "\n" for line in wanted)
 
     @given(st.text(st.characters(codec="utf-8"), max_size=20), st.text(st.characters(codec="utf-8"), max_size=20))
-    def test_append_keeps_what_was_there(self, path: Path, old: str, new: str) -> None:
+    def test_append_keeps_the_old_text(self, path: Path, old: str, new: str) -> None:
         crlf = "\r\n" in old and old.count("\r\n") == old.count("\n")
         editor_of(path, old).append(new)
         if not crlf:
             glue = "\n" if old and new and not old.endswith("\n") else ""
             assert path.read_bytes().decode() == old + glue + new
 
-    def test_windows_newlines_stay(self, path: Path) -> None:
+    def test_windows_line_ends_are_kept(self, path: Path) -> None:
         editor_of(path, "a\r\nb\r\n").append("c\n")
         assert path.read_bytes() == b"a\r\nb\r\nc\r\n"
 
@@ -131,7 +131,7 @@ class TestEditor:
         assert (tmp_path / "new.txt").read_text() == ""
         assert [file.name for file in tmp_path.iterdir()] == ["new.txt"]
 
-    def test_moving_about(self, path: Path) -> None:
+    def test_moving_the_view(self, path: Path) -> None:
         editor = editor_of(path, "".join(f"line {n}\n" for n in range(1, 101)))
         assert editor.find("line 7") == 7
         assert editor.find("line 7") == 70
@@ -153,7 +153,7 @@ class TestEditor:
         with pytest.raises(ValueError, match="no line 101"):
             editor.goto(101)
 
-    def test_what_is_no_text_file_is_refused(self, tmp_path: Path) -> None:
+    def test_a_path_that_is_not_a_text_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError, match="is a folder"):
             editor_of(tmp_path)
         with pytest.raises(FileNotFoundError, match="no folder"):
@@ -164,7 +164,7 @@ class TestEditor:
         with pytest.raises(ValueError, match="no ordinary file"):
             editor_of(Path("/dev/null"))
 
-    def test_links_and_modes_stay(self, tmp_path: Path) -> None:
+    def test_symbolic_links_and_file_modes_are_kept(self, tmp_path: Path) -> None:
         (tmp_path / "real").write_text("x\n")
         (tmp_path / "real").chmod(0o754)
         (tmp_path / "link").symlink_to("real")
@@ -181,7 +181,7 @@ class TestDiff:
         if text:
             assert diff.apply(text, old)[0] == new
 
-    def test_line_numbers_may_be_wrong(self, path: Path) -> None:
+    def test_wrong_line_numbers_are_accepted(self, path: Path) -> None:
         editor = editor_of(path, "a\nb\nc\nd\n")
         editor.unidiff_edit("--- x\n+++ x\n@@ -90,2 +90,2 @@ somewhere\n c\n-d\n+D\n")
         editor.unidiff_edit(["@@\n", "-a", "+A\n", " b  \n"])
@@ -192,7 +192,7 @@ class TestDiff:
         editor_of(path, "-- x\ny\n").unidiff_edit("--- a\n+++ b\n@@ -1,2 +1,2 @@\n--- x\n+++ x\n y\n\n")
         assert path.read_text() == "++ x\ny\n"
 
-    def test_the_newline_at_the_end(self, path: Path) -> None:
+    def test_the_newline_at_the_end_of_the_file(self, path: Path) -> None:
         editor = editor_of(path, "a\n")
         editor.unidiff_edit("@@ -1 +1 @@\n-a\n+b\n\\ No newline at end of file")
         assert path.read_text() == "b"
@@ -213,7 +213,7 @@ class TestDiff:
             ("@@ -1 +1 @@\n-a\n+A\n--- x\n+++ x\n@@ -1 +1 @@\n-q", "more than one file"),
         ],
     )
-    def test_what_does_not_fit_changes_nothing(self, path: Path, text: str, message: str) -> None:
+    def test_a_diff_that_does_not_match_changes_nothing(self, path: Path, text: str, message: str) -> None:
         editor = editor_of(path, "a\nb\nb\nc\n")
         with pytest.raises(ValueError, match=message):
             editor.unidiff_edit(text)
@@ -228,7 +228,7 @@ class TestZombieGame:
         "call, hide, fight, fight, fight, fight, hide"
     )
 
-    def test_who_plans_can_win(self) -> None:
+    def test_a_planned_game_can_be_won(self) -> None:
         game = Game(548)
         for command in self.WIN.split(","):
             assert not game.state()["over"]
@@ -237,40 +237,40 @@ class TestZombieGame:
         assert game.state()["zombies_killed"] == 4
         assert "The game is over" in game.command("go hill")
 
-    def test_who_lingers_in_the_square_dies(self) -> None:
+    def test_staying_in_the_square_is_deadly(self) -> None:
         game = Game(1)
         while game.result == "playing":
             game.command("search" if game.place == "square" else "go square")
         assert game.result == "dead"
         assert game.clock < 24
 
-    def test_who_hides_is_forgotten(self) -> None:
+    def test_hiding_until_the_end_loses(self) -> None:
         game = Game(1)
         while game.result == "playing":
             game.command("eat" if game.hunger > 5 and game.inventory["food"] else "hide")
         assert game.result == "too late"
 
     @given(st.integers(), st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=60))
-    def test_nothing_breaks_it(self, seed: int, choices: list[tuple[int, int]]) -> None:
+    def test_any_sequence_of_commands_is_handled(self, seed: int, choices: list[tuple[int, int]]) -> None:
         games, words = (Game(seed), Game(seed)), [*TOWN, *Game(0).inventory, "", "bandage", "fuel", "?!"]
         for verb, word in choices:
             names = sorted(games[0].commands)
             line = f"{names[verb % len(names)]} {words[word % len(words)]}"
-            told = [game.command(line) for game in games]
-            assert told[0]
-            assert told[0] == told[1]
+            outputs = [game.command(line) for game in games]
+            assert outputs[0]
+            assert outputs[0] == outputs[1]
             assert min(games[0].zombies.values()) >= 0
             assert min(games[0].inventory.values()) >= 0
             assert games[0].load() <= 12
         json.dumps(games[0].state())
         assert games[0].state() == games[1].state()
 
-    def test_the_tool(self, main: api.Subagent) -> None:
+    def test_the_game_as_a_tool(self, main: api.Subagent) -> None:
         random.seed(5)
         game = WeaveZombieGame(main)
         assert len(game.game.commands) >= 12
-        told = game.send_command("help")
-        assert all(name in told for name in ("barricade", "repair", "sneak"))
+        output = game.send_command("help")
+        assert all(name in output for name in ("barricade", "repair", "sneak"))
         game.send_command("scavenge")
         assert game.last_state["inventory"]["scrap"] >= 3
         assert "no command 'dance'" in game.send_command("dance")
@@ -335,7 +335,7 @@ class TestBrowser:
         with pytest.raises(ValueError, match="this page has 1"):
             browser.follow(2)
 
-    def test_other_answers(self, main: api.Subagent, site: str) -> None:
+    def test_other_responses(self, main: api.Subagent, site: str) -> None:
         browser = WeaveBrowser(main)
         assert "No page is open" in browser.render()
         browser.open(site.removeprefix("http://") + "/long")
@@ -355,7 +355,7 @@ class TestBrowser:
             ("/bad", "not allowed|302"),
         ],
     )
-    def test_what_can_not_be_opened(self, main: api.Subagent, site: str, url: str, message: str) -> None:
+    def test_urls_that_can_not_be_opened(self, main: api.Subagent, site: str, url: str, message: str) -> None:
         if url == "/bad":
             assert "302" in WeaveBrowser(main, site + url).render()
             return
@@ -373,11 +373,11 @@ class TestTerminal:
     def test_texts(self, text: str) -> None:
         assert not terminal.KEY.fullmatch(text)
 
-    def test_what_is_missing_is_named(self) -> None:
+    def test_missing_programs_are_named(self) -> None:
         with pytest.raises(FileNotFoundError, match="no-such-thing is not installed: install the package thing"):
             terminal.program(("no-such-thing",), "thing")
 
-    def test_a_screen_finds_text_within_its_lines(self) -> None:
+    def test_screen_search_is_within_lines(self) -> None:
         screen = terminal.Screen(["You die...", "Do you want your possessions identified? [ynq]"])
         assert "possessions identified?" in screen
         assert "\n".join(screen).startswith("You die...\nDo")

@@ -1,4 +1,4 @@
-"""The toolsmith in a plain loop: its stages, what is chosen and made, how it executes, what users can change."""
+"""The toolsmith in a plain loop: its stages, how tools are chosen, made and used, and what users can change."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from simulation.policies import answer as judge
 from simulation.policies import toolsmith as policy
 from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
-from tests.support.talk import Talk, said
+from tests.support.talk import Talk, reply
 from weavegen.agents.toolsmith.library import call_source, library_tool, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_queries
 from weavegen.agents.toolsmith.make import SIGNATURES, generality
@@ -54,9 +54,9 @@ def call(name: str, /, **arguments: Any) -> str:
 
 
 class World:
-    """Everything around the program: a library, requests, a box, and a model that says what it is told to.
+    """Everything around the program: a library, requests, a box, and a model with given replies.
 
-    `says` has, by stage, what it says one after the other, the last one again and again.
+    `says` has the replies of each stage in order; the last one repeats.
     """
 
     def __init__(self, **says: list[str]) -> None:
@@ -88,15 +88,15 @@ class World:
         return ended.returned
 
     def stage(self, step: Sample) -> str:
-        """The stage whose conversation it is."""
+        """The stage to which the step's conversation belongs."""
         texts = [block.body for block in self.talk.blocks[step.prompt.window[0] : step.prompt.window[1]]]
         return HEADS.get(texts[0].partition("\n")[0], "model")
 
     def read(self, stage: str, number: int = 1) -> str:
-        """What the model read in the first message of a stage's conversation; `number`: of its so-manieth."""
+        """What the model read in the first message of the stage's conversation with this number."""
         head = prompts.text(f"toolsmith_{stage}").partition("\n")[0]
-        found = [at for at, (_, text) in enumerate(self.talk.messages) if text.startswith(head)]
-        return self.talk.messages[found[number - 1] + 1][1]
+        positions = [at for at, (_, text) in enumerate(self.talk.messages) if text.startswith(head)]
+        return self.talk.messages[positions[number - 1] + 1][1]
 
     def answer(self, step: Step) -> Any:
         if isinstance(step, Sample):
@@ -124,29 +124,33 @@ class World:
             return LookUpResult(output=json.dumps(self.request))
         if tool == "find_tools":
             words = arguments["query"].lower().replace("_", " ").split()
-            found = [one for one in self.library.values() if set(words) & set(one["name"].split("_"))]
-            return LookUpResult(output=json.dumps(found))
+            tools = [
+                tool_row for tool_row in self.library.values() if set(words) & set(tool_row["name"].split("_"))
+            ]
+            return LookUpResult(output=json.dumps(tools))
         if tool == "read_tool":
-            one = self.library.get(arguments["name"])
-            return LookUpResult(success=one is not None, output=json.dumps(one) if one else "there is none")
+            tool_row = self.library.get(arguments["name"])
+            return LookUpResult(
+                success=tool_row is not None, output=json.dumps(tool_row) if tool_row else "there is none"
+            )
         if tool == "search_corpus":
             return LookUpResult(success=False, output="the corpus is empty")
         return LookUpResult(output="[]")
 
     def keep(self) -> None:
-        """Put what was made into the library, as the engine does it with the effects."""
-        for made in [one for one in self.talk.effects if isinstance(one, ToolSaved)]:
-            one = self.library.get(made.name)
-            if one is None or one["source"] != made.source:
+        """Save the tools that were made into the library, as the engine does when it applies the effects."""
+        for made in [effect for effect in self.talk.effects if isinstance(effect, ToolSaved)]:
+            saved = self.library.get(made.name)
+            if saved is None or saved["source"] != made.source:
                 self.library[made.name] = {
                     "name": made.name, "description": made.description, "signature": made.signature,
-                    "version": 1 if one is None else one["version"] + 1, "uses": 0, "successes": 0,
+                    "version": 1 if saved is None else saved["version"] + 1, "uses": 0, "successes": 0,
                     "source": made.source, "tests": made.tests, "evaluator": made.evaluator,
                 }  # fmt: skip
 
 
 def effects(world: World, type: type[Any]) -> list[Any]:
-    return [one for one in world.talk.effects if isinstance(one, type)]
+    return [effect for effect in world.talk.effects if isinstance(effect, type)]
 
 
 def test_a_request_from_its_queries_to_its_result() -> None:
@@ -189,7 +193,7 @@ def test_each_stage_reads_only_its_own_conversation() -> None:
     assert "count_units: a text" in world.read("choice")
 
 
-def test_a_second_similar_request_uses_the_tool_and_makes_none() -> None:
+def test_a_second_similar_request_uses_the_tool_and_makes_no_new_one() -> None:
     first = World()
     first.run()
     second = World(choice=["use: count_units"], execute=[call("count_units", text="a b"), FINISH])
@@ -201,7 +205,7 @@ def test_a_second_similar_request_uses_the_tool_and_makes_none() -> None:
     assert "def count_units(" in second.read("choice")
 
 
-def test_a_better_version_keeps_the_signature_and_brings_tests_and_evaluator() -> None:
+def test_a_better_version_keeps_the_signature_and_gets_tests_and_evaluator() -> None:
     world = World()
     world.run()
     again = World()
@@ -219,7 +223,7 @@ def test_a_better_version_keeps_the_signature_and_brings_tests_and_evaluator() -
     assert none_better.run()["tools"] == ["count_units@2"]
 
 
-def test_a_tool_that_could_not_be_made_is_no_end() -> None:
+def test_the_run_goes_on_if_a_tool_can_not_be_made() -> None:
     for came in (
         Delegated(trace=9, error="its budget was spent"),
         Delegated(trace=9, returned={"error": "no evaluator"}),
@@ -235,7 +239,7 @@ def test_a_tool_that_could_not_be_made_is_no_end() -> None:
         assert "count_units could not be made: " in world.read("execute")
 
 
-def test_of_the_signatures_the_most_general_is_made_that_works_itself() -> None:
+def test_the_most_general_signature_that_works_is_made() -> None:
     special = '```python\ndef words_in_report() -> int:\n    """Of the report."""\n```'
     general = STUB
     idle = '```python\ndef run(code: str) -> str:\n    """Run it."""\n    ...\n```'
@@ -244,10 +248,10 @@ def test_of_the_signatures_the_most_general_is_made_that_works_itself() -> None:
     class Judged(World):
         def answer(self, step: Step) -> Any:
             if isinstance(step, Sample) and step.n > 1:
-                return [said(text) for text in written]
+                return [reply(text) for text in written]
             if isinstance(step, Score):
                 assert step.sample is not None
-                # Serves the request, works itself, serves others.
+                # Probabilities: serves the request, works, serves others.
                 rows = {special: (0.9, 0.9, 0.1), general: (0.9, 0.9, 0.9), idle: (0.9, 0.01, 0.95)}
                 usual = (0.99, 0.99, 0.99)
                 own = [rows.get(text, usual) for text in written]
@@ -268,7 +272,7 @@ def test_of_the_signatures_the_most_general_is_made_that_works_itself() -> None:
     assert made.generality == pytest.approx(generality([YesNo(yes=0.9, no=0.1)] * 3))
 
 
-def test_what_nobody_can_read_is_asked_for_again_and_then_done_without() -> None:
+def test_an_unreadable_reply_is_requested_again_and_then_skipped() -> None:
     world = World(
         queries=["hm"],
         summary=[""],
@@ -284,7 +288,7 @@ def test_what_nobody_can_read_is_asked_for_again_and_then_done_without() -> None
     assert not world.delegated
 
 
-def test_plans_are_made_three_times_at_most() -> None:
+def test_plans_are_made_at_most_three_times() -> None:
     world = World(choice=["replan: smaller steps"])
     world.run()
     stages = [state["stage"] for state in world.talk.states]
@@ -302,17 +306,21 @@ def test_the_user_is_asked_and_the_answer_is_read() -> None:
     assert '"output": "the one on page 3"' in world.talk.messages[-2][1]
 
 
-def test_nobody_can_be_asked_where_nobody_made_the_request() -> None:
+def test_without_a_requester_no_question_is_asked() -> None:
     world = World(choice=["none: easy"], execute=[call("ask_user", question="Which text?"), FINISH])
     world.run({"task": "How many words?"})
     assert world.questions == []
     assert "nobody can be asked" in world.talk.messages[-2][1]
 
 
-def test_the_model_answers_a_step_that_no_code_can_do_without_reading_the_rest() -> None:
+def test_a_step_that_needs_the_model_is_answered_in_a_conversation_of_its_own() -> None:
     world = World(choice=["none: easy"], execute=[call("ask_model", question="Is this polite: Hi?"), FINISH])
     world.run()
-    [step] = [one for one in world.talk.steps if isinstance(one, Sample) and world.stage(one) == "model"]
+    [step] = [
+        candidate_step
+        for candidate_step in world.talk.steps
+        if isinstance(candidate_step, Sample) and world.stage(candidate_step) == "model"
+    ]
     first, end = step.prompt.window
     assert [block.body for block in world.talk.blocks[first:end]] == ["Is this polite: Hi?"]
     assert '"output": "I am the model."' in world.talk.messages[-2][1]
@@ -355,11 +363,11 @@ def test_a_changed_request_is_read_at_the_next_turn() -> None:
 
     world.answer = changing  # type: ignore[method-assign]
     world.run()
-    told = [text for role, text in world.talk.messages if role == "user" and "changed the request" in text]
-    assert told == ["The user has changed the request. From now on it is:\n\nThe request:\nHow many lines?"]
+    notices = [text for role, text in world.talk.messages if role == "user" and "changed the request" in text]
+    assert notices == ["The user has changed the request. From now on it is:\n\nThe request:\nHow many lines?"]
 
 
-def test_a_tool_that_turns_out_to_be_missing_is_made_and_the_work_begins_anew() -> None:
+def test_a_missing_tool_is_made_and_the_execution_starts_again() -> None:
     missing = call(
         "create_tool", name="count_units", description="a text; how many", done="The text is on page 3."
     )
@@ -377,7 +385,7 @@ def test_a_tool_that_turns_out_to_be_missing_is_made_and_the_work_begins_anew() 
     assert not world.delegated
 
 
-def test_it_ends_where_it_never_finishes() -> None:
+def test_a_run_that_never_finishes_is_ended() -> None:
     returned = World(choice=["none: easy"], execute=[call("python", code="1")]).run(steps=4)
     assert (returned["success"], returned["turns"]) == (False, 4)
     assert "limit of 4 steps" in returned["error"]
@@ -395,7 +403,7 @@ def test_malformed_calls_are_answered() -> None:
 
 
 def test_the_same_request_gives_the_same_trace_with_the_simulation() -> None:
-    """The simulation's model says everything, of 40 requests: most of them succeed, and tools are used again."""
+    """Of 40 requests to the simulated model most succeed, and tools are used again."""
     library: dict[str, dict[str, Any]] = {}
     succeeded = made = used = 0
     for number in range(40):
@@ -422,7 +430,7 @@ def test_the_same_request_gives_the_same_trace_with_the_simulation() -> None:
 
 
 class Simulated(World):
-    """The simulation's policy in place of what is said."""
+    """A world whose replies come from the simulation's policy."""
 
     def __init__(self, seed: int, library: dict[str, dict[str, Any]]) -> None:
         super().__init__()
@@ -439,22 +447,22 @@ class Simulated(World):
             conversation = Conversation(messages)
             assert policy.knows(conversation)
             seed = derive_seed(self.seed, step.seed)
-            self.sampled = [said(policy.write(conversation, seed, number)) for number in range(step.n)]
+            self.sampled = [reply(policy.write(conversation, seed, number)) for number in range(step.n)]
             return self.sampled
         if isinstance(step, Score):
             rows = []
-            for one in self.sampled:
-                asked = [judge(read(f"{one.text}\n#q: {question}")) for question in step.questions]
+            for candidate in self.sampled:
+                asked = [judge(read(f"{candidate.text}\n#q: {question}")) for question in step.questions]
                 rows.append([YesNo(yes=yes, no=1 - yes) for yes in asked])
             return rows
         return super().answer(step)
 
 
-# ------------------------------------------------------------------------------------------- the parts
+# --------------------------------------------------------------------------------- parsing and helpers
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("data: a b", {"data": ["a b"], "outcome": [], "preference": []}),
         ("- **data**: `a`\n* Outcome : b\n\nso: c", {"data": ["a"], "outcome": ["b"], "preference": []}),
@@ -462,8 +470,8 @@ class Simulated(World):
         ("data: a\ndata: b\ndata: c\ndata: d", {"data": ["a", "b", "c"], "outcome": [], "preference": []}),
     ],
 )
-def test_queries_are_read(text: str, found: dict[str, list[str]]) -> None:
-    assert read_queries(text) == found
+def test_queries_are_read(text: str, expected: dict[str, list[str]]) -> None:
+    assert read_queries(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "data:", "I would search for data", "data:\noutcome:   "])
@@ -505,7 +513,7 @@ def test_choices_are_read() -> None:
         "(" * 5000, "def f(a: 'x' = 1", "x" * 10 + "\0",
     ],
 )  # fmt: skip
-def test_what_can_be_no_tool(source: str) -> None:
+def test_sources_that_can_not_be_a_tool(source: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         signature_of(source, "f")
 
@@ -529,17 +537,17 @@ def test_a_tool_is_described_without_being_run() -> None:
     assert "text" in (tool.complaint({}) or "")
 
 
-def test_the_only_text_is_found_and_one_without_the_words_is_not() -> None:
+def test_a_search_returns_the_only_text_and_no_text_without_the_words() -> None:
     assert [position for position, _ in rank_texts("count words", ["Count the words of a text."], 5)] == [0]
     assert rank_texts("weather", ["Count the words of a text."], 5) == []
     assert rank_texts("", ["a"], 5) == rank_texts("a", [], 5) == rank_texts("a", ["", "!"], 5) == []
     texts = ["rows of a table", "count_words of a text", "words"]
-    found = rank_texts("count words", texts, 2)
-    assert [position for position, _ in found] == [1, 2]
-    assert found[0][1] > found[1][1] > 0
+    ranked = rank_texts("count words", texts, 2)
+    assert [position for position, _ in ranked] == [1, 2]
+    assert ranked[0][1] > ranked[1][1] > 0
 
 
-def test_a_call_reaches_the_tool_whatever_stands_in_it() -> None:
+def test_a_call_passes_any_argument_to_the_tool() -> None:
     odd = {"text": 'it\'s "so" \\ \n\N{SNOWMAN} {}', "unit": "words"}
     source = 'WORDS = 1\ndef count_units(text, unit):\n    """It\'s."""\n    return [text, unit, WORDS]\n'
     *lines, last = call_source(source, "count_units", odd).split("\n")

@@ -1,4 +1,4 @@
-"""The tree alone: what is expanded, how logits travel up, and that what is kept is an exact sample."""
+"""The tree alone: which node is expanded, how logits propagate upwards, and that pruning samples exactly."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ SHAPE: dict[float, tuple[float, ...]] = {0.3: (0.0, 1.0), -0.5: (0.7, -1.0, 0.2)
 
 
 def known(seed: int) -> Tree:
-    """A tree of that shape, its five grandchildren and one child being leaves."""
+    """A tree with known logits, whose leaves are five grandchildren and one child."""
     tree = Tree(random.Random(seed))
     for child, below in zip(tree.grow(tree.root, list(SHAPE), [False] * 3), SHAPE.values(), strict=True):
         if below:
@@ -25,13 +25,13 @@ def known(seed: int) -> Tree:
 
 
 def odds() -> list[float]:
-    """Probability of each leaf."""
+    """The probability of each leaf."""
     logits = [logit for top, below in SHAPE.items() for logit in below or (top,)]
     total = sum(map(math.exp, logits))
     return [math.exp(logit) / total for logit in logits]
 
 
-def test_an_inner_node_is_worth_the_logsumexp_of_its_children() -> None:
+def test_the_logit_of_an_inner_node_is_the_logsumexp_of_its_children() -> None:
     tree = known(1)
     first, second, third = tree.root.children
     assert first.logit == pytest.approx(math.log(1 + math.e))
@@ -56,7 +56,7 @@ def test_the_best_open_leaf_within_the_lookahead_is_expanded() -> None:
     assert list(tree.leaves()) == [low, *below, done]
 
 
-def test_noise_lets_the_second_best_be_expanded_now_and_then() -> None:
+def test_noise_sometimes_expands_the_second_best_leaf() -> None:
     chosen = Counter[int]()
     for seed in range(2000):
         tree = Tree(random.Random(seed))
@@ -67,25 +67,25 @@ def test_noise_lets_the_second_best_be_expanded_now_and_then() -> None:
     assert chosen[1] / 2000 == pytest.approx(3 / 4, abs=0.03)
 
 
-def test_what_is_kept_is_a_sample_without_replacement() -> None:
+def test_pruning_samples_without_replacement() -> None:
     p, runs = odds(), 20_000
     seen = Counter[frozenset[int]]()
     first = Counter[int]()
     for seed in range(runs):
         tree = known(seed)
         numbers = {leaf: number for number, leaf in enumerate(tree.leaves())}
-        for _ in range(2):  # as deep as the tree is
+        for _ in range(2):  # the depth of the tree
             tree.prune(2)
         seen[frozenset(numbers[node] for node in tree.kept)] += 1
         first[numbers[tree.kept[0]]] += 1
-    for one, two in itertools.combinations(range(len(p)), 2):
-        exact = p[one] * p[two] / (1 - p[one]) + p[two] * p[one] / (1 - p[two])
-        assert seen[frozenset((one, two))] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
+    for one, other in itertools.combinations(range(len(p)), 2):
+        exact = p[one] * p[other] / (1 - p[one]) + p[other] * p[one] / (1 - p[other])
+        assert seen[frozenset((one, other))] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
     for number, exact in enumerate(p):
         assert first[number] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
 
 
-def test_a_leaf_is_taken_with_its_probability() -> None:
+def test_a_leaf_is_chosen_with_its_probability() -> None:
     p, runs = odds(), 10_000
     taken = Counter[int]()
     for seed in range(runs):
@@ -96,7 +96,7 @@ def test_a_leaf_is_taken_with_its_probability() -> None:
         assert taken[number] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
 
 
-def test_pruning_goes_down_one_level_and_keeps_leaves_that_have_no_children() -> None:
+def test_pruning_goes_down_one_level_and_keeps_leaves_without_children() -> None:
     tree = known(3)
     tree.prune(3)
     assert set(tree.kept) == set(tree.root.children)
@@ -124,17 +124,17 @@ def test_phi_is_the_log_probability_and_g_phi_of_the_best_child_is_its_parents()
 
 @given(st.lists(st.floats(-700, 700), min_size=1, max_size=8), st.floats(-700, 700))
 def test_conditioning_keeps_the_order_and_moves_the_maximum(noisy: list[float], most: float) -> None:
-    found = conditioned(noisy, most)
-    assert all(math.isfinite(value) for value in found)
-    assert max(found) == pytest.approx(most)
-    best = found[noisy.index(max(noisy))]
+    result = conditioned(noisy, most)
+    assert all(math.isfinite(value) for value in result)
+    assert max(result) == pytest.approx(most)
+    best = result[noisy.index(max(noisy))]
     assert best == pytest.approx(most)
-    for (one, a), (two, b) in itertools.combinations(zip(noisy, found, strict=True), 2):
-        assert (a <= b + 1e-9) if one <= two else (a >= b - 1e-9)
+    for (noise_a, a), (noise_b, b) in itertools.combinations(zip(noisy, result, strict=True), 2):
+        assert (a <= b + 1e-9) if noise_a <= noise_b else (a >= b - 1e-9)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=6, unique=True), st.floats(-5, 5))
-def test_the_stable_form_is_the_plain_one(noisy: list[float], most: float) -> None:
+def test_the_stable_formula_equals_the_plain_formula(noisy: list[float], most: float) -> None:
     greatest = max(noisy)
     plain = [
         -math.log(math.exp(-most) - math.exp(-greatest) + math.exp(-value))
@@ -142,7 +142,7 @@ def test_the_stable_form_is_the_plain_one(noisy: list[float], most: float) -> No
         if greatest - value > 1e-3
     ]
     stable = [
-        found for found, value in zip(conditioned(noisy, most), noisy, strict=True) if greatest - value > 1e-3
+        shifted for shifted, value in zip(conditioned(noisy, most), noisy, strict=True) if greatest - value > 1e-3
     ]
     assert stable == pytest.approx(plain, abs=1e-6)
 

@@ -1,4 +1,4 @@
-"""Tree search as a program: budgets, what goes on from what, half-written and finished nodes, replay."""
+"""Tree search as a program: budgets, which node continues which, unfinished and finished nodes, replay."""
 
 from collections import defaultdict
 from typing import Any
@@ -38,14 +38,14 @@ def small(**others: Any) -> Settings:
 
 
 def trees(trace: Trace) -> list[list[int]]:
-    """Ordinals of the Sample steps of each tree."""
-    found: list[list[int]] = []
+    """For each tree, the ordinals of its Sample steps."""
+    result: list[list[int]] = []
     for ordinal, entry in enumerate(trace.journal):
         if isinstance(entry.step, Sample) and entry.step.depth:
             if entry.step.parent is None:
-                found.append([])
-            found[-1].append(ordinal)
-    return found
+                result.append([])
+            result[-1].append(ordinal)
+    return result
 
 
 def sample_step(trace: Trace, ordinal: int) -> Sample:
@@ -55,8 +55,8 @@ def sample_step(trace: Trace, ordinal: int) -> Sample:
 
 
 def nodes(trace: Trace, ordinal: int) -> list[Candidate]:
-    found: list[Candidate] = trace.journal[ordinal].result
-    return found
+    candidates: list[Candidate] = trace.journal[ordinal].result
+    return candidates
 
 
 @settings(max_examples=20, deadline=None)
@@ -69,9 +69,9 @@ def test_a_tree_keeps_its_budgets_and_grows_from_its_own_open_nodes(
     assert trace.ended is not None
     for before, after in zip(trace.blocks, trace.blocks[1:], strict=False):
         assert after.type in SUCCESSORS[before.type]
-    found = trees(trace)
-    assert found
-    for tree in found:
+    all_trees = trees(trace)
+    assert all_trees
+    for tree in all_trees:
         rounds: dict[int, int] = defaultdict(int)
         expanded: set[tuple[int, int]] = set()
         written: dict[tuple[int, int] | None, int] = {None: 0}
@@ -89,9 +89,9 @@ def test_a_tree_keeps_its_budgets_and_grows_from_its_own_open_nodes(
                 parent = nodes(trace, step.parent[0])[step.parent[1]]
                 assert parent.finish_reason == "length"
                 assert step.depth == sample_step(trace, step.parent[0]).depth + 1
-                assert all(one.text.startswith(parent.text) for one in nodes(trace, ordinal))
-            for position, one in enumerate(nodes(trace, ordinal)):
-                written[ordinal, position] = written[step.parent] + one.tokens
+                assert all(node.text.startswith(parent.text) for node in nodes(trace, ordinal))
+            for position, node in enumerate(nodes(trace, ordinal)):
+                written[ordinal, position] = written[step.parent] + node.tokens
         assert list(rounds) == list(range(1, len(rounds) + 1))
         assert sum(rounds.values()) <= 18
         assert max(rounds.values()) <= 7
@@ -121,12 +121,12 @@ def test_a_long_block_is_written_in_pieces() -> None:
         sample_step(trace, ordinal).depth
         for tree in trees(trace)
         for ordinal in tree
-        if any(one.text.strip() == action.body for one in nodes(trace, ordinal))
+        if any(node.text.strip() == action.body for node in nodes(trace, ordinal))
     )
     assert chosen == len(action.body) // 20 + 1 == 5
 
 
-def test_a_finished_node_that_is_kept_ends_the_search() -> None:
+def test_keeping_a_finished_node_ends_the_search() -> None:
     trace = Trace(World(4, 1.0), 1, small(tree_tokens=700)).run()
     for tree in trees(trace):
         assert len({sample_step(trace, ordinal).round for ordinal in tree}) == 1
@@ -134,14 +134,14 @@ def test_a_finished_node_that_is_kept_ends_the_search() -> None:
     assert all(block.compiles for block in trace.blocks)
 
 
-def test_a_block_that_does_not_end_within_the_budget_is_one_that_was_cut_off() -> None:
+def test_a_block_that_does_not_end_within_the_budget_is_cut_off() -> None:
     trace = Trace(World(4, 1.0), 1, small(tree_tokens=1, tree_nodes=4)).run()
     [orientation, error] = [block for block in trace.blocks if block.type in ("orientation", "error")][:2]
     assert not orientation.compiles
     assert "was cut off before its end" in error.body
 
 
-def test_a_block_has_no_more_tokens_than_it_may_have() -> None:
+def test_a_block_has_at_most_its_number_of_tokens() -> None:
     trace = Trace(World(4, 1.0), 1, small(max_tokens=45)).run()
     assert "ran over its 45 tokens" in next(
         block.body for block in trace.blocks if block.type is BlockType.ERROR and "tokens" in block.body
@@ -149,7 +149,7 @@ def test_a_block_has_no_more_tokens_than_it_may_have() -> None:
 
 
 class Judge(World):
-    """Likes and dislikes every text alike."""
+    """Gives every text the same score."""
 
     def __init__(self, yes: float) -> None:
         super().__init__(1, 1.0)
@@ -160,8 +160,8 @@ class Judge(World):
 
 
 @pytest.mark.parametrize(("yes", "grown"), [(0.95, False), (0.9, True)])
-def test_a_good_first_round_spares_the_tree(yes: float, grown: bool) -> None:
-    """2.5 is between the log odds of 0.9 and 0.95."""
+def test_a_good_first_round_skips_the_tree(yes: float, grown: bool) -> None:
+    """The limit of 2.5 is between the log odds of 0.9 and of 0.95."""
     trace = Trace(Judge(yes), 1, small(tree_first=5)).run()
     steps = [
         entry.step for entry in trace.journal if isinstance(entry.step, Sample) and not entry.step.prompt.query
@@ -170,7 +170,7 @@ def test_a_good_first_round_spares_the_tree(yes: float, grown: bool) -> None:
     assert (of_action[0].n, of_action[0].round, of_action[0].depth) == (5, 0, 0)
     assert any(step.depth for step in of_action) == grown
     of_orientation = [step for step in steps if step.prompt.type is BlockType.ORIENTATION]
-    assert all(step.depth for step in of_orientation), "no first round could end the search for an orientation"
+    assert all(step.depth for step in of_orientation), "an orientation starts with the tree"
 
 
 def test_retrieval_comes_before_the_tree() -> None:
@@ -184,7 +184,7 @@ def test_retrieval_comes_before_the_tree() -> None:
     assert set(kinds[1:]) == {(False, True)}
 
 
-def test_half_written_nodes_are_penalised_only_for_what_can_not_be_mended() -> None:
+def test_unfinished_nodes_are_penalised_only_for_errors_that_can_not_be_repaired() -> None:
     step = Lint(type=BlockType.ACTION, sample=0, pieces=True, before=300, after_debug=True)
     open_text, broken = "def action_a(self):\n    x = (", "def action_a(self):\n    x = )"
     assert [verdict(step, text, 20, cut=True).viable for text in (open_text, broken)] == [True, False]
@@ -195,7 +195,7 @@ def test_half_written_nodes_are_penalised_only_for_what_can_not_be_mended() -> N
     assert verdict(whole, open_text, 20, cut=True).viable is None
 
 
-def test_a_node_ends_before_what_may_become_a_stop_string() -> None:
+def test_a_node_ends_before_a_possible_beginning_of_a_stop_string() -> None:
     assert without_begun_stop("x = 1\n#") == "x = 1"
     assert without_begun_stop("x = 1\n\n#q:") == "x = 1"
     assert without_begun_stop("x = a[") == "x = a"
@@ -205,7 +205,7 @@ def test_a_node_ends_before_what_may_become_a_stop_string() -> None:
             assert without_begun_stop("text" + word[:end]) == "text"
 
 
-def test_the_journal_names_a_node_and_does_not_repeat_its_text() -> None:
+def test_the_journal_refers_to_a_node_and_does_not_repeat_its_text() -> None:
     trace = Trace(World(4, 1.0), 1, small()).run()
     for tree in trees(trace):
         for ordinal in tree[1:]:
@@ -218,7 +218,7 @@ def test_the_journal_names_a_node_and_does_not_repeat_its_text() -> None:
 # ------------------------------------------------------------------------------- settings of a block type
 
 
-def test_each_block_type_has_its_own_numbers() -> None:
+def test_each_block_type_has_its_own_settings() -> None:
     s = read_settings({"accept": 2, "types": {"action": {"rounds": [8, 32]}, "orientation": {"max_tokens": 384}}})
     assert s.of("action").rounds == (8, 32)
     assert s.of("action").accept == s.of("debug").accept == 2
@@ -226,7 +226,7 @@ def test_each_block_type_has_its_own_numbers() -> None:
     assert (s.of("orientation").max_tokens, s.of("action").max_tokens) == (384, 768)
 
 
-def test_an_orientations_own_defaults_give_way_to_what_is_set() -> None:
+def test_defaults_for_orientations_are_overridden_by_settings() -> None:
     def tree(values: dict[str, Any], type: str = "orientation") -> tuple[int, int, int]:
         s = read_settings(values).of(type)
         return s.tree_nodes, s.tree_round, s.tree_children
@@ -254,7 +254,7 @@ def test_planning_grows_trees_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"speech": {"rounds": [1]}}, "speech"),
         ({"genesis": {"rounds": [1]}}, "genesis"),
@@ -266,8 +266,8 @@ def test_planning_grows_trees_too() -> None:
         ({"debug": 5}, "types"),
     ],
 )
-def test_settings_of_a_type_that_make_no_sense_are_refused_by_name(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_settings_of_a_type_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read_settings({"types": wrong})
 
 

@@ -1,4 +1,4 @@
-"""Programs on trial: the filter of system calls lets through what is listed, and data arrives as it was sent."""
+"""Trials of programs: the filter of system calls allows only listed calls, and data arrives unchanged."""
 
 import struct
 from typing import Any
@@ -22,7 +22,7 @@ plain: Any = st.recursive(
 
 
 def answer(machine: str, architecture: int, number: int) -> int:
-    """What a filter answers to a system call: its three kinds of instructions, carried out."""
+    """The decision of a filter on a system call, found by executing its three kinds of instructions."""
     lines = list(struct.iter_unpack("=HBBI", confine.filter_program(machine)))
     value, at = 0, 0
     while True:
@@ -38,7 +38,7 @@ def answer(machine: str, architecture: int, number: int) -> int:
 
 
 @pytest.mark.parametrize("machine", confine.ARCHITECTURES)
-def test_only_what_computing_takes_is_let_through(machine: str) -> None:
+def test_only_system_calls_for_computing_are_allowed(machine: str) -> None:
     which, architecture = confine.ARCHITECTURES[machine]
     let_through = {number for number in range(600) if answer(machine, architecture, number) == confine.ALLOW}
     assert let_through == {numbers[which] for numbers in confine.ALLOWED.values()}
@@ -47,12 +47,12 @@ def test_only_what_computing_takes_is_let_through(machine: str) -> None:
 
 
 @given(plain)
-def test_plain_data_arrives_as_it_was_sent(value: Any) -> None:
+def test_plain_data_arrives_unchanged(value: Any) -> None:
     assert repr(trial.unpack(trial.pack(value))) == repr(value) or trial.unpack(trial.pack(value)) == value
 
 
 @pytest.mark.parametrize("value", [object(), len, iter([]), range(3), 1j, [{"a": object()}]])
-def test_what_is_no_plain_data_is_refused(value: object) -> None:
+def test_values_that_are_not_plain_data_are_refused(value: object) -> None:
     with pytest.raises(TypeError, match="can't be passed: use None, bool, int"):
         trial.pack(value)
 
@@ -60,7 +60,7 @@ def test_what_is_no_plain_data_is_refused(value: object) -> None:
 @pytest.mark.parametrize(
     "value", [{"x": []}, {}, {"t": 1}, {"b": "no"}, {"d": [1]}, {"s": [[1]]}, {"t": [], "s": []}]
 )
-def test_what_nobody_packed_is_refused(value: Any) -> None:
+def test_data_that_was_not_packed_is_refused(value: Any) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):
         trial.unpack(value)
 
@@ -73,12 +73,12 @@ def test_a_score_is_the_mean_of_the_instances(value: object, score: float) -> No
 
 
 @pytest.mark.parametrize("value", [None, "much", [], [1.0] * 101, float("inf"), [1, float("nan")], {}, [[1]]])
-def test_what_is_no_score_is_refused(value: object) -> None:
+def test_values_that_are_not_scores_are_refused(value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         trial.parse_scores(value)
 
 
 @pytest.mark.parametrize("count", [0, 17])
-def test_an_operation_takes_a_few_programs(count: int) -> None:
+def test_an_operation_takes_a_limited_number_of_programs(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} programs: give 1 to 16"):
         trial.evaluate_programs('{"programs": [' + ", ".join(['""'] * count) + "]}", 1.0)

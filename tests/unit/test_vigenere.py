@@ -1,4 +1,4 @@
-"""The Vigenère cipher and its bootstrap, and what linting keeps out of a block."""
+"""The Vigenère cipher and its bootstrap, and traces without linting."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ SOURCE = (Path(__file__).parents[2] / "bootstraps" / "vigenere.py").read_text()
 
 
 class Played:
-    """The bootstrap, run as the environment runs it, and what a trace would see of it."""
+    """The bootstrap, run as the environment runs it, and what a trace reads of it."""
 
     def __init__(self, **params: Any) -> None:
         tree = api.Tree("model", 60)
@@ -41,7 +41,7 @@ class Played:
         return str(self.main.observation_views[0]["callback"](self.main))
 
     def act(self, body: str) -> None:
-        """Run an action block. Raises what it raises."""
+        """Run an action block. Exceptions pass through."""
         exec(body, self.names)
         assert self.main.current_tick.action is not None
         self.main.current_tick.action["callback"](self.main)
@@ -55,13 +55,13 @@ def test_encrypting() -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_default_texts_are_long_enough_and_stand_nowhere_in_the_bootstrap(text: str) -> None:
+def test_default_texts_are_long_enough_and_not_in_the_bootstrap(text: str) -> None:
     assert len(letters(text)) >= vigenere_cipher.LEAST_LETTERS
     known = letters(SOURCE)
     assert not any(letters(text)[start : start + 20] in known for start in range(0, len(letters(text)) - 20, 10))
 
 
-def test_a_pose_takes_text_and_key_out_of_the_parameters() -> None:
+def test_a_task_takes_text_and_key_from_the_parameters() -> None:
     params = {"text": TEXTS[0], "key": "Lemon", "other": 1}
     ciphertext, is_plaintext = pose(params)
     assert params == {"other": 1}
@@ -89,7 +89,7 @@ def test_bad_parameters(params: dict[str, Any], error: str) -> None:
         pose(params)
 
 
-def test_the_bootstrap_asks_for_the_plaintext_and_knows_it_when_it_comes() -> None:
+def test_the_bootstrap_asks_for_the_plaintext_and_recognises_it() -> None:
     played = Played(text=TEXTS[1], key="river")
     assert played.args.params == {}
     assert f"{len(letters(TEXTS[1]))} letters:" in played.view
@@ -112,20 +112,20 @@ def test_the_bootstrap_asks_for_the_plaintext_and_knows_it_when_it_comes() -> No
 def test_without_linting_a_candidate_only_has_to_compile() -> None:
     lame = "def action_a(self):\n    print(1)\nx = 2\n# q : Good? Yes. (99.8%)"
     step = Lint(type=BlockType.ACTION, sample=0, after_debug=True, linting=False)
-    found = verdict(step, f"\n{lame}\n", 700)
-    assert (found.compiles, found.rewritten, found.penalties) == (True, lame, Penalties())
+    result = verdict(step, f"\n{lame}\n", 700)
+    assert (result.compiles, result.rewritten, result.penalties) == (True, lame, Penalties())
     broken = verdict(step, "def action_a(self)", 700)
     assert (broken.compiles, broken.rewritten, broken.penalties) == (False, "def action_a(self)", Penalties())
     assert broken.error is not None
     observed = verdict(Lint(type=BlockType.OBSERVATION, sample=0, linting=False), "# It is open,\nas I see", 9)
-    assert observed.compiles, "a block that is text is no code"
+    assert observed.compiles, "an observation does not have to compile"
     linted = verdict(Lint(type=BlockType.ACTION, sample=0, after_debug=True), lame, 700)
     assert linted.rewritten != lame
     assert linted.penalties.total() > 0
     assert linted.penalties.length_after_debug > 0
 
 
-def test_the_journal_of_linted_traces_does_not_name_the_setting() -> None:
+def test_the_journal_of_linted_traces_does_not_contain_the_setting() -> None:
     assert b"linting" not in encode(Lint(type=BlockType.ACTION, sample=0))
     assert b'"linting":false' in encode(Lint(type=BlockType.ACTION, sample=0, linting=False))
 

@@ -43,19 +43,19 @@ def test_mass_is_summed_over_spellings() -> None:
     assert mass.no == pytest.approx(0.25)
 
 
-def test_a_side_without_a_token_gets_the_rest() -> None:
+def test_a_side_without_a_token_gets_the_remaining_mass() -> None:
     mass = yes_no.from_top({"Yes": math.log(0.7), "It": math.log(0.1)})
     assert mass.yes == pytest.approx(0.7)
     assert mass.no == pytest.approx(0.2)
     assert yes_no.from_top({"No": math.log(0.9)}).yes == pytest.approx(0.1)
 
 
-def test_nothing_known_is_undefined() -> None:
+def test_a_score_without_known_tokens_is_undefined() -> None:
     assert yes_no.from_top({"It": math.log(0.1)}) == YesNo(yes=0.0, no=0.0)
     assert yes_no.from_top({}) == YesNo(yes=0.0, no=0.0)
 
 
-def test_a_token_of_no_probability_is_a_token() -> None:
+def test_a_token_of_probability_zero_counts_as_a_token() -> None:
     assert yes_no.from_top({"Yes": -9999.0, "No": math.log(0.6)}) == YesNo(yes=0.0, no=pytest.approx(0.6))
 
 
@@ -79,12 +79,12 @@ def test_the_sampled_token_counts_by_its_text() -> None:
     assert mass.no == pytest.approx(0.6)
 
 
-def test_a_server_that_ignores_the_ids_is_noticed() -> None:
+def test_a_server_that_ignores_the_ids_is_detected() -> None:
     assert yes_no.from_ids({"token_id:5": -0.1, "token_id:7": -3.0}, {5: True, 6: False}, sampled="Yes") is None
     assert yes_no.from_ids({" Yes": -0.1}, {5: True, 6: False}, sampled=" Yes") is None
 
 
-def test_variants_fit_one_request() -> None:
+def test_all_spellings_fit_in_one_request() -> None:
     variants = yes_no.variants()
     assert len(variants) == len(set(variants)) <= yes_no.MAX_IDS
     assert variants[:2] == ["Yes", "No"]

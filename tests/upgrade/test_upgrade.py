@@ -32,7 +32,7 @@ def upgraded() -> Iterator[Installation]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def test_open_traces_of_the_version_before_go_on(upgraded: Installation) -> None:
+def test_open_traces_of_the_previous_version_continue(upgraded: Installation) -> None:
     open_traces = upgraded.sql("select id, blocks, status from traces where finished_at is null order by id")
     before = {id: blocks for id, blocks, _ in open_traces}
     assert len(before) >= 5

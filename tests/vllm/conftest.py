@@ -1,4 +1,4 @@
-"""Real vLLM servers for the tests of this folder; nothing is skipped where they can't start."""
+"""Real vLLM servers for the tests of this folder. The tests fail if they can't start; none is skipped."""
 
 import json
 import os
@@ -28,9 +28,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
-    """`start_server(model, *flags, wait=True)` -> Server; with `wait=False` at once, so that two start together.
+    """`start_server(model, *flags, wait=True)` -> Server. With `wait=False` it returns at once, so that two start
+    together.
 
-    All are killed at the end. A module that needs one for itself alone kills it when it is done.
+    All servers are killed at the end of the session. A module that needs its own server kills it earlier.
     """
     with ExitStack() as servers:
 
@@ -46,7 +47,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
 
 @pytest.fixture(scope="session")
 def server(model: Path, start_server: StartServer) -> Server:
-    """The server that most tests share. `SLOTS` requests at once."""
+    """The server that most tests share. It has `SLOTS` slots."""
     return start_server(model, "--max-num-seqs", str(SLOTS))
 
 
@@ -59,7 +60,7 @@ def client(server: Server) -> Iterator[ModelClient]:
 
 @pytest.fixture(scope="session")
 def forward(model: Path) -> Forward:
-    """Lists of token ids -> logprobs by a plain forward pass of the same weights; see scripts/tiny_model.py."""
+    """Lists of token ids -> logprobs of a plain forward pass with the same weights; see scripts/tiny_model.py."""
 
     def run(sequences: Sequence[Sequence[int]]) -> dict[str, list[list[float]]]:
         command = [str(PYTHON), str(ROOT / "scripts" / "tiny_model.py"), "forward", str(model)]

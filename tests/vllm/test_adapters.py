@@ -1,4 +1,4 @@
-"""An adapter that a real vLLM loads while it serves."""
+"""An adapter that a real vLLM loads while it is running."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ PROMPTS = ("def move(cell):\n", "Once upon a time", "#startblock type: action\n"
 
 @pytest.fixture(scope="module")
 def url(model: Path, start_server: StartServer) -> Iterator[str]:
-    """Of a server as docs/tuning.md starts one."""
+    """The URL of a server started as in docs/tuning.md."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
         own = start_server(model, "--enable-lora", "--max-lora-rank", "8")
@@ -27,11 +27,13 @@ def url(model: Path, start_server: StartServer) -> Iterator[str]:
     own.kill()
 
 
-def test_one_is_loaded_does_what_it_does_in_nano_and_is_forgotten(url: str, model: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_loaded_gives_the_same_as_in_nano_and_is_unloaded(
+    url: str, model: Path, tmp_path: Path
+) -> None:
     adapter = make_adapter(tmp_path / "round-1", model)
     own = [likelihood(url, None, prompt) for prompt in PROMPTS]
     adapters.load({url: "EMPTY"}, "round-1", adapter)
-    adapters.load({url: "EMPTY"}, "round-1", adapter)  # it is there: nothing happens
+    adapters.load({url: "EMPTY"}, "round-1", adapter)  # already loaded: nothing happens
     models = list_models(url, Http("EMPTY", 10.0))
     assert [(one.id, one.parent) for one in models] == [("tiny", None), ("round-1", "tiny")]
     with serving(model) as nano:
@@ -39,18 +41,18 @@ def test_one_is_loaded_does_what_it_does_in_nano_and_is_forgotten(url: str, mode
         for prompt, (tokens, _) in zip(PROMPTS, own, strict=True):
             changed, logprobs = likelihood(url, "round-1", prompt)
             ours, told_by_us = likelihood(nano, "round-1", prompt)
-            assert changed != tokens, "Does the adapter do nothing?"
+            assert changed != tokens, "Does the adapter change the output?"
             assert changed == ours
             assert logprobs == pytest.approx(told_by_us, abs=CLOSE)
     for prompt, (tokens, told) in zip(PROMPTS, own, strict=True):
         again, logprobs = likelihood(url, None, prompt)
-        assert (again, logprobs) == (tokens, pytest.approx(told, abs=CLOSE)), "Is the model itself as it was?"
+        assert (again, logprobs) == (tokens, pytest.approx(told, abs=CLOSE)), "Is the model itself unchanged?"
     assert adapters.unload({url: "EMPTY"}, "round-1") == 1
     assert adapters.unload({url: "EMPTY"}, "round-1") == 0
     assert len(list_models(url, Http("EMPTY", 10.0))) == 1
 
 
-def test_what_it_can_not_load_is_told_in_a_line(url: str, model: Path, tmp_path: Path) -> None:
+def test_an_adapter_that_can_not_be_loaded_gives_a_one_line_error(url: str, model: Path, tmp_path: Path) -> None:
     wide = make_adapter(tmp_path / "wide", model, rank=16)
     for folder, why in {tmp_path / "missing": "No adapter found", wide: "rank"}.items():
         with pytest.raises(UsageError, match=why) as caught:

@@ -1,4 +1,4 @@
-"""Conversations on a real server: what the model reads next are the very tokens that it sampled."""
+"""Conversations on a real server: the next prompt contains exactly the tokens that were sampled."""
 
 from weavegen.engine.prompt_assembly import Piece, message
 from weavegen.kernel import context
@@ -10,7 +10,7 @@ from weavegen.trace.blocks import BlockType
 READ = ((BlockType.SYSTEM, "Be brief."), (BlockType.USER, "Say something, then something else."))
 
 
-def test_a_message_is_read_again_in_the_tokens_in_which_it_was_sampled(client: ModelClient) -> None:
+def test_a_message_is_read_again_with_its_sampled_tokens(client: ModelClient) -> None:
     any_end = Settings(message_open="<{role}>\n")
 
     def prompt(s: Settings) -> Tokens:
@@ -30,7 +30,7 @@ def test_a_message_is_read_again_in_the_tokens_in_which_it_was_sampled(client: M
     kept = 0
     for seed in range(12):
         whole, _ = sample(Settings(message_close="\x01never"), seed)
-        # A random model writes no template's end: what it does write in its middle becomes that.
+        # A random model never writes the template's end, so a string in the middle of its text is used as the end.
         end = whole[len(whole) // 2 :][:3]
         s = Settings(message_open="<{role}>\n", message_close=f"{end}\n")
         text, ids = sample(Settings(message_close=end), seed)
@@ -41,7 +41,7 @@ def test_a_message_is_read_again_in_the_tokens_in_which_it_was_sampled(client: M
         assert piece.ids[: opening.count] == opening.ids
         own = piece.ids[opening.count :]
         same = next((n for n, (a, b) in enumerate(zip(own, ids, strict=False)) if a != b), min(len(own), len(ids)))
-        assert same >= len(ids) - 3  # but for a token that says more than the template's end
+        assert same >= len(ids) - 3  # except for a token that is longer than the template's end
         assert client.decode(piece.ids) == f"<assistant>\n{text}{end}\n"
         kept += same
     assert kept > 100

@@ -1,4 +1,4 @@
-"""nano and a real vLLM, serving the same weights."""
+"""nano and a real vLLM with the same weights."""
 
 import random
 import sys
@@ -17,7 +17,7 @@ from weavegen.nano.llama import read_shape
 from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
 
-pytestmark = pytest.mark.timeout(900)  # 400 requests to a server that shares two cores with another
+pytestmark = pytest.mark.timeout(900)  # 400 requests to a server that shares two cores with another server
 
 PROMPTS = 200
 CLOSE = 1e-3
@@ -25,13 +25,13 @@ CLOSE = 1e-3
 
 @pytest.fixture(scope="module", params=["random", "weavegen-nano"])
 def weights(request: pytest.FixtureRequest, model: Path) -> Path:
-    """The folder: random weights, and those that come with weavegen."""
+    """The folder with random weights, and the folder with weavegen's own model."""
     return model if request.param == "random" else WEIGHTS
 
 
 @pytest.fixture(scope="module")
 def vllm(weights: Path, model: Path, start_server: StartServer, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a real vLLM with them."""
+    """The URL of a real vLLM with these weights."""
     if weights == model:
         shared: Server = request.getfixturevalue("server")
         yield shared.url
@@ -64,7 +64,7 @@ def prompts(client: ModelClient) -> list[list[int]]:
 
 
 def ask(url: str, model: str, prompt: list[int], **more: Any) -> tuple[list[int], list[dict[str, float]]]:
-    """Tokens of a greedy continuation, and by id what was told of each."""
+    """Tokens of a greedy continuation, and for each token the reported logprobs by id."""
     body = {"model": model, "prompt": prompt, "temperature": 0.0, "return_tokens_as_token_ids": True} | more
     answer = msgspec.json.decode(Http("EMPTY", 120).post(f"{url}/completions", body, msgspec.Raw))
     told = answer["choices"][0]["logprobs"]
@@ -80,12 +80,12 @@ def test_the_next_tokens_logprobs_are_equal(vllm: str, nano: str, weights: Path,
         [ours] = ask(nano, weights.name, prompt, **wanted)[1]
         assert {f"token_id:{token}" for token in ids} <= vllms.keys() & ours.keys()
         differences += [abs(vllms[name] - ours[name]) for name in vllms.keys() & ours.keys()]
-    sys.stdout.write(f"largest of {len(differences)} differences: {max(differences):.1e}\n")  # seen with -s
+    sys.stdout.write(f"largest of {len(differences)} differences: {max(differences):.1e}\n")  # shown with -s
     assert max(differences) < CLOSE
 
 
 def test_continuations_are_equal(vllm: str, nano: str, weights: Path, prompts: list[list[int]]) -> None:
-    """Greedy ones, but where two tokens are as likely as one another."""
+    """Greedy continuations, except where two tokens are equally likely."""
     equal = 0
     for prompt in prompts:
         vllms, told = ask(vllm, "tiny", prompt, max_tokens=12, logprobs=1)

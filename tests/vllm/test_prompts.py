@@ -1,4 +1,4 @@
-"""Prompts as the steps put them together, against the real prefix cache."""
+"""Prompts as the steps compose them, with the real prefix cache."""
 
 from tests.support.vllm_server import Server
 from weavegen.engine.prompt_assembly import begun, question_prompt
@@ -7,10 +7,10 @@ from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
 
 BLOCK = 128
-"""Tokens of a block of the cache on the CPU: what is found there are whole blocks."""
+"""Tokens in a cache block on the CPU. Only whole blocks are reused."""
 
 
-def test_questions_go_on_from_the_tokens_that_were_sampled(client: ModelClient, server: Server) -> None:
+def test_questions_continue_from_the_sampled_tokens(client: ModelClient, server: Server) -> None:
     pieces = [client.piece(f"# line {number}: a lamp, a door, a page\n") for number in range(120)]
     context = joined([client.piece("<s> [INST] ", begins=True), *pieces])
     assert isinstance(context, Tokens)
@@ -40,7 +40,7 @@ def test_questions_go_on_from_the_tokens_that_were_sampled(client: ModelClient, 
         context.count + len(tokens or ()) for tokens in ids
     )
     assert computed <= questions + len(asked) * (BLOCK + 16)  # the candidates themselves were in the cache
-    # Tokenised by themselves the texts are made of other tokens: a random model does not write as one would.
+    # Tokenised separately, the texts have other tokens, because a random model samples unusual ones.
     again = [question_prompt(client, context, prefix, body, "Is it so?", None, False) for body in bodies]
     assert again != asked
     assert len(client.yes_no(again)) == len(by_tokens) == 2

@@ -1,4 +1,4 @@
-"""Sampling: texts, where they end, seeds, token ids and logprobs."""
+"""Sampling: texts, their ends, seeds, token ids and logprobs."""
 
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ PROMPT = """<s> [INST] #subagent main
 #index 3
 def action_look(self):"""
 LENGTH = 60
-"""Tokens; well above what any test cuts off."""
+"""Number of tokens; more than any test samples."""
 
 
 def sample(client: ModelClient, prompt: Prompt = PROMPT, **options: Any) -> Sampled:
@@ -34,12 +34,12 @@ def texts(sampled: Sampled) -> list[str]:
 
 
 def decoded(server: Server, continuation: Continuation) -> str:
-    """Text of its tokens. A half of a character at the end is no text to a server that may yet send the rest."""
+    """The text of its tokens. A server omits an incomplete character at the end, because its rest may follow."""
     assert continuation.token_ids is not None
     return server.detokenize(continuation.token_ids).rstrip("\ufffd")
 
 
-def test_as_many_texts_as_asked_for_and_as_long(client: ModelClient) -> None:
+def test_number_and_length_of_texts(client: ModelClient) -> None:
     for n in (1, 5):
         sampled = sample(client, n=n)
         assert len(sampled.continuations) == n
@@ -51,12 +51,12 @@ def test_as_many_texts_as_asked_for_and_as_long(client: ModelClient) -> None:
     assert [len(one.token_ids or ()) for one in sample(client, n=2, max_tokens=1).continuations] == [1, 1]
 
 
-def test_max_tokens_changes_nothing_but_the_end(client: ModelClient) -> None:
+def test_max_tokens_affects_only_the_end(client: ModelClient) -> None:
     for long, short in zip(*(sample(client, max_tokens=limit).continuations for limit in (40, 15)), strict=True):
         assert (long.token_ids or [])[:15] == short.token_ids
 
 
-def test_a_stop_string_is_cut_and_its_tokens_are_told(client: ModelClient, server: Server) -> None:
+def test_a_stop_string_is_cut_but_its_tokens_are_returned(client: ModelClient, server: Server) -> None:
     (whole,) = sample(client, n=1).continuations
     stop = whole.text[50:55]
     (cut,) = sample(client, n=1, stop=["never-said", stop]).continuations
@@ -67,15 +67,15 @@ def test_a_stop_string_is_cut_and_its_tokens_are_told(client: ModelClient, serve
     assert decoded(server, cut).startswith(cut.text + stop)
 
 
-def test_stop_strings_beyond_those_that_the_server_takes(client: ModelClient) -> None:
+def test_stop_strings_beyond_the_servers_limit(client: ModelClient) -> None:
     (whole,) = sample(client, n=1).continuations
     stop = whole.text[30:35]
     (cut,) = sample(client, n=1, stop=[*(f"never-{number}" for number in range(MAX_STOPS)), stop]).continuations
     assert (cut.text, cut.finish_reason) == (whole.text[: whole.text.index(stop)], "stop")
 
 
-def test_the_server_takes_no_more_stop_strings_than_that(server: Server) -> None:
-    """Else the client need not keep any back."""
+def test_the_server_refuses_more_stop_strings(server: Server) -> None:
+    """Otherwise the client would not need to hold any back."""
     words = [f"never-{number}" for number in range(MAX_STOPS + 1)]
     server.post("/v1/completions", prompt=PROMPT, max_tokens=1, stop=words[:-1])
     with pytest.raises(OSError, match="400"):
@@ -83,7 +83,7 @@ def test_the_server_takes_no_more_stop_strings_than_that(server: Server) -> None
 
 
 @pytest.mark.parametrize("as_ids", [False, True], ids=["text", "ids"])
-def test_a_seed_decides_the_texts(client: ModelClient, as_ids: bool) -> None:
+def test_the_seed_determines_the_texts(client: ModelClient, as_ids: bool) -> None:
     prompt = client.encode(PROMPT) if as_ids else PROMPT
     first = sample(client, prompt)
     assert sample(client, prompt).continuations == first.continuations
@@ -91,12 +91,12 @@ def test_a_seed_decides_the_texts(client: ModelClient, as_ids: bool) -> None:
 
 
 def test_neighbouring_seeds_share_texts(client: ModelClient) -> None:
-    """vLLM gives the i-th text the seed plus i: seeds of separate requests must lie further apart than n."""
+    """vLLM adds i to the seed for text i, so seeds of separate requests must differ by more than n."""
     assert texts(sample(client, n=3, seed=8))[:2] == texts(sample(client, n=3, seed=7))[1:]
 
 
 def test_a_text_and_its_ids_are_the_same_prompt(client: ModelClient) -> None:
-    """This model's tokenizer puts `<s>` in front of every text, as Llama's do: it must not come twice."""
+    """This model's tokenizer puts `<s>` before every text, like Llama's. It must not occur twice."""
     ids = client.encode(PROMPT)
     by_text, by_ids = sample(client), sample(client, ids)
     assert by_text.prompt_tokens == by_ids.prompt_tokens == ids.count
@@ -104,7 +104,7 @@ def test_a_text_and_its_ids_are_the_same_prompt(client: ModelClient) -> None:
     assert texts(by_text) != texts(sample(client, Tokens.of([ids.ids[0], *ids.ids])))
 
 
-def test_encode_adds_nothing_unless_a_prompt_begins(client: ModelClient, server: Server) -> None:
+def test_encode_adds_a_token_only_at_the_beginning_of_a_prompt(client: ModelClient, server: Server) -> None:
     text, start = client.encode("a lamp"), client.encode("<s>")
     assert server.detokenize(text.ids) == "a lamp"
     assert (start.count, client.encode("").count) == (1, 0)
@@ -120,7 +120,7 @@ def test_token_ids_are_those_of_the_text(client: ModelClient, server: Server) ->
 
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_of_a_text_without_its_stop_string(client: ModelClient, server: Server, seed: int) -> None:
-    """Those that the next prompt goes on with, wherever in a token the stop string begins."""
+    """The tokens with which the next prompt continues, wherever in a token the stop string begins."""
     (whole,) = sample(client, n=1, seed=seed).continuations
     found = 0
     for at in range(40, 60):
@@ -131,11 +131,11 @@ def test_tokens_of_a_text_without_its_stop_string(client: ModelClient, server: S
             kept, over = counted
             assert (server.detokenize(ids[:kept]) + over).rstrip("\n") == cut.text.rstrip("\n")
             found += 1
-    assert found > 15  # a text that ends within a character may not be told
+    assert found > 15  # a text that ends inside a character may be missing
 
 
 def test_logprobs_are_the_models_own(client: ModelClient, forward: Forward) -> None:
-    """Those of a plain forward pass of the same weights: no temperature, no top k, no penalty in them."""
+    """Equal to a plain forward pass with the same weights, without temperature, top k and penalty."""
     prompt = client.encode(PROMPT).ids
     continuations = sample(client, temperature=0.7, top_k=20, repetition_penalty=1.3).continuations
     expected = forward([[*prompt, *(continuation.token_ids or ())] for continuation in continuations])["chosen"]
@@ -144,7 +144,7 @@ def test_logprobs_are_the_models_own(client: ModelClient, forward: Forward) -> N
         assert len({round(logprob, 3) for logprob in continuation.logprobs or ()}) > LENGTH // 2
 
 
-def test_settings_of_sampling_reach_the_server(client: ModelClient) -> None:
+def test_sampling_settings_reach_the_server(client: ModelClient) -> None:
     (greedy,) = sample(client, n=1, temperature=0.0).continuations
     assert greedy.token_ids == sample(client, n=1, temperature=0.0, seed=107).continuations[0].token_ids
     assert set(texts(sample(client, n=2, top_k=1))) == {greedy.text}
@@ -154,6 +154,6 @@ def test_settings_of_sampling_reach_the_server(client: ModelClient) -> None:
 
 
 def test_several_texts_need_a_temperature(client: ModelClient) -> None:
-    """Of vLLM's own accord: at temperature 0 they would all be equal."""
+    """Required by vLLM, because at temperature 0 all texts would be equal."""
     with pytest.raises(ModelError, match="greedy"):
         sample(client, n=2, temperature=0.0)

@@ -1,4 +1,4 @@
-"""Who is served first, what the prefix cache saves, and what the server counts."""
+"""The order of requests, the effect of the prefix cache, and the server's counters."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from weavegen.pool.metrics import Metrics
 from weavegen.pool.tokens import Tokens
 
 BLOCK = 128
-"""Tokens that vLLM's CPU backend caches together; only whole blocks are found again."""
+"""Tokens in a cache block of vLLM's CPU backend. Only whole blocks are reused."""
 
 LongPrompt = Callable[[str, int], list[int]]
 
@@ -36,14 +36,14 @@ def sample(client: ModelClient, prompt: str | list[int], n: int, max_tokens: int
 
 
 def idle(server: Server) -> Metrics:
-    """What the server counted, once nothing is under way."""
+    """The server's counters once no request is running."""
     until(lambda: (now := server.metrics()).running == now.waiting == 0)
     return server.metrics()
 
 
 @contextmanager
 def endless(server: Server, priority: int) -> Iterator[None]:
-    """A request that takes all the server's slots once its turn comes, until it is hung up on at the end."""
+    """A request that takes all slots of the server until the client disconnects at the end."""
     body = {"model": "tiny", "prompt": "<s>", "n": SLOTS, "max_tokens": 30_000, "top_k": 50, "priority": priority}
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -52,7 +52,7 @@ def endless(server: Server, priority: int) -> Iterator[None]:
 
 @contextmanager
 def busy(server: Server) -> Iterator[None]:
-    """All slots are taken while this lasts."""
+    """All slots are taken while this context is open."""
     idle(server)
     with endless(server, priority=0):
         until(lambda: server.metrics().running == SLOTS)
@@ -60,8 +60,8 @@ def busy(server: Server) -> Iterator[None]:
         assert server.metrics().running == SLOTS
 
 
-def test_who_hangs_up_frees_the_slots(server: Server) -> None:
-    """So a worker that is killed costs the server nothing more."""
+def test_a_disconnected_client_frees_its_slots(server: Server) -> None:
+    """So a killed worker costs the server nothing more."""
     with busy(server):
         before = server.metrics().generated
     assert idle(server).generated - before < SLOTS * 10_000
@@ -73,7 +73,7 @@ def test_who_hangs_up_frees_the_slots(server: Server) -> None:
 def test_lower_priority_values_overtake(
     client: ModelClient, server: Server, second: int, last: int, winner: str
 ) -> None:
-    """Three wait. The second would never end: so of the two others only the one before it is served."""
+    """Three requests wait. The second never ends, so of the two others only the one before it is served."""
 
     def ask(name: str, priority: int) -> None:
         sample(client, f"<s> {name} of {last}", n=2, max_tokens=10, priority=priority)
@@ -99,7 +99,7 @@ def test_lower_priority_values_overtake(
 
 @pytest.fixture(scope="module")
 def long_prompt(client: ModelClient) -> LongPrompt:
-    """(name, tokens) -> a prompt that shares no beginning with one of another name."""
+    """(name, tokens) -> a prompt that shares no prefix with prompts of another name."""
     body = client.encode((ROOT / "ARCHITECTURE.md").read_text()).ids
 
     def make(name: str, tokens: int) -> list[int]:

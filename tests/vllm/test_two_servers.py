@@ -1,4 +1,4 @@
-"""Two servers of one model: equal answers; one that dies, and comes back."""
+"""Two servers of one model give equal answers; one of them dies and returns."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ PROMPT = "<s> [INST] a lamp [/INST]\n"
 
 @pytest.fixture(scope="module")
 def second(model: Path, start_server: StartServer) -> Iterator[Server]:
-    """A second server, for this module alone."""
+    """A second server, only for this module."""
     server = start_server(model, "--max-num-seqs", str(SLOTS))
     yield server
     server.kill()
@@ -68,13 +68,13 @@ def test_a_server_that_dies_under_a_request_and_comes_back(client: ModelClient, 
     assert not second.healthy()
     with pytest.raises(TransientError):
         texts(other)
-    assert texts(client) == before  # the other one has not noticed
+    assert texts(client) == before  # the other server is not affected
     second.restart()
     assert texts(other) == before
-    assert second.metrics().queries == 4 * other.encode(PROMPT).count  # it knows of nothing before
+    assert second.metrics().queries == 4 * other.encode(PROMPT).count  # its cache is empty
 
 
-def test_a_pool_goes_on_while_one_of_its_servers_is_dead(server: Server, second: Server) -> None:
+def test_a_pool_continues_while_one_of_its_servers_is_dead(server: Server, second: Server) -> None:
     pool = Pool([server.url, second.url], "EMPTY", None, timeout=120)
     stop, go_on = threading.Event(), threading.Event()
     go_on.set()
@@ -97,7 +97,7 @@ def test_a_pool_goes_on_while_one_of_its_servers_is_dead(server: Server, second:
             second.kill()
             dead = time.monotonic()
             until(lambda: sum(at > dead for at, *_ in answered) >= 8)
-            go_on.clear()  # the cores are few, and the server that starts needs them
+            go_on.clear()  # there are few cores, and the starting server needs them
             second.restart()
             go_on.set()
             back = time.monotonic()
@@ -109,7 +109,7 @@ def test_a_pool_goes_on_while_one_of_its_servers_is_dead(server: Server, second:
             one.result()  # no request failed
     pool.close()
     assert {url for at, url, _, _ in answered if dead + 1 < at < back} <= {server.url}
-    assert all(found == answered[0][2] for _, _, found, _ in answered)  # whoever answered
+    assert all(found == answered[0][2] for _, _, found, _ in answered)  # whichever server answered
     assert all(
         one.yes == pytest.approx(first.yes, rel=1e-3) and one.no == pytest.approx(first.no, rel=1e-3)
         for *_, asked in answered

@@ -1,4 +1,4 @@
-"""Mass of yes and of no, against the softmax over the whole vocabulary."""
+"""Mass of yes and of no, compared with the softmax over the whole vocabulary."""
 
 import math
 
@@ -37,7 +37,7 @@ def softmax(client: ModelClient, forward: Forward) -> list[list[float]]:
 def test_mass_is_exact(
     client: ModelClient, sides: dict[int, bool], softmax: list[list[float]], as_ids: bool
 ) -> None:
-    """The sums over the tokens that the client asks for, and the likeliest one, which comes unasked."""
+    """The sums over the requested tokens and the likeliest one, which is always returned."""
     answers = client.yes_no([client.encode(question) for question in QUESTIONS] if as_ids else QUESTIONS)
     for answer, logprobs in zip(answers, softmax, strict=True):
         assert math.fsum(math.exp(logprob) for logprob in logprobs) == pytest.approx(1, rel=1e-4)
@@ -49,14 +49,14 @@ def test_mass_is_exact(
     assert len({round(math.log(answer.yes), 2) for answer in answers}) == len(QUESTIONS)
 
 
-def test_no_plain_answer_is_left_out(client: ModelClient, sides: dict[int, bool]) -> None:
-    """What the vocabulary has of yes and no, in any spelling and with any mark in front, is asked for."""
+def test_all_plain_answers_are_requested(client: ModelClient, sides: dict[int, bool]) -> None:
+    """Every spelling of yes and no in the vocabulary, with any leading mark, is requested."""
     asked = {client.word(token) for token in sides}
     vocabulary = [client.word(token) for token in range(3, 2048)]
     assert {text for text in vocabulary if text.strip(" \n\"'(*_:.").lower() in ("yes", "no")} <= asked
 
 
-def test_one_prompt_or_several_makes_no_difference(client: ModelClient) -> None:
+def test_one_prompt_gives_the_same_as_several(client: ModelClient) -> None:
     together = client.yes_no(QUESTIONS)
     for answer, alone in zip(together, (client.yes_no([question])[0] for question in QUESTIONS), strict=True):
         assert (answer.yes, answer.no) == pytest.approx((alone.yes, alone.no), rel=1e-3)

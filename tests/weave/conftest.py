@@ -1,4 +1,4 @@
-"""A real environment for the facts that only a live process can show."""
+"""A real environment, for facts that only a live process can show."""
 
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from weavegen.sandbox.environment import Environment
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[Environment]:
-    """Its bootstrap defines `go` and does nothing else."""
+    """An environment whose bootstrap only defines `go`."""
     with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
         Path(home).chmod(0o711)
         started = Environment.start(configuration.load({"WEAVEGEN_HOME": home}), 1)

@@ -1,4 +1,4 @@
-"""What the model reads before a block, how many candidates, which one is taken."""
+"""What the model reads before a block, how many candidates are sampled, and which one is chosen."""
 
 import math
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.policies import compose
 from tests.support.recording_server import Server
-from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, of, samples, steps, tick, writes
+from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, odds_for, samples, steps, tick, writes
 from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP, window
 from weavegen.kernel.settings import Settings
@@ -21,7 +21,7 @@ BROKEN = "def action_go(self:"
 
 
 def rounds(type: BlockType, **answers: Any) -> list[int]:
-    """Candidates of each round in which the first block of a type was written."""
+    """The number of candidates in each round in which the first block of a type was written."""
     first = samples(tick(s={"attempts": 1}, **answers), type)
     return [step.n for step in first]
 
@@ -29,8 +29,8 @@ def rounds(type: BlockType, **answers: Any) -> list[int]:
 # ---------------------------------------------------------------------------------------- the prompt
 
 
-def test_the_prompt_from_its_beginning_to_its_end() -> None:
-    """`<s> [INST] `, context, retrieved blocks, instruction, the type's hint, ` [/INST]`, the header."""
+def test_order_of_the_parts_of_a_prompt() -> None:
+    """A prompt is `<s> [INST] `, context, retrieved blocks, instruction, the type's hint, ` [/INST]`, header."""
     prompt = Prompt(type=T.DEBUG, window=(2, 3), header="#subagent main\n#startblock type: debug\n", prefix='"""')
     recalled = [
         (T.ACTION, "#startblock type: action\nx = 1\n#endblock\n\n"),
@@ -50,16 +50,16 @@ def test_the_prompt_from_its_beginning_to_its_end() -> None:
     assert len(set(hints.values())) == len(GOOD)
 
 
-def test_the_header_in_the_prompt_is_that_of_the_block_in_the_trace() -> None:
-    """The model goes on from the very lines that the block will have."""
+def test_the_prompt_has_the_header_that_the_recorded_block_will_have() -> None:
+    """The prompt ends with exactly the header lines that the recorded block has."""
     trace = tick()
     for block in trace.blocks:
         if block.type in GOOD:
             assert render_block(block).startswith(samples(trace, block.type)[-1].prompt.header)
 
 
-def test_the_wrapper_is_the_models_own_and_can_be_set() -> None:
-    """`[INST]` belongs to the template of one model."""
+def test_the_prompt_wrapper_depends_on_the_model_and_can_be_set() -> None:
+    """`[INST]` belongs to the chat template of one model family; other models need another wrapper."""
     s = Settings(prompt_open="<|user|>", prompt_close="<|assistant|>")
     text = compose(Prompt(type=T.ACTION, window=(2, 2), header="HEADER\n"), [], [], [], s)
     assert text.startswith("<|user|>")
@@ -76,19 +76,19 @@ def test_the_wrapper_is_the_models_own_and_can_be_set() -> None:
         (T.OBSERVATION_INFERENCE, ""),
     ],
 )
-def test_a_body_has_a_fixed_beginning(type: BlockType, prefix: str) -> None:
-    """Three quotes, or the function's name begun."""
+def test_the_body_of_each_type_starts_with_a_fixed_prefix(type: BlockType, prefix: str) -> None:
+    """The prefix is three quotes, the beginning of a function's name, or nothing."""
     assert {step.prompt.prefix for step in samples(tick(option=20.0), type)} == {prefix}
 
 
 @pytest.mark.parametrize("type", [T.DEBUG, T.BACKTRACK])
-def test_debug_and_backtrack_go_on_with_a_stem_picked_at_random(type: BlockType) -> None:
-    """Three quotes and one of several stems, to vary the reasoning."""
+def test_debug_and_backtrack_start_with_a_random_stem(type: BlockType) -> None:
+    """Three quotes are followed by one of several stems, which varies the reasoning."""
     stems = prompts.stems(type)
     assert len(set(stems)) >= 4
     seen = set()
     for seed in range(30):
-        answers = {"text": writes(T.ACTION, BROKEN)} if type is T.DEBUG else {"odds": of(T.ACTION, 0.0)}
+        answers = {"text": writes(T.ACTION, BROKEN)} if type is T.DEBUG else {"odds": odds_for(T.ACTION, 0.0)}
         trace = tick(s={"rounds": [1], "attempts": 2}, seed=seed, **answers)
         [step] = samples(trace, type)
         assert step.prompt.prefix.startswith('"""')
@@ -100,8 +100,11 @@ def test_debug_and_backtrack_go_on_with_a_stem_picked_at_random(type: BlockType)
     ("blocks", "first"), [(1, 2), (2, 2), (30, 2), (62, 2), (63, 22), (82, 22), (83, 42), (1000, 942)]
 )
 def test_the_context_is_genesis_bootstrap_and_the_last_sixty_blocks(blocks: int, first: int) -> None:
-    """Blocks 0 and 1 are pinned. Ours lets the rest grow to 60 and then drops 20 at once, so that every
-    prompt in between extends the one before."""
+    """Blocks 0 and 1 are pinned.
+
+    Unlike weave-agent, weavegen lets the window grow to 60 blocks and then drops 20 at once, so that every prompt in
+    between extends the one before.
+    """
     assert window(blocks, Settings()) == (first, max(blocks, 2))
     assert blocks - first <= 60
     trace = tick(blocks=blocks)
@@ -112,8 +115,8 @@ def test_the_context_is_genesis_bootstrap_and_the_last_sixty_blocks(blocks: int,
 # -------------------------------------------------------------------------------------- the sampling
 
 
-def test_where_a_continuation_ends() -> None:
-    """Six stop strings."""
+def test_stop_strings_of_a_continuation() -> None:
+    """A continuation ends at one of six stop strings."""
     assert set(STOP) == {"\n#q: ", "\n# q:", "#endblock", "#startblock", "</s>", "[/INST]"}
 
 
@@ -123,8 +126,8 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_a_round_is_sampled_with_these_numbers(server: Server) -> None:
-    """Temperature 1, top_k 50, repetition penalty 1.02, a random seed, 768 tokens: as sent."""
+def test_sampling_parameters_that_the_server_receives(server: Server) -> None:
+    """Temperature 1, top_k 50, repetition penalty 1.02, 768 tokens, and the step's seed."""
     trace = tick()
     asked = [step for type in GOOD for step in samples(trace, type)]
     numbers = {(s.temperature, s.top_k, s.repetition_penalty, s.max_tokens) for s in asked}
@@ -143,7 +146,7 @@ def test_a_round_is_sampled_with_these_numbers(server: Server) -> None:
 
 
 def test_seeds_differ_by_round_tick_and_trace() -> None:
-    """Random, yet ours derive from the trace's seed, so that equal seeds give equal traces."""
+    """Seeds derive from the trace's seed, so that equal seeds give equal traces. In weave-agent they are random."""
     seeds = [step.seed for seed in (1, 2) for number in (1, 2) for step in steps(tick(number, seed=seed), Sample)]
     assert len(set(seeds)) == len(seeds)
     assert [step.seed for step in steps(tick(), Sample)] == [step.seed for step in steps(tick(), Sample)]
@@ -151,13 +154,13 @@ def test_seeds_differ_by_round_tick_and_trace() -> None:
 
 @pytest.mark.parametrize("stop", STOP)
 def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
-    """The server is told of four, which is all that vLLM takes; at the others the text is cut here."""
+    """The server receives four stop strings, the most that vLLM accepts. The client cuts the text at the others."""
     server.text = f"x = 1{stop} and more"
     client = ModelClient(server.url, "EMPTY", None, timeout=20)
     numbers = {"n": 1, "max_tokens": 768, "temperature": 1.0, "top_k": 50, "repetition_penalty": 1.02, "seed": 1}
-    [found] = client.sample("<s> [INST] x", stop=STOP, **numbers).continuations  # type: ignore[arg-type]
+    [continuation] = client.sample("<s> [INST] x", stop=STOP, **numbers).continuations  # type: ignore[arg-type]
     client.close()
-    assert found.text == "x = 1"
+    assert continuation.text == "x = 1"
     assert len(server.requests[-1]["stop"]) == 4
 
 
@@ -169,28 +172,28 @@ def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
     [(1.0, 0.0, [4]), (0.99, 1.0, [4, 16]), (0.99, 0.99, [4, 16, 64]), (-3.0, 5.0, [4, 16])],
 )
 def test_rounds_of_4_16_and_64_until_the_best_scores_1(first: float, second: float, expected: list[int]) -> None:
-    """4 candidates; under 1, 16; under 1 again, 64."""
+    """A best score below 1 after 4 candidates leads to a round of 16, and below 1 again to a round of 64."""
     scores = [first, second, 0.0]
     assert rounds(T.ACTION, odds=lambda step, at: scores[step.round] if at == 2 else -4.0) == expected
 
 
 @pytest.mark.parametrize("type", [T.ACTION, T.EXPECTATION, T.EVALUATION])
-def test_one_round_suffices_for_every_type_but_the_orientation(type: BlockType) -> None:
-    """An orientation always takes the round of 16, however good the first 4 were."""
+def test_one_good_round_suffices_for_every_type_except_orientation(type: BlockType) -> None:
+    """An orientation always gets the round of 16, however good the first 4 candidates were."""
     assert rounds(type, odds=lambda step, at: 8.0) == [4]
     assert rounds(T.ORIENTATION, odds=lambda step, at: 8.0) == [4, 16]
 
 
-def test_a_round_whose_best_does_not_compile_is_not_accepted() -> None:
-    """3.5 less 2 is above 1, but it is no block; one that compiles beside it is enough."""
-    assert rounds(T.ACTION, text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5)) == [4, 16, 64]
-    one = lambda step, at: BROKEN if step.prompt.type is T.ACTION and at else GOOD[step.prompt.type]  # noqa: E731
-    assert rounds(T.ACTION, text=one, odds=of(T.ACTION, 2.5)) == [4]
+def test_a_round_whose_best_candidate_does_not_compile_is_not_accepted() -> None:
+    """Its score of 3.5 less 2 is above 1, but it does not compile. One other candidate that compiles is enough."""
+    assert rounds(T.ACTION, text=writes(T.ACTION, BROKEN), odds=odds_for(T.ACTION, 3.5)) == [4, 16, 64]
+    text = lambda step, at: BROKEN if step.prompt.type is T.ACTION and at else GOOD[step.prompt.type]  # noqa: E731
+    assert rounds(T.ACTION, text=text, odds=odds_for(T.ACTION, 2.5)) == [4]
 
 
 def test_penalties_count_when_a_round_is_accepted() -> None:
-    """1.5 less a penalty of 1 is not enough."""
-    assert rounds(T.ACTION, text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1"), odds=of(T.ACTION, 1.5)) == [
+    """A score of 1.5 with a penalty of 1 is not enough."""
+    assert rounds(T.ACTION, text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1"), odds=odds_for(T.ACTION, 1.5)) == [
         4,
         16,
         64,
@@ -199,13 +202,15 @@ def test_penalties_count_when_a_round_is_accepted() -> None:
 
 @pytest.mark.parametrize("type", [T.ORIENTATION, T.ACTION, T.BACKTRACK])
 def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: BlockType) -> None:
-    """Then up to 3 blocks are in the prompt, in the third round the same ones.
+    """From the second round on, up to 3 retrieved blocks are in the prompt; the third round has the same ones.
 
-    Ours has the model write the query, where the original's last version took the best candidate.
+    The model writes the query. In the last version of weave-agent the best candidate was the query.
     """
     hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
     trace = tick(
-        s={"attempts": 2}, hits=hits, odds=of(type, -1.0) if type is T.ORIENTATION else of(type, 0.0, 0.05)
+        s={"attempts": 2},
+        hits=hits,
+        odds=odds_for(type, -1.0) if type is T.ORIENTATION else odds_for(type, 0.0, 0.05),
     )
     first, second, third = [step.prompt for step in samples(trace, type)[:3]]
     assert (first.recalled, second.recalled) == ((), tuple(hits[:3]))
@@ -214,16 +219,16 @@ def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: B
 
 
 @pytest.mark.parametrize("type", [T.EXPECTATION, T.DEBUG, T.EVALUATION, T.OBSERVATION_INFERENCE])
-def test_other_blocks_do_not_retrieve(type: BlockType) -> None:
-    """However often they are sampled."""
-    trace = tick(option=20.0, odds=of(type, 0.5), runs=[Executed(error=FAILURE, subagents=(MAIN,))])
+def test_other_block_types_never_retrieve(type: BlockType) -> None:
+    """They do not retrieve even when they are sampled in several rounds."""
+    trace = tick(option=20.0, odds=odds_for(type, 0.5), runs=[Executed(error=FAILURE, subagents=(MAIN,))])
     assert [step.n for step in samples(trace, type)] == [4, 16, 64]
     assert all(step.prompt.recalled == () for step in samples(trace, type))
-    assert len(steps(trace, Retrieve)) == 1, "the orientation's"
+    assert len(steps(trace, Retrieve)) == 1, "only the orientation retrieves"
 
 
-def test_the_block_is_drawn_from_the_last_round_alone() -> None:
-    """Not from the four before it, even where one of them was better."""
+def test_the_block_is_drawn_only_from_the_last_round() -> None:
+    """Candidates of earlier rounds are not drawn, even if one of them scored higher."""
     trace = tick(
         odds=lambda step, at: (0.9 if step.round == 0 else -1.0) if step.prompt.type is T.EVALUATION else 3.0
     )
@@ -234,8 +239,8 @@ def test_the_block_is_drawn_from_the_last_round_alone() -> None:
     assert (chosen.round, chosen.n) == (2, 64)
 
 
-def test_the_draw_is_by_softmax_of_the_score() -> None:
-    """Of scores 0 and ln 4 the second is taken four times in five, not always."""
+def test_the_draw_is_a_softmax_of_the_scores() -> None:
+    """Of the scores 0 and ln 4, the second is drawn with probability 4/5."""
     taken = 0
     for seed in range(80):
         trace = tick(
@@ -252,9 +257,12 @@ def test_the_draw_is_by_softmax_of_the_score() -> None:
 # ------------------------------------------------------------------------------------ after the draw
 
 
-def test_a_block_that_does_not_compile_is_recorded_penalised_by_2_and_followed_by_an_error() -> None:
-    """It stands in the trace, commented out so that the trace compiles (ours), its score 2 lower."""
-    trace = tick(text=writes(T.ACTION, BROKEN), odds=of(T.ACTION, 3.5))
+def test_a_block_that_does_not_compile_loses_2_and_is_followed_by_an_error() -> None:
+    """It is recorded with a score that is 2 lower.
+
+    Unlike in weave-agent it is commented out, so that the trace compiles.
+    """
+    trace = tick(text=writes(T.ACTION, BROKEN), odds=odds_for(T.ACTION, 3.5))
     at = [block.type for block in trace.blocks].index(T.ACTION)
     block, error = trace.blocks[at : at + 2]
     assert (block.compiles, block.body, block.ran) == (False, BROKEN, None)
@@ -264,8 +272,8 @@ def test_a_block_that_does_not_compile_is_recorded_penalised_by_2_and_followed_b
     assert [draft.score for draft in drafts(trace, T.ACTION)] == pytest.approx([1.5] * 3)
 
 
-def test_a_block_that_ran_over_its_tokens_has_an_error_of_its_own() -> None:
-    """Not the syntax error in which the cut happens to end, but that it was over 768 tokens."""
+def test_a_block_that_exceeds_its_token_limit_has_its_own_error() -> None:
+    """The error says that the block exceeded 768 tokens. It does not show the syntax error at the cut."""
     cut = Candidate(text="def action_go(self):\n    x = (", finish_reason="length", tokens=768)
     trace = tick(text=writes(T.ACTION, cut))
     error = next(block for block in trace.blocks if block.type is T.ERROR)
@@ -273,8 +281,8 @@ def test_a_block_that_ran_over_its_tokens_has_an_error_of_its_own() -> None:
     assert "SyntaxError" not in error.body
 
 
-def test_a_block_is_rewritten_and_scored_once_more_without_penalties() -> None:
-    """The raw score is that of the legal structure. Ours asks only where rewriting changed the text."""
+def test_a_rewritten_block_is_scored_again_without_penalties() -> None:
+    """The raw score is that of the legal structure. weavegen asks again only if rewriting changed the text."""
     trace = tick(text=writes(T.ACTION, GOOD[T.ACTION] + "\nx = 1\nprint(x)"), raw=2.25)
     [again] = [step for step in steps(trace, Score) if step.candidate is not None]
     assert again.texts == (GOOD[T.ACTION],)
@@ -286,15 +294,15 @@ def test_a_block_is_rewritten_and_scored_once_more_without_penalties() -> None:
     assert [step for step in steps(tick(), Score) if step.candidate is not None] == []
 
 
-# --------------------------------------------------------------------------------- the earlier setting
+# ----------------------------------------------------------------------------------------- tree search
 
 GROWING = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
 
 
 def test_with_tree_search_a_first_round_of_32_is_accepted_at_2_5() -> None:
-    """Below that, and always for an orientation, the tree search follows."""
+    """Below 2.5, and always for an orientation, the tree search follows."""
     for score, grown in ((2.5, False), (2.49, True)):
-        first, *rest = samples(tick(s={"search": "tree"}, odds=of(T.ACTION, score)), T.ACTION)
+        first, *rest = samples(tick(s={"search": "tree"}, odds=odds_for(T.ACTION, score)), T.ACTION)
         assert (first.n, first.depth) == (32, 0)
         assert bool(rest) is grown
     assert all(
@@ -305,25 +313,27 @@ def test_with_tree_search_a_first_round_of_32_is_accepted_at_2_5() -> None:
 @pytest.mark.parametrize(
     ("type", "nodes", "in_round", "children"), [(T.EXPECTATION, 72, 24, 16), (T.ORIENTATION, 288, 96, 32)]
 )
-def test_the_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, children: int) -> None:
+def test_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, children: int) -> None:
     """72 nodes (288 for an orientation), rounds of 24 (96), 16 (32) children, 256 tokens a node."""
     s = {"search": "tree", "max_tokens": 100_000}
     grown = [
-        step for step in samples(tick(s=s, text=writes(type, GROWING), odds=of(type, 0.0)), type) if step.depth
+        step
+        for step in samples(tick(s=s, text=writes(type, GROWING), odds=odds_for(type, 0.0)), type)
+        if step.depth
     ]
     by_round: dict[int, list[int]] = {}
     for step in grown:
         by_round.setdefault(step.round, []).append(step.n)
     assert sum(step.n for step in grown) == nodes
-    assert {sum(found) for found in by_round.values()} == {in_round}
-    assert {found[0] for found in by_round.values()} == {children}
+    assert {sum(sizes) for sizes in by_round.values()} == {in_round}
+    assert {sizes[0] for sizes in by_round.values()} == {children}
     assert {step.max_tokens for step in grown} == {256}
 
 
-def test_the_tree_search_keeps_one_node_looks_three_ahead_and_is_cold() -> None:
-    """Beam 1, lookahead 3, temperature 0.2."""
+def test_the_tree_search_has_beam_1_lookahead_3_and_temperature_0_2() -> None:
+    """A low temperature makes the search prefer the better of two nodes nearly always."""
     s = {"search": "tree", "max_tokens": 100_000, "tree_nodes": 120, "tree_round": 60, "tree_children": 2}
-    trace = tick(s=s, text=writes(T.EXPECTATION, GROWING), odds=of(T.EXPECTATION, 0.0))
+    trace = tick(s=s, text=writes(T.EXPECTATION, GROWING), odds=odds_for(T.EXPECTATION, 0.0))
     grown = [step for step in samples(trace, T.EXPECTATION) if step.depth]
     assert max(step.depth for step in grown if step.round == 1) == 3
     top = set()
@@ -348,4 +358,4 @@ def test_the_tree_search_keeps_one_node_looks_three_ahead_and_is_cold() -> None:
         [draft] = drafts(trace, T.EXPECTATION)
         assert draft.candidate is not None
         colder += draft.candidate[1]
-    assert colder >= 45, "32 to 1, where temperature 1 would take the better one twice in three times"
+    assert colder >= 45, "expected odds are 32 to 1; temperature 1 would give 2 to 1"

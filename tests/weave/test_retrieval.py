@@ -1,4 +1,4 @@
-"""The model's own BM25 queries, what they find, and what they may not find."""
+"""The BM25 queries that the model writes, what they find, and what they must not find."""
 
 from collections import namedtuple
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def step(**values: object) -> Retrieve:
     return Retrieve(**{"query": "", "before": 99, "top_k_hits": 25, "least_score": 2.0, "limit": 3, **values})  # type: ignore[arg-type]
 
 
-def found(query: str, rows: list[Row], **values: object) -> list[int]:
+def retrieved(query: str, rows: list[Row], **values: object) -> list[int]:
     parsed = parse(query)
     assert parsed is not None
     return [hit.id for hit in rank(rows, parsed, step(**values))]
@@ -41,22 +41,26 @@ def found(query: str, rows: list[Row], **values: object) -> list[int]:
 
 
 def test_the_model_writes_the_query_before_the_block() -> None:
-    """It is asked for the header line `#bm25_query`, and the block after it has that line.
+    """The model is asked for the header line `#bm25_query`, and the recorded block has that line.
 
-    Ours asks in the second round, when the first was not good enough; for an orientation always.
+    weavegen asks in the second round, when no candidate of the first was good enough; for an orientation always.
     """
     trace = tick()
     [asked] = queries(trace, T.ORIENTATION)
     first, second = samples(trace, T.ORIENTATION)
-    assert [one for one in steps(trace, Sample) if one.prompt.type is T.ORIENTATION] == [first, asked, second]
+    assert [sampled for sampled in steps(trace, Sample) if sampled.prompt.type is T.ORIENTATION] == [
+        first,
+        asked,
+        second,
+    ]
     assert asked.prompt.header.endswith("#bm25_query ")
     assert "#bm25_query" not in first.prompt.header
     assert second.prompt.header.splitlines()[-3].startswith("#bm25_query ")
     assert LINE_STOP[0] == "\n", "a query is one line"
 
 
-def test_the_prompt_for_a_query_asks_for_a_dozen_words_and_marks() -> None:
-    """A dozen or more words, `+word` wanted, `-word` unwanted."""
+def test_the_query_prompt_asks_for_a_dozen_words_with_plus_and_minus() -> None:
+    """The prompt asks for a dozen or more words: `+word` for wanted ones, `-word` for excluded ones."""
     prompt = Prompt(type=T.ACTION, window=(2, 2), header="#bm25_query ", query=True)
     text = compose(prompt, ["genesis\n"], [], [], Settings())
     assert "a dozen words or more" in text
@@ -66,16 +70,16 @@ def test_the_prompt_for_a_query_asks_for_a_dozen_words_and_marks() -> None:
     assert prompts.instruction(T.ACTION) not in text
 
 
-def test_of_eight_samples_the_first_that_parses_is_taken() -> None:
-    """The others are not even looked at."""
+def test_the_first_of_eight_samples_that_parses_is_the_query() -> None:
+    """Later samples are not checked."""
     trace = tick(s={"same_type_until": 0}, queries=["(((", "", "-only -minus", "+key door", "window"])
     assert [asked.n for asked in queries(trace, T.ORIENTATION)] == [8]
     [retrieved] = steps(trace, Retrieve)
     assert retrieved.query == "+key door"
 
 
-def test_where_no_query_parses_nothing_is_retrieved() -> None:
-    """The block is then written without, and has no query in its header."""
+def test_nothing_is_retrieved_if_no_query_parses() -> None:
+    """The block is then written without retrieval and has no query in its header."""
     trace = tick(queries=["((("])
     assert steps(trace, Retrieve) == []
     [orientation] = drafts(trace, T.ORIENTATION)
@@ -84,17 +88,17 @@ def test_where_no_query_parses_nothing_is_retrieved() -> None:
 
 
 @pytest.mark.parametrize(("before", "query"), [(48, "type:'orientation' key door"), (49, "key door")])
-def test_a_trace_under_fifty_blocks_looks_for_blocks_of_its_type_only(before: int, query: str) -> None:
-    """`type:'orientation'` is put before the query of block 49, and not before that of block 50."""
+def test_a_trace_under_fifty_blocks_retrieves_only_blocks_of_the_same_type(before: int, query: str) -> None:
+    """`type:'orientation'` is added to the query of block 49, but not to that of block 50."""
     trace = tick(blocks=before)
     [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
     assert orientation.index == before + 1
     assert orientation.bm25_query == query
-    assert [one.query for one in steps(trace, Retrieve)] == [query]
+    assert [retrieve.query for retrieve in steps(trace, Retrieve)] == [query]
 
 
-def test_the_query_is_kept_in_the_blocks_header() -> None:
-    """In the trace, and in every prompt of the rounds after it, scoring included."""
+def test_the_query_is_in_the_header_of_its_block() -> None:
+    """The header has the query in the trace and in all later sampling and scoring prompts of the block."""
     trace = tick(s={"same_type_until": 0})
     [orientation] = [block for block in trace.blocks if block.type is T.ORIENTATION]
     assert "\n#bm25_query key door\n" in render_block(orientation)
@@ -104,25 +108,25 @@ def test_the_query_is_kept_in_the_blocks_header() -> None:
 # ------------------------------------------------------------------------------------------ the hits
 
 
-def test_25_hits_those_with_score_2_and_the_best_3_are_asked_for() -> None:
-    """The numbers that a tick asks with."""
+def test_limits_of_a_retrieval() -> None:
+    """A tick asks for at most 25 hits, with a score of at least 2, and shows the best 3 in the prompt."""
     [asked] = steps(tick(), Retrieve)
     assert (asked.top_k_hits, asked.least_score, asked.limit) == (25, 2.0, 3)
 
 
-def test_hits_are_ranked_by_their_bm25_score_and_bounded() -> None:
-    """Best first, none below the least score, so many at most."""
+def test_hits_are_ranked_by_bm25_score_and_limited() -> None:
+    """The best hit comes first. Hits below the minimum score and beyond the maximum number are left out."""
     rows = [*FILLER, Row(50, "key", False), Row(51, "key door", False), Row(52, "key door lock", False)]
-    assert found("key door lock", rows) == [52, 51, 50]
-    assert found("key door lock", rows, least_score=4.0) == [52, 51]
-    assert found("number", rows) == [], "what nearly every text has tells nothing"
+    assert retrieved("key door lock", rows) == [52, 51, 50]
+    assert retrieved("key door lock", rows, least_score=4.0) == [52, 51]
+    assert retrieved("number", rows) == [], "a word of nearly every text has almost no weight"
     many = [*FILLER, *(Row(number, "key", False) for number in range(100, 113))]
-    assert len(found("key key key", many)) == 13
-    assert len(found("key key key", many, top_k_hits=5)) == 5
+    assert len(retrieved("key key key", many)) == 13
+    assert len(retrieved("key key key", many, top_k_hits=5)) == 5
 
 
-def test_three_at_most_come_into_the_prompt_commented_out() -> None:
-    """Best 3 by score, in their order."""
+def test_at_most_three_hits_are_in_the_prompt_commented_out() -> None:
+    """They are the 3 hits with the best scores, in this order."""
     hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
     trace = tick(hits=hits)
     first, second = samples(trace, T.ORIENTATION)
@@ -133,16 +137,18 @@ def test_three_at_most_come_into_the_prompt_commented_out() -> None:
     assert text.index("# x = 0") < text.index("# x = 1") < text.index("# x = 2")
 
 
-def test_unwanted_words_exclude_and_wanted_ones_count() -> None:
-    """`-word` excludes. Ours wants one of the `+words` and counts them twice: all of a dozen would find
-    nothing."""
+def test_minus_excludes_and_plus_requires_one_wanted_word() -> None:
+    """`-word` excludes a text. weavegen requires one of the `+words`, and counts these words twice.
+
+    Requiring all of a dozen words would find nothing.
+    """
     rows = [*FILLER, Row(50, "key door", False), Row(51, "door lock", False), Row(52, "key lamp", False)]
     assert parse("+key -lamp door") == Query(plain=("door",), wanted=("key",), unwanted=("lamp",))
-    assert found("door key lock", rows)[0] == 51
-    assert found("door +key +lamp", rows)[0] == 52
-    assert found("door key -lock", rows)[0] == 50
-    assert 51 not in found("door +key", rows)
-    assert set(found("+key +door +lock", rows)) == {50, 51, 52}
+    assert retrieved("door key lock", rows)[0] == 51
+    assert retrieved("door +key +lamp", rows)[0] == 52
+    assert retrieved("door key -lock", rows)[0] == 50
+    assert 51 not in retrieved("door +key", rows)
+    assert set(retrieved("+key +door +lock", rows)) == {50, 51, 52}
     once, twice = parse("key"), parse("+key")
     assert once is not None
     assert twice is not None
@@ -152,17 +158,17 @@ def test_unwanted_words_exclude_and_wanted_ones_count() -> None:
 
 
 def test_a_query_can_be_restricted_to_a_type() -> None:
-    """`type:'orientation'` finds orientations only."""
+    """`type:'orientation'` finds only orientations."""
     rows = [*FILLER, Row(50, "key", False, "orientation"), Row(51, "key", False)]
-    assert found("type:'orientation' key", rows) == [50]
+    assert retrieved("type:'orientation' key", rows) == [50]
 
 
-# ------------------------------------------------------------------------------------- cut off, corpus
+# -------------------------------------------------------------------------------------- cutoff, corpus
 
 
 @pytest.mark.parametrize("blocks", [10, 61, 62, 150])
-def test_what_is_still_in_the_window_is_never_retrieved(blocks: int) -> None:
-    """Only blocks older than the first that the model reads anyhow."""
+def test_blocks_in_the_window_are_never_retrieved(blocks: int) -> None:
+    """Only blocks before the window are retrieved."""
     trace = tick(blocks=blocks)
     [asked] = steps(trace, Retrieve)
     first, end = samples(trace, T.ORIENTATION)[0].prompt.window
@@ -172,7 +178,7 @@ def test_what_is_still_in_the_window_is_never_retrieved(blocks: int) -> None:
 
 @pytest.fixture
 def conn(database: str) -> Iterator[sa.Connection]:
-    """A trace that holds a lantern at its blocks 3 and 70, among others without."""
+    """A trace in which only blocks 3 and 70 mention a lantern."""
     engine = make_engine(database)
     with engine.begin() as conn:
         order = [Order("a.py", "x = 1")]
@@ -194,20 +200,22 @@ def indices(conn: sa.Connection, hits: list[Hit]) -> list[int]:
 
 
 def test_the_cutoff_holds_in_the_database(conn: sa.Connection) -> None:
-    """Block 70 is found once it has left the window, block 3 before that."""
+    """Block 70 is found once it has left the window; before that only block 3 is found."""
     assert indices(conn, search.search(conn, 1, step(query="lantern", before=70))) == [3]
     assert sorted(indices(conn, search.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
     assert search.search(conn, 1, step(query="lantern", before=3)) == []
 
 
-def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
-    """Type, question, score, description and text; each a good block, and found like any other."""
+def test_the_corpus_has_good_examples(conn: sa.Connection) -> None:
+    """Each has type, question, score, description and text, is a legal block, and is found like any other."""
     seeds = read(BOOTSTRAPS / "examples")
     assert {type for type, _ in seeds} == set(GOOD)
     assert all(example.score > 0 and example.question.endswith("?") for _, example in seeds)
     assert examples.load(conn, seeds) == len(seeds)
     held = conn.execute(sa.text("select type, question, score, description, body from examples")).all()
-    expected = {(type, one.question, one.score, one.description, one.body) for type, one in seeds}
+    expected = {
+        (type, example.question, example.score, example.description, example.body) for type, example in seeds
+    }
     assert {tuple(row) for row in held} == expected
     query = "type:'debug' traceback KeyError header column"
     [hit, *_] = search.search(conn, 1, step(query=query, before=0))
@@ -220,8 +228,8 @@ def test_the_corpus_is_seeded_with_good_examples(conn: sa.Connection) -> None:
     assert lines[-1] == "#endblock"
 
 
-def test_what_was_asked_and_found_is_kept(conn: sa.Connection) -> None:
-    """query, cutoff, every hit with rank and score, and which ones the model saw."""
+def test_queries_and_hits_are_recorded(conn: sa.Connection) -> None:
+    """The database holds the query, the cutoff, every hit with rank and score, and which hits the model read."""
     conn.execute(
         sa.text(
             "insert into ticks (trace_id, number, subagent, first_block, deadline, clock)"

@@ -1,11 +1,11 @@
-"""A tick's reward, what goes to which block, preferences, grounded labels."""
+"""A tick's reward, the rewards of its blocks, preferences, and grounded labels."""
 
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from tests.support.script import FAILURE, GOOD, MAIN, Script, T, execute, of, tick, writes
+from tests.support.script import FAILURE, GOOD, MAIN, Script, T, execute, odds_for, tick, writes
 from tests.support.worker import Worker, enqueue
 from weavegen.agents.reward import preferences, reward
 from weavegen.kernel.settings import Settings
@@ -20,13 +20,13 @@ RAISED = Evaluated(title="Is it?", scope="tick", error=FAILURE)
 
 
 def recorded(*blocks: BlockType | tuple[BlockType, dict[str, Any]]) -> list[tuple[Append, Block]]:
-    """Blocks from index 10 on, with what their drafts say."""
-    found = []
-    for index, one in enumerate(blocks, 10):
-        type, fields = one if isinstance(one, tuple) else (one, {})
+    """Blocks from index 10 on, each with its Append effect."""
+    result = []
+    for index, item in enumerate(blocks, 10):
+        type, fields = item if isinstance(item, tuple) else (item, {})
         block = Block(type=type, body="", index=index, timestamp=0.0, time_remaining=0.0)
-        found.append((Append(type=type, body="", **fields), block))
-    return found
+        result.append((Append(type=type, body="", **fields), block))
+    return result
 
 
 # ---------------------------------------------------------------------------------------- the tick
@@ -46,13 +46,13 @@ def recorded(*blocks: BlockType | tuple[BlockType, dict[str, Any]]) -> list[tupl
     ],
 )
 def test_the_reward_of_a_tick(evaluations: list[Evaluated], actions: int, expected: float) -> None:
-    """Half the share of evaluations that came out true, less 0.1 an action block, not below 0."""
+    """Half the share of evaluations that are true, minus 0.1 for each action block, at least 0."""
     blocks = recorded(T.ORIENTATION, *[T.ACTION] * actions)
     assert reward(blocks, evaluations, Settings()).reward == pytest.approx(expected)
 
 
-def test_the_reward_is_given_backwards_with_decay() -> None:
-    """To debug, backtrack, action, orientation blocks, the last one first, each 0.8 of the next."""
+def test_the_tick_reward_goes_backwards_with_decay() -> None:
+    """Debug, backtrack, action and orientation blocks get it, last to first, each 0.8 of the one after it."""
     blocks = recorded(
         T.TASK_REMINDER, T.OBSERVATION, T.ORIENTATION, T.ACTION, T.BACKTRACK, T.ACTION, T.ERROR, T.DEBUG, T.ACTION,
         T.EXPECTATION, T.OPTION, T.OBSERVATION_INFERENCE, T.EVALUATION, T.OUTCOME,
@@ -64,8 +64,8 @@ def test_the_reward_is_given_backwards_with_decay() -> None:
     )
 
 
-def test_a_tick_is_rewarded_for_what_it_did() -> None:
-    """The same of a whole tick: two actions, one of two evaluations true, both reasons rewarded."""
+def test_reward_of_a_whole_tick() -> None:
+    """A tick with two actions, of whose two evaluations one is true; both reasoning blocks are rewarded."""
     trace = tick(runs=[Executed(error=FAILURE, subagents=(MAIN,))], evaluations=[TRUE, TRUE, TRUE, RAISED])
     [given] = trace.rewards
     assert given.reward == pytest.approx(0.5 * 3 / 4 - 0.2)
@@ -86,8 +86,8 @@ REASONING = (T.ORIENTATION, T.DEBUG, T.BACKTRACK)
         (5.0, 0.0), (9.0, 0.0),
     ],
 )  # fmt: skip
-def test_reasoning_before_an_action_that_ran_gains(reasoning: BlockType, score: float, given: float) -> None:
-    """+0.2 where its score is under 2, +0.1 from 2 to 3, +0.01 to 4, +0.001 to 5, nothing above."""
+def test_reasoning_before_an_action_that_ran_is_rewarded(reasoning: BlockType, score: float, given: float) -> None:
+    """+0.2 for a score under 2, +0.1 from 2 to 3, +0.01 to 4, +0.001 to 5, nothing above."""
     blocks = recorded((reasoning, {"score": score}), (T.ACTION, {"ran": True, "score": 1.0}))
     assert preferences(blocks) == pytest.approx({10: given})
 
@@ -97,9 +97,11 @@ def test_reasoning_before_an_action_that_ran_gains(reasoning: BlockType, score: 
     ("score", "given"),
     [(-3.0, -0.1), (0.0, -0.1), (2.0, -0.1), (2.5, -0.15), (3.0, -0.2), (3.5, -0.25), (5.0, -0.4)],
 )
-def test_reasoning_before_an_action_that_failed_loses(reasoning: BlockType, score: float, given: float) -> None:
-    """It loses 0.1 up to 2; from 2 to 3 as much more as a tenth of what is above 2; from 3 on 0.2 and a
-    tenth of what is above 3."""
+def test_reasoning_before_an_action_that_failed_is_penalised(
+    reasoning: BlockType, score: float, given: float
+) -> None:
+    """-0.1 for a score up to 2; from 2 to 3 also a tenth of the score above 2; from 3 on 0.2 and a tenth of the score
+    above 3."""
     blocks = recorded((reasoning, {"score": score}), (T.ACTION, {"ran": False, "exception": "OSError"}))
     assert preferences(blocks) == pytest.approx({10: given, 11: -0.5})
 
@@ -108,14 +110,16 @@ def test_reasoning_before_an_action_that_failed_loses(reasoning: BlockType, scor
     ("exception", "lost"),
     [("AssertionError", 0.25), ("AttributeError", 1.0), ("KeyError", 0.5), ("SyntaxError", 0.5), (None, 0.5)],
 )
-def test_a_block_that_failed_loses_by_its_exception(exception: str | None, lost: float) -> None:
-    """0.25 for an AssertionError, 1.0 for an AttributeError (an invented method), 0.5 for any other."""
+def test_the_loss_of_a_failed_block_depends_on_its_exception(exception: str | None, lost: float) -> None:
+    """0.25 for an AssertionError, 1.0 for an AttributeError (an invented method), 0.5 for any other exception."""
     assert preferences(recorded((T.ACTION, {"ran": False, "exception": exception}))) == {10: -lost}
 
 
 def test_a_block_that_does_not_compile_loses_like_any_other_failure() -> None:
-    """It was not run, but it failed: 0.5, and the reasoning before it loses too."""
-    trace = tick(s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=of(T.ORIENTATION, 2.5))
+    """It was not run, but it failed: it loses 0.5, and the reasoning before it is penalised too."""
+    trace = tick(
+        s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=odds_for(T.ORIENTATION, 2.5)
+    )
     [given] = trace.rewards
     types = {block.index: block.type for block in trace.blocks}
     assert {types[index]: value for index, value in given.preferences.items()} == pytest.approx(
@@ -123,8 +127,8 @@ def test_a_block_that_does_not_compile_loses_like_any_other_failure() -> None:
     )
 
 
-def test_each_reason_is_judged_by_the_block_that_it_led_to() -> None:
-    """The orientation led to the action that failed, the debug block to the one that ran."""
+def test_each_reasoning_block_is_judged_by_the_block_after_it() -> None:
+    """The orientation precedes the action that failed, the debug block the action that ran."""
     trace = tick(runs=[Executed(error=FAILURE, subagents=(MAIN,))], odds=lambda step, at: 2.5)
     [given] = trace.rewards
     types = [(block.type, given.preferences.get(block.index)) for block in trace.blocks]
@@ -137,7 +141,7 @@ def test_each_reason_is_judged_by_the_block_that_it_led_to() -> None:
 
 
 def test_a_backtrack_block_is_judged_by_the_action_after_it() -> None:
-    """The action that was taken back neither ran nor failed, so nothing is said of it and its reason."""
+    """The action that was taken back neither ran nor failed: it and the reasoning before it get no reward."""
     blocks = recorded(
         (T.ORIENTATION, {"score": 1.0}), T.ACTION, (T.BACKTRACK, {"score": 1.0}), (T.ACTION, {"ran": True})
     )
@@ -147,8 +151,8 @@ def test_a_backtrack_block_is_judged_by_the_action_after_it() -> None:
 # -------------------------------------------------------------------------------- grounded labels
 
 
-def test_assertions_that_ask_are_grounded_labels(environment: Environment) -> None:
-    """`assert cond, 'question?'` says how the question came out, where it holds and where it does not."""
+def test_assertions_that_ask_a_question_are_grounded_labels(environment: Environment) -> None:
+    """`assert cond, 'question?'` yields a label whether the condition holds or not."""
     source = (
         "def action_look(self):\n"
         "    assert 2 > 1, 'Is two more than one?'\n"
@@ -157,7 +161,7 @@ def test_assertions_that_ask_are_grounded_labels(environment: Environment) -> No
         "self.add_action('Look', action_look)\n"
     )
     done = execute(environment, "run", source, T.ACTION)
-    assert [(one.question, one.answer) for one in done.assertions] == [
+    assert [(assertion.question, assertion.answer) for assertion in done.assertions] == [
         ("Is two more than one?", True),
         ("Is one more than two?", False),
     ]
@@ -167,14 +171,14 @@ def test_assertions_that_ask_are_grounded_labels(environment: Environment) -> No
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_whether_a_block_ran_is_a_grounded_label(fails: bool) -> None:
-    """Of actions and evaluations alike."""
+    """This holds for actions and for evaluations."""
     runs = [Executed(error=FAILURE, subagents=(MAIN,))] if fails else []
     trace = tick(s={"attempts": 1}, runs=runs)
     assert [block.ran for block in trace.blocks if block.type is T.ACTION] == [not fails]
     assert {block.ran for block in trace.blocks if block.type in (T.ORIENTATION, T.OUTCOME)} == {None}
 
 
-# ----------------------------------------------------- what the abilities are trained from, in Postgres
+# -------------------------------------------------------- training data for each ability, in PostgreSQL
 
 
 ABILITIES = {
@@ -209,8 +213,8 @@ ABILITIES = {
 }
 
 
-def test_every_ability_has_its_training_data(db: sa.Engine) -> None:
-    """For each ability of the devlog's list the tables hold what it is to be trained from."""
+def test_the_tables_have_training_data_for_every_ability(db: sa.Engine) -> None:
+    """The abilities are those that weave-agent's devlog lists."""
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
     worker.world = Script(

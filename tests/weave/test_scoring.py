@@ -1,4 +1,4 @@
-"""What the evaluator is asked, how its answer is read, what becomes the score."""
+"""What the evaluator is asked, how its answer is read, and how the score is computed."""
 
 import math
 import re
@@ -38,7 +38,8 @@ def client(server: Server) -> Iterator[ModelClient]:
 
 
 def test_the_question_follows_the_text_that_the_candidate_continued() -> None:
-    """The same prompt, then the candidate, so that the server has all but the candidate in its cache."""
+    """The scoring prompt extends the sampling prompt by the candidate, so that the server's cache holds all but the
+    candidate."""
     trace = tick()
     asked = [step for step in steps(trace, Score) if step.sample is not None]
     assert asked
@@ -54,26 +55,26 @@ def test_the_question_follows_the_text_that_the_candidate_continued() -> None:
 
 
 def test_calibration_examples_come_first_and_then_the_question() -> None:
-    """A few questions whose right probability is known, then `#q: QUESTION ` for the model to go on."""
+    """A few questions whose right probability is known come before `#q: QUESTION `, which the model continues."""
     assert question_suffix("x = 1\n\n", "Is it good?") == f"x = 1\n{prompts.calibration()}#q: Is it good? "
 
 
-def test_calibration_examples_say_the_right_probability() -> None:
-    """A fair coin, a one-in-a-hundred event, and so on, in the form of the trace's own labels."""
+def test_calibration_examples_show_the_right_probability() -> None:
+    """For example a fair coin and a one-in-a-hundred event, in the form of the trace's labels."""
     lines = prompts.calibration().splitlines()
     assert 3 <= len(lines) <= 9
-    said = {}
+    percentages = {}
     for line in lines:
         form = re.fullmatch(r"#q: (.+\?) (Yes|No)\. \(([\d.]+)%\)", line)
         assert form, line
         percent = float(form[3])
-        said[form[1]] = percent if form[2] == "Yes" else 100 - percent
-    assert next(yes for question, yes in said.items() if "coin" in question) == 50
-    assert next(yes for question, yes in said.items() if "1 to 100" in question) == 1
-    assert next(yes for question, yes in said.items() if "four or less" in question) == pytest.approx(
+        percentages[form[1]] = percent if form[2] == "Yes" else 100 - percent
+    assert next(yes for question, yes in percentages.items() if "coin" in question) == 50
+    assert next(yes for question, yes in percentages.items() if "1 to 100" in question) == 1
+    assert next(yes for question, yes in percentages.items() if "four or less" in question) == pytest.approx(
         200 / 3, abs=0.01
     )
-    assert next(yes for question, yes in said.items() if "hearts" in question) == 25
+    assert next(yes for question, yes in percentages.items() if "hearts" in question) == 25
 
 
 # --------------------------------------------------------------------------------------- the answer
@@ -87,28 +88,28 @@ def test_calibration_examples_say_the_right_probability() -> None:
         ("ye", None), ("maybe", None), ("know", None), ("42", None), ("", None),
     ],
 )  # fmt: skip
-def test_a_token_counts_by_how_it_begins(token: str, means: bool | None) -> None:
-    """Lower-cased, stripped of what leads it and is no letter; "not" counts as no, as in the original."""
+def test_a_token_is_yes_or_no_by_its_beginning(token: str, means: bool | None) -> None:
+    """Tokens are lower-cased and stripped of leading non-letters; "not" counts as no, as in weave-agent."""
     assert yes_no.side(token) is means
 
 
-def test_each_side_is_the_sum_over_its_tokens() -> None:
-    """Every spelling of yes adds to P(yes), every spelling of no to P(no)."""
+def test_a_side_sums_the_probabilities_of_its_tokens() -> None:
+    """Every spelling of yes adds to P(yes), and every spelling of no to P(no)."""
     top = {"Yes": 0.3, " yes": 0.2, '"Yes': 0.1, "no": 0.1, " No": 0.05, "Perhaps": 0.2}
     mass = yes_no.from_top({token: math.log(p) for token, p in top.items()})
     assert [mass.yes, mass.no] == [pytest.approx(0.6), pytest.approx(0.15)]
 
 
-def test_a_side_without_a_token_gets_what_is_not_accounted_for() -> None:
-    """The mass of no listed token."""
+def test_a_side_without_a_token_gets_the_remaining_mass() -> None:
+    """The remaining mass is what no listed token has."""
     mass = yes_no.from_top({"Yes": math.log(0.7), "Perhaps": math.log(0.2)})
     assert [mass.yes, mass.no] == [pytest.approx(0.7), pytest.approx(0.1)]
     mass = yes_no.from_top({"No": math.log(0.6)})
     assert [mass.yes, mass.no] == [pytest.approx(0.4), pytest.approx(0.6)]
 
 
-def test_one_token_is_asked_for_with_the_logprobs_of_at_most_128_ids(server: Server, client: ModelClient) -> None:
-    """`/v1/completions` with `logprobs` and `logprob_token_ids` at `max_tokens=1` gives exact mass."""
+def test_one_token_is_sampled_with_the_logprobs_of_at_most_128_ids(server: Server, client: ModelClient) -> None:
+    """`/v1/completions` with `logprobs`, `logprob_token_ids` and `max_tokens=1` gives the exact mass."""
     server.mass = {"Yes": 0.5, " yes": 0.125, "No": 0.25}
     [first, second] = client.yes_no(["Is it? ", "Was it? "])
     assert first == second
@@ -124,21 +125,21 @@ def test_one_token_is_asked_for_with_the_logprobs_of_at_most_128_ids(server: Ser
 
 
 @pytest.mark.parametrize(("yes", "no", "score"), [(0.5, 0.5, 0.0), (0.8, 0.1, 2.0794415), (0.1, 0.3, -1.0986123)])
-def test_the_score_is_ln_yes_less_ln_no(yes: float, no: float, score: float) -> None:
+def test_the_score_is_ln_yes_minus_ln_no(yes: float, no: float, score: float) -> None:
     """Ln P(yes) - ln P(no)."""
     assert log_odds(YesNo(yes=yes, no=no)) == pytest.approx(score)
 
 
-def test_an_undefined_score_counts_0_in_selection() -> None:
-    """Where neither side has any mass; such a candidate is drawn like one of even odds."""
+def test_an_undefined_score_counts_as_0_in_selection() -> None:
+    """The score is undefined if neither side has any mass. Such a candidate is drawn like one with even odds."""
     nothing = YesNo(yes=0.0, no=0.0)
     assert log_odds(nothing) is None
     assert penalised(mean_score([nothing]), Penalties()) == 0.0
     assert penalised(mean_score([nothing]), Penalties(shape=1.0)) == -1.0
 
 
-def test_of_several_questions_the_mean_counts() -> None:
-    """Of their scores, where all questions of a block's rubric are asked; by default the first is."""
+def test_the_score_of_several_questions_is_their_mean() -> None:
+    """A setting asks all questions of a type's rubric. By default only the first question is asked."""
     even, good = YesNo(yes=0.4, no=0.4), YesNo(yes=0.8, no=0.1)
     assert mean_score([even, good]) == pytest.approx(math.log(8) / 2)
     asked = {
@@ -151,7 +152,7 @@ def test_of_several_questions_the_mean_counts() -> None:
 
 
 def test_the_better_score_is_drawn_more_often() -> None:
-    """Log odds are what the draw is made with: of 0 and ln 3 the second comes three times in four."""
+    """Of the scores 0 and ln 3, the second is drawn with probability 3/4."""
     drawn = [draw([0.0, math.log(3)], seed) for seed in range(2000)]
     assert sum(drawn) / 2000 == pytest.approx(0.75, abs=0.03)
 
@@ -161,35 +162,40 @@ def test_the_better_score_is_drawn_more_often() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Prompts of a model that says yes at 0.8 to the parent question, to others as the parent's answer is."""
+    """The prompts that a model received. It says yes with 0.8 to the parent question.
+
+    Its answer to each other question depends on the parent's answer in the prompt.
+    """
     prompts: list[str] = []
 
     def answer(batch: list[str]) -> list[tuple[float, float]]:
         prompts.extend(batch)
-        found = []
+        masses = []
         for prompt in batch:
             question = prompt.splitlines()[-1]
             yes = 0.8 if "good" in question else 0.9 if "good? Yes." in prompt else 0.3
-            found.append((yes, 1 - yes))
-        return found
+            masses.append((yes, 1 - yes))
+        return masses
 
     monkeypatch.setattr(weave, "ask", answer)
     return prompts
 
 
 def test_the_bayesian_score_is_the_posterior_of_the_parent_question(asked: list[str]) -> None:
-    """Prior · Π likelihoods given yes / (that + the same given no): 0.8·0.9² / (that + 0.2·0.3²)."""
+    """Prior x likelihoods given yes, divided by (this + the same given no): 0.8 x 0.9^2 / (0.8 x 0.9^2 + 0.2 x
+    0.3^2)."""
     [score] = weave.simple_bayes_evaluate_outputs("Is it good?", ["Is it short?", "Is it true?"], ["A tale"])
     assert score == pytest.approx(0.8 * 0.81 / (0.8 * 0.81 + 0.2 * 0.09))
-    assert len(asked) == 5, "the parent once, and each question given a yes and given a no"
+    assert len(asked) == 5, "the parent once, and each question with the parent answered yes and no"
     assert [prompt.startswith("A tale\n") for prompt in asked] == [True] * 5
     assert [("#q: Is it good? Yes.\n" in prompt, "#q: Is it good? No.\n" in prompt) for prompt in asked] == [
         (False, False), (True, False), (True, False), (False, True), (False, True),
     ]  # fmt: skip
 
 
-def test_callbacks_get_probabilities_of_one_question_or_of_several(asked: list[str]) -> None:
-    """`simple_evaluate_outputs(score_prompt_fn(s), texts)`: one a text, of several the mean log odds."""
+def test_callbacks_get_probabilities_for_one_question_and_for_several(asked: list[str]) -> None:
+    """`simple_evaluate_outputs(score_prompt_fn(s), texts)` gives one value a text: for several questions from the
+    mean log odds."""
     good, short = weave.make_simple_score_prompt("Is it good?"), weave.make_simple_score_prompt("Is it short?")
     assert weave.simple_evaluate_outputs(good, ["A tale", "A song"]) == pytest.approx([0.8, 0.8])
     odds = (math.log(0.8 / 0.2) + math.log(0.3 / 0.7)) / 2
@@ -205,15 +211,17 @@ def test_prompt_functions_for_the_bayesian_score_take_the_parents_answer() -> No
     assert prompt.endswith("#q: Is it good? No.\n#q: Is it short? ")
 
 
-def test_a_template_of_ones_own_is_a_partial_of_template_suffix_and_prompt(asked: list[str]) -> None:
-    """`make_score_prompt_vllm(template, suffix, prompt)`; what repeats the prompt is given without it."""
+def test_a_custom_template_is_a_partial_of_template_suffix_and_prompt(asked: list[str]) -> None:
+    """`make_score_prompt_vllm(template, suffix, prompt)`: the part that repeats the prompt is dropped from the text."""
     function = partial(weave.make_score_prompt_vllm, "{prompt}|{response}|", "Is it good? ", "Once ")
     weave.simple_evaluate_outputs(function, ["Once upon a time"])
     assert asked == ["Once |upon a time|Is it good? "]
 
 
-def test_callbacks_find_all_of_it_in_scope_and_in_the_module_weave(environment: Environment) -> None:
-    """The evaluator's functions are there without an import, templates `from weave import` them."""
+def test_callbacks_find_the_evaluators_functions_in_scope_and_in_the_module_weave(
+    environment: Environment,
+) -> None:
+    """The functions are there without an import, and templates can use `from weave import`."""
     source = (
         "def action_judge(self):\n"
         "    from weave import make_score_prompt_vllm\n"
@@ -229,8 +237,8 @@ def test_callbacks_find_all_of_it_in_scope_and_in_the_module_weave(environment: 
     assert [round(score, 6) for [score] in done.value] == [0.75, 0.75, 0.75]
 
 
-def test_the_first_question_of_a_type_is_the_one_on_its_label() -> None:
-    """What the trace shows is what the block was scored by."""
+def test_the_first_question_of_a_type_is_the_question_of_its_label() -> None:
+    """The trace shows the question by which the block was scored."""
     for type in GOOD:
         assert prompts.questions(type)[0].endswith("?")
     [action] = [block for block in tick().blocks if block.type is T.ACTION]

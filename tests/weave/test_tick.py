@@ -1,4 +1,4 @@
-"""The nine stages of a tick, and what ends a run."""
+"""The nine stages of a tick, and how a run ends. docs/weave.md numbers the stages."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.script import FAILURE, MAIN, T, execute, of, samples, steps, tick, types, writes
+from tests.support.script import FAILURE, MAIN, T, execute, odds_for, samples, steps, tick, types, writes
 from weavegen.agents.tables import problem_map
 from weavegen.engine.advance import spent_budget
 from weavegen.kernel.replay import Start
@@ -37,13 +37,13 @@ def test_the_stages_of_a_tick_in_order() -> None:
     assert types(tick(views=[View(title="Desk")], option=20.0)) == ALL
 
 
-# --------------------------------------------------------------------------- 1 and 2: what is shown
+# --------------------------------------------------------------- stages 1 and 2: reminder and views
 
 
 def test_the_task_reminder_is_the_problem_map_of_all_subagents_nested_by_parent() -> None:
-    """WEAVE 3.1: name, description, task evaluations' current results, schema, completed or not, children inside.
+    """Stage 1: name, description, results of the task's evaluations, schema, completed or not, children inside.
 
-    Ours has the time budget in it and not the time that remains, which stands in the block's header: equal seeds
+    In weavegen the reminder shows the time budget. The remaining time is in the block's header, so that equal seeds
     give equal bodies.
     """
     done = Evaluated(title="Is it counted?", scope="task", value=True)
@@ -75,53 +75,53 @@ def test_the_task_reminder_is_the_problem_map_of_all_subagents_nested_by_parent(
     assert reminder.time_remaining == 22600.0 - 1000.0
 
 
-def test_every_observation_view_is_a_block_and_a_failing_one_an_error() -> None:
-    """WEAVE 3.2: one observation a view, in order; the view that raises is an error block with its traceback."""
+def test_every_observation_view_is_a_block_and_a_failing_view_an_error() -> None:
+    """Stage 2: one observation for each view, in order. A view that raises is an error block with its traceback."""
     trace = tick(views=[View(title="Desk", text="a lamp"), View(title="Door", error=FAILURE), View(title="Sky")])
     assert types(trace)[1:5] == [T.OBSERVATION, T.ERROR, T.OBSERVATION, T.ORIENTATION]
     assert (trace.blocks[1].title, trace.blocks[1].body) == ("Desk", "a lamp")
     assert trace.blocks[2].body == FAILURE.traceback
 
 
-# ------------------------------------------------------------------------------ 3: orientation
+# ------------------------------------------------------------------------ stage 3: orientation
 
 
 def test_an_orientation_always_takes_the_retrieval_round() -> None:
-    """WEAVE 3.3: even where its first round was excellent; other blocks that are so good do not."""
+    """Stage 3: an orientation retrieves even if its first round was excellent. Other block types then do not."""
     trace = tick(odds=lambda step, at: 9.0)
     assert [step.round for step in samples(trace, T.ORIENTATION)] == [0, 1]
     assert len(steps(trace, Retrieve)) == 1
     assert [step.round for step in samples(trace, T.ACTION)] == [0]
 
 
-# ----------------------------------------------------------------------------------- 4: action
+# ----------------------------------------------------------------------------- stage 4: action
 
 
 @pytest.mark.parametrize("type", [T.ACTION, T.EVALUATION])
 def test_at_most_three_attempts(type: BlockType) -> None:
-    """WEAVE 3.4, 3.7: an action or evaluation that never succeeds is tried three times.
+    """Stages 4 and 7: an action or evaluation that never succeeds is tried three times.
 
-    Ours writes no debug block after the last attempt: nothing that may follow it would.
+    weavegen writes no debug block after the last attempt, because no attempt follows.
     """
     trace = tick(text=writes(type, BROKEN))
-    one = [type, T.ERROR, T.DEBUG]
+    attempt = [type, T.ERROR, T.DEBUG]
     at = types(trace).index(type)
-    assert types(trace)[at : at + 8] == (one * 3)[:8]
+    assert types(trace)[at : at + 8] == (attempt * 3)[:8]
     assert types(trace).count(type) == 3
     assert types(trace)[-2:] == [T.ERROR, T.OUTCOME]
 
 
-def test_without_an_action_there_is_nothing_to_expect_or_to_evaluate() -> None:
-    """WEAVE 3.4: after three failures the tick goes on with its outcome, which says that none ran."""
+def test_without_an_action_there_is_no_expectation_and_no_evaluation() -> None:
+    """Stage 4: after three failures the tick goes on with its outcome, which says that no action ran."""
     trace = tick(text=writes(T.ACTION, BROKEN))
     assert not {T.EXPECTATION, T.OPTION, T.EVALUATION} & set(types(trace))
     assert "ERROR" in trace.blocks[-1].body
 
 
 @pytest.mark.parametrize(("score", "taken_back"), [(0.09, True), (0.11, False)])
-def test_a_chosen_action_under_a_tenth_is_taken_back_once_a_tick(score: float, taken_back: bool) -> None:
-    """WEAVE 3.4: a score under 0.1 gives one backtrack block a tick and a new attempt, which then runs."""
-    trace = tick(odds=of(T.ACTION, score))
+def test_an_action_that_scores_below_a_tenth_is_taken_back_once_a_tick(score: float, taken_back: bool) -> None:
+    """Stage 4: a score under 0.1 leads to one backtrack block a tick and a new attempt, which then runs."""
+    trace = tick(odds=odds_for(T.ACTION, score))
     acting = [type for type in types(trace) if type in (T.ACTION, T.BACKTRACK)]
     assert acting == ([T.ACTION, T.BACKTRACK, T.ACTION] if taken_back else [T.ACTION])
     ran = [block.ran for block in trace.blocks if block.type is T.ACTION]
@@ -130,13 +130,13 @@ def test_a_chosen_action_under_a_tenth_is_taken_back_once_a_tick(score: float, t
 
 
 def test_an_evaluation_is_never_taken_back() -> None:
-    """WEAVE 3.4: backtracking is for actions alone."""
-    assert T.BACKTRACK not in types(tick(odds=of(T.EVALUATION, -5.0)))
+    """Stage 4: only actions are taken back."""
+    assert T.BACKTRACK not in types(tick(odds=odds_for(T.EVALUATION, -5.0)))
 
 
 @pytest.mark.parametrize("type", [T.ACTION, T.EVALUATION])
 def test_an_exception_becomes_an_error_block_then_a_debug_block_then_another_attempt(type: BlockType) -> None:
-    """WEAVE 3.4, 3.7: the error block holds the traceback."""
+    """Stages 4 and 7: the error block holds the traceback."""
     good = Executed(subagents=(MAIN,))
     trace = tick(runs=[FAILED] if type is T.ACTION else [good, FAILED])
     at = types(trace).index(type)
@@ -145,24 +145,24 @@ def test_an_exception_becomes_an_error_block_then_a_debug_block_then_another_att
     assert [block.ran for block in trace.blocks if block.type is type] == [False, True]
 
 
-# ------------------------------------------------------------------- 4, 7, 8 in a live process
+# --------------------------------------------------------- stages 4, 7 and 8 in a live process
 
 ACTION = "def action_count(self):\n    seen.append('callback')\n    return len(seen)\n"
 REGISTRATION = "seen.append('registration')\nself.add_action('Count', action_count)\n"
 
 
-def test_an_action_is_registered_first_and_then_called_back(environment: Environment) -> None:
-    """WEAVE 3.4: `self.add_action(title, callback)` runs with the block, the callback after it."""
+def test_an_action_is_registered_and_then_its_callback_runs(environment: Environment) -> None:
+    """Stage 4: the block runs `self.add_action(title, callback)`, then the callback runs."""
     done = execute(environment, "run", "seen = []\n" + ACTION + REGISTRATION, T.ACTION)
     assert (done.registered, done.value) == (("Count",), 2)
     assert execute(environment, "run", ACTION + "1 / 0\n" + REGISTRATION, T.ACTION).value is None
 
 
 @pytest.mark.parametrize(("where", "stage"), [("registration", "register"), ("callback", "callback")])
-def test_an_exception_in_registration_or_callback_brings_its_traceback(
+def test_an_exception_in_registration_or_callback_gives_its_traceback(
     environment: Environment, where: str, stage: str
 ) -> None:
-    """WEAVE 3.4: either is an error of the block, with the traceback that the error block shows."""
+    """Stage 4: either exception is an error of the block, with the traceback that the error block shows."""
     raising = {
         "registration": ACTION + "1 / 0\n" + REGISTRATION,
         "callback": ACTION.replace("seen.", "1 / 0 or ") + REGISTRATION,
@@ -174,8 +174,8 @@ def test_an_exception_in_registration_or_callback_brings_its_traceback(
     assert failed.error.traceback.startswith("Traceback")
 
 
-def test_task_and_tick_evaluations_run_and_odd_values_are_given_by_their_repr(environment: Environment) -> None:
-    """WEAVE 3.7, 3.8: what `self.add_evaluation` registered, and the task's; a JSON value stays what it is."""
+def test_evaluations_run_and_results_that_are_not_json_are_given_by_their_repr(environment: Environment) -> None:
+    """Stages 7 and 8: the evaluations registered by `self.add_evaluation` and those of the task. JSON values stay."""
     execute(environment, "begin")
     source = (
         "def json(self):\n    return {'a': [1, None]}\n"
@@ -186,27 +186,27 @@ def test_task_and_tick_evaluations_run_and_odd_values_are_given_by_their_repr(en
     )
     assert execute(environment, "run", source, T.EVALUATION).error is None
     checked = execute(environment, "evaluate").evaluations
-    assert [(one.scope, one.value) for one in checked] == [
+    assert [(evaluation.scope, evaluation.value) for evaluation in checked] == [
         ("task", {"a": [1, None]}),
         ("tick", "{1, 2}"),
         ("tick", None),
     ]
     assert checked[2].error is not None
     execute(environment, "begin")
-    assert [one.scope for one in execute(environment, "evaluate").evaluations] == ["task"]
+    assert [evaluation.scope for evaluation in execute(environment, "evaluate").evaluations] == ["task"]
 
 
-# ------------------------------------------------------------------ 5 to 7: expectation and option
+# ---------------------------------------------------------- stages 5 and 6: expectation and option
 
 
 def test_an_expectation_follows_the_action_that_ran() -> None:
-    """WEAVE 3.5: before anything is checked it is said what would show that the action worked."""
+    """Stage 5: before the evaluation the model writes which evidence would show that the action worked."""
     after = types(tick())[types(tick()).index(T.ACTION) + 1]
     assert after is T.EXPECTATION
 
 
-def test_the_option_is_a_question_to_the_model_answered_by_drawing() -> None:
-    """WEAVE 3.6: are the views to be changed? At 70% seven of ten options say yes, and only these change views."""
+def test_the_option_is_a_question_whose_answer_is_drawn() -> None:
+    """Stage 6: should the views change? At 70% seven of ten options say yes, and only these lead to new views."""
     answers = []
     for seed in range(60):
         trace = tick(s={"rounds": [1]}, seed=seed, option=0.8473)
@@ -222,7 +222,7 @@ def test_the_option_is_a_question_to_the_model_answered_by_drawing() -> None:
 
 
 def test_an_observation_inference_block_is_executed() -> None:
-    """WEAVE 3.6: it says whether it ran, as an action does; where it raises there is an error block."""
+    """Stage 6: its label says whether it ran, as for an action. If it raises, an error block follows."""
     trace = tick(option=20.0, runs=[Executed(subagents=(MAIN,)), FAILED])
     at = types(trace).index(T.OBSERVATION_INFERENCE)
     assert trace.blocks[at].ran is False
@@ -230,11 +230,11 @@ def test_an_observation_inference_block_is_executed() -> None:
     assert T.OBSERVATION_INFERENCE in [step.type for step in steps(trace, Execute)]
 
 
-# --------------------------------------------------------------------------- 8 and 9: the outcome
+# -------------------------------------------------------------------- stages 8 and 9: the outcome
 
 
 def test_a_failing_evaluation_reads_error_and_adds_an_error_block() -> None:
-    """WEAVE 3.8: before the outcome, one error block for each that raised."""
+    """Stage 8: before the outcome there is one error block for each evaluation that raised."""
     failure = Failure(type="OSError", message="gone", traceback="Traceback ...\nOSError: gone", stage="evaluation")
     trace = tick(evaluations=[Evaluated(title="Is it there?", scope="tick", error=failure)])
     assert types(trace)[-2:] == [T.ERROR, T.OUTCOME]
@@ -243,7 +243,7 @@ def test_a_failing_evaluation_reads_error_and_adds_an_error_block() -> None:
 
 
 def test_the_outcome_is_a_table_of_titles_and_results_and_the_tick_is_rewarded() -> None:
-    """WEAVE 3.9: the action first, then every evaluation; the reward comes with it."""
+    """Stage 9: the action comes first, then every evaluation. The tick is rewarded with the outcome."""
     evaluations = [
         Evaluated(title="Is it found?", scope="task", value=True),
         Evaluated(title="Is it gone?", scope="tick", value="{1, 2}"),
@@ -263,7 +263,7 @@ def test_the_outcome_is_a_table_of_titles_and_results_and_the_tick_is_rewarded()
 
 
 def test_a_run_ends_when_the_agent_returns_to_its_caller() -> None:
-    """What it returned goes with it; before that there is always another tick."""
+    """The run ends with the returned value. Until then another tick follows."""
     assert tick().ended.ended.done is False  # type: ignore[union-attr]
     completed = msgspec.structs.replace(MAIN, completed=True, returned={"key": "found"})
     ended = tick(subagents=[completed]).ended
@@ -272,8 +272,8 @@ def test_a_run_ends_when_the_agent_returns_to_its_caller() -> None:
     assert (ended.ended.done, ended.ended.returned) == (True, {"key": "found"})
 
 
-def test_the_time_budget_is_360_minutes() -> None:
-    """Where the job says nothing else."""
+def test_the_default_time_budget_is_360_minutes() -> None:
+    """It applies if the job sets no other."""
     assert Settings().time_budget == 360
 
 
@@ -288,7 +288,7 @@ def test_the_time_budget_is_360_minutes() -> None:
     ],
 )
 def test_a_run_ends_when_a_budget_is_spent(budget: dict[str, Any], spent: str) -> None:
-    """Its time in minutes, or one of weavegen's own: ticks, blocks, bytes, tokens."""
+    """The budget is the time in minutes, or one that weavegen adds: ticks, blocks, bytes, tokens."""
     trace = LockedTrace(1, "running", ticks=5, blocks=70, bytes=9000, written=9, sampled_tokens=800)
     s = Settings(**budget)
     start = Start(trace_seed=1, tick=5, clock=0, deadline=60 * s.time_budget, blocks=9, last_type=None)

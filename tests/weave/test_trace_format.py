@@ -1,4 +1,4 @@
-"""Header, body and footer of a block, its types, and which may follow which."""
+"""Header, body and footer of a block, the block types, and which type may follow which."""
 
 import ast
 from collections import Counter
@@ -65,8 +65,8 @@ def test_the_header_of_an_orientation_says_where_the_tick_began_and_the_working_
     assert (orientation.tick_start, orientation.working_directory) == (tick_of.blocks[0].index, "/app")
 
 
-def test_header_lines_stand_only_where_they_apply() -> None:
-    """A block that the model did not write has neither block size nor query nor title."""
+def test_header_lines_appear_only_where_they_apply() -> None:
+    """A block that the model did not write has no block size, no query and no title."""
     assert [line.split()[0] for line in render_block(block()).splitlines()[:6]] == [
         "#subagent", "#startblock", "#index", "#timestamp", "#time_remaining", "x",
     ]  # fmt: skip
@@ -80,28 +80,28 @@ def test_header_lines_stand_only_where_they_apply() -> None:
 
 @pytest.mark.parametrize("size", [768, 384, 192])
 def test_a_full_block_has_768_tokens_a_half_384_a_quarter_192(size: int) -> None:
-    """The header shows the size that the subagent has chosen, and the model gets so many tokens."""
+    """The header shows the size that the subagent has chosen, and this size limits the tokens."""
     trace = tick(subagents=[msgspec.structs.replace(MAIN, block_size=size)])
     assert samples(trace, T.ACTION)[0].max_tokens == size
     [action] = [block for block in trace.blocks if block.type is T.ACTION]
     assert f"\n#block_size {size}\n" in render_block(action)
 
 
-def test_a_callback_chooses_the_size_of_the_blocks_to_come(environment: Environment) -> None:
-    """Full, half or quarter; another number counts as the next larger one of them."""
-    found = {}
+def test_a_callback_chooses_the_size_of_later_blocks(environment: Environment) -> None:
+    """Full, half or quarter. Any other number becomes the next larger of these sizes."""
+    sizes = {}
     for size in (192, 384, 768, 1, 193, 5000):
         source = f"def action_size(self):\n    self.block_size = {size}\nself.add_action('Size', action_size)"
         [main] = execute(environment, "run", source, T.ACTION).subagents
-        found[size] = main.block_size
-    assert found == {192: 192, 384: 384, 768: 768, 1: 192, 193: 384, 5000: 768}
+        sizes[size] = main.block_size
+    assert sizes == {192: 192, 384: 384, 768: 768, 1: 192, 193: 384, 5000: 768}
 
 
 # -------------------------------------------------------------------------------------------------- body
 
 
 def test_an_observation_is_commented_out_line_by_line() -> None:
-    """Observation bodies are comments, so that the trace stays Python whatever was observed."""
+    """Observation bodies are comments, so that the trace stays valid Python whatever was observed."""
     text = render_block(block(T.OBSERVATION, "def (:\n\n  lamp"))
     assert "\n# def (:\n# \n#   lamp\n#endblock\n" in text
     assert not ast.parse(text).body
@@ -128,7 +128,7 @@ def test_prose_is_one_triple_quoted_string(type: BlockType) -> None:
 
 
 def test_an_option_block_is_a_single_question_line() -> None:
-    """Between its header and its end an option has nothing but one `#q:` line."""
+    """Between its header and its end, an option block has only one `#q:` line."""
     [option] = [block for block in tick().blocks if block.type is T.OPTION]
     lines = render_block(option).splitlines()
     assert lines[5].startswith("#q: ")
@@ -142,7 +142,7 @@ def test_an_option_block_is_a_single_question_line() -> None:
     ("answer", "probability", "shown"), [(True, 0.94371, "Yes. (94.371%)"), (False, 0.867, "No. (86.7%)")]
 )
 def test_a_label_shows_the_percentage_of_the_drawn_answer(answer: bool, probability: float, shown: str) -> None:
-    """`#q: QUESTION Yes. (94.371%)`, and for a no the percentage is that of no."""
+    """`#q: QUESTION Yes. (94.371%)`; for a no, the percentage is the probability of no."""
     assert footer(block(label=Label("Is it good?", answer, probability)))[0] == f"#q: Is it good? {shown}"
 
 
@@ -152,7 +152,7 @@ def recorded(seed: int, yes: float) -> Block:
 
 
 def test_a_label_is_drawn_with_the_models_own_probability() -> None:
-    """A yes of 80% is drawn four times in five, and labels say 80% or, for a no, 20%."""
+    """At a probability of 80%, yes is drawn four times in five. A label says 80% for yes, and 20% for no."""
     labels = [recorded(seed, 0.8).label for seed in range(3000)]
     drawn = Counter((label.answer, label.probability) for label in labels if label)
     assert set(drawn) == {(True, 0.8), (False, 0.2)}
@@ -160,32 +160,32 @@ def test_a_label_is_drawn_with_the_models_own_probability() -> None:
 
 
 def test_a_label_is_drawn_once_when_the_block_is_recorded() -> None:
-    """Ours differ from the original, which draws at every render: a block's text never changes."""
+    """Unlike in weave-agent, which draws at every render, a block's text never changes."""
     blocks = [recorded(seed, 0.5) for seed in range(20)]
-    assert {one.label.answer for one in blocks if one.label} == {True, False}
-    assert [render_block(one) for one in blocks] == [render_block(one) for one in blocks]
+    assert {item.label.answer for item in blocks if item.label} == {True, False}
+    assert [render_block(item) for item in blocks] == [render_block(item) for item in blocks]
     assert blocks == [recorded(seed, 0.5) for seed in range(20)]
 
 
 def test_an_executed_block_says_whether_it_ran_without_errors() -> None:
-    """A second `#q:` line, its answer from what really happened, and without a percentage."""
+    """The executed block has a second `#q:` line, answered by what really happened, without a percentage."""
     trace = tick(runs=[Executed(error=FAILURE, subagents=(MAIN,))])
     first, second = [block for block in trace.blocks if block.type is T.ACTION]
-    lines = {one: [line for line in footer(one) if line.startswith("#q: ")] for one in (first, second)}
-    assert [len(found) for found in lines.values()] == [2, 2]
+    lines = {item: [line for line in footer(item) if line.startswith("#q: ")] for item in (first, second)}
+    assert [len(label_lines) for label_lines in lines.values()] == [2, 2]
     assert "without errors? No." in lines[first][1]
     assert "without errors? Yes." in lines[second][1]
     assert "%" not in lines[first][1]
 
 
 def test_a_block_that_was_not_executed_does_not_say_whether_it_ran() -> None:
-    """Reasoning has only the drawn label."""
+    """Reasoning blocks have only the drawn label."""
     [orientation] = [block for block in tick().blocks if block.type is T.ORIENTATION]
     assert sum(line.startswith("#q: ") for line in footer(orientation)) == 1
 
 
 def test_the_footer_ends_with_tags_and_the_end_of_the_block() -> None:
-    """Drawn label, whether it ran, tags if there are any, `#endblock`."""
+    """Drawn label, whether the block ran, tags if there are any, `#endblock`."""
     lines = footer(block(label=Label("Is it?", True, 0.5), ran=True, tags=("doom-loop", "late")))
     assert [line.split()[0] for line in lines if line] == ["#q:", "#q:", "#tags:", "#endblock"]
     assert lines[2] == "#tags: doom-loop late"
@@ -196,15 +196,15 @@ def test_the_footer_ends_with_tags_and_the_end_of_the_block() -> None:
 
 
 def test_the_types_of_blocks() -> None:
-    """Fourteen types, and `return` for subagents; messages are other agents'."""
+    """There are fourteen types, `return` for subagents, and the types of messages, which other agents use."""
     assert set(BlockType) - MESSAGE == {
         "genesis", "bootstrap", "task-reminder", "observation", "orientation", "action", "error", "debug",
         "backtrack", "expectation", "option", "observation-inference", "evaluation", "outcome", "return",
     }  # fmt: skip
 
 
-def test_the_trace_begins_with_the_framework_the_bootstrap_and_its_outcome() -> None:
-    """Genesis is the program text that the model reads; it is the very code that runs."""
+def test_the_trace_begins_with_genesis_bootstrap_and_outcome() -> None:
+    """The genesis block that the model reads is the text of the code that runs."""
     trace = tick(0)
     assert types(trace) == [T.GENESIS, T.BOOTSTRAP, T.OUTCOME]
     assert trace.blocks[0].body.strip() == genesis().strip() == Path(api.__file__).read_text().strip()
@@ -231,13 +231,13 @@ WIDER = {
     "action": "task-reminder return",
     "outcome": "return",
 }
-"""What we allow beyond it: a view that fails is an error block before the orientation, a subagent's ticks lie
-between its caller's action and the return block, and what another agent returns follows the action."""
+"""What weavegen allows in addition: a failing view is an error block before the orientation, a subagent's ticks
+stand between its caller's action and the return block, and what another agent returns follows the action."""
 
 
 @pytest.mark.parametrize("type", LEGAL)
 def test_which_block_may_follow_which(type: str) -> None:
-    """The table of successors, all else refused; wider where ARCHITECTURE.md says so."""
+    """The successor table, and no other successor. docs/weave.md lists what weavegen allows in addition."""
     allowed = {*LEGAL[type].split(), *WIDER.get(type, "").split()}
     assert SUCCESSORS[BlockType(type)] == allowed
     start = Start(trace_seed=1, tick=1, clock=0.0, deadline=9.0, blocks=3, last_type=BlockType(type))
@@ -251,5 +251,5 @@ def test_which_block_may_follow_which(type: str) -> None:
 
 @pytest.mark.parametrize("type", [T.GENESIS, T.BOOTSTRAP])
 def test_anything_may_follow_genesis_and_bootstrap(type: BlockType) -> None:
-    """No type is refused after these two."""
+    """Any type may follow these two."""
     assert SUCCESSORS[type] == set(BlockType)

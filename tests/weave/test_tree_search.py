@@ -1,4 +1,4 @@
-"""What a node is worth, which one grows, which are kept, which is taken."""
+"""The value of a node, which node grows, which nodes are kept, and which leaf is chosen."""
 
 import itertools
 import math
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.script import T, of, samples, tick, writes
+from tests.support.script import T, odds_for, samples, tick, writes
 from weavegen.agents.tree_search import Node, Tree, logsumexp
 from weavegen.kernel.steps import Candidate, Sample
 
@@ -16,7 +16,7 @@ OPEN = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
 
 
 def grown(seed: int = 1) -> Tree:
-    """A root with children of logits ln 1, ln 2 and ln 5, the last with two of its own: ln 1 and ln 4."""
+    """A root with children of logits ln 1, ln 2 and ln 5. The last has two children: ln 1 and ln 4."""
     tree = Tree(random.Random(seed))
     children = tree.grow(tree.root, [0.0, math.log(2), math.log(5)], [False] * 3)
     tree.grow(children[2], [0.0, math.log(4)], [True, True])
@@ -24,17 +24,17 @@ def grown(seed: int = 1) -> Tree:
 
 
 def searched(odds: float = 0.0, **s: Any) -> list[Sample]:
-    """The nodes sampled for an expectation, none of which ever ends."""
+    """The nodes sampled for an expectation in which no node ever ends."""
     settings = {"search": "tree", "tree_first": 0, "max_tokens": 100_000, **s}
-    trace = tick(s=settings, text=writes(T.EXPECTATION, OPEN), odds=of(T.EXPECTATION, odds))
+    trace = tick(s=settings, text=writes(T.EXPECTATION, OPEN), odds=odds_for(T.EXPECTATION, odds))
     return samples(trace, T.EXPECTATION)
 
 
-# ----------------------------------------------------------------------------------- what grows
+# --------------------------------------------------------------------------------------- growth
 
 
-def test_nodes_are_continuations() -> None:
-    """A node goes on from its parent's text; the first ones from the prompt."""
+def test_a_node_continues_its_parent() -> None:
+    """A node continues its parent's text. The first nodes continue the prompt."""
     steps = searched(tree_nodes=12, tree_round=12, tree_children=4)
     assert [step.depth for step in steps][:2] == [1, 2]
     assert steps[0].parent is None
@@ -44,7 +44,10 @@ def test_nodes_are_continuations() -> None:
 
 
 def test_the_logit_is_the_score_over_the_temperature() -> None:
-    """At 0.2 a score of 1 is a logit of 5. With it the better of two is nearly always gone on from."""
+    """At temperature 0.2, a score of 1 is a logit of 5.
+
+    So the search nearly always continues the better of two nodes.
+    """
     chosen = Counter[tuple[int, int]]()
     for temperature in (0.2, 1e6):
         for seed in range(30):
@@ -58,8 +61,8 @@ def test_the_logit_is_the_score_over_the_temperature() -> None:
     assert 8 <= chosen[1000000, 1] <= 22
 
 
-def test_priority_is_logit_plus_gumbel_noise() -> None:
-    """So the leaf to expand is a draw by the softmax of the logits: here 2 of 3, not always the best."""
+def test_priority_is_the_logit_plus_gumbel_noise() -> None:
+    """So the leaf to expand is drawn by the softmax of the logits: here 2 of 3 times, not always the best."""
     first = Counter[int]()
     for seed in range(1500):
         tree = Tree(random.Random(seed))
@@ -73,7 +76,7 @@ def test_priority_is_logit_plus_gumbel_noise() -> None:
 
 
 def test_only_leaves_within_the_lookahead_are_expanded() -> None:
-    """Nodes at the lookahead's depth are leaves, but wait for the next round."""
+    """Nodes at the depth of the lookahead are leaves, but wait for the next round."""
     tree = Tree(random.Random(1))
     node = tree.root
     for depth in range(3):
@@ -86,29 +89,29 @@ def test_only_leaves_within_the_lookahead_are_expanded() -> None:
     assert [max(step.depth for step in steps if step.round == number) for number in (1, 2)] == [3, 4]
 
 
-def test_children_come_n_at_a_time_until_the_rounds_budget_is_spent() -> None:
-    """Of a budget of 10 by 4: 4, 4 and the 2 that are left; then the next round."""
+def test_children_come_n_at_a_time_until_the_budget_of_the_round_is_spent() -> None:
+    """A budget of 10 by 4 gives 4, 4 and the remaining 2; then the next round begins."""
     steps = searched(tree_nodes=20, tree_round=10, tree_children=4)
     assert [(step.round, step.n) for step in steps] == [(1, 4), (1, 4), (1, 2), (2, 4), (2, 4), (2, 2)]
 
 
-def test_logits_travel_up_as_the_logsumexp_of_siblings() -> None:
-    """A node with children is worth what these are worth together, and so on to the root."""
+def test_logits_propagate_upwards_as_logsumexp_of_siblings() -> None:
+    """The logit of a node with children is the logsumexp of the children's, and so on up to the root."""
     tree = grown()
     assert [child.logit for child in tree.root.children] == pytest.approx([0.0, math.log(2), math.log(5)])
     assert tree.root.logit == pytest.approx(math.log(8))
-    [one, _] = tree.root.children[2].children
-    tree.set_logit(one, math.log(13))
+    [child, _] = tree.root.children[2].children
+    tree.set_logit(child, math.log(13))
     assert tree.root.children[2].logit == pytest.approx(math.log(17))
     assert tree.root.logit == pytest.approx(math.log(20))
     assert logsumexp([1000.0, 1000.0]) == pytest.approx(1000 + math.log(2))
 
 
-# ------------------------------------------------------------------------------- what is kept
+# ------------------------------------------------------------------------------------ pruning
 
 
 def test_phi_is_the_parents_phi_plus_the_log_softmax_of_the_logit() -> None:
-    """The log-probability of a node: 1/8, 2/8 and 5/8; below the last a fifth and four fifths of that."""
+    """Phi is the log-probability of a node: 1/8, 2/8 and 5/8; below the last node 1/5 and 4/5 of that."""
     tree = grown()
     tree.prune(3)
     assert [math.exp(child.phi) for child in tree.root.children] == pytest.approx([1 / 8, 2 / 8, 5 / 8])
@@ -116,8 +119,8 @@ def test_phi_is_the_parents_phi_plus_the_log_softmax_of_the_logit() -> None:
     assert [math.exp(child.phi) for child in tree.root.children[2].children] == pytest.approx([1 / 8, 4 / 8])
 
 
-def test_g_phi_is_drawn_from_the_top_down() -> None:
-    """The greatest g_phi of a node's children is the node's own, at every level."""
+def test_g_phi_is_drawn_from_the_root_down() -> None:
+    """The greatest g_phi of a node's children equals the node's g_phi, at every level."""
     for seed in range(50):
         tree = grown(seed)
         tree.prune(3)
@@ -127,7 +130,7 @@ def test_g_phi_is_drawn_from_the_top_down() -> None:
 
 
 def kept(tree: Tree, beam: int) -> list[int]:
-    """Numbers of the leaves that two prunings keep, the best first."""
+    """Numbers of the leaves that two prunings keep, best first."""
     leaves = {leaf: number for number, leaf in enumerate(tree.leaves())}
     tree.prune(beam)
     tree.prune(beam)
@@ -138,18 +141,18 @@ P = (1 / 8, 2 / 8, 1 / 8, 4 / 8)
 """Probabilities of the leaves."""
 
 
-def test_what_is_kept_is_an_exact_sample_without_replacement() -> None:
-    """The first by its probability, the second by its share of what is left, across the levels."""
+def test_pruning_keeps_an_exact_sample_without_replacement() -> None:
+    """The first leaf is drawn by its probability, the second by its share of the remaining mass, across levels."""
     runs = 4000
     pairs = Counter(tuple(kept(grown(seed), 2)) for seed in range(runs))
     assert sum(pairs.values()) == runs
-    for one, two in itertools.permutations(range(4), 2):
-        exact = P[one] * P[two] / (1 - P[one])
-        assert pairs[one, two] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
+    for first, second in itertools.permutations(range(4), 2):
+        exact = P[first] * P[second] / (1 - P[first])
+        assert pairs[first, second] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
 
 
-def test_the_beams_width_is_kept_and_the_rest_is_pruned() -> None:
-    """What is not kept neither grows nor is taken."""
+def test_pruning_keeps_as_many_leaves_as_the_beam_is_wide() -> None:
+    """A pruned leaf does not grow and is not chosen."""
     tree = grown()
     tree.prune(2)
     assert len(tree.kept) == 2
@@ -159,11 +162,11 @@ def test_the_beams_width_is_kept_and_the_rest_is_pruned() -> None:
     assert all(tree.take() in allowed for _ in range(50))
 
 
-# ------------------------------------------------------------------------------ what is taken
+# ------------------------------------------------------------------------- choice of the leaf
 
 
-def test_a_leaf_is_taken_by_phi_plus_gumbel_noise() -> None:
-    """That is with its probability."""
+def test_the_leaf_is_chosen_by_phi_plus_gumbel_noise() -> None:
+    """So each leaf is chosen with its probability."""
     runs, taken = 4000, Counter[int]()
     for seed in range(runs):
         tree = grown(seed)

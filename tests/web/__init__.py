@@ -1,1 +1,1 @@
-"""The viewer, in a real browser, over a real database."""
+"""The viewer in a real browser with a real database."""

@@ -1,4 +1,4 @@
-"""One viewer over the sample corpus and some traces of our own, and a page of the system's Chromium."""
+"""One viewer over the sample corpus and some additional traces, and a page of the system's Chromium."""
 
 import shutil
 import subprocess
@@ -14,20 +14,20 @@ from tests.web.serving import PATIENCE, Watched, launch, serving
 from weavegen.config import Config
 
 AXE = "4.11.0"
-"""Version of axe-core; it is fetched from npm's registry, kept in .axe, and never committed."""
+"""Version of axe-core. It is downloaded from npm's registry to .axe and never committed."""
 FOLDER = Path(__file__).parent / ".axe"
 
 
 @pytest.fixture(scope="session")
 def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
-    """A database with the sample corpus, for all tests of the session: each adds traces of its own."""
+    """A database with the sample corpus, for all tests of the session. Each test adds traces of its own."""
     with filled(config, template) as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
 def address(config: Config, corpus: sa.Engine) -> Iterator[str]:
-    """Of the viewer."""
+    """The viewer's address."""
     with serving(config, corpus.url.render_as_string(hide_password=False)) as address:
         yield address
 
@@ -43,7 +43,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """A page that may ask this machine alone, and at whose end nothing has gone wrong."""
+    """A page that can only reach this machine. At its end no error must have occurred."""
     context = browser.new_context(base_url=address, viewport={"width": 1200, "height": 800})
     context.set_default_timeout(PATIENCE)
     watched = Watched(context.new_page())
@@ -54,7 +54,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """Source of axe-core. The test is skipped where it can't be fetched."""
+    """Source of axe-core. The test is skipped if it can't be downloaded."""
     source = FOLDER / f"axe-core-{AXE}" / "package" / "axe.min.js"
     if not source.exists():
         npm = shutil.which("npm")

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/images: `make pictures`. An installation of its own writes what they show."""
+"""Creates the pictures of docs/images: `make pictures`. A separate installation writes what they show."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.web.serving import launch
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "images"
 LARGEST = 200_000
-"""Bytes of a picture at most."""
+"""The largest size of a picture in bytes."""
 LOST = """
     select b.trace_id, b.index from blocks b join candidates c on c.id = b.candidate_id
     join candidates o on o.step_id = c.step_id join penalties p on p.candidate_id = o.id
@@ -28,12 +28,12 @@ LOST = """
 
 
 class Installation:
-    """A WEAVEGEN_HOME for the time of the script."""
+    """A WEAVEGEN_HOME for the duration of the script."""
 
     def __init__(self, home: Path) -> None:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "HOME") if name in os.environ}
         self.environ = {**kept, "WEAVEGEN_HOME": str(home), "PYTHONPATH": str(ROOT), "WEAVEGEN_USER": "you"}
-        # What the pictures do not need.
+        # Settings of parts that the pictures do not need.
         self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0", "WEAVEGEN_MODEL": "sim"}
 
     def command(self, *words: str) -> list[str]:
@@ -51,7 +51,7 @@ class Installation:
 
 
 def fill(installation: Installation) -> None:
-    """Write some traces: a few games, one by tree search, one conversation with messages, one that still runs."""
+    """Write some traces: games, one by tree search, a conversation with messages, one that is still running."""
     installation.run("up")
     game = "bootstraps/tictactoe.py"
     installation.run("run", game, "-n", "6", "--ticks", "8", "--seed", "1", "--name", "games", "--json")
@@ -64,7 +64,7 @@ def fill(installation: Installation) -> None:
 
 
 def shoot(page: Page, name: str) -> None:
-    """Keep what is seen."""
+    """Save a picture of the visible page."""
     page.wait_for_timeout(700)
     path = FOLDER / f"viewer-{name}.png"
     page.screenshot(path=path)

@@ -8,7 +8,7 @@ OF_A_TRACE = (
 )  # fmt: skip
 OTHERS = ("/", "/jobs/1", "/jobs/1/report", "/search?q=the", "/figures")
 PLACES = (*OTHERS, *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
-"""Addresses of pages, with room for what `rejected` gives."""
+"""Addresses of pages, with fields for the values that `rejected` returns."""
 
 
 def rejected(engine: sa.Engine) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A viewer that runs in this process, and a browser that tells what went wrong in it."""
+"""A viewer that runs in this process, and a browser that reports errors."""
 
 import contextlib
 import socket
@@ -16,12 +16,12 @@ from weavegen.viewer.app import Server, make_app
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 60_000
-"""Milliseconds that a page has, on a machine that does many other things."""
+"""Timeout of a page in milliseconds, on a busy machine."""
 
 
 @contextlib.contextmanager
 def serving(config: Config, url: str, port: int = 0) -> Iterator[str]:
-    """The address of a viewer over the database at `url`. `port`: 0 takes any."""
+    """Yields the address of a viewer over the database at `url`. `port` 0 chooses any."""
     listener = socket.create_server(("127.0.0.1", port))
     app = make_app(database.reader(config, url), database.writer(url))
     server = Server(app)
@@ -41,17 +41,17 @@ def launch(playwright: Playwright) -> Browser:
 
 
 def tell(text: str) -> None:
-    """A measured figure, for who runs the tests with -s: figures are never asserted."""
+    """Print a measured figure for a run with -s. Figures are never asserted."""
     sys.stdout.write(f"{text}\n")
 
 
 @dataclass
 class Watched:
-    """A page, and what a user should never see of it."""
+    """A page, and the errors that a user should never see."""
 
     page: Page
     wrong: list[str] = field(default_factory=list)
-    """Messages on the console, exceptions, requests that left this machine."""
+    """Messages on the console, exceptions, and requests to other machines."""
 
     def __post_init__(self) -> None:
         self.page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))

@@ -1,4 +1,4 @@
-"""The database or the viewer goes away and comes back while pages are open."""
+"""The database or the viewer becomes unreachable and returns while pages are open."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from weavegen.viewer.live import NO_DATABASE
 
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Page]:
-    """A page that may find nobody who answers; the browser's console says so, which is no fault here."""
+    """A page that may be without a server. The errors that the browser's console then reports are expected."""
     context = browser.new_context()
     context.set_default_timeout(PATIENCE)
     yield context.new_page()
@@ -27,7 +27,7 @@ def tab(browser: Browser) -> Iterator[Page]:
 
 @contextlib.contextmanager
 def unreachable(config: Config, engine: sa.Engine) -> Iterator[None]:
-    """A time in which the server refuses a database to everybody; whoever was connected is cut off."""
+    """While this context is open the server refuses all connections to a database, and open ones are closed."""
     engine.dispose()
     name = engine.url.database
     assert name is not None
@@ -42,14 +42,14 @@ def unreachable(config: Config, engine: sa.Engine) -> Iterator[None]:
 
 
 def written(db: sa.Engine, trace: int | None, numbers: range) -> int:
-    """A trace that has these blocks, too."""
+    """A trace that also has these blocks."""
     with db.begin() as conn:
         trace = trace or new_trace(conn)
         add_blocks(conn, trace, [action(number, 3) for number in numbers])
     return trace
 
 
-def test_the_database_goes_away_and_comes_back(config: Config, db: sa.Engine, tab: Page) -> None:
+def test_the_database_becomes_unreachable_and_returns(config: Config, db: sa.Engine, tab: Page) -> None:
     trace = written(db, None, range(110))
     with serving(config, db.url.render_as_string(hide_password=False)) as address:
         tab.goto(f"{address}/traces/{trace}")
@@ -57,7 +57,7 @@ def test_the_database_goes_away_and_comes_back(config: Config, db: sa.Engine, ta
         expect(banner).to_be_hidden()
         with unreachable(config, db):
             expect(banner).to_contain_text("The database does not answer")
-            # Blocks that are scrolled to now are asked for until somebody answers.
+            # Blocks that are scrolled into view now are requested until the server answers.
             tab.keyboard.press("G")
             expect(tab.locator("#b109")).to_have_count(0)
             other = tab.context.new_page()
@@ -75,7 +75,7 @@ def test_the_database_goes_away_and_comes_back(config: Config, db: sa.Engine, ta
         expect(banner).to_be_hidden()
 
 
-def test_the_viewer_is_started_anew(config: Config, db: sa.Engine, tab: Page) -> None:
+def test_the_viewer_is_restarted(config: Config, db: sa.Engine, tab: Page) -> None:
     trace = written(db, None, range(10))
     url = db.url.render_as_string(hide_password=False)
     with serving(config, url) as address:

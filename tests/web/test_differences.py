@@ -1,4 +1,4 @@
-"""What a candidate says otherwise than the block. Pure."""
+"""Differences between a candidate and its block. Pure."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ def marked(found: Difference) -> str:
     return "".join(signs[part.kind].format(part.text) for part in found.parts)
 
 
-def test_lines_that_resemble_each_other_differ_by_words() -> None:
+def test_similar_lines_differ_by_words() -> None:
     block = "def play(self):\n    x = self.move(3)\n    return x\n"
     candidate = "def play(self):\n    y = self.move(4)\n    return y\n\nself.add(play)\n"
     assert marked(difference(block, candidate)) == (
@@ -19,12 +19,12 @@ def test_lines_that_resemble_each_other_differ_by_words() -> None:
     )
 
 
-def test_lines_that_share_little_are_shown_whole() -> None:
+def test_lines_with_little_in_common_are_shown_whole() -> None:
     found = difference("same\nthe corner is free\n", "same\nthe opponent plays badly today\n")
     assert marked(found) == "same\n[-the corner is free\n][+the opponent plays badly today\n]"
 
 
-def test_spaces_and_signs_between_changes_are_changed_with_them() -> None:
+def test_spaces_and_signs_between_changes_are_marked_with_them() -> None:
     assert marked(difference("play(one, two) # of nine", "play(six, ten) # of nine")) == (
         "play([-one, two][+six, ten]) # of nine"
     )
@@ -36,11 +36,11 @@ def test_equal_texts() -> None:
     assert difference("", "a").shared == 0
 
 
-def test_what_comes_after_an_unfinished_text_is_no_difference() -> None:
+def test_the_rest_after_an_unfinished_text_is_not_a_difference() -> None:
     assert marked(difference("x = 1\ny = 2\nz = 3\n", "x = 1\ny =", unfinished=True)) == "x = 1\ny ="
 
 
-def test_long_texts_are_compared_up_to_a_point() -> None:
+def test_long_texts_are_compared_up_to_a_limit() -> None:
     found = difference("a\n" * MAX_COMPARED_CHARS, "a\n" * MAX_COMPARED_CHARS + "b" * 50)
     assert found.uncompared == MAX_COMPARED_CHARS + 50
     assert sum(len(part.text) for part in found.parts) == MAX_COMPARED_CHARS
@@ -50,7 +50,7 @@ texts = st.text(st.sampled_from("ab \n(,\t\r\u2028é"), max_size=120)
 
 
 @given(texts, texts)
-def test_the_parts_of_a_side_are_its_text(block: str, candidate: str) -> None:
+def test_the_parts_of_a_side_make_up_its_text(block: str, candidate: str) -> None:
     found = difference(block, candidate)
     for side, text in (("block", block), ("candidate", candidate)):
         assert "".join(part.text for part in found.parts if part.kind in ("same", side)) == text

@@ -1,6 +1,6 @@
-"""Flower beside real workers: what its rows say, and whether their states are true.
+"""Flower with real workers: the text of its rows, and whether their states are true.
 
-With WEAVEGEN_PICTURES=1 the pictures of docs/flower.md are made anew.
+With WEAVEGEN_PICTURES=1 the pictures of docs/flower.md are created again.
 """
 
 import json
@@ -32,7 +32,7 @@ SAMPLE = re.compile(r"trace \d+ tick \d+ [a-z-]+ round \d+ n=\d+( attempt \d+)?"
 
 @pytest.fixture(scope="module")
 def watched() -> Iterator[Installation]:
-    """An installation with Flower, and without any model server."""
+    """An installation with Flower and without a model server."""
     home = Path(tempfile.mkdtemp(prefix="weavegen-flower-"))
     installation = Installation(home)
     installation.environ |= {"WEAVEGEN_FLOWER": str(free_port()), "FLOWER_UNAUTHENTICATED_API": "true"}
@@ -40,7 +40,7 @@ def watched() -> Iterator[Installation]:
         done = installation.cli("up", "--model", "none")
         assert done.returncode == 0, done.stderr
         eventually(lambda: read(installation, "healthcheck") == b"OK")
-        # It asks workers what they run as soon as it is up; events of a task that came before are not its own.
+        # Flower asks workers for their tasks as soon as it is up. It has no events of earlier tasks.
         eventually(lambda: len(json.loads(read(installation, "api/workers?refresh=1"))) == 3)
         yield installation
     finally:
@@ -50,11 +50,11 @@ def watched() -> Iterator[Installation]:
 
 @pytest.fixture(scope="module")
 def job(watched: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A job that met a time without a model server. It is over, and so is one that kills its environment."""
+    """A job that ran while there was no model server. It has ended, and so has a job that kills its environment."""
     sim = Process(tmp_path_factory.mktemp("sim"), "sim")
     few = ("-n", "2", "--ticks", "2", "--seed", "3")
     try:
-        # The command knows a server, the workers none.
+        # The command has a server, the workers have none.
         number = int(watched.json("enqueue", TICTACTOE, *few, OPENAI_BASE_URL=sim.url)["job"])
         eventually(lambda: any(task["state"] == "RETRY" for task in tasks(watched)))
         assert {task["state"] for task in tasks(watched)} <= {"SUCCESS", "RETRY", "STARTED", "RECEIVED"}
@@ -62,7 +62,7 @@ def job(watched: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iter
         watched.wait(number)
         assert [task for task in tasks(watched) if task["state"] == "FAILURE"] == []
         with Celery(broker=broker_url(watched.config), set_as_current=False) as producer:
-            # By Celery, for the command would try it first and refuse it.
+            # Sent by Celery, because the command would try the bootstrap first and refuse it.
             producer.send_task("weavegen.enqueue", args=["import os\nos._exit(1)\n"], queue="control")
         eventually(lambda: any(task["state"] == "FAILURE" for task in tasks(watched)))
         yield number
@@ -70,7 +70,7 @@ def job(watched: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iter
         sim.kill()
 
 
-def test_rows_say_which_step_of_which_trace_it_was(watched: Installation, job: int) -> None:
+def test_rows_name_the_step_and_the_trace(watched: Installation, job: int) -> None:
     found = tasks(watched)
     assert all(task["name"].startswith("weavegen.") for task in found)
     by_kind: dict[str, list[str]] = {}
@@ -83,18 +83,18 @@ def test_rows_say_which_step_of_which_trace_it_was(watched: Installation, job: i
     assert "trace 1" in by_kind["close"]
 
 
-def test_expected_errors_are_retries_and_name_their_reason(watched: Installation, job: int) -> None:
+def test_expected_errors_are_retries_with_their_reason(watched: Installation, job: int) -> None:
     again = [task for task in tasks(watched) if task["state"] == "RETRY"]
     assert {task["name"] for task in again} <= {"weavegen.sample", "weavegen.score", "weavegen.execute"}
     said = re.compile(r"again in [\d.]+ s: the pool has no model server: add one with `weavegen pool add URL`")
     assert all(said.fullmatch(task["exception"]) for task in again)
-    # What the sweeper sends later is a row of its own, and ends well.
+    # The message that the sweeper sends later is a row of its own, and succeeds.
     done = {step(task) for task in tasks(watched) if task["state"] == "SUCCESS"}
     assert {step(task) for task in again} <= done
     assert watched.sql("select count(*) from traces where job_id = :job and status = 'ended'", job=job) == [(2,)]
 
 
-def test_failures_are_steps_that_failed(watched: Installation, job: int) -> None:
+def test_failures_are_failed_steps(watched: Installation, job: int) -> None:
     failed = [task for task in tasks(watched) if task["state"] == "FAILURE"]
     in_database = watched.sql("select failure_kind, failure from steps where status = 'failed'")
     assert len(failed) == len(in_database) > 0
@@ -103,7 +103,7 @@ def test_failures_are_steps_that_failed(watched: Installation, job: int) -> None
     assert "Traceback" not in watched.logs()
 
 
-def test_it_takes_no_orders_and_listens_on_this_machine_alone(watched: Installation, job: int) -> None:
+def test_it_is_read_only_and_listens_only_on_this_machine(watched: Installation, job: int) -> None:
     request = urllib.request.Request(f"{address(watched)}/api/worker/shutdown/lint@x", method="POST", data=b"")
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(request, timeout=10)
@@ -111,7 +111,7 @@ def test_it_takes_no_orders_and_listens_on_this_machine_alone(watched: Installat
     assert "--address=127.0.0.1" in service.command
 
 
-def test_a_port_in_use_is_another_installations(watched: Installation) -> None:
+def test_a_port_in_use_belongs_to_another_installation(watched: Installation) -> None:
     home = Path(tempfile.mkdtemp(prefix="weavegen-flower-"))
     other = Installation(home)
     other.environ["WEAVEGEN_FLOWER"] = watched.environ["WEAVEGEN_FLOWER"]
@@ -143,12 +143,12 @@ def test_pictures(watched: Installation, job: int, browser: Browser, tmp_path: P
 
 
 def step(task: dict[str, Any]) -> str:
-    """Which step it was, whatever the attempt."""
+    """The step of a task, without the number of the attempt."""
     return str(task["args"]).split(" attempt ")[0]
 
 
 def tasks(watched: Installation) -> list[dict[str, Any]]:
-    """The rows that Flower has heard a name of."""
+    """The rows whose task name Flower has received."""
     found = json.loads(read(watched, "api/tasks?limit=20000"))
     return [task for task in found.values() if task["name"]]
 
@@ -163,7 +163,7 @@ def address(watched: Installation) -> str:
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    """As `until`; as long as there is no answer, it is not true."""
+    """Like `until`, but no answer counts as false."""
 
     def holds() -> bool:
         try:

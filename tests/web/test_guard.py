@@ -1,4 +1,4 @@
-"""Who is answered, and with which headers."""
+"""Which requests are answered, and with which headers."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ from weavegen.viewer import database
 def ask(
     address: str, method: str, path: str, headers: dict[str, str], body: str | None = None
 ) -> tuple[int, str, str]:
-    """Status, Content-Security-Policy and text of an answer."""
+    """Status, Content-Security-Policy and text of a response."""
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
     try:
@@ -58,7 +58,7 @@ def test_other_sites_can_not_write(address: str, corpus: sa.Engine, origin: str 
         assert not messages.since(conn, messages.channels(conn, trace)["talk"], 0)
 
 
-def test_a_stream_goes_on_where_it_was_left(address: str, corpus: sa.Engine) -> None:
+def test_a_stream_resumes_where_it_was_interrupted(address: str, corpus: sa.Engine) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn, status="ended")
         conn.execute(sa.text("update traces set blocks = 5 where id = :id"), {"id": trace})

@@ -21,7 +21,7 @@ def test_it_opens_and_scrolls(page: Page, corpus: sa.Engine) -> None:
         add_blocks(conn, trace, [action(number, 18) for number in range(BLOCKS)])
         size = conn.execute(sa.text("select bytes from traces where id = :id"), {"id": trace}).scalar_one()
     assert size > 10_000_000
-    page.goto("/")  # so that the browser itself is warm, and nothing of the trace is
+    page.goto("/")  # so that the browser has started, but nothing of the trace is cached
     for place, block in (("", 0), (f"/blocks/{BLOCKS - 10}", BLOCKS - 10), ("/blocks/5000", 5000)):
         began = time.perf_counter()
         page.goto(f"/traces/{trace}{place}", wait_until="commit")
@@ -42,7 +42,7 @@ def test_it_opens_and_scrolls(page: Page, corpus: sa.Engine) -> None:
     )
     tell(f"scrolling: a frame takes {gaps[len(gaps) // 2]:.0f} ms (median), {gaps[-3]:.0f} ms (99 %)")
     page.wait_for_load_state("networkidle")
-    assert page.locator(".block").count() < 1_500  # what is far away is dropped again
+    assert page.locator(".block").count() < 1_500  # blocks far from the view are removed again
     seen = page.evaluate(
         "[...document.querySelectorAll('.block')].filter(b => b.getBoundingClientRect().top > 0).length"
     )

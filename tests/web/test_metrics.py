@@ -1,4 +1,4 @@
-"""Prometheus asks the viewer."""
+"""Prometheus scrapes the viewer."""
 
 import time
 import urllib.error
@@ -12,7 +12,7 @@ from tests.web.serving import tell
 from weavegen.monitoring import metrics
 
 
-def test_it_is_told_what_the_command_tells(address: str, corpus: sa.Engine, redis_url: str) -> None:
+def test_it_gets_the_output_of_the_command(address: str, corpus: sa.Engine, redis_url: str) -> None:
     for number in range(3):
         began = time.perf_counter()
         with urllib.request.urlopen(f"{address}/metrics") as answer:
@@ -26,7 +26,7 @@ def test_it_is_told_what_the_command_tells(address: str, corpus: sa.Engine, redi
     assert f"\nweavegen_blocks_total {float(blocks)}\n" in text
 
 
-def test_under_another_name_it_is_refused(address: str) -> None:
+def test_a_request_with_another_host_name_is_refused(address: str) -> None:
     asked = urllib.request.Request(f"{address}/metrics", headers={"Host": "weavegen.example:8991"})
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(asked)

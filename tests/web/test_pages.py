@@ -1,4 +1,4 @@
-"""Every page and what can be done on it."""
+"""Every page and its functions."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def test_progress_by_size_and_by_the_agent_s_own_end(page: Page, corpus: sa.Engi
         sized, free = new_trace(conn, name="sized.py"), new_trace(conn, name="free.py")
         job = conn.execute(sa.text(budget), {"settings": '{"until_bytes": 1000}', "id": sized}).scalar_one()
         conn.execute(sa.text("update traces set bytes = 400 where id = :id"), {"id": sized})
-        # Its first trace came to 20 blocks, and the second has 5 of them.
+        # The first trace ended with 20 blocks, and the second has 5.
         other = "insert into traces (job_id, number, bootstrap_id, params, seed, status, started_at, blocks) "
         other += "select job_id, 2, bootstrap_id, params, seed, 'running', now(), 5 from traces where id = :id"
         conn.execute(sa.text(other), {"id": free})
@@ -71,7 +71,7 @@ def test_progress_by_size_and_by_the_agent_s_own_end(page: Page, corpus: sa.Engi
     expect(page.get_by_role("img", name=f"Progress of job {unlimited}: 62%")).to_be_visible()
 
 
-def test_a_block_s_candidates_say_why_they_lost(page: Page, corpus: sa.Engine) -> None:
+def test_a_blocks_candidates_show_why_they_lost(page: Page, corpus: sa.Engine) -> None:
     trace, index = rejected(corpus)
     page.goto(f"/traces/{trace}/blocks/{index}")
     page.locator(f"#b{index} a.candidates").click()
@@ -83,7 +83,7 @@ def test_a_block_s_candidates_say_why_they_lost(page: Page, corpus: sa.Engine) -
     expect(page.locator(f"#b{index}")).to_be_in_viewport()
 
 
-def test_from_the_front_page_to_what_a_candidate_says_otherwise(page: Page, corpus: sa.Engine) -> None:
+def test_from_the_front_page_to_a_candidates_differences(page: Page, corpus: sa.Engine) -> None:
     trace, _ = rejected(corpus)
     with corpus.connect() as conn:
         job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
@@ -113,7 +113,7 @@ def test_differences_from_the_block(page: Page, corpus: sa.Engine) -> None:
     expect(lost).to_have_class(re.compile("current"))
     expect(lost).to_be_in_viewport()
     expect(lost.locator(".shared")).to_contain_text("shared")
-    # Each side is whole, and told apart by more than its colour.
+    # Each side is complete, and marked by more than its colour.
     for side, whole in (("ins", kept), ("del", text)):
         body = lost.locator("> pre")
         left = body.evaluate(f"""pre => {{
@@ -145,7 +145,7 @@ def test_differences_of_many_long_candidates(page: Page, corpus: sa.Engine) -> N
     expect(page.locator(".shared").last).to_contain_text("more characters were not compared")
 
 
-def test_differences_are_text(page: Page, corpus: sa.Engine) -> None:
+def test_differences_are_escaped(page: Page, corpus: sa.Engine) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, ["said"])
@@ -286,7 +286,7 @@ def test_new_blocks_appear_as_they_are_committed(page: Page, corpus: sa.Engine) 
         }).observe(document.querySelector('#blocks'), {childList: true, subtree: true}); }"""
     )
     delays = []
-    for number in range(24, 32):  # over the edge of a piece, too
+    for number in range(24, 32):  # also across the end of a piece
         with corpus.begin() as conn:
             add_blocks(conn, trace, [action(number, 3)])
         committed = page.evaluate("Date.now()")
@@ -302,7 +302,7 @@ def test_new_blocks_appear_as_they_are_committed(page: Page, corpus: sa.Engine) 
     expect(page.get_by_text("End of the trace.")).to_be_visible()
 
 
-def test_a_tick_that_is_started_over_changes_what_is_shown(page: Page, corpus: sa.Engine) -> None:
+def test_a_restarted_tick_changes_the_page(page: Page, corpus: sa.Engine) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, [action(number, 3) for number in range(30)])
@@ -361,7 +361,7 @@ def test_chat(page: Page, corpus: sa.Engine) -> None:
     page.goto(f"/traces/{trace}")
     page.get_by_role("link", name="Chat").click()
     expect(page.locator("#chat")).to_contain_text("<script>alert(1)</script>")
-    page.wait_for_load_state()  # before its script has run, Enter is but a new line
+    page.wait_for_load_state()  # before its script has run, Enter only adds a new line
     page.get_by_label("Your message").fill("Good morning. <b>Is it?</b>")
     page.keyboard.press("Enter")
     expect(page.locator(".said.person")).to_contain_text("Good morning. <b>Is it?</b>")
@@ -372,7 +372,7 @@ def test_chat(page: Page, corpus: sa.Engine) -> None:
     assert page.locator(".said").count() == 3
 
 
-def test_a_hostile_trace_is_text(page: Page, corpus: sa.Engine) -> None:
+def test_a_hostile_trace_is_shown_as_text(page: Page, corpus: sa.Engine) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn, name=HOSTILE.replace("\x1b", ""))
         for type in BlockType:

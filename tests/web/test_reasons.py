@@ -7,7 +7,7 @@ from weavegen.viewer.traces import Answer
 
 
 def candidate(id: int, score: float, *, chosen: bool = False, round: int = 0, **more: object) -> Candidate:
-    """One with an answer, and what linting found: compiles, held, viable."""
+    """A candidate with an answer, and the results of linting: compiles, held, viable."""
     linted = {"compiles": True, "viable": None, "held": {}, **more}
     depth, parent = linted.pop("depth", None), linted.pop("parent", None)
     answers = [Answer("selection", "Is it good?", 0.5, 0.5, score)]
@@ -18,7 +18,7 @@ def candidate(id: int, score: float, *, chosen: bool = False, round: int = 0, **
     )
 
 
-def test_the_draw_is_by_softmax_of_score_less_penalties() -> None:
+def test_the_draw_is_a_softmax_of_score_minus_penalties() -> None:
     block, other = candidate(1, 1.0, chosen=True), candidate(2, 2.0)
     penalised = candidate(3, 2.0, held={"shape": 1.0})
     [last] = rounds([block, other, penalised])
@@ -30,7 +30,7 @@ def test_the_draw_is_by_softmax_of_score_less_penalties() -> None:
     assert "1: not exactly a function" in penalised.reason
 
 
-def test_a_round_that_was_not_good_enough_comes_after_the_last_one() -> None:
+def test_a_rejected_round_is_listed_after_the_last_one() -> None:
     early, block = candidate(1, -3.0), candidate(2, 1.0, chosen=True, round=1)
     last, first = rounds([early, block])
     assert (last.number, first.number) == (1, 0)
@@ -38,14 +38,14 @@ def test_a_round_that_was_not_good_enough_comes_after_the_last_one() -> None:
     assert early.share is None
 
 
-def test_what_does_not_compile_says_so_first() -> None:
+def test_not_compiling_is_the_first_reason() -> None:
     illegal = candidate(1, 6.0, compiles=False, held={"syntax": 2.0})
     rounds([illegal, candidate(2, 1.0, chosen=True)])
     assert illegal.reason.startswith("Does not compile")
-    assert illegal.selection == pytest.approx(-2.0)  # a score above 4 is lost with it
+    assert illegal.selection == pytest.approx(-2.0)  # a score above 4 is subtracted too
 
 
-def test_half_written_nodes_lose_only_what_nothing_makes_good_again() -> None:
+def test_unfinished_nodes_lose_only_for_errors_that_can_not_be_repaired() -> None:
     viable = candidate(1, 2.0, depth=1, viable=True, compiles=False, held={"syntax": 2.0, "shape": 1.0})
     dead = candidate(2, 2.0, depth=1, viable=False, compiles=False, held={"syntax": 2.0})
     leaf = candidate(3, 2.0, depth=2, parent=1, chosen=True)

@@ -14,7 +14,7 @@ def test_it_is_opened_from_the_job_and_downloaded(page: Page) -> None:
     assert got.value.suggested_filename == "report-1.html"
     page.get_by_role("link", name="Report").click()
     expect(page.get_by_role("heading", name="Why candidates lost")).to_be_visible()
-    # The policy in the answer's headers lets the page's own style through, as that in the page does.
+    # The policy in the response's headers allows the page's own style, like the policy in the page.
     assert page.evaluate("getComputedStyle(document.querySelector('.plot .bar')).fillOpacity") == "0.65"
     saved = got.value.path().read_text()
     assert saved.count("<svg") == page.locator("svg.plot").count() > 5
@@ -27,7 +27,7 @@ def test_it_is_no_wider_than_the_screen(page: Page, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_what_is_recorded_stays_text(page: Page, corpus: sa.Engine) -> None:
+def test_recorded_text_stays_text(page: Page, corpus: sa.Engine) -> None:
     hostile = HOSTILE.replace("\x1b", "")
     with corpus.begin() as conn:
         trace = new_trace(conn, name=hostile, status="failed")
@@ -40,11 +40,11 @@ def test_what_is_recorded_stays_text(page: Page, corpus: sa.Engine) -> None:
     expect(page.locator("main pre").first).to_contain_text("<script>alert(1)</script>")
     assert page.locator("img, script, main style, main textarea").count() == 0
     assert "\u202e" not in page.content()
-    # It ended after the views were refreshed, which this page can't do.
+    # The trace ended after the refresh of the views, which this page can't do.
     expect(page.locator("header")).to_contain_text("Some figures are older than the job's end")
 
 
-def test_of_a_job_that_there_is_not(page: Page) -> None:
+def test_the_report_of_an_unknown_job(page: Page) -> None:
     answer = page.request.get("/jobs/987654/report")
     assert answer.status == 404
     assert "there is no job 987654" in answer.text()

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SERVE = [sys.executable, "-m", "weavegen.cli", "serve"]
 
 
-def test_it_says_where_it_is_and_ends_when_it_is_told_to(postgres_url: str) -> None:
+def test_it_prints_its_address_and_ends_on_request(postgres_url: str) -> None:
     schema.upgrade(postgres_url)
     words = [*SERVE, "--port", "0", "--json"]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
@@ -25,12 +25,12 @@ def test_it_says_where_it_is_and_ends_when_it_is_told_to(postgres_url: str) -> N
         with urllib.request.urlopen(f"{found[1]}/events/jobs", timeout=60) as page_that_is_open:
             assert page_that_is_open.readline() == b"retry: 1000\n"
             viewer.terminate()
-            page_that_is_open.read()  # to its end, for the viewer ends it
+            page_that_is_open.read()  # to the end, because the viewer closes it
         viewer.wait(timeout=60)
         assert viewer.stderr.read() == ""
 
 
-def test_a_port_that_is_taken(postgres_url: str) -> None:
+def test_a_port_in_use_is_refused(postgres_url: str) -> None:
     schema.upgrade(postgres_url)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

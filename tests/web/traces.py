@@ -1,4 +1,4 @@
-"""Traces put straight into a database: a long one, a hostile one, one that is being written."""
+"""Traces written directly into a database: a long one, a hostile one, and one that is still being written."""
 
 import psycopg
 import sqlalchemy as sa
@@ -71,7 +71,7 @@ def add_blocks(conn: sa.Connection, trace: int, bodies: list[str], type: BlockTy
 
 
 def add_candidates(conn: sa.Connection, trace: int, index: int, texts: list[str]) -> list[int]:
-    """What was sampled for a block, of which the first became it. Returns their ids."""
+    """Candidates for a block, of which the first was chosen. Returns their ids."""
     step = conn.execute(
         sa.text(
             "insert into steps (trace_id, tick, run, ordinal, kind, label, status, request, queue, claims) "

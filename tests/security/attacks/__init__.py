@@ -1,9 +1,9 @@
-"""What the self-check tries in real boxes: tables of attacks, each with what the host must find afterwards.
+"""The attacks that the self-check tries in real boxes, and for each what the host must find afterwards.
 
-An attack is the body of a callback in a block that an environment executes, as it does a trace's. It has `told`
-(what it may know of the host) and the functions of tools.py at hand. What it answers with the word GOT, it got.
-selfcheck.py carries the attacks out and sees after each that the host is as it was; an attack's `check` is what
-must hold of it besides.
+An attack is the body of a callback in a block that an environment executes, like a block of a trace. It can use
+`told` (what an attacker may know about the host) and the functions of tools.py. If its result contains the word GOT,
+the attack succeeded. selfcheck.py runs the attacks and checks after each that the host is unchanged. An attack's
+`check` is an additional condition.
 """
 
 from tests.security.attacks.bombs import BOMBS
@@ -17,4 +17,4 @@ from tests.security.attacks.processes import PROCESSES
 from tests.security.attacks.reading import READING
 
 ATTACKS = (*READING, *NETWORK, *PROCESSES, *BOMBS, *FILESYSTEM, *PRIVILEGES, *HANGING, *POISON, *LYING)
-"""All of them, in the order in which they are carried out."""
+"""All attacks, in the order in which they run."""

@@ -1,4 +1,4 @@
-"""What attacks in the self-check have to win, and what of the host is looked at before and after."""
+"""The targets of the attacks in the self-check, and the state of the host that is compared before and after."""
 
 import compileall
 import contextlib
@@ -26,24 +26,24 @@ from weavegen.sandbox.seccomp import CLONE, CLONE3, REFUSED
 from weavegen.sandbox.watch import process_table, watching
 
 NEIGHBOUR, FIRST = 1, 2
-"""Numbers of traces in the arena."""
+"""Numbers of the arena's traces."""
 SETTINGS = (
     "kernel/core_pattern", "kernel/sysrq", "kernel/hostname", "kernel/domainname", "kernel/panic",
     "kernel/pid_max", "vm/overcommit_memory", "vm/drop_caches", "net/ipv4/ip_forward", "fs/suid_dumpable",
 )  # fmt: skip
-"""Below /proc/sys."""
+"""Kernel settings below /proc/sys."""
 PLACES = ("/", "/dev", "/dev/shm", "/dev/mqueue", "/etc", "/root", "/run", "/tmp", "/usr", "/usr/bin", "/var/tmp")
-"""Folders of the host where nothing with the mark may appear."""
+"""Folders of the host in which no file with the mark may appear."""
 LISTS = ("/proc/net/unix", "/proc/keys", "/proc/key-users", "/proc/modules", "/proc/swaps", "/proc/self/mountinfo")
-"""And lists of the kernel's."""
+"""Lists of the kernel in which no line with the mark may appear."""
 BUSY = ("/run/", "/var/lib/", "/media/", "/snap/")
-"""Where other programs of the host mount things meanwhile."""
+"""Mount points that other programs of the host may add meanwhile."""
 EMPTY = "def action_nothing(self):\n    return 1\n\nself.add_action('Nothing', action_nothing)\n"
 
 
 @dataclass
 class Arena:
-    """What there is to be won, and what is known of the host."""
+    """The targets of the attacks, and what is known about the host."""
 
     config: Config
     folder: Path
@@ -57,7 +57,7 @@ class Arena:
     traces: int = FIRST
 
     def told(self) -> dict[str, Any]:
-        """What the attacker knows; as much as helps it."""
+        """What the attacker knows: everything that may help it."""
         which = 0 if platform.machine() == "x86_64" else 1
         numbers = {name: number[which] for name, number in REFUSED.items() if number[which] is not None}
         tcp = {name: one.getsockname()[:2] for name, one in self.listeners.items() if one.family != socket.AF_UNIX}
@@ -77,7 +77,7 @@ class Arena:
         }
 
     def state(self) -> dict[str, Any]:
-        """The host's state, as far as an attack could have changed it."""
+        """The state of the host that an attack could have changed."""
         names = {place: os.listdir(place) for place in PLACES if os.access(place, os.R_OK)}
         code = [*(PROJECT / "bootstraps").rglob("*"), *(PROJECT / "weavegen" / "box").rglob("*.py")]
         return {
@@ -98,7 +98,7 @@ class Arena:
         }  # fmt: skip
 
     def shared_memory(self) -> list[str]:
-        """Segments of the boxes' users."""
+        """Shared memory segments of the boxes' users."""
         mine = set(map(str, self.uids()))
         return [row for row in read("/proc/sysvipc/shm").splitlines()[1:] if row.split()[7] in mine]
 
@@ -109,7 +109,7 @@ class Arena:
         }
 
     def groups(self) -> list[str]:
-        """Control groups of the arena's boxes, without the neighbour's; other installations have some, too."""
+        """Control groups of the arena's boxes without the neighbour's. Other installations may have groups too."""
         theirs = {Path(one).name for one in self.neighbour.handle.groups}
         family = {name.rpartition("-")[0] for name in theirs}
         found = [group for parent in groups.parents() for group in parent.glob("weavegen-*")]
@@ -118,7 +118,7 @@ class Arena:
         )
 
     def processes(self) -> list[int]:
-        """Of the arena's boxes, without the neighbour's."""
+        """Processes of the arena's boxes without the neighbour's."""
         found = process_table()
         boxes = set(family(self.neighbour.pid, found))
         uids = self.uids()
@@ -133,7 +133,7 @@ class Arena:
         return mine
 
     def calls(self) -> list[str]:
-        """Listeners that something has reached."""
+        """Listeners that received a connection."""
         reached = []
         for name, one in self.listeners.items():
             with contextlib.suppress(BlockingIOError):
@@ -154,7 +154,7 @@ def read(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def arena(config: Config) -> Iterator[Arena]:
-    """A place to fight, in a folder of its own; nothing of the installation is in it."""
+    """An arena in a folder of its own, without data of the installation."""
     mark, secret = f"wga{secrets.token_hex(6)}", f"secret-{secrets.token_hex(8)}"
     variable = f"WEAVEGEN_{mark.upper()}"
     # Otherwise bytecode that other processes of this host write meanwhile looks like a change made by an attack.
@@ -165,7 +165,7 @@ def arena(config: Config) -> Iterator[Arena]:
         config = replace(config, home=folder / "home")
         config.home.mkdir(mode=0o711)
         (folder / "secret").write_text(secret)
-        (folder / "secret").chmod(0o666)  # nothing but the box is to protect it
+        (folder / "secret").chmod(0o666)  # only the box protects it
         os.environ[variable] = secret
         stack.callback(os.environ.pop, variable)
         victim = subprocess.Popen([mark, "3600"], executable=shutil.which("sleep"))
@@ -193,6 +193,6 @@ def arena(config: Config) -> Iterator[Arena]:
 
 
 def mounts() -> list[str]:
-    """Of the host; the mount point is field 5 of proc(5)'s mountinfo."""
+    """Mount points of the host: field 5 of proc(5)'s mountinfo."""
     rows = read("/proc/self/mountinfo").splitlines()
     return [row for row in rows if not row.split()[4].startswith(BUSY)]

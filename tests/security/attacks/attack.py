@@ -18,9 +18,9 @@ LIMITS = Limits(
     seconds=10.0, grace=1.0, memory=160 * 2**20, address_space=2**30, processes=40, cpu=3.0, cpu_share=0.1,
     file_size=16 * 2**20, files=256, disk=32 * 2**20, inodes=5_000,
 )  # fmt: skip
-"""Of the attacked boxes: small, so that bombs go off soon."""
+"""Limits of the attacked boxes: small, so that bombs reach them soon."""
 HASTE = replace(LIMITS, seconds=0.4, grace=0.3)
-"""Of those that hang."""
+"""Limits for attacks that hang."""
 
 
 def family(pid: int, processes: dict[int, Process]) -> list[int]:
@@ -29,11 +29,11 @@ def family(pid: int, processes: dict[int, Process]) -> list[int]:
 
 
 class Escaped(Exception):
-    """An attack was not contained; the text says how."""
+    """An attack was not contained. The text says how."""
 
 
 def nothing(scene: "Scene") -> None:
-    """What must hold of every attack is all that must hold of this one."""
+    """No condition in addition to those that hold for every attack."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class Attack:
 
     name: str
     body: str
-    """Of a callback `attack(self)`."""
+    """Body of a callback `attack(self)`."""
     check: Check = nothing
-    """Raises Escaped."""
+    """Raises Escaped if the attack was not contained."""
     linger: float = 0.0
-    """Seconds to wait after it at most, for the box to be ended."""
+    """Longest time in seconds to wait for the end of the box after the attack."""
     limits: Limits = LIMITS
     blocks: int = 0
-    """Bytes of blocks that the worker has for the box before the next operation."""
+    """Bytes of blocks that the worker sends to the box before the next operation."""
     harmless: bool = False
-    """Whether it may be tried where nothing protects from it."""
+    """Whether the attack may run without isolation."""
 
 
 def memory_held(scene: "Scene") -> None:
-    """The box was ended for its memory, or has no more of it than it may."""
+    """The box was ended because of its memory, or it uses no more than its limit."""
     environment = scene.environment
     if not environment.handle.alive():
         return
@@ -67,7 +67,7 @@ def memory_held(scene: "Scene") -> None:
 
 
 def killed(*reasons: str) -> Check:
-    """The environment was ended, for one of these reasons, in the attack or straight after it."""
+    """The environment was ended for one of these reasons, during the attack or directly after it."""
 
     def check(scene: "Scene") -> None:
         if not any(reason in f"{scene.failure} {scene.next_failure}" for reason in reasons):
@@ -77,14 +77,14 @@ def killed(*reasons: str) -> Check:
 
 
 def lives(scene: "Scene") -> None:
-    """The trace goes on: the attack came to its end, and so did the block after it."""
+    """The trace continues: the attack and the block after it were executed to the end."""
     for one in (scene.executed, scene.next):
         if one is None or one.error is not None:
             raise Escaped(f"the environment does not go on: {scene.said[:300]}")
 
 
 def error(*names: str) -> Check:
-    """The trace goes on, and the attack's end was one of these exceptions."""
+    """The trace continues, and the attack raised one of these exceptions."""
 
     def check(scene: "Scene") -> None:
         if scene.next is None or scene.next.error is not None:
@@ -96,20 +96,20 @@ def error(*names: str) -> Check:
 
 
 def bounded(scene: "Scene") -> None:
-    """It lied about its own step, and was believed as far as an answer may go; or it was ended."""
+    """The attack gave a false result for its own step, within the limits of an answer; or the environment was ended."""
     if scene.executed is None and "the environment process" not in scene.failure:
         raise Escaped(f"neither an answer nor an end: {scene.said[:300]}")
 
 
 def unasked(scene: "Scene") -> None:
-    """No more questions reached the model than one operation may ask."""
+    """The model got no more questions than one operation may ask."""
     bounded(scene)
     if scene.asked > 4_096:
         raise Escaped(f"{scene.asked:,} prompts reached the model")
 
 
 def nobody_listens(scene: "Scene") -> None:
-    """What the box listens to, the host can't reach."""
+    """The host can't reach the sockets on which the box listens."""
     lives(scene)
     for kind, address in (
         (socket.AF_INET, ("127.0.0.1", scene.told["port"])),
@@ -122,18 +122,18 @@ def nobody_listens(scene: "Scene") -> None:
 
 
 def hangs(name: str, body: str) -> "Attack":
-    """An attack that holds the worker up, until it ends the environment for want of a good answer."""
+    """An attack that blocks the worker until it ends the environment because there is no valid answer."""
     return Attack(
         name, body, killed("no answer within", "it sent", "asked the model", "to channels"), limits=HASTE
     )
 
 
 def poison(name: str, statement: str) -> "Attack":
-    """An attack that says to the worker what no runner says."""
+    """An attack that sends the worker a message that no runner sends."""
     return Attack(name, dedent(statement).rstrip() + "\ntime.sleep(60)", killed("it sent an invalid message"))
 
 
 def refused(name: str, *calls: str) -> "Attack":
-    """An attack by system calls that must all fail; each call is an expression with its arguments."""
+    """An attack by system calls that must all fail. Each call is an expression with its arguments."""
     tries = ", ".join(f"got(lambda: {one})" for one in calls)
     return Attack(name, f"return [{tries}]", lives)

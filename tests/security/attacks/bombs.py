@@ -1,4 +1,4 @@
-"""Using up what others need: memory, processes, files, time."""
+"""Exhausting shared resources: memory, processes, files, time."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Never answering, or ending where an answer is due."""
+"""Never answering, or exiting when an answer is due."""
 
 from tests.security.attacks.attack import HASTE, Attack, error, hangs, killed
 

@@ -1,4 +1,4 @@
-"""Tampering with the runner in the box. It may then lie about its own step, within bounds."""
+"""Tampering with the runner in the box. It may then give false results for its own step, within limits."""
 
 from tests.security.attacks.attack import Attack, bounded, hangs, lives
 

@@ -1,4 +1,4 @@
-"""Connecting to what the host has, and listening where others connect."""
+"""Connecting to servers of the host, and listening where others connect."""
 
 from tests.security.attacks.attack import Attack, lives, nobody_listens
 

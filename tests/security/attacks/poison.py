@@ -1,4 +1,4 @@
-"""Saying to the worker, past the runner, what it must not believe."""
+"""Sending the worker messages, past the runner, that it must not believe."""
 
 from tests.security.attacks.attack import HASTE, Attack, bounded, hangs, killed, lives, poison, unasked
 

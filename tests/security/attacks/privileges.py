@@ -1,4 +1,4 @@
-"""Becoming more than an ordinary user, and asking the kernel for what only others may."""
+"""Gaining privileges, and making system calls that only privileged users may make."""
 
 import platform
 

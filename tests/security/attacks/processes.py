@@ -1,4 +1,4 @@
-"""Reaching, ending and outliving processes."""
+"""Reaching, killing and outliving processes."""
 
 from tests.security.attacks.attack import Attack, killed, lives, refused
 

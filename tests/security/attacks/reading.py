@@ -1,4 +1,4 @@
-"""Reading what is the host's, or another trace's."""
+"""Reading data of the host or of another trace."""
 
 from tests.security.attacks.attack import Attack, lives
 

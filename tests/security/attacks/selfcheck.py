@@ -1,8 +1,8 @@
-"""The self-check by attack: `run(attack)` has a real environment execute a hostile block, and looks at the host.
+"""The self-check by attack: `run(attack)` executes a hostile block in a real environment and checks the host.
 
-An arena holds what there is to be won: a secret file and variable, listeners that stand for database, broker and
-model pool, a process to be killed, another trace's environment. After each attack all of it must be as it was, and
-so must mounts, names, kernel settings, files and processes of the host.
+An arena holds the targets: a secret file and variable, listeners in place of database, broker and model pool, a
+process to kill, another trace's environment. After each attack all targets must be unchanged, and so must mounts,
+names, kernel settings, files and processes of the host.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from weavegen.sandbox.providers import provider
 from weavegen.sandbox.watch import process_table
 
 SLACK = 15.0
-"""Seconds that an attack may take beyond its limits before this counts as a hang; a busy machine is slow."""
+"""Seconds beyond its limits after which an attack counts as a hang. Generous, because a busy machine is slow."""
 MOST_LOG = 2**20
-"""Bytes of an environment's log on the host."""
+"""The most bytes that an environment's log on the host may have."""
 MOST_ANSWER = 8 * 2**20
 CLOCK = (time.time(), time.monotonic())
-"""When this began, by the clock that can be set and by the one that can't."""
+"""The start time by the settable clock and by the monotonic clock."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one attack."""
+    """The result of one attack."""
 
     attack: str
     contained: bool
@@ -54,11 +54,11 @@ class Scene:
     environment: Environment
     told: dict[str, Any]
     executed: Executed | None = None
-    """What the attacking block brought; None if the environment had to be ended."""
+    """The result of the attacking block; None if the environment had to be ended."""
     failure: str = ""
-    """Why it had to be."""
+    """The reason why the environment was ended."""
     next: Executed | None = None
-    """What a harmless block brought after it."""
+    """The result of a harmless block after the attack."""
     next_failure: str = ""
     asked: int = 0
     """Prompts that reached the model."""
@@ -66,7 +66,7 @@ class Scene:
 
     @property
     def said(self) -> str:
-        """All that came out of the box, as one text."""
+        """All output of the box, as one text."""
         parts = [msgspec.json.encode(one).decode() for one in (self.executed, self.next) if one is not None]
         return "\n".join([*parts, self.failure, self.next_failure])
 
@@ -82,7 +82,7 @@ def block(attack: Attack, told: dict[str, Any]) -> str:
 
 
 def run(attack: Attack, place: Arena) -> Finding:
-    """Have one attack executed in an environment of its own, started as a trace's is; then look at the host."""
+    """Execute one attack in an environment of its own, started like a trace's, and then check the host."""
     if place.config.sandbox == "none" and not attack.harmless:
         raise UsageError(f"{attack.name!r} would do its harm here: WEAVEGEN_SANDBOX=none protects from nothing")
     place.traces += 1
@@ -148,12 +148,12 @@ def fight(attack: Attack, scene: Scene) -> Scene:
 
 
 def recorded(size: int) -> list[BlockBrief]:
-    """Blocks of a trace, of so many bytes together, that the worker tells the box of."""
+    """Blocks of a trace with `size` bytes in total, which the worker sends to the box."""
     return [BlockBrief(index, "action", "x" * 2**16) for index in range(size >> 16)]
 
 
 def open_files() -> int:
-    """Sockets and devices that this process holds; files come and go, as the watch reads some."""
+    """Sockets and devices that this process has open. Files are not counted, because the watch opens some."""
     found = 0
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -162,7 +162,7 @@ def open_files() -> int:
 
 
 def judge(attack: Attack, scene: Scene) -> None:
-    """What must hold of every attack, and then what this one was about. Raises Escaped."""
+    """Check the conditions of every attack, then those of this attack. Raises Escaped."""
     place, limits = scene.arena, attack.limits
     if place.secret in scene.said:
         raise Escaped("a secret came out")
@@ -188,7 +188,7 @@ def judge(attack: Attack, scene: Scene) -> None:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Raise Escaped if the host is not as it was."""
+    """Raise Escaped if the host has changed."""
     for name, was in before.items():
         if after[name] != was:
             difference = f"{str(was)[:150]} became {str(after[name])[:150]}"
@@ -221,9 +221,9 @@ def words(scene: Scene) -> str:
 
 
 def check(config: Config, only: str = "") -> Iterator[Finding]:
-    """The attacks whose names `only` finds, one after another; where nothing protects, the harmless ones alone.
+    """Run the attacks whose names match `only`; without isolation, only the harmless ones.
 
-    Raises UsageError where no box can be made at all.
+    Raises UsageError if no box can be started.
     """
     try:
         chosen = [attack for attack in ATTACKS if re.search(only, attack.name)]
