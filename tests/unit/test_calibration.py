@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weavegen.agents.sampling import ScoredCandidate, corrected_score
+from weavegen.agents.sampling import ScoredCandidate
 from weavegen.errors import UsageError
 from weavegen.evaluator.calibration import Pair, figures, fit, probability
 from weavegen.evaluator.rubrics import KNOWN, parse
@@ -95,10 +95,10 @@ def test_too_few_labels_of_a_side_are_refused(true: int) -> None:
 
 def test_selection_compares_corrected_log_odds() -> None:
     answers = [YesNo(yes=0.8, no=0.2), YesNo(yes=0.5, no=0.5), YesNo(yes=0.0, no=0.0)]
-    assert corrected_score(answers, ()) == mean_score(answers) == pytest.approx(math.log(4) / 2)
-    assert corrected_score(answers, ((0.5, -1.0), None, (2.0, 9.0))) == pytest.approx((math.log(4) / 2 - 1.0) / 2)
-    assert corrected_score(answers[2:], ((0.5, -1.0),)) is None
-    assert corrected_score([YesNo(yes=1.0, no=0.0)], ((-1.0, 0.0),)) == pytest.approx(math.log(1e-9))
+    assert mean_score(answers, ()) == mean_score(answers) == pytest.approx(math.log(4) / 2)
+    assert mean_score(answers, ((0.5, -1.0), None, (2.0, 9.0))) == pytest.approx((math.log(4) / 2 - 1.0) / 2)
+    assert mean_score(answers[2:], ((0.5, -1.0),)) is None
+    assert mean_score([YesNo(yes=1.0, no=0.0)], ((-1.0, 0.0),)) == pytest.approx(math.log(1e-9))
 
 
 def test_candidate_scores_are_corrected_and_penalties_are_not() -> None:

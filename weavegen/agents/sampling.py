@@ -1,19 +1,13 @@
 """The loop body of both searches: sample candidates for a block, lint them, have the model score them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
-from typing import TypeAlias
 
 from weavegen.agents.program import Part, Tick
-from weavegen.kernel.selection import log_odds, penalised
+from weavegen.kernel.selection import Line, mean_score, penalised
 from weavegen.kernel.settings import BlockSettings
 from weavegen.kernel.steps import Candidate, Lint, Penalties, Prompt, Score, Verdict, YesNo
 from weavegen.trace.blocks import BlockType
-
-Line: TypeAlias = tuple[float, float]
-"""A correction of log odds: slope and intercept."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +43,14 @@ class ScoredCandidate:
     @cached_property
     def score(self) -> float:
         """Log odds for selection, less all penalties."""
-        return penalised(corrected_score(self.answers, self.corrections), self.verdict.penalties)
+        return penalised(mean_score(self.answers, self.corrections), self.verdict.penalties)
 
     @cached_property
     def promise(self) -> float:
         """The score of an unfinished text: log odds, less only the penalties that no continuation can remove."""
         syntax = 2.0 if self.verdict.viable is False else 0.0
         penalties = Penalties(syntax=syntax, length_after_debug=self.verdict.penalties.length_after_debug)
-        return penalised(corrected_score(self.answers, self.corrections), penalties)
-
-
-def corrected_score(answers: Sequence[YesNo], corrections: Sequence[Line | None]) -> float | None:
-    """Mean corrected log odds over the questions. None: no answer has a defined score."""
-    scores = []
-    for answer, line in zip_longest(answers, corrections[: len(answers)]):
-        if (score := log_odds(answer)) is not None:
-            scores.append(score if line is None else score * line[0] + line[1])
-    return sum(scores) / len(scores) if scores else None
+        return penalised(mean_score(self.answers, self.corrections), penalties)
 
 
 def sample(

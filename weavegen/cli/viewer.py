@@ -31,6 +31,7 @@ def serve(
     Example: weavegen serve --port 8991
     """
     from weavegen.services import postgres, schema
+    from weavegen.store.session import make_engine
     from weavegen.viewer import database
     from weavegen.viewer.app import Server, make_app
     from weavegen.viewer.guard import LOCAL
@@ -56,9 +57,8 @@ def serve(
             print_part(f"viewer at {address}  (Ctrl-C ends it)")
             if not local:
                 print_part("there is no login: everybody who reaches this address can read all traces")
-        viewer = make_app(
-            database.reader(config, url), database.writer(url) if local else None, hosts=LOCAL if local else None
-        )
+        writer = make_engine(url, pool_pre_ping=True) if local else None  # for the chat box
+        viewer = make_app(database.reader(config, url), writer, hosts=LOCAL if local else None)
         with listener:
             Server(viewer).run(sockets=[listener])
 

@@ -3,9 +3,13 @@
 import math
 import random
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TypeAlias
 
 from weavegen.kernel.steps import Penalties, Verdict, YesNo
 
+Line: TypeAlias = tuple[float, float]
+"""A correction of log odds: slope and intercept."""
 FLOOR = 1e-9
 """The least probability, which keeps log odds within about ±21."""
 
@@ -17,9 +21,12 @@ def log_odds(answer: YesNo) -> float | None:
     return math.log(max(answer.yes, FLOOR)) - math.log(max(answer.no, FLOOR))
 
 
-def mean_score(answers: Sequence[YesNo]) -> float | None:
-    """Mean log odds over the questions. None: no question has a defined score."""
-    scores = [score for answer in answers if (score := log_odds(answer)) is not None]
+def mean_score(answers: Sequence[YesNo], corrections: Sequence[Line | None] = ()) -> float | None:
+    """Mean log odds over the questions, corrected where there is a line. None: no question has a defined score."""
+    scores = []
+    for answer, line in zip_longest(answers, corrections[: len(answers)]):
+        if (score := log_odds(answer)) is not None:
+            scores.append(score if line is None else score * line[0] + line[1])
     return sum(scores) / len(scores) if scores else None
 
 

@@ -1,10 +1,9 @@
-"""The viewer's connections to the database: a read-only role for everything but the chat box."""
+"""The viewer's read-only connections to the database."""
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import make_url
 
 from weavegen.config import Config
-from weavegen.store.session import make_engine
 from weavegen.store.urls import READER, reader_url
 
 MAX_CONNECTIONS = 8
@@ -36,8 +35,3 @@ def become_reader(connection: sa.engine.interfaces.DBAPIConnection, _: object) -
     cursor = connection.cursor()
     cursor.execute(f"set role {READER}")
     cursor.close()
-
-
-def writer(url: str | URL) -> sa.Engine:
-    """Connections that can write, for the chat box."""
-    return make_engine(str(url), pool_pre_ping=True)
