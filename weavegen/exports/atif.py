@@ -170,8 +170,6 @@ def metrics(row: Any) -> Object:
 FORMAT = FileFormat(
     name="atif",
     about="A trajectory per trace: ATIF-v1.7 JSON, as Harbor and its viewers read it.",
-    view="text_examples",
-    key=("trace_id",),
     suffix="json",
     text=text,
 )

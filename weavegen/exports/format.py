@@ -84,6 +84,8 @@ class RowFormat(Format):
 class FileFormat(Format):
     """A format with one file per trace, `trace-ID.SUFFIX`."""
 
+    view: str = "text_examples"
+    key: tuple[str, ...] = ("trace_id",)
     suffix: str
     text: Callable[[Source, int], Iterator[str]]
     """The parts of a trace's file."""

@@ -136,16 +136,12 @@ TEXTS = RowFormat(
 PY = FileFormat(
     name="py",
     about="A Python file per trace, as `weavegen show` prints it.",
-    view="text_examples",
-    key=("trace_id",),
     suffix="py",
     text=lambda source, trace: python(source.conn, trace),
 )
 JSON = FileFormat(
     name="json",
     about="A JSON file per trace: the list of its blocks, as `weavegen show --json` prints it.",
-    view="text_examples",
-    key=("trace_id",),
     suffix="json",
     text=lambda source, trace: json(source.conn, trace),
 )
