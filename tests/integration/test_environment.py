@@ -143,10 +143,22 @@ class TestOperations:
         assert error.stage == stage
         assert error.type in name.split("|")
 
-    @pytest.mark.parametrize("source", ["1 / 0", "x = 1", "def f(self): 1 / 0\nself.add_action('a', f)", "exit()"])
-    def test_a_bootstrap_without_a_working_action_fails(self, start: Start, source: str) -> None:
+    @pytest.mark.parametrize(
+        ("source", "stage", "name"),
+        [
+            ("1 / 0", "register", "ZeroDivisionError"),
+            ("x = 1", "register", "ValueError"),
+            ("def f(self): 1 / 0\nself.add_action('a', f)", "callback", "ZeroDivisionError"),
+            ("exit()", "register", "NameError"),  # the box has no site module
+            ("raise SystemExit", "register", "SystemExit"),
+        ],
+    )
+    def test_a_bootstrap_without_a_working_action_fails(
+        self, start: Start, source: str, stage: str, name: str
+    ) -> None:
         error = start(None).execute(next(step_ids), Execute(op="bootstrap", source=source)).error
         assert error is not None
+        assert (error.stage, error.type) == (stage, name)
 
     def test_only_new_blocks_are_sent(self, environment: Environment) -> None:
         asked: list[int] = []

@@ -350,4 +350,3 @@ def test_reading_texts_and_briefs_of_blocks(db: sa.Engine) -> None:
         assert [row.index for row in blocks.briefs(conn, 1, 3)][:2] == [3, 4]
         [id] = conn.execute(sa.text("select id from blocks where index = 0")).scalars()
         assert blocks.retrieved_texts(conn, [Hit(id=id, score=1.0)])[0][0] == "genesis"
-    assert Entry(Execute(op="begin")).done is False
