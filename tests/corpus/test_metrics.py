@@ -264,7 +264,7 @@ def test_the_command(corpus: sa.Engine, home: Path, redis_url: str, no_server: s
 def test_prometheus_can_scrape(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
     broken = sa.create_engine(corpus.url.set(database="no_such_database"))
     for engine, status in ((corpus, 200), (broken, 503)):
-        server, thread = metrics.listener(engine, "127.0.0.1", 0)
+        server = metrics.listener(engine, "127.0.0.1", 0)
         place = f"http://127.0.0.1:{server.server_port}"
         try:
             if status == 200:
@@ -280,5 +280,4 @@ def test_prometheus_can_scrape(corpus: sa.Engine, redis_url: str, no_server: str
         finally:
             server.shutdown()
             server.server_close()
-            thread.join()
     broken.dispose()

@@ -3,6 +3,7 @@
 import datetime
 import logging
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,8 @@ from weavegen.errors import UsageError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from requests import Response
+
+ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 @command()
@@ -38,16 +41,18 @@ def metrics(
         raise UsageError("--json is for printing: leave it out with --listen")
     with reading() as conn:
         if listen is not None:
-            server, thread = figures.listener(conn.engine, host, listen)
-            place = f"[{host}]" if ":" in host else host
+            # A KeyboardInterrupt that Python raises while it imports a module can get lost: wait for the signal itself.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             try:
+                server = figures.listener(conn.engine, host, listen)
+                place = f"[{host}]" if ":" in host else host
                 print_part(f"figures for Prometheus: http://{place}:{listen}/metrics")
-                thread.join()
-            except KeyboardInterrupt:
+                signal.sigwait(ENDING)
                 print_part("stopped")
-            finally:
                 server.shutdown()
                 server.server_close()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         elif json:
             samples = (sample for metric in figures.read(conn) for sample in metric.samples)
             print_json(

@@ -83,8 +83,8 @@ def answer(engine: sa.Engine) -> tuple[int, str]:
         return 503, DATABASE_AWAY
 
 
-def listener(engine: sa.Engine, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:
-    """Start prometheus_client's HTTP server for GET /metrics, and return it with its thread.
+def listener(engine: sa.Engine, host: str, port: int) -> WSGIServer:
+    """Start prometheus_client's HTTP server for GET /metrics in a thread, and return it.
 
     Raises UsageError if it can't listen at this address.
     """
@@ -110,14 +110,14 @@ def listener(engine: sa.Engine, host: str, port: int) -> tuple[WSGIServer, threa
             return [DATABASE_AWAY.encode()]
 
     try:
-        server, thread = start_http_server(port, host, registry)
+        server, _ = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
             f"{host}:{port} can't be listened on ({reason}): give another --listen or --host"
         ) from None
     server.set_app(app)
-    return server, thread
+    return server
 
 
 def read(conn: sa.Connection) -> Iterator[Metric]:
