@@ -14,13 +14,14 @@ from psycopg import sql
 
 from tests.support.database import administration, copy_of
 from tests.support.installation import Installation, installed
+from tests.support.rendering import render_trace
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.services import postgres, redis, schema
 from weavegen.store import urls
 from weavegen.store.session import make_engine
 from weavegen.trace.blocks import SUCCESSORS
-from weavegen.trace.render import parse_trace, render_trace
+from weavegen.trace.render import parse_trace
 
 TEMPLATE = "weavegen_template"
 SETTINGS = (

@@ -9,7 +9,8 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.installation import Installation
-from weavegen.trace.render import parse_trace, render_trace
+from tests.support.rendering import render_trace
+from weavegen.trace.render import parse_trace
 
 
 @dataclass(frozen=True)

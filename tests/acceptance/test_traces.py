@@ -9,8 +9,9 @@ from celery import Celery
 
 from tests.support import TICTACTOE
 from tests.support.installation import Installation
+from tests.support.rendering import render_trace
 from weavegen.services import redis
-from weavegen.trace.render import parse_trace, render_trace
+from weavegen.trace.render import parse_trace
 
 OF_JOB = "(select id from traces where job_id = :job)"
 

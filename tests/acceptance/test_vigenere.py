@@ -9,8 +9,9 @@ import pytest
 from bootstraps.vigenere_cipher import TEXTS, letters
 from tests.support import ROOT
 from tests.support.installation import Installation
+from tests.support.rendering import render_trace
 from weavegen.linting.forged_markup import is_fake
-from weavegen.trace.render import parse_trace, render_trace
+from weavegen.trace.render import parse_trace
 
 VIGENERE = ROOT / "bootstraps" / "vigenere.py"
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.installation import Installation
-from weavegen.trace.render import parse_trace, render_trace
+from tests.support.rendering import render_trace
+from weavegen.trace.render import parse_trace
 
 FILES = sorted((Path(__file__).parents[1] / "bootstraps" / "weave_agent").glob("*.py"))
 

@@ -10,7 +10,8 @@ import pytest
 from simulation import tokenizer
 from tests.support import ROOT, TICTACTOE
 from tests.support.installation import Installation
-from weavegen.trace.render import parse_trace, render_trace
+from tests.support.rendering import render_trace
+from weavegen.trace.render import parse_trace
 
 ASKS = ROOT / "tests" / "bootstraps" / "asks_researchers.py"
 

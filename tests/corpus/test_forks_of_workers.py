@@ -71,7 +71,7 @@ def test_forks_continue_from_the_middle_of_a_tick_to_their_end(installation: Ins
 def test_wrong_use_is_a_one_line_error(installation: Installation, trace: int) -> None:
     for arguments, complaint in {
         ("999999", "--at", "5"): "there is no trace 999999",
-        (str(trace), "--at", "1"): "of the bootstrap",
+        (str(trace), "--at", "1"): "belongs to the bootstrap",
         (str(trace), "--at", "100000"): "give an index from 3 to",
         (str(trace), "--at", "5", "-n", "0"): "-n 0: give a number from 1",
         (str(trace), "--at", "5", "--set", "nonsense=1"): "nonsense",

@@ -29,7 +29,6 @@ NOT_RUN = {
     "ssh": "needs another machine",
     "vllm": "needs a GPU; make test-vllm serves a model with these options",
     "WEAVEGEN_WRITE_ANSWERS=1 python -m pytest tests/corpus/test_corpus_docs.py": "writes into a document",
-    "python -m bench corpus_sql": "takes half an hour",
     "weavegen --install-completion": "changes the shell's own files",
     "weavegen demo": "make demo",
     "weavegen doctor --sandbox": "takes minutes; tests/security has the same attacks",
@@ -42,12 +41,13 @@ NOT_RUN = {
 }
 """Commands that are not run, by program or by full text, with the reason."""
 ELSEWHERE = {
+    "python -m bench": "takes minutes, and needs an idle machine; make bench",
     "weavegen eval": "takes minutes; tests/tuning/test_tuning.py",
     "weavegen tune": "needs PyTorch; tests/tuning/test_tuning.py",
     "weavegen pool load": "the simulation has no weights; tests/nano/test_adapters.py",
     "weavegen pool unload": "the same",
     "python -m weavegen.training.tune": "needs PyTorch; tests/tuning/test_tuning.py",
-    "python -m pytest tests/unit": "needs the source tree as current folder; make test",
+    "python -m pytest tests/unit/test_routing.py": "needs the source tree as current folder; make test",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",
 }
 """Commands that are not run, by their beginning."""

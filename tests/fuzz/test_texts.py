@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from tests.fuzz import fuzz
 from tests.fuzz.inputs import NESTED, OVER_AND_OVER
+from tests.support.rendering import render_trace
 from weavegen.agents.tree_search import Tree
 from weavegen.linting.lint import lint, syntax_error
 from weavegen.linting.partial import viable_prefix
 from weavegen.linting.truncate import MAX_CHARS
 from weavegen.trace.blocks import Block, BlockType, Label
 from weavegen.trace.query import parse, restricted
-from weavegen.trace.render import parse_trace, render_trace
+from weavegen.trace.render import parse_trace
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
 

@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from pretraining import sequences, tokenizer
+from tests.support.rendering import render_trace
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel import context, prompts
@@ -14,7 +15,7 @@ from weavegen.kernel.context import PINNED, question_suffix
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
 from weavegen.trace.blocks import Block, BlockType, Label
-from weavegen.trace.render import parse_trace, render_block, render_trace
+from weavegen.trace.render import parse_trace, render_block
 from weavegen.training.plan import IGNORED
 
 ORIENT = prompts.questions(BlockType.ORIENTATION)[0]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.rendering import render_trace
 from tests.support.world import Trace, World
 from weavegen.agents.program import Tick
 from weavegen.errors import JournalMismatch, ModelError
@@ -15,7 +16,7 @@ from weavegen.kernel.replay import Advance, Cursor, Entry, Program, Start, draw_
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Append, Effect, Ended, Execute, Executed, Note, Retrieve, Sample, Score, Step
 from weavegen.trace.blocks import SUCCESSORS, BlockType
-from weavegen.trace.render import parse_trace, render_trace
+from weavegen.trace.render import parse_trace
 
 START = Start(trace_seed=1, tick=1, clock=100.0, deadline=1000.0, blocks=3, last_type=BlockType.OUTCOME)
 seeds = st.integers(0, 10**6)

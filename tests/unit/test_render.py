@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.rendering import render_trace
 from weavegen.linting.lint import compiles
 from weavegen.trace.blocks import COMMENTED, Block, BlockType, Label
-from weavegen.trace.render import normalise_body, one_line, parse_trace, render_block, render_trace
+from weavegen.trace.render import normalise_body, one_line, parse_trace, render_block
 
 nasty = st.text() | st.sampled_from(
     [

@@ -1,7 +1,6 @@
 """Block ↔ text: writes and parses the trace format. A trace is one Python file that compiles (docs/weave.md)."""
 
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -79,11 +78,6 @@ def render_block(block: Block) -> str:
         parts.append("#tags: " + " ".join(block.tags) + "\n")
     parts.append("#endblock\n\n")
     return "".join(parts)
-
-
-def render_trace(blocks: Iterable[Block]) -> str:
-    """The trace's text: one Python file."""
-    return "".join(map(render_block, blocks))
 
 
 @cache
