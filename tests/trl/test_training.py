@@ -34,7 +34,7 @@ def test_one_step_of_each_trainer(corpus: Installation, tmp_path: Path, train: T
 
 
 def test_the_lines_of_the_readme(
-    corpus: Installation, tmp_path: Path, model: Path, environ: dict[str, str]
+    corpus: Installation, tmp_path: Path, model: Path, trl_environ: dict[str, str]
 ) -> None:
     """As a new user types them, except for the installation, which exists, and the model, which is not downloaded."""
     section = README.read_text().partition(f"{HEADING}\n")[2].partition("\n## ")[0]
@@ -57,7 +57,7 @@ def test_the_lines_of_the_readme(
     )
     done = subprocess.run(
         [str(PYTHON), "train.py"],
-        env=environ | {"OMP_NUM_THREADS": str(os.cpu_count())},
+        env=trl_environ | {"OMP_NUM_THREADS": str(os.cpu_count())},
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
