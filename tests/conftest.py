@@ -133,7 +133,7 @@ def own_installation() -> Iterator[Installation]:
 def trl_environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables for TRL: no network, and caches of its own."""
     cache = tmp_path_factory.mktemp("cache")
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "OMP_NUM_THREADS") if name in os.environ}
     return {
         **kept,
         "HOME": str(cache),
