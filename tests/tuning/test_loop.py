@@ -15,7 +15,7 @@ WIDE = 400
 """Terminal columns: wider than the table."""
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_loop_runs_and_writes_its_table(
     trl_environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from weavegen.pool.client import ModelClient
 PLAN = {"vocabulary": 1024, "layers": 3, "width": 96, "heads": 3, "inner": 256, "epochs": 10, "held_out": 0.05}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_model_learns_from_traces_and_is_served(trl_environ: dict[str, str], tmp_path: Path) -> None:
     with installed() as teacher:
         how = ["-n", "40", "--ticks", "3", "--seed", "3", "--set", "rounds=[1]"]
