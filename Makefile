@@ -19,8 +19,8 @@ demo: setup ## play eight games of tic-tac-toe with a small language model, all 
 test: setup ## run unit and integration tests, with real services and the sandbox; under five minutes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
 
-test-acceptance: setup ## test whole installations: workers write traces, crash, and resume; ten minutes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/acceptance
+test-acceptance: setup ## test whole installations: workers write traces, crash, resume, and upgrade; ten minutes
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/acceptance tests/upgrade
 
 test-corpus: setup ## test exports, releases, rescoring, forks, views, reports, metrics
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/corpus

@@ -36,6 +36,9 @@ def test_open_traces_of_the_previous_version_continue(upgraded: Installation) ->
     open_traces = upgraded.sql("select id, blocks, status from traces where finished_at is null order by id")
     before = {id: blocks for id, blocks, _ in open_traces}
     assert len(before) >= 5
+    # One of them waits for a person's answer, and for nothing else.
+    answered = upgraded.cli("request", "answer", "2", "one two three")
+    assert answered.returncode == 0, answered.stderr
     for (job,) in upgraded.sql("select id from jobs"):
         upgraded.wait(job, seconds=240)
     rows = upgraded.sql("select id, blocks, status from traces where id = any(:ids)", ids=list(before))
