@@ -131,7 +131,7 @@ def trainer(
             warmup_steps=0.05,
             weight_decay=0.1,
             adam_beta2=0.95,
-            bf16=True,
+            bf16=torch.cuda.is_available(),  # see TunePlan.bf16
             use_cpu=not torch.cuda.is_available(),
             logging_steps=20,
         ),

@@ -39,6 +39,7 @@ class TunePlan:
     multiple_of: int = 1
     """Examples are padded to a multiple of this. Context parallelism needs twice the number of GPUs."""
     bf16: bool = True
+    """On a GPU. A CPU always computes in float32: most of them emulate bfloat16, forty times slower."""
     gradient_checkpointing: bool = False
     seed: int = 1
 

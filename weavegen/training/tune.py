@@ -56,7 +56,7 @@ def options(plan: TunePlan, method: str) -> dict[str, Any]:
     shared = trainer_options(Path(plan.out), plan.batch, plan.epochs, plan.rates[method], plan.seed)
     shared |= {
         "warmup_steps": 0.1,
-        "bf16": plan.bf16,
+        "bf16": plan.bf16 and torch.cuda.is_available(),
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": 10,
     }
