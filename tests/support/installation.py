@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,14 +13,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import sqlalchemy as sa
+from redis import Redis
 
 from tests.support import ROOT, command
 from weavegen import config as configuration
 from weavegen.config import Config
-from weavegen.services import fleet
+from weavegen.services import fleet, redis
+from weavegen.services.processes import registered
 from weavegen.store import urls
 from weavegen.store.session import make_engine
+
+STATE = (
+    "select * from steps where status in ('ready', 'running') order by id limit 100",
+    "select pid, state, wait_event_type, wait_event, now() - xact_start, left(query, 200) from pg_stat_activity "
+    "where datname = current_database()",
+)
+"""Queries for `Installation.state`."""
 
 
 class Installation:
@@ -42,7 +53,12 @@ class Installation:
         self, *arguments: str | Path, timeout: float = 240, **environ: str
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command in a process of its own, in a folder other than the project's."""
-        return command.run(list(map(str, arguments)), self.environ | environ, self.home, timeout)
+        given = list(map(str, arguments))
+        try:
+            return command.run(given, self.environ | environ, self.home, timeout)
+        except subprocess.TimeoutExpired:
+            message = f"`weavegen {' '.join(given)}` has not ended within {timeout:g} s"
+            raise AssertionError(f"{message}\n{self.state()}") from None
 
     def json(self, *arguments: str | Path, **environ: str) -> Any:
         """The JSON that a command prints. The command must succeed."""
@@ -64,7 +80,7 @@ class Installation:
         deadline = time.monotonic() + 60
         with engine.connect() as conn:
             while not conn.execute(sa.text(query), parameters).scalar_one():
-                assert time.monotonic() < deadline, f"{query}: {self.logs()}"
+                assert time.monotonic() < deadline, f"{query}\n{self.state()}"
                 time.sleep(0.05)
         engine.dispose()
 
@@ -86,11 +102,31 @@ class Installation:
             "select id, status, blocks from traces where job_id = :job and status in ('queued', 'running')",
             job=job,
         ):
-            assert time.monotonic() < deadline, f"still open: {rows}; {self.logs()}"
+            assert time.monotonic() < deadline, f"still open: {rows}\n{self.state()}"
             time.sleep(0.2)
 
     def logs(self) -> str:
         return "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in self.config.logs.glob("*.log"))
+
+    def state(self) -> str:
+        """What the installation does now, for the message of a test that has waited too long.
+
+        It tells open steps, connections to the database, messages in the broker, the threads of the workers, logs.
+        """
+        services = registered(self.config).values()
+        told = [f"{service.name}: process {service.pid}" for service in services if psutil.pid_exists(service.pid)]
+        for query in STATE:
+            told += [" | ".join(map(str, row)) for row in self.sql(query)]
+        with Redis(unix_socket_path=str(redis.socket(self.config)), decode_responses=True) as broker:
+            told += [f"{broker.llen(name)} messages in {name!r}" for name in broker.scan_iter(_type="LIST")]
+            told.append(f"{broker.hlen('unacked')} messages without acknowledgement")
+        for service in services:
+            if service.name in fleet.WORKERS:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(service.pid, signal.SIGUSR1)  # Celery prints the stacks of all threads into the log
+        time.sleep(2)
+        logs = [f"{path.name}: {path.read_text()[-20_000:]}" for path in self.config.logs.glob("*.log")]
+        return "\n".join([*told, *logs])
 
     def worker(
         self, name: str, queues: str, pool: str = "threads", concurrency: int = 1
