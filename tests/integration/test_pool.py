@@ -175,3 +175,36 @@ def test_a_survey_reconnects_after_its_pause() -> None:
         [row] = survey([f"http://127.0.0.1:{server.server_port}/v1"], "EMPTY", 1.0)
         server.shutdown()
     assert (row.state, row.why, row.model, row.generated_rate) == ("up", None, "impatient", 0)
+
+
+class Garbling(BaseHTTPRequestHandler):
+    """Its first two answers have metrics that are not numbers."""
+
+    answers = 0
+
+    def do_GET(self) -> None:
+        value = "NaN" if Garbling.answers < 2 else "3"
+        Garbling.answers += 1
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write("".join(f"{name} {value}\n" for name in NAMES).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_invalid_metrics_do_not_end_the_watch_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "METRICS_INTERVAL_SECONDS", 0.05)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Garbling) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        pool = Pool([url], "EMPTY", None, timeout=20)
+        deadline = time.monotonic() + 20
+        try:
+            while (load := pool._router.servers[url].load) is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        finally:
+            pool.close()
+            server.shutdown()
+    assert load.running == 3

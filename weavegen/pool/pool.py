@@ -151,20 +151,21 @@ class Pool:
                 if self._clients.get(url) is not client:
                     break
                 rests_until = self._router.servers[url].rests_until
+            if rests_until is not None and time.monotonic() < rests_until:
+                continue
             report: Callable[[], None] | None = None
-            if rests_until is not None:
-                if time.monotonic() < rests_until:
-                    continue
-                report = partial(self._router.report_probe, url, self._probe(client), time.monotonic())
-            else:
-                try:
-                    if has_metrics:
-                        report = partial(self._router.report_load, url, metrics.read(url, http))
-                except ModelError as error:
-                    log.warning("%s: without metrics, its load grows until it is busy", error)
-                    has_metrics = False
-                except TransientError as error:
-                    report = partial(self._router.report_failure, url, _outcome(error), time.monotonic())
+            try:
+                if rests_until is not None:
+                    report = partial(self._router.report_probe, url, self._probe(client), time.monotonic())
+                elif has_metrics:
+                    report = partial(self._router.report_load, url, metrics.read(url, http))
+            except ModelError as error:
+                log.warning("%s: without metrics, its load grows until it is busy", error)
+                has_metrics = False
+            except TransientError as error:
+                report = partial(self._router.report_failure, url, _outcome(error), time.monotonic())
+            except Exception:  # if this thread ended, a resting server would never be probed again
+                log.exception("%s can't be watched", url)
             with self._lock:
                 if self._clients.get(url) is not client:
                     break
