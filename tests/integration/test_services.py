@@ -1,5 +1,6 @@
 """The real embedded services: started, found again, stopped, killed, and not reachable from outside."""
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -82,13 +83,18 @@ def kill(config: Config, name: str) -> None:
 
 def listeners(config: Config) -> list[tuple[str, str]]:
     """Addresses other than unix sockets on which the services listen: (service, ip)."""
-    return [
-        (service.name, connection.laddr.ip)
-        for service in fleet.running(config)
-        for process in [psutil.Process(service.pid), *psutil.Process(service.pid).children(recursive=True)]
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN or connection.type == socket.SOCK_DGRAM
-    ]
+    found = []
+    for service in fleet.running(config):
+        process = psutil.Process(service.pid)
+        for one in [process, *process.children(recursive=True)]:
+            # PostgreSQL's autovacuum workers, for example, end at any time.
+            with contextlib.suppress(*([] if one == process else [psutil.NoSuchProcess])):
+                found += [
+                    (service.name, connection.laddr.ip)
+                    for connection in one.net_connections("inet")
+                    if connection.status == psutil.CONN_LISTEN or connection.type == socket.SOCK_DGRAM
+                ]
+    return found
 
 
 # ------------------------------------------------------------------------------------------ PostgreSQL
