@@ -3,6 +3,7 @@
 Measures orchestration: everything except model and environment.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -125,6 +126,7 @@ def cpu(settings: config.Config) -> Counter[str]:
     for name, service in processes.registered(settings).items():
         parent = psutil.Process(service.pid)
         for process in [parent, *parent.children(recursive=True)]:
-            times = process.cpu_times()
-            seconds[name] += times.user + times.system + times.children_user + times.children_system
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds[name] += times.user + times.system + times.children_user + times.children_system
     return seconds

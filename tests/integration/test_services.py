@@ -1,6 +1,5 @@
 """The real embedded services: started, found again, stopped, killed, and not reachable from outside."""
 
-import contextlib
 import dataclasses
 import os
 import shutil
@@ -21,6 +20,7 @@ from kombu import Connection
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
+from tests.support.ports import listening
 from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen import folders
@@ -83,18 +83,7 @@ def kill(config: Config, name: str) -> None:
 
 def listeners(config: Config) -> list[tuple[str, str]]:
     """Addresses other than unix sockets on which the services listen: (service, ip)."""
-    found = []
-    for service in fleet.running(config):
-        process = psutil.Process(service.pid)
-        for one in [process, *process.children(recursive=True)]:
-            # PostgreSQL's autovacuum workers, for example, end at any time.
-            with contextlib.suppress(*([] if one == process else [psutil.NoSuchProcess])):
-                found += [
-                    (service.name, connection.laddr.ip)
-                    for connection in one.net_connections("inet")
-                    if connection.status == psutil.CONN_LISTEN or connection.type == socket.SOCK_DGRAM
-                ]
-    return found
+    return [(service.name, ip) for service in fleet.running(config) for ip in listening(service.pid)]
 
 
 # ------------------------------------------------------------------------------------------ PostgreSQL

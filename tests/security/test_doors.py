@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.security.planted import Planted
 from tests.support.installation import Installation
+from tests.support.ports import listening
 from weavegen.config import Config
 from weavegen.services import postgres, processes, redis
 from weavegen.store import urls
@@ -99,20 +99,8 @@ def test_all_listening_sockets_are_on_loopback(services: Config, planted: Plante
     pids = [
         service.pid for config in (services, planted.config) for service in processes.registered(config).values()
     ]
-    family = {pids_: None for pid in [*pids, own_sim] for pids_ in [pid, *_children(pid)]}
-    assert len(family) > 6
-    listening = {
-        connection.laddr.ip
-        for pid in family
-        if psutil.pid_exists(pid)
-        for connection in psutil.Process(pid).net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert listening == {"127.0.0.1"}
-
-
-def _children(pid: int) -> list[int]:
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    assert len(pids) > 6
+    assert {ip for pid in [*pids, own_sim] for ip in listening(pid)} == {"127.0.0.1"}
 
 
 @pytest.fixture
@@ -125,7 +113,7 @@ def own_sim(planted: Planted) -> Iterator[int]:
         command, env=planted.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=planted.home
     )
     deadline = time.monotonic() + 30
-    while not [one for one in psutil.Process(process.pid).net_connections("inet") if one.status == "LISTEN"]:
+    while not listening(process.pid):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     yield process.pid
