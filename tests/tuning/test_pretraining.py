@@ -12,13 +12,13 @@ from tests.support.nano_server import serving
 from tests.support.trl import PYTHON
 from weavegen.pool.client import ModelClient
 
-PLAN = {"vocabulary": 1024, "layers": 3, "width": 96, "heads": 3, "inner": 256, "epochs": 10, "held_out": 0.05}
+PLAN = {"vocabulary": 1024, "layers": 3, "width": 96, "heads": 3, "inner": 256, "epochs": 20, "held_out": 0.05}
 
 
 @pytest.mark.timeout(1800)
 def test_a_model_learns_from_traces_and_is_served(trl_environ: dict[str, str], tmp_path: Path) -> None:
     with installed() as teacher:
-        how = ["-n", "40", "--ticks", "3", "--seed", "3", "--set", "rounds=[1]"]
+        how = ["-n", "20", "--ticks", "3", "--seed", "3", "--set", "rounds=[1]"]
         teacher.wait(teacher.json("enqueue", ROOT / "bootstraps" / "sums.py", *how)["job"], 300)
         teacher.json("export", "--format", "text", "--out", tmp_path / "text")
     folder = tmp_path / "scratch"
