@@ -1,5 +1,6 @@
 """Real environments in real sandboxes: the protocol, hostile callbacks, and the isolation of boxes."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.client_session import Ask, BlockBrief, undecided
-from weavegen.sandbox.environment import Environment, dry_run, remove, running
+from weavegen.sandbox.environment import Environment, dry_run, log_path, remove, running
 from weavegen.sandbox.providers import Limits
 
 QUICK = Limits(seconds=1.0, grace=1.0)
@@ -204,6 +206,44 @@ class TestOperations:
         assert not environment.workspace.exists()
         assert not environment.socket_path.exists()
         remove(config, environment.trace_id)
+
+    @pytest.mark.parametrize("replaced", [True, False])
+    def test_another_worker_takes_over_during_the_start(
+        self, config: Config, monkeypatch: pytest.MonkeyPatch, replaced: bool
+    ) -> None:
+        """As after a pause of this worker: its lease has expired, and the trace is another worker's."""
+        trace_id, ping, others = next(trace_ids), Environment.ping, []
+
+        def answer_late(self: Environment, seconds: float) -> None:
+            ping(self, seconds)
+            monkeypatch.setattr(Environment, "ping", ping)
+            remove(config, trace_id)
+            if replaced:
+                others.append(Environment.start(config, trace_id))
+                log_path(config, trace_id).touch()  # the other has not looked at its empty log yet
+
+        monkeypatch.setattr(Environment, "ping", answer_late)
+        environment = Environment.start(config, trace_id)
+        assert not environment.handle.alive()
+        assert log_path(config, trace_id).exists() == replaced
+        assert all(other.handle.alive() for other in others)
+        remove(config, trace_id)
+
+    def test_one_worker_at_a_time_starts_or_removes_an_environment(self, config: Config) -> None:
+        trace_id = next(trace_ids)
+
+        def work(number: int) -> None:
+            for _ in range(3):
+                if number % 2:
+                    with contextlib.suppress(EnvironmentFailure):  # the others remove what this one starts
+                        Environment.start(config, trace_id)
+                else:
+                    remove(config, trace_id)
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(work, range(6)))
+        remove(config, trace_id)
+        assert trace_id not in [other.trace_id for other in running(config)]
 
     def test_dry_run(self, config: Config) -> None:
         [executed] = dry_run(config, TICTACTOE, {"opponent": "minimax"})

@@ -8,17 +8,17 @@ Everything that comes out of the box is untrusted: its size and time are limited
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from weavegen import folders
 from weavegen.channels.exchange import Chat, private_channels
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure
@@ -42,6 +42,7 @@ from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 PROJECT = Path(__file__).resolve().parents[2]
 IMPORTABLE = {"bootstraps": PROJECT / "bootstraps", "tools": PROJECT / "bootstraps" / "tools"}
 """The folders that can be imported in the box besides the standard library, by name."""
+LOCK_FILES = 256
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
 
@@ -81,12 +82,12 @@ class Environment:
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
-        workspace.mkdir(parents=True, exist_ok=True)
         config.logs.mkdir(parents=True, exist_ok=True)
         uid = sandbox.uid(trace_id, config.workspaces)
-        with locked(workspace):
+        with locked(private(config.runtime), trace_id):
             if old := cls.find(config, trace_id):
                 sandbox.kill(old.handle)
+            workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
             workspace.chmod(0o700)
             layout, path = sandbox.layout(workspace), socket_path(config, trace_id)
             for leftover in (path, path.with_suffix(".why")):
@@ -117,8 +118,10 @@ class Environment:
             self.ping(limits.start)
         except EnvironmentFailure as error:
             raise EnvironmentFailure(f"{error} {tail(box.log)}".strip()) from error
-        if box.log.stat().st_size == 0:
-            box.log.unlink()
+        with locked(private(config.runtime), trace_id):
+            # Another worker may have removed or replaced this environment since.
+            if self._is_latest() and box.log.stat().st_size == 0:
+                box.log.unlink()
         return self
 
     @classmethod
@@ -176,14 +179,18 @@ class Environment:
     def stop(self, *, keep_workspace: bool = True) -> None:
         """Kill every process of the environment and remove its socket, and its workspace unless it is kept."""
         self.sandbox.kill(self.handle)
-        with locked(self.workspace):
-            path = self.socket_path.with_suffix(".json")
-            state = BoxState.read(path)
-            if state is not None and state.handle == self.handle:  # else a newer environment has been started
-                self.socket_path.unlink(missing_ok=True)
-                path.unlink(missing_ok=True)
-        if not keep_workspace:
-            shutil.rmtree(self.workspace, ignore_errors=True)
+        with locked(self.socket_path.parent, self.trace_id):
+            if not self._is_latest():
+                return
+            self.socket_path.unlink(missing_ok=True)
+            self.socket_path.with_suffix(".json").unlink(missing_ok=True)
+            if not keep_workspace:
+                shutil.rmtree(self.workspace, ignore_errors=True)
+
+    def _is_latest(self) -> bool:
+        """Whether no other environment of the trace was started since, and this one was not removed."""
+        state = BoxState.read(self.socket_path.with_suffix(".json"))
+        return state is not None and state.handle == self.handle
 
     def failure(self, error: SessionBroken) -> EnvironmentFailure:
         """Kill the environment after `error`. Returns the exception with the reason."""
@@ -193,8 +200,8 @@ class Environment:
         if end == "died":
             record_memory_kill(reason, self.handle, self.limits)
         self.stop()
-        if reason.exists():
-            return EnvironmentFailure(f"the environment process was killed: {reason.read_text()}")
+        if (cause := _read(reason)) is not None:
+            return EnvironmentFailure(f"the environment process was killed: {cause}")
         return EnvironmentFailure(f"the environment process {end}: {error}")
 
 
@@ -240,14 +247,15 @@ def running(config: Config) -> list[Environment]:
 
 def remove(config: Config, trace_id: int) -> None:
     """Stop a trace's environment, if it still lives, and delete all its files on this host."""
-    if environment := Environment.find(config, trace_id):
-        environment.stop()
     path = socket_path(config, trace_id)
-    if state := BoxState.read(path.with_suffix(".json")):
-        groups.remove(state.handle.groups)
-    for leftover in (path, path.with_suffix(".json"), path.with_suffix(".why"), log_path(config, trace_id)):
-        leftover.unlink(missing_ok=True)
-    shutil.rmtree(config.workspaces / str(trace_id), ignore_errors=True)
+    with locked(path.parent, trace_id):
+        if environment := Environment.find(config, trace_id):
+            environment.sandbox.kill(environment.handle)
+        if state := BoxState.read(path.with_suffix(".json")):
+            groups.remove(state.handle.groups)
+        for leftover in (path, path.with_suffix(".json"), path.with_suffix(".why"), log_path(config, trace_id)):
+            leftover.unlink(missing_ok=True)
+        shutil.rmtree(config.workspaces / str(trace_id), ignore_errors=True)
 
 
 def log_path(config: Config, trace_id: int) -> Path:
@@ -260,19 +268,19 @@ def kill_reason(config: Config, trace_id: int) -> str | None:
     reason = path.with_suffix(".why")
     if state := BoxState.read(path.with_suffix(".json")):
         record_memory_kill(reason, state.handle, state.limits)
-    return reason.read_text() if reason.exists() else None
+    return _read(reason)
 
 
-@contextlib.contextmanager
-def locked(workspace: Path) -> Iterator[None]:
-    """Let one process of the host at a time start or stop the trace's environment."""
-    try:
-        descriptor = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # it was removed: nothing to protect
-        yield
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _read(file: Path) -> str | None:
+    """Return the content of a file, which another worker may remove at any time. Returns None if it is missing."""
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text()
+    return None
+
+
+def locked(runtime: Path, trace_id: int) -> contextlib.AbstractContextManager[None]:
+    """Let one process of the host at a time start, stop or remove the trace's environment.
+
+    The lock is not in the workspace, which is removed and made again. Traces share a limited number of lock files.
+    """
+    return folders.locked(runtime / f"env-{trace_id % LOCK_FILES}.lock")
