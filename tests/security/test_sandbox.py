@@ -133,7 +133,7 @@ def test_groups_limit_a_box_and_are_removed(config: Config) -> None:
     environment = Environment.start(config, 1, limits=SMALL)
     made = environment.handle.groups
     assert made
-    assert all(str(environment.pid) in Path(group, "cgroup.procs").read_text().split() for group in made)
+    assert all(str(environment.handle.pid) in Path(group, "cgroup.procs").read_text().split() for group in made)
     source = "def f(self):\n    kept = [bytearray(2**20) for _ in range(1000)]\nself.add_action('f', f)\n"
     with pytest.raises(EnvironmentFailure, match=r"was killed: it used more than 128 MiB of memory"):
         environment.execute(1, Execute(op="bootstrap", source=source))

@@ -54,7 +54,7 @@ def find_processes(config: Config) -> dict[int, set[int]]:
     """Ids of environment processes by trace, including those whose state file was lost."""
     by_trace: defaultdict[int, set[int]] = defaultdict(set)
     for environment in client.running(config):
-        by_trace[environment.trace_id].add(environment.pid)
+        by_trace[environment.trace_id].add(environment.handle.pid)
     parents = {config.workspaces, config.workspaces.resolve()}
     for process in psutil.process_iter(["pid", "cmdline"]):
         command = process.info["cmdline"] or []

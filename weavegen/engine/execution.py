@@ -123,7 +123,7 @@ class Execution:
         )
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
-            environments.opened(conn, trace_id, config.host, environment.pid, config.sandbox)
+            environments.opened(conn, trace_id, config.host, environment.handle.pid, config.sandbox)
             if config.sandbox == "none":
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
         return environment

@@ -57,10 +57,6 @@ class Environment:
     sandbox: Sandbox
     limits: Limits = field(default_factory=Limits)
 
-    @property
-    def pid(self) -> int:
-        return self.handle.pid
-
     @classmethod
     def start(
         cls,
@@ -151,14 +147,8 @@ class Environment:
         then be requested again under its id.
         """
         limits = limits or self.limits
-        op = {
-            "step_id": step_id,
-            "op": step.op,
-            "subagent": step.subagent,
-            "type": step.type,
-            "source": step.source,
-            "seconds": limits.seconds,
-        }
+        op = {name: getattr(step, name) for name in ("op", "subagent", "type", "source")}
+        op |= {"step_id": step_id, "seconds": limits.seconds}
         try:
             with ClientSession(self.socket_path, limits.seconds + limits.grace) as session:
                 for message in block_messages(blocks, session.hello()):

@@ -1,6 +1,5 @@
 """Starts and stops all parts of an installation on this machine (`weavegen up`, `weavegen down`)."""
 
-import importlib.util
 import logging
 import socket
 import sys
@@ -224,7 +223,7 @@ def _pages(config: Config) -> list[Part]:
     for name, port in ((FLOWER, config.flower_port), (VIEWER, config.viewer_port)):
         started = False
         if processes.find(config, name) is None:
-            if port == 0 or (name == VIEWER and importlib.util.find_spec("weavegen.viewer") is None):
+            if port == 0:
                 continue
             port = _port_near(port)
             environ = child_environment(config)

@@ -60,7 +60,7 @@ def memory_held(scene: "Scene") -> None:
     if not environment.handle.alive():
         return
     processes = process_table()
-    members = family(environment.pid, processes)
+    members = family(environment.handle.pid, processes)
     held = sum(own_memory(processes[pid]) for pid in members) + files(environment.handle)[0]
     if held > 1.2 * environment.limits.memory:
         raise Escaped(f"the box holds {held / 2**20:,.0f} MiB of memory")

@@ -92,7 +92,7 @@ def run(attack: Attack, place: Arena) -> Finding:
         environment = Environment.start(place.config, trace, limits=attack.limits)
         try:
             scene = fight(attack, Scene(place, environment, place.told()))
-            members = family(environment.pid, process_table())
+            members = family(environment.handle.pid, process_table())
             judge(attack, scene)
         finally:
             environment.stop()
@@ -179,7 +179,7 @@ def judge(attack: Attack, scene: Scene) -> None:
         raise Escaped(f"a log of {log.stat().st_size:,} bytes on the host")
     for namespace in ("net", "pid", "ipc", "uts", "mnt"):
         with contextlib.suppress(OSError):  # it has ended
-            inside = os.readlink(f"/proc/{scene.environment.pid}/ns/{namespace}")
+            inside = os.readlink(f"/proc/{scene.environment.handle.pid}/ns/{namespace}")
             if inside == os.readlink(f"/proc/self/ns/{namespace}"):
                 raise Escaped(f"the box is in the host's {namespace} namespace")
     if abs((time.time() - time.monotonic()) - (CLOCK[0] - CLOCK[1])) > 5:
