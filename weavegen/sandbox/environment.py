@@ -273,4 +273,4 @@ def locked(runtime: Path, trace_id: int) -> contextlib.AbstractContextManager[No
 
     The lock is not in the workspace, which is removed and made again. Traces share a limited number of lock files.
     """
-    return folders.locked(runtime / f"env-{trace_id % LOCK_FILES}.lock")
+    return folders.locked(runtime / f"trace-{trace_id % LOCK_FILES}.lock")

@@ -71,7 +71,11 @@ class Arena:
             "abstract": self.mark,
             "socket": str(self.folder / "listener"),
             "udp": self.datagrams.getsockname(),
-            "neighbour": [str(self.neighbour.socket_path), str(self.neighbour.workspace), self.neighbour.pid],
+            "neighbour": [
+                str(self.neighbour.socket_path),
+                str(self.neighbour.workspace),
+                self.neighbour.handle.pid,
+            ],
             "port": free_port(),
             "numbers": {**numbers, "clone": CLONE[which], "clone3": CLONE3},
         }
@@ -87,7 +91,7 @@ class Arena:
             "shared memory": self.shared_memory(),
             "marks": {place: [name for name in found if self.mark in name] for place, found in names.items()},
             "lists": {place: read(place).count(self.mark) for place in LISTS},
-            "files": sorted(str(path) for path in self.config.home.rglob("*")),
+            "files": self.files(),
             "secret": read(self.folder / "secret"),
             "code": {str(path): (path.stat().st_mtime_ns, path.stat().st_mode) for path in code},
             "victim": self.victim.poll(),
@@ -96,6 +100,11 @@ class Arena:
             "groups": self.groups(),
             "terminal": os.isatty(0) and os.tcgetpgrp(0),
         }  # fmt: skip
+
+    def files(self) -> list[str]:
+        """Files of the home, without the locks of the traces: the worker makes one for each trace that it runs."""
+        locks = set(self.config.runtime.glob("trace-*.lock"))
+        return sorted(str(path) for path in self.config.home.rglob("*") if path not in locks)
 
     def shared_memory(self) -> list[str]:
         """Shared memory segments of the boxes' users."""
@@ -120,7 +129,7 @@ class Arena:
     def processes(self) -> list[int]:
         """Processes of the arena's boxes without the neighbour's."""
         found = process_table()
-        boxes = set(family(self.neighbour.pid, found))
+        boxes = set(family(self.neighbour.handle.pid, found))
         uids = self.uids()
         mine = []
         for pid in found:
