@@ -4,7 +4,7 @@ BIN := .venv/bin
 TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-web pictures test-vllm test-trl test-tuning weights check house chaos loop bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-badday weights check house chaos loop bench bench-corpus bench-agents lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -20,7 +20,7 @@ test: setup ## run unit and integration tests, with real services and the sandbo
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS)
 
 test-acceptance: setup ## test whole installations: workers write traces, crash, resume, and upgrade; ten minutes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/acceptance tests/upgrade
+	@$(BIN)/python -m pytest -n 3 --dist loadfile tests/acceptance tests/upgrade
 
 test-corpus: setup ## test exports, releases, rescoring, forks, views, reports, metrics
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/corpus
@@ -48,13 +48,23 @@ test-vllm: setup ## test the model client against a real vLLM on the CPU; instal
 	@bash scripts/vllm.sh install
 	@$(BIN)/python -m pytest tests/vllm
 
+test-real: setup ## let SmolLM2-135M-Instruct on a real vLLM be every agent, on the CPU; half an hour or more
+	@bash scripts/vllm.sh install
+	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
+	@$(BIN)/python -m pytest -s tests/real
+
+test-real-part: setup ## the same for the agents weave and react alone; ten minutes
+	@bash scripts/vllm.sh install
+	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
+	@$(BIN)/python -m pytest -s tests/real -k "weave or react or adapters or judges or dies"
+
 test-trl: setup ## test exports with TRL's trainers on the CPU; installs 1.7 GB
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest tests/trl
 
 test-tuning: setup ## test one round of the tuning loop with a small model from scratch, on the CPU; five minutes
 	@bash scripts/trl.sh install
-	@$(BIN)/python -m pytest tests/tuning
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/tuning
 
 weights: setup ## train a small model from scratch on traces of the simulation; an hour and a half
 	@bash scripts/trl.sh install
@@ -74,6 +84,9 @@ check: setup ## check lint, format, types, imports between packages, known vulne
 
 house: setup ## print size and structure of the code, with their limits
 	@$(BIN)/python scripts/house.py
+
+test-badday: setup ## break an installation in forty ways; print what a user sees by which command, and what is lost; 20 minutes
+	@$(BIN)/python -m tests.badday
 
 chaos: setup ## inject faults for ten minutes while traces are written, three times; an audit after each
 	@for seed in 1 2 3; do $(BIN)/python -m tests.chaos --seed $$seed || exit 1; done

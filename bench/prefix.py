@@ -27,6 +27,7 @@ from weavegen.engine.prompt_assembly import begun, question_prompt
 from weavegen.kernel import context, prompts
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
+from weavegen.kernel.template import PLAIN
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
 from weavegen.store.jobs import Order
@@ -54,7 +55,7 @@ class WrittenBlock:
 
     @property
     def asking(self) -> str:
-        return context.asked(Prompt(type=self.type, window=(0, 0), header=self.header), SETTINGS)
+        return context.asked(Prompt(type=self.type, window=(0, 0), header=self.header), PLAIN)
 
     @property
     def question(self) -> str:
@@ -147,14 +148,14 @@ def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Wr
         stop=(),
     )
     client.yes_no(
-        [question_prompt(client, prompt, "", text, block.question, None, False) for text in block.candidates]
+        [question_prompt(client, prompt, "", text, block.question, None, None) for text in block.candidates]
     )
 
 
 def ours(client: ModelClient, texts: Sequence[str], block: WrittenBlock) -> str | Tokens:
     """weavegen's prompt, as weavegen/engine/prompt_assembly.py composes it."""
     first, end = context.window(block.index, SETTINGS)
-    pieces = [client.piece(SETTINGS.prompt_open + texts[0], begins=True)]
+    pieces = [client.piece(PLAIN.block_open + texts[0], bos=True)]
     pieces += [client.piece(text) for text in (*texts[1 : context.PINNED], *texts[first:end])]
     return joined([*pieces, client.piece(block.asking)])
 
@@ -171,4 +172,4 @@ def original(client: ModelClient, texts: Sequence[str], block: WrittenBlock) -> 
             label = msgspec.structs.replace(earlier.label, answer=answer, probability=yes if answer else 1 - yes)
             earlier = msgspec.structs.replace(earlier, label=label)
         tail.append(render_block(earlier))
-    return "".join([SETTINGS.prompt_open, *texts[: context.PINNED], *tail, block.asking])
+    return "".join([PLAIN.block_open, *texts[: context.PINNED], *tail, block.asking])

@@ -135,7 +135,9 @@ Now I set everything up, and mend the first place, to see that it works.
 def action_set_up_and_mend_one_place(self):
     what = f"With nano, make {FILE} equal to the text that the difference view compares it with"
     main = agent.subagent("main", None, what, {"similarity": "number"}, args.budget)
-    main.task.add_evaluation("Is the saved file equal to the text?", file_is_equal)
+    main.task.add_evaluation(
+        "Is the saved file equal to the text?", file_is_equal, protected=True, files=["practice.txt"]
+    )
     with open(FILE, "w") as file:
         file.write("\n".join(damaged(target, int(args.params.get("faults", 9)))) + "\n")
     nano = WeaveNano(main, FILE)

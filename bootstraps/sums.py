@@ -12,6 +12,7 @@ digits = int(args.params.get("digits", 2))
 sums = [
     (random.randrange(10**digits), random.randrange(10**digits)) for _ in range(int(args.params.get("sums", 4)))
 ]
+given = []
 answered = 0
 wrong = 0
 
@@ -21,6 +22,7 @@ def answer(number):
     global answered, wrong
     if all_answered():
         raise ValueError("every sum has been answered: return to the caller")
+    given.append(number)
     is_right = number == sum(sums[answered])
     answered, wrong = answered + is_right, wrong + (not is_right)
     return is_right
@@ -60,20 +62,35 @@ Now I set up the subagent `main` with the sum as its view. I answer nothing yet.
 def action_set_up_and_look(self):
     schema = {"result": {"type": "string", "enum": ["won", "lost"]}}
     main = agent.subagent("main", None, f"Answer {len(sums)} sums, all of them right", schema, args.budget)
-    main.task.add_evaluation("Were all answers right?", none_wrong)
-    main.task.add_evaluation("Is every sum answered?", finished)
+    main.task.add_evaluation("Were all answers right?", none_wrong, protected=True, claims=["given"])
+    main.task.add_evaluation("Is every sum answered?", finished, protected=True, claims=["given"])
     main.add_observation_view("Sum", view_sum)
     assert sums, "Is there a sum to answer?"
     assert not answered, "Is every sum still open?"
     return f"{len(sums)} sums to answer"
 
 
+def marks():
+    """For each answer in `given`, whether it was right. What the grader reads."""
+    found = []
+    for number in given if type(given) is list else [None]:
+        place = sum(found)
+        found.append(place < len(sums) and type(number) is int and number == sum(sums[place]))
+    return found
+
+
 def none_wrong(self):
-    return not wrong
+    """No answer was wrong, and none of those that stood at the end of the last tick was taken back."""
+    if graded_before is not None:
+        kept = graded_before["claims"].get("given")
+        wrong_before = graded_before["verdicts"]["none_wrong"] is False
+        if wrong_before or kept is None or type(given) is not list or given[: len(kept)] != kept:
+            return False
+    return all(marks())
 
 
 def finished(self):
-    return all_answered()
+    return sum(marks()) == len(sums)
 
 
 self.add_action("Set up the main agent and look at the first sum", action_set_up_and_look)

@@ -11,7 +11,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("weavegen", "tasks", "bootstraps", "migrations")
 BOUNDS = {
-    "lines of Python in weavegen/": 34_000,
+    "lines of Python in weavegen/": 40_000,
     "lines of Python in tasks/": 700,
     "cycles between rooms": 0,
     "size of ARCHITECTURE.md, bytes": 16_384,

@@ -2,6 +2,7 @@
 # A real vLLM on the CPU, for tests. With a tiny model it behaves as with a large one on a GPU, but slower.
 #   vllm.sh install                          the virtual environment, about 3.5 GB; a second run takes no time
 #   vllm.sh model FOLDER                     a tiny Llama with random weights, and its tokenizer
+#   vllm.sh smollm FOLDER                    SmolLM2-135M-Instruct, a real pretrained model, unless it is there
 #   vllm.sh serve FOLDER PORT [FLAGS...]     in the foreground; GET /health answers when it is ready
 # VLLM_VENV=folder chooses the place; for the interpreter and PyTorch see test_venv.sh.
 set -euo pipefail
@@ -34,6 +35,12 @@ install)
     ;;
 model)
     exec "$venv/bin/python" scripts/tiny_model.py make "${2:?a folder to write}"
+    ;;
+smollm)
+    folder=${2:?a folder to write}
+    [ ! -s "$folder/model.safetensors" ] || exit 0
+    "$venv/bin/python" -m pip --disable-pip-version-check --no-input -q install gguf==0.19.0 accelerate==1.15.0
+    exec "$venv/bin/python" scripts/smollm.py "$folder"
     ;;
 serve)
     model=${2:?a folder with a model} port=${3:?a port}

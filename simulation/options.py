@@ -40,6 +40,8 @@ class Options:
     plain: bool = False
     """Behave as a server without vLLM's extras: no `/tokenize`, `/detokenize` and `/metrics`, no prompts of token
     ids, no `logprob_token_ids`."""
+    chat: bool = False
+    """Behave as a server that has only OpenAI's chat API: no `/v1/completions` either."""
     load: Load = field(default_factory=Load)
     faults: Faults = field(default_factory=Faults)
 
@@ -57,6 +59,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--ready-file", type=Path, help="gets url, port and pid as JSON once it serves")
     parser.add_argument("--seed", type=int, default=0, help="decides which requests get a fault")
     parser.add_argument("--plain", action="store_true", help="behave as a server without vLLM's extras")
+    parser.add_argument("--chat", action="store_true", help="serve OpenAI's chat API alone")
     parser.add_argument("--like", metavar="NAME", help=f"take the numbers of {', '.join(PRESETS)}")
     for name, about in ABOUT.items():
         default = getattr(Load, name)

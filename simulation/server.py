@@ -5,7 +5,7 @@ import random
 import socket
 import struct
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from simulation import MODEL, SERVER, complete, tokenizer
+from simulation import MODEL, SERVER, chat, complete, tokenizer
 from simulation.batch import Sequence
 from simulation.load import Engine
 from simulation.options import Options
@@ -48,22 +48,38 @@ class _Protocol(HttpToolsProtocol):
             connection.transport.abort()
 
 
+RETRY_AFTER = 1
+"""Seconds of the header Retry-After of a 429."""
 _SLOW = 10
 """Factor by which a slow response takes longer."""
 
 
+@dataclass
+class _Served:
+    """What was served over the chat API, as its answers say."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
 class _Api(http.Api):
     def __init__(self, options: Options) -> None:
+        self.counted = _Served()
         super().__init__(MODEL, SERVER, options.load.max_model_len)
         self.engine = Engine(options.load)
         self.faults = options.faults.check()
         self._chance = random.Random(options.seed)
-        self._plain = options.plain
+        self._plain, self._chat = options.plain, options.chat
 
     def routes(self) -> list[Route]:
         routes = super().routes()
-        if self._plain:
+        if self._plain or self._chat:
             routes = [route for route in routes if route.path not in ("/tokenize", "/detokenize", "/metrics")]
+        if self._chat:
+            routes = [route for route in routes if route.path != "/v1/completions"]
+            routes.append(Route("/v1/chat/completions", self.chat, methods=["POST"]))
+        routes.append(Route("/sim/usage", self.usage))
         return [*routes, Route("/sim/faults", self.set_faults, methods=["GET", "POST"])]
 
     def encode(self, text: str, *, special: bool) -> list[int]:
@@ -72,17 +88,38 @@ class _Api(http.Api):
     def decode(self, ids: list[int]) -> str:
         return tokenizer.decode(ids)
 
+    def chat_text(self, messages: list[dict[str, str]], asks: bool) -> str:
+        """ChatML after the BOS token."""
+        said = (f"<|im_start|>{one.get('role')}\n{one.get('content')}<|im_end|>\n" for one in messages)
+        return f"<s>{''.join(said)}{'<|im_start|>assistant' + chr(10) if asks else ''}"
+
     def token_text(self, number: int) -> str:
         return tokenizer.token_text(number)
 
     def cards(self) -> list[dict[str, Any]]:
         [card] = super().cards()
-        if self._plain:
+        if self._plain or self._chat:
             return [{name: card[name] for name in ("id", "object", "created", "owned_by", "root")}]
         return [card]
 
     def metrics_text(self) -> str:
         return self.engine.metrics()
+
+    async def chat(self, request: Request) -> Response:
+        """Respond as a server of the chat API does, unless the request gets a fault."""
+        asked = chat.read(await request.body())
+        fault = self.faults.draw(self._chance)
+        if fault in ("http_500", "http_429", "garbage", "reset", "hang"):
+            return await self._spoil(fault, request)
+        response = await self.complete(chat.completion_request(asked), request)
+        self.counted.requests += 1
+        self.counted.prompt_tokens += response.usage.prompt_tokens
+        self.counted.completion_tokens += response.usage.completion_tokens
+        return http.answer(chat.chat_response(asked, response, SERVER))
+
+    async def usage(self, request: Request) -> Response:
+        """What was served over the chat API."""
+        return http.answer(asdict(self.counted))
 
     async def completions(self, request: Request) -> Response:
         """Respond as vLLM does, unless the request gets a fault."""
@@ -124,7 +161,9 @@ class _Api(http.Api):
         if fault == "http_500":
             return http.answer(protocol.error_body("simulated fault: EngineCore encountered an issue", 500), 500)
         if fault == "http_429":
-            return http.answer(protocol.error_body("simulated fault: too many requests are queued", 429), 429)
+            answer = http.answer(protocol.error_body("simulated fault: too many requests are queued", 429), 429)
+            answer.headers["Retry-After"] = str(RETRY_AFTER)
+            return answer
         if fault == "garbage":
             return Response(b'{"id": "cmpl-simulated-fault", "choi\xff', media_type="application/json")
         if fault == "reset" and request.client is not None:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import msgspec
 from celery import Celery, Task, bootsteps
 from celery.exceptions import Retry
-from kombu.transport import TRANSPORT_ALIASES
 from msgspec import Meta
 
 from weavegen import config as configuration
@@ -77,8 +76,6 @@ class Checked(Task):  # type: ignore[misc]
 
 def check(name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise TypeError or ValueError where a task does not take these arguments."""
-    if not name.startswith("weavegen."):
-        raise TypeError("Celery's own tasks are not used here")
     given = signature(run).bind(*args, **kwargs).arguments
     values = {key: value for key, value in given.items() if key != "options"} | given.get("options", {})
     encoded = msgspec.json.encode(values)
@@ -124,11 +121,12 @@ class BrokerAddress(bootsteps.StartStopStep):  # type: ignore[misc]
         return {"broker": info | {"hostname": place(info.get("hostname") or ""), "alternates": []}}
 
 
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "tasks.broker:Transport")
 app = Celery(
     "weavegen",
     broker=broker_url(config),
     task_cls=Checked,
+    amqp="tasks.receiving:Messages",
+    control="tasks.receiving:ReadingControl",
     include=["tasks.steps", "tasks.periodic"],
 )
 app.conf.update(

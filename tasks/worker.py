@@ -15,17 +15,18 @@ from tasks.app import Again, StepFailed, app, config
 from weavegen.engine.leases import Leases
 from weavegen.engine.rescoring import Rescorer
 from weavegen.engine.step_work import WORK
-from weavegen.engine.worker import Outcome, Worker
+from weavegen.engine.worker import Outcome, Worker, claimant
 from weavegen.errors import UsageError
 from weavegen.folders import private
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.watch import watching
 from weavegen.services import fleet
+from weavegen.services.heartbeat import Heartbeat
 
 log = logging.getLogger(__name__)
 making = threading.Lock()
-watch = contextlib.ExitStack()
-"""Open while this worker runs environments."""
+running = contextlib.ExitStack()
+"""Open while this worker runs."""
 
 
 def dispatch(name: str, id: int, queue: str, label: str) -> None:
@@ -80,15 +81,17 @@ def refuse_without_isolation(instance: Any, **_: object) -> None:
 
 
 @worker_ready.connect
-def begin_watch(sender: Any, **_: object) -> None:
-    """Enforce the limits of this host's environments (weavegen/sandbox/watch.py)."""
+def begin(sender: Any, **_: object) -> None:
+    """Report this worker, and enforce the limits of this host's environments (weavegen/sandbox/watch.py)."""
+    queues = sorted(sender.app.amqp.queues.consume_from)
+    running.callback(Heartbeat(config, claimant(), sender.hostname, queues).end)
     if runs_environments(sender):
-        watch.enter_context(watching(private(config.runtime)))
+        running.enter_context(watching(private(config.runtime)))
 
 
 @worker_shutdown.connect
-def end_watch(**_: object) -> None:
-    watch.close()
+def end(**_: object) -> None:
+    running.close()
 
 
 @worker_shutting_down.connect

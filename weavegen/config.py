@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from weavegen.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -21,6 +23,37 @@ SIMULATED_MODEL = "weavegen-sim"
 
 NO_KEY = "EMPTY"
 """What a server that wants no key is sent, as vLLM's own examples do."""
+
+
+VARIABLES = {
+    "WEAVEGEN_HOME": "home",
+    "DATABASE_URL": "database_url",
+    "CELERY_BROKER_URL": "broker_url",
+    "OPENAI_BASE_URL": "model_url",
+    "OPENAI_API_KEY": "api_key",
+    "WEAVEGEN_HOST": "host",
+    "WEAVEGEN_MAX_ACTIVE": "max_active",
+    "WEAVEGEN_LEASE": "lease",
+    "WEAVEGEN_SANDBOX": "sandbox",
+    "WEAVEGEN_DISCORD_TOKEN": "discord_token",
+    "WEAVEGEN_DISCORD_URL": "discord_url",
+    "WEAVEGEN_USER": "user",
+    "WEAVEGEN_POOL_KEY": "pool_key",
+    "WEAVEGEN_READER_URL": "reader_url",
+    "WEAVEGEN_DRAIN": "drain",
+    "WEAVEGEN_FLOWER": "flower_port",
+    "WEAVEGEN_VIEWER": "viewer_port",
+    "WEAVEGEN_MODEL": "model",
+    "WEAVEGEN_PRICES": "prices",
+    "WEAVEGEN_VLLM": "vllm",
+}
+"""Environment variables, with the field of Config that each one sets."""
+PERSONAL = frozenset({"WEAVEGEN_HOME", "WEAVEGEN_USER"})
+"""Variables of the person at the command line: other commands do not take them from what `up` stored."""
+SECRET = re.compile(r"KEY|TOKEN")
+"""Names of variables that hold secrets."""
+FINGERPRINT = re.compile(r"(^| )#[0-9a-f]{8}$")
+"""What a shown setting ends with in place of a secret."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +100,29 @@ class Config:
     """WEAVEGEN_MODEL: what `up` starts where there is no OPENAI_BASE_URL: `nano` (the small model that comes with
     weavegen, on the CPU), a folder with another one, `sim` (the simulation), or `none`."""
 
+    prices: str = ""
+    """WEAVEGEN_PRICES: of a million tokens, as MODEL=PROMPT/SAMPLED with commas between; the ledger has the cost."""
+
+    vllm: str | None = None
+    """WEAVEGEN_VLLM: a Python that has vLLM, for `up --vllm`; None: this one, or that of scripts/vllm.sh."""
+
+    @property
+    def price_table(self) -> dict[str, tuple[float, float]]:
+        """By model: the prices of a prompt token and of a sampled token. Raises UsageError."""
+        table = {}
+        for entry in filter(None, map(str.strip, self.prices.split(","))):
+            model, _, prices = entry.rpartition("=")
+            try:
+                prompt, sampled = (float(price) / 1e6 for price in prices.split("/"))
+            except ValueError:
+                prompt = sampled = -1.0
+            if not model or not (0 <= prompt < 1 and 0 <= sampled < 1):
+                raise UsageError(
+                    f"WEAVEGEN_PRICES has {entry!r:.60}: give MODEL=PROMPT/SAMPLED for a million tokens"
+                )
+            table[model] = prompt, sampled
+        return table
+
     @property
     def runtime(self) -> Path:
         """A folder for sockets: unix socket paths may be 107 bytes long at most, and `home` may be deeper."""
@@ -80,12 +136,35 @@ class Config:
         return self.home / "workspaces"
 
     @property
+    def stored(self) -> Path:
+        """The file with the settings that `up` stored."""
+        return self.home / "settings.json"
+
+    def environ(self) -> dict[str, str]:
+        """The environment variables from which another process reads the same configuration."""
+        values = {name: getattr(self, field) for name, field in VARIABLES.items()}
+        return {name: "" if value is None else str(value) for name, value in values.items()}
+
+    @property
     def logs(self) -> Path:
         return self.home / "logs"
 
 
 def load(environ: Mapping[str, str] = os.environ) -> Config:
-    """The configuration that `environ` describes. Raises UsageError on a value that can't be read."""
+    """The configuration that `environ` describes. Raises UsageError on a value that can't be read.
+
+    A variable that is not in `environ` has the value that `up` stored in the home, so that every command and every
+    worker of an installation has the same settings. A variable that is set to nothing has its default. Secrets are
+    not stored.
+    """
+    home = Path(environ.get("WEAVEGEN_HOME") or ".weavegen").absolute()
+    for name, value in stored_settings(home / "settings.json").items():
+        if name in environ or name in PERSONAL:
+            continue
+        if not FINGERPRINT.search(value):
+            environ = {**environ, name: value}
+        elif not SECRET.search(name):
+            raise UsageError(f"this installation was started with {name}={value.split()[0]}: set {name} to it")
 
     def number(name: str, default: float) -> float:
         text = environ.get(name, "")
@@ -110,8 +189,8 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
             raise UsageError(f"{name} holds characters that can't be sent: give printable ASCII")
         return text or None
 
-    return Config(
-        home=Path(environ.get("WEAVEGEN_HOME") or ".weavegen").absolute(),
+    config = Config(
+        home=home,
         database_url=environ.get("DATABASE_URL") or None,
         broker_url=environ.get("CELERY_BROKER_URL") or None,
         model_url=_without_secrets(environ.get("OPENAI_BASE_URL") or ""),
@@ -129,7 +208,43 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         flower_port=port("WEAVEGEN_FLOWER", Config.flower_port),
         viewer_port=port("WEAVEGEN_VIEWER", Config.viewer_port),
         model=environ.get("WEAVEGEN_MODEL") or Config.model,
+        prices=environ.get("WEAVEGEN_PRICES") or "",
+        vllm=environ.get("WEAVEGEN_VLLM") or None,
     )
+    _ = config.price_table
+    return config
+
+
+def stored_settings(file: Path) -> dict[str, str]:
+    """The variables that `up` stored. Raises UsageError if the file is invalid."""
+    try:
+        settings = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return {}
+    except msgspec.MsgspecError:
+        raise UsageError(f"{file} is invalid: remove it, then set your variables and run `weavegen up`") from None
+    return {name: settings[name] for name in VARIABLES if name in settings}
+
+
+def shown_settings(config: Config) -> dict[str, str]:
+    """The settings as people may see them: in place of a secret, its fingerprint (SHA-256, 8 digits)."""
+    return {name: _shown(name, value) for name, value in config.environ().items()}
+
+
+def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The names of shown settings that both have, with different values."""
+    return [name for name in now if before.get(name, now[name]) != now[name]]
+
+
+def _shown(name: str, value: str) -> str:
+    if SECRET.search(name):
+        return "" if value in ("", NO_KEY) else _fingerprint(value)
+    bare = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", value)
+    return value if bare == value else f"{bare} {_fingerprint(value)}"
+
+
+def _fingerprint(secret: str) -> str:
+    return f"#{hashlib.sha256(secret.encode()).hexdigest()[:8]}"
 
 
 def person(name: str, what: str) -> str:

@@ -27,16 +27,46 @@ class EnvironmentFailure(RolloutError):
     kind = "environment"
 
 
+class NotFound(ModelError):
+    """A server has nothing at an address: it lacks a feature, or the address is wrong."""
+
+
+class ChatOnly(ModelError):
+    """A server has a chat API and no completions."""
+
+
 class TransientError(WeavegenError):
     """The same call may succeed later: server busy, connection cut, process restarting."""
+
+    kind = "other"
+    """Of a server's failure: refused, connection, timeout, busy, status, malformed, unfit."""
+
+    def __init__(self, message: str = "", *, kind: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind or self.kind
 
 
 class Busy(TransientError):
     """A server has too much to do just now."""
 
+    kind = "busy"
+
+    def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
+        """`seconds`: how long the server asks to be left alone; None: it does not say."""
+        super().__init__(message)
+        self.seconds = seconds
+
 
 class Refused(TransientError):
     """Nobody listens at a server's address."""
+
+    kind = "refused"
+
+
+class Unfit(TransientError):
+    """A server can't be used until somebody changes something: its key, its address, its options."""
+
+    kind = "unfit"
 
 
 class Unserved(TransientError):

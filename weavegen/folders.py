@@ -57,6 +57,22 @@ def let_through(path: Path) -> None:
             folder.chmod(mode | stat.S_IXOTH)
 
 
+class Kept:
+    """Notices when a file or a folder is removed, even if another one takes its place."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError if there is none."""
+        self.path = path
+        # While it is open, no other file gets its number.
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def removed(self) -> bool:
+        try:
+            return not os.path.samestat(os.stat(self.path), os.fstat(self.descriptor))
+        except OSError:
+            return True
+
+
 @contextlib.contextmanager
 def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
     """Hold a lock on the file `path` against other processes and threads. Not reentrant. Raises UsageError."""

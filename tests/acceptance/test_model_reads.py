@@ -48,10 +48,10 @@ def test_every_prompt_can_be_reconstructed(installation: Installation) -> None:
         asked = len(own) - len(tokenizer.encode(prefix))
         assert tokenizer.decode(own[asked:]) == prefix
         assert tokens == len(ids) + asked
-        assert tokenizer.decode(ids) == "<s> [INST] " + "".join(texts)
+        assert tokenizer.decode(ids) == "<s><|im_start|>user\n" + "".join(texts)
         asking = tokenizer.decode(own[:asked])
         type = label.split()[4]
-        assert "[/INST]\n" in asking
+        assert "<|im_end|>\n<|im_start|>assistant\n" in asking
         assert f"#startblock type: {type}" in asking
 
 

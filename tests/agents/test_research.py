@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from simulation.process import Process
 from tests.support.database import engine_of_copy
+from tests.support.templates import CHATML
 from tests.support.worker import Worker, scalar
 from weavegen.config import Config
 from weavegen.engine.document_folder import read_folder
 from weavegen.kernel import context
-from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Candidate, LookUp, LookUpResult, Sample
 from weavegen.pool.client import ModelClient
 from weavegen.search import lookups as consulting
@@ -335,12 +335,11 @@ class Researchers(Worker):
         query = "select type, body from blocks where trace_id = :trace and index >= :first order by index"
         with self.db.connect() as conn:
             rows = conn.execute(sa.text(query), {"trace": trace, "first": step.prompt.window[0]}).all()
-        settings = Settings()
-        spoken = (context.spoken(BlockType(row.type), row.body, settings) for row in rows)
-        prompt = "".join(spoken) + context.opening(BlockType.ASSISTANT, settings)
+        spoken = (context.spoken(BlockType(row.type), row.body, CHATML) for row in rows)
+        prompt = "".join(spoken) + context.opening(BlockType.ASSISTANT, CHATML)
         answer = self.client.sample(
             prompt, n=1, max_tokens=2_000, temperature=0.7, top_k=-1, repetition_penalty=1.0, seed=step.seed,
-            stop=context.stops(step.prompt, settings),
+            stop=context.stops(step.prompt, CHATML),
         )  # fmt: skip
         [one] = answer.continuations
         return [

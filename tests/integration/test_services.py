@@ -280,6 +280,34 @@ def test_redis_is_found_though_the_register_is_lost(own: Config) -> None:
     assert processes.registered(own)["redis"].pid == before.pid
 
 
+def test_a_redis_of_an_earlier_version_goes_on_without_a_password(
+    own: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its workers know no password: they would be locked out by a restart of Redis alone."""
+    folders.prepare(own)
+    command = [str(redis.binary()), "--port", "0", "--unixsocket", str(redis.socket(own)), "--save", ""]
+    before = processes.start(own, redis.NAME, command, url=redis.address(own), ready=redis.socket(own).exists)
+    assert redis.start(own) is False
+    assert "run `weavegen down`" in caplog.text
+    assert processes.registered(own)["redis"].pid == before.pid
+    redis.check(own)
+    assert redis.password(own) is None
+    assert redis.stop(own) is True
+    assert redis.start(own) is True
+    secret = redis.password(own)
+    assert secret
+    assert secret in redis.broker_url(own)
+    redis.check(own)
+
+
+def test_the_password_outlives_a_restart_of_redis(own: Config) -> None:
+    redis.start(own)
+    secret = redis.password(own)
+    redis.stop(own)
+    redis.start(own)
+    assert redis.password(own) == secret
+
+
 # --------------------------------------------------------------------------------- the whole fleet
 
 
@@ -333,7 +361,16 @@ def test_the_schema_equals_the_models(database: str) -> None:
 def test_the_fleet_starts_answers_and_stops(own: Config, model: str) -> None:
     own = dataclasses.replace(own, model=model)
     parts = fleet.up(own, model_threads=2, execute_threads=2)
-    assert [part.name for part in parts] == ["postgres", "redis", model, "model", "lint", "execute", "beat"]
+    assert [part.name for part in parts] == [
+        "postgres",
+        "redis",
+        model,
+        "model",
+        "lint",
+        "execute",
+        "beat",
+        "supervisor",
+    ]
     assert all(part.started and part.pid for part in parts)
     assert fleet.answering(own) == {"model@here", "lint@here", "execute@here"}
     assert model_server.urls(own)[0].startswith("http://127.0.0.1:")
@@ -341,9 +378,10 @@ def test_the_fleet_starts_answers_and_stops(own: Config, model: str) -> None:
     assert {ip for _, ip in listeners(own)} <= {"127.0.0.1", "::1"}
     assert {name for name, _ in listeners(own)} == {model}
 
-    kill(own, "model")
+    kill(own, "model")  # the supervisor starts it again
+    until(lambda: processes.find(own, "model") is not None)
     again = fleet.up(own, model_threads=2, execute_threads=2)
-    assert [part.name for part in again if part.started] == ["model"]
+    assert [part.name for part in again if part.started] == []
 
     pids = [process.pid for service in fleet.running(own) for process in psutil.Process(service.pid).children()]
     pids += [service.pid for service in fleet.running(own)]

@@ -38,18 +38,18 @@ def client(url: str) -> Iterator[ModelClient]:
 
 def sample(client: ModelClient, text: str, seed: int, n: int = 4, **more: Any) -> Sampled:
     options: dict[str, Any] = {"max_tokens": 12, "temperature": 0.9, "top_k": 50, "repetition_penalty": 1.0}
-    return client.sample(client.encode(text, begins=True), n=n, seed=seed, stop=(), **(options | more))
+    return client.sample(client.encode(text, bos=True), n=n, seed=seed, stop=(), **(options | more))
 
 
 def test_the_client_recognises_the_server(client: ModelClient) -> None:
     assert (client.model, client.tokenizes) == ("tiny", True)
-    ids = client.encode(PROMPT, begins=True).ids
+    ids = client.encode(PROMPT, bos=True).ids
     assert ids[0] == 0
     assert client.decode(ids) == f"<s>{PROMPT}"
 
 
 def test_continuations_are_the_models(client: ModelClient, reference: Reference) -> None:
-    prompt = client.encode(PROMPT, begins=True)
+    prompt = client.encode(PROMPT, bos=True)
     sampled = sample(client, PROMPT, 1)
     assert sampled.prompt_tokens == len(prompt.ids)
     assert len({one.text for one in sampled.continuations}) == 4
@@ -64,7 +64,7 @@ def test_continuations_are_the_models(client: ModelClient, reference: Reference)
 
 def test_yes_and_no_are_the_models(client: ModelClient, reference: Reference) -> None:
     questions = [f"{PROMPT}Is it {word}?" for word in ("so", "one", "cell", "not")]
-    prompts = [client.encode(question, begins=True) for question in questions]
+    prompts = [client.encode(question, bos=True) for question in questions]
     for prompt, answer in zip(prompts, client.yes_no(prompts), strict=True):
         odds = np.exp(reference.logprobs(list(prompt.ids))[-1])
         sides = {

@@ -8,11 +8,11 @@ from tokenizers import Tokenizer
 
 from pretraining import sequences, tokenizer
 from tests.support.rendering import render_trace
+from tests.support.templates import MISTRAL
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED, question_suffix
-from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
 from weavegen.trace.blocks import Block, BlockType, Label
 from weavegen.trace.render import parse_trace, render_block
@@ -70,13 +70,12 @@ def words() -> Tokenizer:
 
 
 def test_a_prompt_is_the_trace_up_to_the_models_continuation(words: Tokenizer) -> None:
-    s = Settings()
     *before, orient, act, _ = tick(2, 4)
     prompt = Prompt(type=BlockType.ACTION, window=(2, 5), header="", prefix="def action_")
     header = "#subagent main\n#startblock type: action\n#index 5\n#timestamp 1.5\n#block_size 768\n"
-    sent = [s.prompt_open + render_block(before[0]), *map(render_block, [*before[1:], orient])]
+    sent = [MISTRAL.block_open + render_block(before[0]), *map(render_block, [*before[1:], orient])]
     sent += [context.retrieved([(BlockType.ACTION, render_block(act))])]
-    sent += [context.asked(prompt, s) + header, "def action_", "take_cell_4(self):\n    return move(4)"]
+    sent += [context.asked(prompt, MISTRAL) + header, "def action_", "take_cell_4(self):\n    return move(4)"]
     sent += [question_suffix("", SIMPLE)]
     read = [number for text in sent for number in words.encode(text, add_special_tokens=False).ids]
     shown = words.decode(read, skip_special_tokens=False)

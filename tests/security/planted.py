@@ -53,7 +53,7 @@ class Echo(BaseHTTPRequestHandler):
             connection.close()
         else:
             key = self.headers["Authorization"]
-            said = f"{key} {'x' * 1850} bad credentials: {key}"  # the second key is where texts are cut
+            said = f"{key} {'x' * 350} bad credentials: {key}"  # the second key is near where texts are cut
             status, data = int(type(self).mode), json.dumps({"error": {"message": said}}).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

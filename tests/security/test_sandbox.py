@@ -86,6 +86,17 @@ OVER = {
         "128 MiB of memory",
     ),
     "inodes": ("import os\nfor n in range(2000): os.mkdir(f'/app/{n}')", "files and folders, 1,000 are allowed"),
+    "sockets": (
+        "import socket\nself.kept = [socket.socket() for _ in range(300)]",
+        "open sockets, 256 are allowed",
+    ),
+    "buffers of TCP": (
+        "import socket\nlistener = socket.create_server(('127.0.0.1', 0))\nself.kept = [listener]\n"
+        "for _ in range(120):\n    one = socket.create_connection(listener.getsockname())\n"
+        "    self.kept += [one, listener.accept()[0]]\n    one.setblocking(False)\n"
+        "    try:\n        while True: one.send(bytes(2**16))\n    except BlockingIOError: pass",
+        "128 MiB of memory",
+    ),
     "processor time": (
         "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass",
         "processor",
@@ -99,7 +110,8 @@ def test_the_watch_ends_what_the_kernel_does_not_limit(
 ) -> None:
     monkeypatch.setattr(groups, "parents", lambda: ())  # a host without control groups
     body, reason = OVER[kind]
-    environment = Environment.start(config, 1, limits=SMALL)
+    limits = SMALL if kind == "processor time" else replace(SMALL, cpu=60)
+    environment = Environment.start(config, 1, limits=limits)
     assert environment.handle.groups == ()
     assert watch.check_boxes() == []
     if kind == "processes":  # as if the kernel had not limited it

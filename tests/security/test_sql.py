@@ -1,6 +1,7 @@
 """Users' SQL (`weavegen sql`) can only read the corpus, and it is time-limited."""
 
 import os
+import re
 import tempfile
 import time
 import tracemalloc
@@ -98,15 +99,51 @@ FORBIDDEN = {
     "vacuum": "vacuum",
     "set": "set statement_timeout = 0",
     "prepare": "prepare p as select 1",
+    "snapshot": "select pg_export_snapshot()",
+    "libraries by set_config": "select set_config('local_preload_libraries', 'x', false)",
+    "no timeout by set_config": "select set_config('statement_timeout', '0', false), "
+    "set_config('transaction_timeout', '0', false), pg_sleep(0.3), pg_sleep(60)",
+    "memory by set_config": "select set_config('work_mem', '100GB', false)",
+    "path by set_config": "select set_config('search_path', 'pg_temp', false)",
+    "set_config, indirectly": "select query_to_xml('select set_config(''jit'', ''on'', false)', true, true, '')",
+    "set_config, by ts_stat": "select ts_stat('select to_tsvector(set_config(''jit'', ''on'', false))')",
+    "terminate own": "select pg_terminate_backend(pid) from pg_stat_activity where usename = session_user",
+    "cancel own": "select pg_cancel_backend(pg_backend_pid())",
+    "drop slot": "select pg_drop_replication_slot('x')",
+    "logical slot": "select pg_create_logical_replication_slot('x', 'test_decoding')",
+    "copy slot": "select pg_copy_physical_replication_slot('x', 'y')",
+    "advance slot": "select pg_replication_slot_advance('x', '0/1')",
+    "read slot": "select pg_logical_slot_peek_changes('x', null, null)",
+    "upgrade": "select binary_upgrade_set_next_pg_type_oid(1)",
+    "clean index": "select gin_clean_pending_list('pg_class'::regclass)",
+    "statistics": "select pg_clear_relation_stats('public', 'jobs')",
+    "load a module": "create function f() returns int language c as 'x'",
     "no query": "",
     "a NUL": "select 'a\0b'",
 }
 """Statements that must be refused."""
+VOLATILE = {
+    *("amvalidate", "array_sample", "array_shuffle", "clock_timestamp", "current_query", "currtid2", "currval"),
+    *("cursor_to_xml", "cursor_to_xmlschema", "gen_random_uuid", "lastval", "query_to_xml", "query_to_xmlschema"),
+    *("query_to_xml_and_xmlschema", "random", "random_normal", "setseed", "timeofday", "ts_rewrite", "ts_stat"),
+    *("txid_status", "uuidv4", "uuidv7"),  # they compute, or run a query with the caller's rights
+    *("pg_sleep", "pg_sleep_for", "pg_sleep_until"),  # until the timeout
+    *("nextval", "setval"),  # need rights on a sequence, which the role does not have
+    *("brin_desummarize_range", "brin_summarize_new_values", "brin_summarize_range", "gin_clean_pending_list"),
+    *("pg_clear_attribute_stats", "pg_clear_relation_stats", "pg_restore_attribute_stats"),
+    *("pg_restore_relation_stats", "pg_extension_config_dump"),  # only for the owner of the table
+    *("pg_import_system_collations", "pg_nextoid", "pg_stop_making_pinned_objects"),  # only for superusers
+    "pg_sync_replication_slots",  # needs the attribute replication
+}
+"""Volatile functions that the role may execute, besides those that only show the server's state."""
+SHOWS = (
+    r"pg_(available_wal|blocking|collation|control|current_wal|database|get|indexes|is|isolation|jit|last|lock"
+    r"|notification|partition|prepared|relation|safe|sequence|stat|table|tablespace|total|wal_summary|xact)_\w+"
+)
+"""Names of functions that only show the server's state. The state of statistics is the session's own."""
 ENDLESS = {
     "sleep": "select pg_sleep(60)",
     "sleep in pieces": "select pg_sleep(0.1) from generate_series(1, 1000)",
-    "no timeout any more": "select set_config('statement_timeout', '0', false), "
-    "set_config('transaction_timeout', '0', false), pg_sleep(0.3), pg_sleep(60)",
     "a count": "select count(*) from generate_series(1, 10000000000)",
     "a regular expression": "select count(*) from generate_series(1, 1000000) n "
     "where repeat('a', 5000) || n ~ '(a|b|ab)*c\\1'",
@@ -196,6 +233,27 @@ def test_the_role_alone_is_also_safe(reader: psycopg.Connection[tuple[object, ..
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         reader.execute("set temp_file_limit = -1")
     assert reader.execute("show temp_file_limit").fetchone() == ("2GB",)
+
+
+def test_functions_that_the_role_may_execute_are_known(reader: psycopg.Connection[tuple[object, ...]]) -> None:
+    """A new version of PostgreSQL may bring functions that do more than read: look at them, and revoke or list them."""
+    rows = reader.execute(
+        "select distinct proname from pg_proc where has_function_privilege(oid, 'execute') and provolatile = 'v' "
+        "and prorettype::regtype::text not like '%handler' and pronargs >= 0 and prorettype <> 'trigger'::regtype "
+        "and not 'internal'::regtype = any(proargtypes) and proname not like 'plpgsql%'"
+    ).fetchall()
+    names = {str(row[0]) for row in rows}
+    assert {name for name in names if not re.fullmatch(SHOWS, name)} - VOLATILE == set()
+
+
+def test_a_query_can_not_end_other_sessions_of_the_role(database: str, db: sa.Connection) -> None:
+    url = sa.make_url(database).set(drivername="postgresql", username=READER)
+    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as other:
+        for function in ("pg_terminate_backend", "pg_cancel_backend"):
+            query = f"select {function}({other.info.backend_pid})"
+            with pytest.raises(UsageError, match="permission denied"):
+                reports.select(db, query, 5, 1)
+        assert other.execute("select 1").fetchone() == (1,)
 
 
 def test_endless_queries_are_cancelled(db: sa.Connection) -> None:

@@ -117,7 +117,11 @@ class Installation:
         told = [f"{service.name}: process {service.pid}" for service in services if psutil.pid_exists(service.pid)]
         for query in STATE:
             told += [" | ".join(map(str, row)) for row in self.sql(query)]
-        with Redis(unix_socket_path=str(redis.socket(self.config)), decode_responses=True) as broker:
+        with Redis(
+            unix_socket_path=str(redis.socket(self.config)),
+            password=redis.password(self.config),
+            decode_responses=True,
+        ) as broker:
             told += [f"{broker.llen(name)} messages in {name!r}" for name in broker.scan_iter(_type="LIST")]
             told.append(f"{broker.hlen('unacked')} messages without acknowledgement")
         for service in services:
@@ -152,13 +156,14 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextlib.contextmanager
-def installed(**environ: str) -> Iterator[Installation]:
-    """Start an installation with these environment variables; stop it at the end."""
+def installed(*options: str | Path, timeout: float = 240, **environ: str | None) -> Iterator[Installation]:
+    """Start an installation with these options of `up` and environment variables (None: unset); stop it at the end."""
     home = Path(tempfile.mkdtemp(prefix="weavegen-accept-"))
     installation = Installation(home)
-    installation.environ |= environ
+    changed = installation.environ | environ
+    installation.environ = {name: value for name, value in changed.items() if value is not None}
     try:
-        done = installation.cli("up")
+        done = installation.cli("up", *options, timeout=timeout)
         assert done.returncode == 0, done.stderr
         yield installation
     finally:

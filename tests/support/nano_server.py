@@ -32,7 +32,7 @@ def likelihood(url: str, model: str | None, prompt: str = PROMPT) -> tuple[list[
     client = ModelClient(url, "EMPTY", model, timeout=60)
     try:
         options = {"n": 1, "max_tokens": 8, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0, "seed": 1}
-        [continuation] = client.sample(client.encode(prompt, begins=True), stop=(), **options).continuations  # type: ignore[arg-type]
+        [continuation] = client.sample(client.encode(prompt, bos=True), stop=(), **options).continuations  # type: ignore[arg-type]
         return list(continuation.token_ids), list(continuation.logprobs)
     finally:
         client.close()

@@ -7,9 +7,10 @@ from typing import Any
 from simulation import complete, policies
 from simulation.policies import judge
 from simulation.policies.situation import read
+from tests.support.templates import MISTRAL
 from weavegen.kernel import context, prompts
-from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
+from weavegen.kernel.template import Template
 from weavegen.linting.lint import lint
 from weavegen.trace.blocks import PROSE, Block, BlockType
 from weavegen.trace.render import render_block, render_header
@@ -40,13 +41,14 @@ def compose(
     pinned: Sequence[str],
     tail: Sequence[str],
     recalled: Sequence[tuple[BlockType, str]],
-    s: Settings,
+    template: Template = MISTRAL,
 ) -> str:
     """The text of a prompt, up to the body of the block to write, without the body's fixed prefix.
 
     `pinned` and `tail` are rendered blocks; `recalled` are retrieved ones, best first.
     """
-    return "".join([s.prompt_open, *pinned, *tail, context.retrieved(recalled), context.asked(prompt, s)])
+    asked = context.asked(prompt, template)
+    return "".join([template.block_open, *pinned, *tail, context.retrieved(recalled), asked])
 
 
 def base(type: BlockType, shown: str, *, bootstrap: str = BOOTSTRAP, index: int = 3, began: float = 99.5) -> str:
@@ -54,7 +56,7 @@ def base(type: BlockType, shown: str, *, bootstrap: str = BOOTSTRAP, index: int 
     pinned = [render_block(block(BlockType.BOOTSTRAP, bootstrap, 1, began))]
     tail = [render_block(block(BlockType.OBSERVATION, shown, index - 1, began, title="Board"))]
     header = render_header(block(type, "", index, began, block_size=768))
-    return compose(Prompt(type=type, window=(2, 3), header=header), pinned, tail, [], Settings())
+    return compose(Prompt(type=type, window=(2, 3), header=header), pinned, tail, [])
 
 
 def drafts(type: BlockType, shown: str, n: int, seed: int = 1, **options: Any) -> list[str]:

@@ -9,8 +9,9 @@ from tests.support.policies import compose
 from weavegen.agents.tables import outcome_table, problem_map
 from weavegen.errors import UsageError
 from weavegen.kernel.context import PINNED, question_suffix, window
+from weavegen.kernel.replay import draw_label
 from weavegen.kernel.seeds import derive_seed
-from weavegen.kernel.selection import accepts, best, draw, log_odds, mean_score, penalised
+from weavegen.kernel.selection import accepts, best, draw, log_odds, mean_score, penalised, probability
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.steps import Evaluated, Executed, Failure, Penalties, Prompt, SubagentState, Verdict, YesNo
 from weavegen.trace.blocks import Block, BlockType
@@ -30,8 +31,19 @@ def test_the_score_of_several_questions_is_their_mean_without_undefined_ones() -
     assert mean_score([YesNo(yes=0, no=0)]) is None
 
 
-def test_an_undefined_score_counts_0_in_selection() -> None:
-    assert penalised(None, Penalties(shape=1.0)) == -1.0
+def test_a_candidate_without_a_score_is_never_preferred_to_one_with_a_score() -> None:
+    worst = penalised(-21.0, Penalties(syntax=2.0, shape=9.0))
+    scores = [penalised(None, Penalties()), worst, penalised(None, Penalties(shape=1.0))]
+    assert best(scores) == 1
+    assert {draw(scores, derive_seed(number)) for number in range(1000)} == {1}
+    assert not accepts(scores[:1], [Verdict(compiles=True, rewritten="", penalties=Penalties())], -50.0)
+    assert draw(scores[::2], 1) in (0, 1), "softmax stays defined without any score"
+
+
+def test_without_mass_there_is_no_probability_and_no_label() -> None:
+    assert probability(YesNo(yes=0.6, no=0.2)) == pytest.approx(0.75)
+    assert probability(YesNo(yes=0.0, no=0.0)) is None
+    assert draw_label("Is it?", probability(YesNo(yes=0.0, no=0.0)), 1) is None
 
 
 def test_draws_follow_softmax() -> None:
@@ -64,7 +76,7 @@ def test_scoring_prompts_extend_sampling_prompts_in_the_form_of_the_trace() -> N
     prompt = Prompt(
         type=BlockType.ACTION, window=(2, 3), header="#startblock type: action\n", prefix="def action_"
     )
-    text = compose(prompt, ["genesis\n", "bootstrap\n"], ["outcome\n"], [], Settings())
+    text = compose(prompt, ["genesis\n", "bootstrap\n"], ["outcome\n"], [])
     assert text.startswith("<s> [INST] genesis\nbootstrap\noutcome\n")
     assert text.endswith(" [/INST]\n#startblock type: action\n")
     suffix = question_suffix("def action_a(): ...\n\n", "Is it good?")
@@ -75,7 +87,7 @@ def test_scoring_prompts_extend_sampling_prompts_in_the_form_of_the_trace() -> N
 def test_retrieved_blocks_are_commented_out_and_numbered() -> None:
     prompt = Prompt(type=BlockType.ACTION, window=(2, 2), header="")
     recalled = [(BlockType.ACTION, "#startblock type: action\nx = 1\n#endblock\n\n")]
-    text = compose(prompt, [], [], recalled, Settings())
+    text = compose(prompt, [], [], recalled)
     assert "# Retrieved block 1:\n# #startblock type: recalled-action\n# x = 1\n# #endblock\n" in text
     assert text.index("START RETRIEVED BLOCKS") < text.index("END RETRIEVED BLOCKS")
 

@@ -89,7 +89,45 @@ def test_a_child_process_reads_the_same_configuration(tmp_path: Path) -> None:
 
 def test_a_child_process_does_not_inherit_unconfigured_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://elsewhere/x")
-    assert "DATABASE_URL" not in processes.environment(config.load({}))
+    assert processes.environment(config.load({}))["DATABASE_URL"] == ""
+
+
+def test_commands_have_the_settings_that_up_stored(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(
+        '{"WEAVEGEN_LEASE": "7", "WEAVEGEN_USER": "ann", "OPENAI_API_KEY": "k"}'
+    )
+    environ = {"WEAVEGEN_HOME": str(tmp_path)}
+    assert (config.load(environ).lease, config.load(environ).api_key) == (7.0, "k")
+    assert config.load(environ).user == config.login()
+    assert config.load(environ | {"WEAVEGEN_LEASE": "8"}).lease == 8.0
+    assert config.load(environ | {"WEAVEGEN_LEASE": ""}).lease == 15.0
+
+
+def test_a_command_says_which_database_it_misses(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"DATABASE_URL": "postgresql://u:***@h/db #01234567"}')
+    environ = {"WEAVEGEN_HOME": str(tmp_path)}
+    with pytest.raises(
+        UsageError, match=r"started with DATABASE_URL=postgresql://u:\*\*\*@h/db: set DATABASE_URL"
+    ):
+        config.load(environ)
+    assert config.load(environ | {"DATABASE_URL": ""}).database_url is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"', "\x00"])
+def test_an_invalid_file_of_settings_is_a_one_line_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(UsageError, match=r"settings\.json is invalid: remove it"):
+        config.load({"WEAVEGEN_HOME": str(tmp_path)})
+
+
+def test_settings_are_shown_without_secrets() -> None:
+    given = {"OPENAI_API_KEY": "very-secret", "DATABASE_URL": "postgresql://u:pass@h/db"}
+    shown = config.shown_settings(config.load(given))
+    assert "very-secret" not in str(shown)
+    assert "pass@" not in str(shown)
+    assert shown["DATABASE_URL"].startswith("postgresql://u:***@h/db #")
+    other = config.shown_settings(config.load(given | {"OPENAI_API_KEY": "another"}))
+    assert shown["OPENAI_API_KEY"] != other["OPENAI_API_KEY"]
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])

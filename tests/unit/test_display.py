@@ -1,6 +1,7 @@
 """The wording of rows and figures, and which columns of a table narrow windows show."""
 
 import dataclasses
+import datetime
 import itertools
 
 import pytest
@@ -10,11 +11,14 @@ from weavegen import text as texts
 from weavegen.cli import display, top, watch
 from weavegen.monitoring.progress import JobNow, Paced, Rates, seconds_left
 from weavegen.pool.survey import ServerRow
+from weavegen.services.faults import Fault
 from weavegen.store.reports import JobRow, TraceRow, Troubles
+from weavegen.store.servers import ServerHealth
 
 JOB = JobRow(
     id=3, name="games", queued=10, running=20, ended=9, failed=1, cancelled=0, blocks=600, bytes=1_200_000,
-    sampled_tokens=90_000, candidates_per_block=8.0, seconds=300.0, state="active", paused_at=None, revision=0,
+    sampled_tokens=90_000, candidates_per_block=8.0, seconds=300.0, state="active", paused_at=None,
+    pause_reason=None, revision=0,
     agent="weave", model="m", user="ada", called_by=None, progress=0.25, paused_seconds=0.0, retunes=[],
 )  # fmt: skip
 TRACE = TraceRow(
@@ -101,7 +105,7 @@ def test_slow_queries_run_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_figures_of_a_watched_job(width: int) -> None:
-    now = watch.WatchedJob(JobNow(JOB, blocks=0.5, tokens=1234.0), Troubles(0.14, 1, None))
+    now = watch.WatchedJob(JobNow(JOB, blocks=0.5, tokens=1234.0), Troubles(0.14, 1, None), [])
     console = Console(width=width, color_system=None)
     text = " ".join(" ".join(drawn(watch.figures(now, console), width)).split())
     for part in (
@@ -113,8 +117,24 @@ def test_figures_of_a_watched_job(width: int) -> None:
         "600 blocks, 1.2 MB, 90,000 tokens sampled in 5 min; 8.0 candidates per block",
     ):
         assert part in text, text
-    over = dataclasses.replace(JOB, queued=0, running=0, ended=39, progress=1.0)
-    assert watch.left_line(over).plain == "nothing"
+    text = " ".join(
+        " ".join(drawn(watch.figures(dataclasses.replace(now, faults=[FAULT]), console), width)).split()
+    )
+    assert "left —" in text
+    assert "fault: no worker serves the queue sample: start workers" in text
+    over = JobNow(dataclasses.replace(JOB, queued=0, running=0, ended=39, progress=1.0), None, None)
+    assert watch.left_line(dataclasses.replace(now, job=over)).plain == "nothing"
+
+
+FAULT = Fault(kind="queue", what="no worker serves the queue sample", advice="start workers")
+
+
+def failing(url: str) -> ServerHealth:
+    now = datetime.datetime.now(datetime.UTC)
+    return ServerHealth(
+        url=url, errors=20, errors_since_ok=12, last_error="answered 500: CUDA out of memory", kind="status",
+        last_error_at=now, last_ok_at=None, age=3.0, failing=True, by_kind={"status": 20},
+    )  # fmt: skip
 
 
 def test_top_fits_its_window() -> None:
@@ -124,6 +144,8 @@ def test_top_fits_its_window() -> None:
         environments={"here": 20},
         homes={},
         owners={},
+        faults=[FAULT],
+        health=[failing(f"http://gpu{number}:8000/v1") for number in range(2)],
         servers=[ServerRow(f"http://gpu{number}:8000/v1", "up", model="m") for number in range(30)],
         workers={"sample": 2, "lint": 0},
     )
@@ -132,7 +154,10 @@ def test_top_fits_its_window() -> None:
         assert len(lines) <= size[1], size
         assert max(map(len, lines)) <= size[0], size
     whole = [line for part in top.parts(now, None) for line in drawn(part)]
-    assert sum("gpu" in line for line in whole) == 30
+    assert sum("gpu" in line for line in whole) == 32
+    assert sum("failing" in line for line in whole) == 2
+    said = "fails: answered 500: CUDA out of memory, 12 errors in a row, the last 3 s ago: see the server's log"
+    assert f"http://gpu1:8000/v1 {said}" in whole[3]
     assert not any("more" in line for line in whole)
     [sample] = [line.split() for line in whole if line.startswith("sample")]
     assert sample == ["sample", "2", "sample", "12", "64", "1", "3", "s"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from weavegen.pool.routing import MAX_FAILURES, Load, Router, moves
+from weavegen.pool.routing import MAX_ASKED_REST_SECONDS, MAX_BUSY, MAX_FAILURES, Load, Router, moves
 
 NAMES = ("a", "b", "c", "d")
 
@@ -276,6 +276,29 @@ def test_while_no_server_listens_one_is_probed_every_second() -> None:
     for now in range(1, 60):
         assert router.servers["a"].rests_until == now
         router.report_probe("a", "refused", float(now))
+
+
+def test_one_unfit_answer_is_enough_and_a_rest_may_be_asked_for() -> None:
+    router = Router(["a", "b", "c"])
+    router.report_failure("a", "unfit", 0.0)
+    for url, asked in (("b", 7.0), ("c", 1e9)):
+        router.ask(1, url, 1)
+        assert [to for _, to in router.grant()] == [url]
+        router.report_end(url, 1, "busy", 0.0, asked)
+    assert [server.rests_until for server in router.members] == [1.0, 7.0, MAX_ASKED_REST_SECONDS]
+    router.report_probe("b", "busy", 7.0, 3.0)
+    assert router.servers["b"].rests_until == 10.0
+
+
+def test_a_server_that_is_always_busy_rests_at_last() -> None:
+    router = Router(["a"])
+    for now in range(MAX_BUSY):
+        assert router.servers["a"].usable
+        for trace in range(5):
+            router.ask(trace, "a", 1)
+        for _ in router.grant():
+            router.report_end("a", 1, "busy", float(now))
+    assert not router.servers["a"].usable
 
 
 def test_the_success_of_an_old_request_does_not_end_a_servers_rest() -> None:

@@ -68,7 +68,7 @@ def grown(type: BlockType, bootstrap: str, seed: int, tokens: int) -> tuple[str,
         text, _, reason, _ = complete.cut(policies.write(read(prompt + body), seed, number), context.STOP, tokens)
         if reason == "stop":
             return body + text, number
-        body += context.without_begun_stop(text)
+        body += context.without_begun_stop(text, context.STOP)
     pytest.fail(f"the block does not end: {body}")
 
 

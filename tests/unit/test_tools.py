@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bootstraps.tools import diff, terminal
@@ -99,6 +99,7 @@ class TestEditor:
             editor.edit("1", 2, "x")  # type: ignore[arg-type]
         assert path.read_text() == "one\ntwo"
 
+    @settings(deadline=None)  # it writes files
     @given(Lines, Lines, st.data())
     def test_an_edit_changes_only_its_lines(
         self, path: Path, old: list[str], new: list[str], data: st.DataObject

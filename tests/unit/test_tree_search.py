@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.templates import MISTRAL
 from tests.support.world import Trace, World
 from weavegen.agents.program import Tick
 from weavegen.agents.write_block import write_block
 from weavegen.errors import UsageError
 from weavegen.kernel import replay
-from weavegen.kernel.context import STOP, without_begun_stop
+from weavegen.kernel.context import block_stops, without_begun_stop
 from weavegen.kernel.replay import Cursor, Start
 from weavegen.kernel.settings import BlockSettings, Settings
 from weavegen.kernel.settings import settings as read_settings
@@ -196,13 +197,14 @@ def test_unfinished_nodes_are_penalised_only_for_errors_that_can_not_be_repaired
 
 
 def test_a_node_ends_before_a_possible_beginning_of_a_stop_string() -> None:
-    assert without_begun_stop("x = 1\n#") == "x = 1"
-    assert without_begun_stop("x = 1\n\n#q:") == "x = 1"
-    assert without_begun_stop("x = a[") == "x = a"
-    assert without_begun_stop("x = 1\n    ") == "x = 1\n    "
-    for word in STOP:
+    stops = block_stops(MISTRAL)
+    assert without_begun_stop("x = 1\n#", stops) == "x = 1"
+    assert without_begun_stop("x = 1\n\n#q:", stops) == "x = 1"
+    assert without_begun_stop("x = a[", stops) == "x = a"
+    assert without_begun_stop("x = 1\n    ", stops) == "x = 1\n    "
+    for word in stops:
         for end in range(1, len(word)):
-            assert without_begun_stop("text" + word[:end]) == "text"
+            assert without_begun_stop("text" + word[:end], stops) == "text"
 
 
 def test_the_journal_refers_to_a_node_and_does_not_repeat_its_text() -> None:

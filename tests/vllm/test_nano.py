@@ -102,7 +102,7 @@ def test_text_and_tokens_are_equal(client: ModelClient, nano: str, weights: Path
     other = ModelClient(nano, "EMPTY", None)
     assert other.model == weights.name
     for text in ((ROOT / "ARCHITECTURE.md").read_text(), "Zwölf Boxkämpfer 🥊 </s> <s>\n\t", " "):
-        assert other.encode(text, begins=True) == client.encode(text, begins=True)
+        assert other.encode(text, bos=True) == client.encode(text, bos=True)
         ids = client.encode(text).ids
         assert other.decode(ids) == client.decode(ids)
     other.close()

@@ -12,7 +12,7 @@ BLOCK = 128
 
 def test_questions_continue_from_the_sampled_tokens(client: ModelClient, server: Server) -> None:
     pieces = [client.piece(f"# line {number}: a lamp, a door, a page\n") for number in range(120)]
-    context = joined([client.piece("<s> [INST] ", begins=True), *pieces])
+    context = joined([client.piece("<s> [INST] ", bos=True), *pieces])
     assert isinstance(context, Tokens)
     prefix = "def action_"
     sampled = client.sample(
@@ -27,10 +27,10 @@ def test_questions_continue_from_the_sampled_tokens(client: ModelClient, server:
     )
     bodies = [prefix + one.text for one in sampled.continuations]
     ids = [one.token_ids for one in sampled.continuations]
-    stopped = [one.finish_reason == "stop" for one in sampled.continuations]
+    stops = [STOP if one.finish_reason == "stop" else None for one in sampled.continuations]
     asked = [
         question_prompt(client, context, prefix, body, "Is it so?", tokens, end)
-        for body, tokens, end in zip(bodies, ids, stopped, strict=True)
+        for body, tokens, end in zip(bodies, ids, stops, strict=True)
     ]
     before = server.metrics()
     by_tokens = client.yes_no(asked)
@@ -41,6 +41,6 @@ def test_questions_continue_from_the_sampled_tokens(client: ModelClient, server:
     )
     assert computed <= questions + len(asked) * (BLOCK + 16)  # the candidates themselves were in the cache
     # Tokenised separately, the texts have other tokens, because a random model samples unusual ones.
-    again = [question_prompt(client, context, prefix, body, "Is it so?", None, False) for body in bodies]
+    again = [question_prompt(client, context, prefix, body, "Is it so?", None, None) for body in bodies]
     assert again != asked
     assert len(client.yes_no(again)) == len(by_tokens) == 2

@@ -109,8 +109,8 @@ def test_encode_adds_a_token_only_at_the_beginning_of_a_prompt(client: ModelClie
     assert server.detokenize(text.ids) == "a lamp"
     assert (start.count, client.encode("").count) == (1, 0)
     with_start = Tokens.of([*start.ids, *text.ids])
-    assert client.encode("<s>a lamp") == client.encode("<s>a lamp", begins=True) == with_start
-    assert client.encode("a lamp", begins=True) == with_start
+    assert client.encode("<s>a lamp") == client.encode("<s>a lamp", bos=True) == with_start
+    assert client.encode("a lamp", bos=True) == with_start
 
 
 def test_token_ids_are_those_of_the_text(client: ModelClient, server: Server) -> None:

@@ -9,10 +9,12 @@ import pytest
 from tests.support.policies import compose
 from tests.support.recording_server import Server
 from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, odds_for, samples, steps, tick, writes
+from tests.support.templates import MISTRAL
 from weavegen.kernel import prompts
-from weavegen.kernel.context import STOP, window
+from weavegen.kernel.context import block_stops, window
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Candidate, Executed, Hit, Prompt, Retrieve, Sample, Score
+from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import render_block
@@ -36,7 +38,7 @@ def test_order_of_the_parts_of_a_prompt() -> None:
         (T.ACTION, "#startblock type: action\nx = 1\n#endblock\n\n"),
         (T.DEBUG, '#startblock type: debug\n"""So."""\n#endblock\n\n'),
     ]
-    text = compose(prompt, ["GENESIS\n", "BOOTSTRAP\n"], ["LAST\n"], recalled, Settings())
+    text = compose(prompt, ["GENESIS\n", "BOOTSTRAP\n"], ["LAST\n"], recalled)
     assert text == (
         "<s> [INST] GENESIS\nBOOTSTRAP\nLAST\n"
         "# START RETRIEVED BLOCKS\n"
@@ -58,10 +60,10 @@ def test_the_prompt_has_the_header_that_the_recorded_block_will_have() -> None:
             assert render_block(block).startswith(samples(trace, block.type)[-1].prompt.header)
 
 
-def test_the_prompt_wrapper_depends_on_the_model_and_can_be_set() -> None:
-    """`[INST]` belongs to the chat template of one model family; other models need another wrapper."""
-    s = Settings(prompt_open="<|user|>", prompt_close="<|assistant|>")
-    text = compose(Prompt(type=T.ACTION, window=(2, 2), header="HEADER\n"), [], [], [], s)
+def test_the_prompt_wrapper_is_the_models_own() -> None:
+    """`[INST]` belongs to the chat template of one model family; other models have another one."""
+    template = Template(block_open="<|user|>", block_close="<|assistant|>")
+    text = compose(Prompt(type=T.ACTION, window=(2, 2), header="HEADER\n"), [], [], [], template)
     assert text.startswith("<|user|>")
     assert text.endswith("<|assistant|>\nHEADER\n")
 
@@ -115,9 +117,12 @@ def test_the_context_is_genesis_bootstrap_and_the_last_sixty_blocks(blocks: int,
 # -------------------------------------------------------------------------------------- the sampling
 
 
+STOPS = block_stops(MISTRAL)
+
+
 def test_stop_strings_of_a_continuation() -> None:
-    """A continuation ends at one of six stop strings."""
-    assert set(STOP) == {"\n#q: ", "\n# q:", "#endblock", "#startblock", "</s>", "[/INST]"}
+    """A continuation ends at one of four strings, or at a mark of the model's chat template."""
+    assert set(STOPS) == {"\n#q: ", "\n# q:", "#endblock", "#startblock", "</s>", "[INST]", "[/INST]"}
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +141,7 @@ def test_sampling_parameters_that_the_server_receives(server: Server) -> None:
     [step, *_] = asked
     client.sample(
         "<s> [INST] x", n=step.n, max_tokens=step.max_tokens, temperature=step.temperature, top_k=step.top_k,
-        repetition_penalty=step.repetition_penalty, seed=step.seed, stop=STOP,
+        repetition_penalty=step.repetition_penalty, seed=step.seed, stop=STOPS,
     )  # fmt: skip
     client.close()
     sent = server.requests[-1]
@@ -152,13 +157,13 @@ def test_seeds_differ_by_round_tick_and_trace() -> None:
     assert [step.seed for step in steps(tick(), Sample)] == [step.seed for step in steps(tick(), Sample)]
 
 
-@pytest.mark.parametrize("stop", STOP)
+@pytest.mark.parametrize("stop", STOPS)
 def test_every_stop_string_ends_a_text(server: Server, stop: str) -> None:
     """The server receives four stop strings, the most that vLLM accepts. The client cuts the text at the others."""
     server.text = f"x = 1{stop} and more"
     client = ModelClient(server.url, "EMPTY", None, timeout=20)
     numbers = {"n": 1, "max_tokens": 768, "temperature": 1.0, "top_k": 50, "repetition_penalty": 1.02, "seed": 1}
-    [continuation] = client.sample("<s> [INST] x", stop=STOP, **numbers).continuations  # type: ignore[arg-type]
+    [continuation] = client.sample("<s> [INST] x", stop=STOPS, **numbers).continuations  # type: ignore[arg-type]
     client.close()
     assert continuation.text == "x = 1"
     assert len(server.requests[-1]["stop"]) == 4

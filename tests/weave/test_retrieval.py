@@ -62,7 +62,7 @@ def test_the_model_writes_the_query_before_the_block() -> None:
 def test_the_query_prompt_asks_for_a_dozen_words_with_plus_and_minus() -> None:
     """The prompt asks for a dozen or more words: `+word` for wanted ones, `-word` for excluded ones."""
     prompt = Prompt(type=T.ACTION, window=(2, 2), header="#bm25_query ", query=True)
-    text = compose(prompt, ["genesis\n"], [], [], Settings())
+    text = compose(prompt, ["genesis\n"], [], [])
     assert "a dozen words or more" in text
     assert "+word" in text
     assert "-word" in text
@@ -133,7 +133,7 @@ def test_at_most_three_hits_are_in_the_prompt_commented_out() -> None:
     assert first.prompt.recalled == ()
     assert second.prompt.recalled == tuple(hits[:3])
     blocks = [(T.ACTION, f"#startblock type: action\nx = {n}\n#endblock\n\n") for n in range(3)]
-    text = compose(second.prompt, [], [], blocks, Settings())
+    text = compose(second.prompt, [], [], blocks)
     assert text.index("# x = 0") < text.index("# x = 1") < text.index("# x = 2")
 
 

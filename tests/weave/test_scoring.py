@@ -14,7 +14,6 @@ from weavegen.box import weave
 from weavegen.kernel import prompts
 from weavegen.kernel.context import question_suffix
 from weavegen.kernel.selection import draw, log_odds, mean_score, penalised
-from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Penalties, Prompt, Score, YesNo
 from weavegen.pool import yes_no
 from weavegen.pool.client import ModelClient
@@ -49,7 +48,7 @@ def test_the_question_follows_the_text_that_the_candidate_continued() -> None:
         assert sampled in samples(trace, step.prompt.type)
         assert step.prompt == sampled.prompt
     prompt = Prompt(type=T.ACTION, window=(2, 2), header="#startblock type: action\n", prefix="def action_")
-    sampling = compose(prompt, ["genesis\n"], [], [], Settings())
+    sampling = compose(prompt, ["genesis\n"], [], [])
     body = "def action_go(self): ..."
     assert (sampling + question_suffix(body, "Is it?")).startswith(sampling + body + "\n")
 
@@ -130,12 +129,11 @@ def test_the_score_is_ln_yes_minus_ln_no(yes: float, no: float, score: float) ->
     assert log_odds(YesNo(yes=yes, no=no)) == pytest.approx(score)
 
 
-def test_an_undefined_score_counts_as_0_in_selection() -> None:
-    """The score is undefined if neither side has any mass. Such a candidate is drawn like one with even odds."""
-    nothing = YesNo(yes=0.0, no=0.0)
+def test_an_undefined_score_counts_less_than_any_other_in_selection() -> None:
+    """The score is undefined if neither side has any mass. Such a candidate is not drawn if another has a score."""
+    nothing, sure_no = YesNo(yes=0.0, no=0.0), YesNo(yes=0.0, no=1.0)
     assert log_odds(nothing) is None
-    assert penalised(mean_score([nothing]), Penalties()) == 0.0
-    assert penalised(mean_score([nothing]), Penalties(shape=1.0)) == -1.0
+    assert penalised(mean_score([nothing]), Penalties()) < penalised(mean_score([sure_no]), Penalties(shape=20.0))
 
 
 def test_the_score_of_several_questions_is_their_mean() -> None:

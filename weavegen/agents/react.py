@@ -45,8 +45,8 @@ class State(msgspec.Struct):
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The value that a trace returns."""
 
-    success: bool
-    """Whether there is a final answer and every evaluation of the task is true."""
+    success: bool | None
+    """Whether there is a final answer and every evaluation is true. None: one was not evaluated, and none is false."""
     final_response: str = ""
     steps: int = 0
     """Messages that the model wrote."""
@@ -104,11 +104,13 @@ def step(t: Tick) -> Part[Ended]:
     if unfinished and t.number < limit:
         return dialogue.next_tick(state)
     evaluations: tuple[Evaluated, ...] = (yield from evaluate(t)) if state.checked else ()
-    passed = all(evaluated.error is None and evaluated.value is True for evaluated in evaluations)
+    counted = [evaluated for evaluated in evaluations if evaluated.cause is None]
+    passed = all(evaluated.error is None and evaluated.value is True for evaluated in counted)
+    known = not passed or len(counted) == len(evaluations)
     values = {evaluated.title: evaluated.value for evaluated in evaluations}
     return dialogue.end_trace(
         Result(
-            success=passed and not unfinished,
+            success=passed and not unfinished if known or unfinished else None,
             final_response="" if unfinished else message.answer,
             steps=t.number,
             total_tokens=message.tokens,

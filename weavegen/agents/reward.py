@@ -18,18 +18,25 @@ Recorded = Sequence[tuple[Append, Block]]
 def reward(recorded: Recorded, evaluations: Sequence[Evaluated], settings: Settings) -> Reward:
     """Half the fraction of true evaluations, less `action_cost` for each action block, at least 0.
 
-    The tick's last reasoning or action block gets the whole reward. Each block before it gets the share of its
-    successor times `reward_decay`.
+    If there are protected evaluations, only these count; those that were not evaluated are left out, and without
+    any that was there is no reward. The tick's last reasoning or action block gets the whole reward. Each block
+    before it gets the share of its successor times `reward_decay`.
     """
+    protected = [evaluated for evaluated in evaluations if evaluated.protected]
+    counted = [evaluated for evaluated in protected or evaluations if evaluated.cause is None]
+    left_out = len(protected or evaluations) - len(counted)
     blocks = [block for _, block in recorded]
-    true = sum(evaluated.error is None and evaluated.value is True for evaluated in evaluations)
+    true = sum(evaluated.error is None and evaluated.value is True for evaluated in counted)
     actions = sum(block.type is BlockType.ACTION for block in blocks)
-    share = true / len(evaluations) if evaluations else 0.0
-    total = max(0.0, 0.5 * share - settings.action_cost * actions)
+    share = true / len(counted) if counted else 0.0
+    total = None if left_out and not counted else max(0.0, 0.5 * share - settings.action_cost * actions)
     shares = {}
-    for distance, block in enumerate(b for b in reversed(blocks) if b.type in REWARDED):
-        shares[block.index] = total * settings.reward_decay**distance
-    return Reward(reward=total, shares=shares, preferences=preferences(recorded))
+    for distance, block in enumerate(b for b in reversed(blocks) if b.type in REWARDED and total is not None):
+        shares[block.index] = (total or 0.0) * settings.reward_decay**distance
+    corrections, only_protected = preferences(recorded), bool(protected)
+    return Reward(
+        reward=total, shares=shares, preferences=corrections, protected=only_protected, not_evaluated=left_out
+    )
 
 
 def preferences(recorded: Recorded) -> dict[int, float]:

@@ -13,9 +13,10 @@ import msgspec
 from weavegen.agents import tables
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.world import Execution, Imagination, World, state_of
-from weavegen.agents.write_block import open_prompt, probability, write_block
+from weavegen.agents.write_block import open_prompt, write_block
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
+from weavegen.kernel.selection import probability
 from weavegen.kernel.steps import Append, Ended, Executed, Score
 from weavegen.trace.blocks import BlockType
 

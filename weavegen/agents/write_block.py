@@ -12,8 +12,8 @@ from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
-from weavegen.kernel.selection import accepts, draw, mean_score
-from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score, YesNo
+from weavegen.kernel.selection import accepts, draw, mean_score, probability
+from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, BlockType
 from weavegen.trace.query import parse, restricted
 from weavegen.trace.render import one_line, render_header
@@ -55,7 +55,9 @@ def write_block(t: Tick, type: BlockType, *, after_debug: bool = False, **header
         [answers] = yield Score(
             prompt=prompt, questions=request.questions, texts=(verdict.rewritten,), candidate=chosen.position
         )
-    score = (mean_score(answers) or 0.0) - (0.0 if verdict.compiles else 2.0)
+    score = mean_score(answers)
+    if score is not None and not verdict.compiles:
+        score -= 2.0
     block = msgspec.structs.replace(
         draft,
         body=verdict.rewritten,
@@ -149,12 +151,6 @@ def open_prompt(t: Tick, draft: Append) -> Prompt:
 def header(t: Tick, draft: Append) -> str:
     """The header lines that the block will have."""
     return render_header(record(msgspec.structs.replace(draft, body=""), t.cursor))
-
-
-def probability(answer: YesNo) -> float:
-    """P(yes) given that the answer is yes or no. One half if both have probability 0."""
-    mass = answer.yes + answer.no
-    return answer.yes / mass if mass > 0 else 0.5
 
 
 def error_text(chosen: ScoredCandidate) -> str:

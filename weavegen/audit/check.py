@@ -17,8 +17,9 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.agents import AGENTS
 from weavegen.kernel.context import PINNED
-from weavegen.kernel.settings import WRITTEN, Settings
+from weavegen.kernel.settings import WRITTEN
 from weavegen.kernel.steps import WAITS
+from weavegen.kernel.template import PLAIN
 from weavegen.pool.tokens import MAX_TAIL_TOKENS
 from weavegen.trace.blocks import IMAGINED, MESSAGE, SUCCESSORS
 
@@ -142,7 +143,7 @@ class Scan:
             "conversing": CONVERSING,
             "waits": list(WAITS),
             "tail": MAX_TAIL_TOKENS,
-            "close": len(Settings().message_close),
+            "close": len(PLAIN.assistant_close),
         }
         """Parameters of the queries."""
 

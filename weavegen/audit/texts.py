@@ -10,11 +10,11 @@ import msgspec
 
 from weavegen import sql
 from weavegen.agents.reward import reward
-from weavegen.agents.write_block import probability
 from weavegen.audit.check import CHUNK_ROWS, CONVERSING, Check, Scan
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import draw_label
 from weavegen.kernel.seeds import derive_seed
+from weavegen.kernel.selection import probability
 from weavegen.kernel.settings import settings
 from weavegen.kernel.steps import Append, Evaluated, Failure, YesNo
 from weavegen.linting import lint
@@ -122,6 +122,9 @@ class TraceCheck:
         shared = self.trace.fork_at is not None and block.index < self.trace.fork_at
         if row.candidate_id is None and (block.type is not BlockType.OPTION or shared):
             return
+        undecided = (tick == row.tick and not a.yes + a.no for (tick, _), a in self.options.items())
+        if block.label is None and (row.undecided or (row.candidate_id is None and any(undecided))):
+            return
         answer = self.options.get((row.tick, row.question))
         if row.yes is not None:
             answer = YesNo(yes=row.yes, no=row.no)
@@ -147,7 +150,8 @@ class TraceCheck:
         evaluations: defaultdict[int, list[Evaluated]] = defaultdict(list)
         for row in self.rows("evaluations"):
             error = None if row.error is None else Failure(type="", message="", traceback="", stage="evaluation")
-            evaluations[row.tick].append(Evaluated(title="", scope="task", value=row.value, error=error))
+            marks = {"protected": row.protected, "cause": row.cause}
+            evaluations[row.tick].append(Evaluated(title="", scope="task", value=row.value, error=error, **marks))
         for number, blocks in self.recorded.items():
             if number in self.ticks:
                 self.check_reward(self.ticks[number], blocks, evaluations[number])
@@ -165,6 +169,9 @@ class TraceCheck:
         total = None if computed is None else computed.reward
         if not same(total, tick.reward):
             self.add("tick-rewards", place, f"its reward is {tick.reward}, but its evaluations give {total}")
+        marks = (False, 0) if computed is None else (computed.protected, computed.not_evaluated)
+        if (tick.protected, tick.not_evaluated) != marks:
+            self.add("tick-rewards", place, "its protected evaluations are not those that its reward counts")
         for _, block in blocks:
             share = None if computed is None else computed.shares.get(block.index)
             preference = None if computed is None else computed.preferences.get(block.index)

@@ -122,9 +122,9 @@ class Task:
         self.description = description
         self.evaluations: list[dict[str, Any]] = []
 
-    def add_evaluation(self, title: str, callback: Callback) -> None:
+    def add_evaluation(self, title: str, callback: Callback, **protected: Any) -> None:
         """Check this after every tick. The result is returned to the caller under the callback's name."""
-        self.evaluations.append(register("evaluation", title, callback))
+        self.evaluations.append(register("evaluation", title, callback, **protected))
 
     def run_evaluations(self) -> dict[str, Any]:
         """Every evaluation's result by the name of its callback; ERROR where it raised."""

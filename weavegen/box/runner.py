@@ -1,6 +1,7 @@
 """The main loop of the environment process: executes blocks and callbacks, and keeps the trace's live state."""
 
 import builtins
+import contextlib
 import functools
 import json
 import os
@@ -23,6 +24,8 @@ MAX_DELEGATED_TASKS = 16
 """Tasks that an action may delegate at once."""
 MAX_REPORTED = 64
 """Maximum number each of evaluations, subagents and titles in the result of an operation."""
+MAX_CLAIM_CHARS = 100_000
+"""Characters of a variable that a protected evaluation asks for, as JSON."""
 
 
 class Failed(Exception):
@@ -65,8 +68,8 @@ class Runner:
         self.module.__dict__.update(
             agent=self.tree,
             args=types.SimpleNamespace(**args),
-            os=os, json=json, random=random, time=time, types=types, partial=functools.partial,
-            **{name: getattr(weave, name) for name in EVALUATOR},
+            graded_before=None, os=os, json=json, random=random, time=time, types=types, partial=functools.partial,
+            **{name: getattr(weave, name) for name in weave.IN_SCOPE},
         )  # fmt: skip
         self.operations: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
             "bootstrap": self.bootstrap, "begin": self.begin, "list": self.list_views, "run": self.run,
@@ -234,9 +237,12 @@ class Runner:
         raise RuntimeError(f"no action waits for a subagent: {REBUILT_DIFFERENTLY}")
 
     def evaluate(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Run the task's evaluations, then the tick's."""
+        """Run the task's evaluations, then the tick's. The worker runs the protected ones, outside this process."""
+        asked = json.loads(op["source"] or "{}")
         scopes = {"task": self.current.task.evaluations, "tick": self.current.current_tick.evaluations}
         jobs = [(scope, entry) for scope, entries in scopes.items() for entry in entries[:MAX_REPORTED]]
+        jobs = [job for job in jobs if job[0] == "tick" or job[1]["title"] not in asked.get("titles", ())]
+        result["claims"] = claims(self.module.__dict__, asked.get("claims", ()))
         result["evaluations"] = []
         room = MAX_VALUES_CHARS
         for number, (scope, evaluation) in enumerate(jobs):
@@ -333,12 +339,16 @@ class Runner:
 
 
 REBUILT_DIFFERENTLY = "the process was rebuilt from its blocks, which had another effect this time"
-EVALUATOR = (
-    "simple_evaluate_outputs",
-    "simple_bayes_evaluate_outputs",
-    "make_simple_score_prompt",
-    "make_simple_bayes_score_prompt",
-)
+
+
+def claims(namespace: dict[str, Any], names: list[str]) -> dict[str, str]:
+    """Return these variables as JSON, for protected evaluations. Those that have no JSON, or too much, are missing."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(Exception):  # a callback may have put anything there
+            if len(text := dumps(namespace[name], allow_nan=False)) <= MAX_CLAIM_CHARS:
+                found[name] = text
+    return found
 
 
 def working_directory() -> str:

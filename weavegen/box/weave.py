@@ -8,6 +8,13 @@ from typing import Any
 ScorePrompt = Callable[[str], str]
 """Turns a text into a prompt whose next word is the model's yes or no."""
 
+IN_SCOPE = (
+    "simple_evaluate_outputs",
+    "simple_bayes_evaluate_outputs",
+    "make_simple_score_prompt",
+    "make_simple_bayes_score_prompt",
+)
+"""Functions that blocks use without an import."""
 EXAMPLES = """\
 # A few questions whose right probabilities are known, to calibrate the answers:
 #q: A fair coin was thrown. Did it come up heads? No. (50%)

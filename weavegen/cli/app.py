@@ -1,8 +1,10 @@
 """What all commands share: the app, the option --json, printing of results and errors, database connections."""
 
+import errno
 import functools
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -36,6 +38,16 @@ app = typer.Typer(
 out = display.console()
 
 SIMULATED_DATA = "SIMULATED model data: good for trying a pipeline, not for training"
+ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or set WEAVEGEN_HOME to a larger disk"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "set WEAVEGEN_HOME to a folder you can write to"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n)"),
+    errno.ENOMEM: "free some memory",
+    errno.EIO: "check the disk",
+}
+"""What to do about an error of the system."""
+DATABASE_FAILS = ("08", "53", "57P", "58", "XX")
+"""Beginnings of PostgreSQL's codes for what is no fault of a statement: connection, resources, shutdown, system."""
 QUERY_SECONDS = 600.0
 """Seconds that an SQL condition of --where may take, in commands that have no option for it."""
 
@@ -152,7 +164,10 @@ def main() -> NoReturn:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("weavegen.nano.http").setLevel(logging.INFO)  # logs the address that it listens on
     try:
-        code = app(standalone_mode=False)
+        try:
+            code = app(standalone_mode=False)
+        finally:
+            flush()
     except UsageError as error:
         fail(str(error))
     except WeavegenError as error:
@@ -165,10 +180,34 @@ def main() -> NoReturn:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
+        if (problem := resource_problem(error)) is not None:
+            fail(problem)
         if hasattr(error, "format_message"):  # an error of typer or click about the command line
             fail(str(error.format_message()))
         raise
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def flush() -> None:
+    """Write the rest of the output. Where that fails, Python would print a traceback after the command's error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def resource_problem(error: Exception) -> str | None:
+    """What the machine or the database lacks, and what to do, in one line; None for any other error."""
+    cause = getattr(error, "orig", error)
+    if hasattr(cause, "sqlstate"):  # an error of psycopg
+        if not (cause.sqlstate or "08").startswith(DATABASE_FAILS):
+            return None
+        advice = ADVICE[errno.ENOSPC] if "No space left" in str(cause) else "see `weavegen doctor`"
+        return f"the database fails ({cause}): {advice}"
+    if not isinstance(error, OSError) or error.errno not in ADVICE:
+        return None
+    return f"{error.filename or 'this command'}: {error.strerror}: {ADVICE[error.errno]}"
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

@@ -16,11 +16,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, print_part, progress_bar, reading, writing
 from weavegen.cli.complete import block_types, job_numbers, trace_numbers
 from weavegen.cli.paging import page
 from weavegen.errors import UsageError
+from weavegen.services.faults import faults
 from weavegen.store import examples as store
 from weavegen.store import reports, views
 from weavegen.store.blocks import texts
@@ -39,10 +41,14 @@ def status(
 ) -> Result:
     """List the jobs; or one job's traces, and the changes that `retune` made to its settings.
 
+    Faults of the installation go to standard error.
+
     Example: weavegen status 3
     """
     with reading() as conn:
         jobs = reports.jobs(conn, job)
+        for fault in faults(conn, configuration.load()):
+            display.console(stderr=True).print(display.fault_line(fault), soft_wrap=True)
         if job is None:
             return Result(jobs, display.jobs_table(jobs))
         rows = reports.traces(conn, job, None if json else MAX_TABLE_ROWS)

@@ -15,16 +15,21 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from weavegen.pool.capabilities import FEATURES, Capabilities
 from weavegen.pool.survey import ServerRow
+from weavegen.services.faults import Fault
 from weavegen.store.models import JobState
 from weavegen.store.reports import JobRow, Retune, TraceRow
+from weavegen.store.servers import ServerHealth
 from weavegen.text import bytes_text, harmless, number
 
 STATUS_STYLES = {"running": "cyan", "ended": "green", "failed": "red", "cancelled": "yellow", "queued": "dim"}
 RESULT_STYLES = {"won": "green", "drawn": "yellow", "lost": "red"}
-SERVER_STYLES = {"up": "green", "full": "cyan", "away": "red"}
+SERVER_STYLES = {"up": "green", "full": "cyan", "away": "red", "failing": "red"}
 MIN_WIDTH, MAX_WIDTH = 12, 60
 """Characters of a shortened column: a longer text gets at least the first and at most the second."""
+RECENT_SECONDS = 3600.0
+"""Older errors of servers that answer are not shown."""
 
 Columns: TypeAlias = Mapping[str, Sequence[Text | str]]
 """Cells by heading."""
@@ -168,6 +173,32 @@ def pool_table(
     return fitted_table(columns, ("server", "owner", "state", "model"), dropped=dropped, width=width)
 
 
+def capabilities(url: str, has: Capabilities | str) -> list[RenderableType]:
+    """What a model server can do, and the agents and features that follow; or why it can't be asked."""
+    if isinstance(has, str):
+        return [f"{url}: {has}"]
+    rows = []
+    for feature in FEATURES:
+        missing = feature.missing(has)
+        state = Text("no", "red" if feature.agents else "yellow") if missing else Text("yes", "green")
+        needs = ", ".join(need.replace("|", " or ") for need in feature.needs)
+        rows.append(
+            {"agents or feature": feature.name, "": state, "needs": needs}
+            | {"without it": feature.without if missing else ""}
+        )
+    length = "" if has.length is None else f", {has.length:,} tokens"
+    logprobs = f", {has.logprobs} logprobs" if has.logprobs else ", no logprobs"
+    return [f"{url}: {has.model}{length}{logprobs}", table(rows)]
+
+
+def health_lines(health: Sequence[ServerHealth]) -> Iterator[Text]:
+    """One line per server at which requests failed within an hour, with the last error."""
+    for server in health:
+        if server.age < RECENT_SECONDS:
+            text = f"{server.url} {'fails' if server.failing else 'had errors'}: {server.line}"
+            yield cell(f"{text}: {server.advice}", "red") if server.failing else cell(text)
+
+
 def traces_table(rows: Sequence[TraceRow], width: int | None = None) -> Table:
     """One line per trace; the column for remarks is left out where no trace has any."""
     columns: dict[str, Sequence[Text | str]] = {
@@ -205,8 +236,15 @@ def retune_line(retune: Retune) -> Text:
     return cell(f"revision {retune.revision}, {local_time(retune.created_at)}: {' '.join(values)}")
 
 
+def fault_line(fault: Fault) -> Text:
+    """A fault and what to do, in a line."""
+    return Text("fault: ", "bold red") + cell(f"{fault.what}: {fault.advice}")
+
+
 def state_of(job: JobRow) -> str:
-    """paused or draining; empty for an active job."""
+    """paused, with the reason if weavegen did it, or draining; empty for an active job."""
+    if job.pause_reason:
+        return harmless(f"{job.state}: {job.pause_reason}")
     return "" if job.state == JobState.ACTIVE else job.state
 
 

@@ -30,6 +30,8 @@ Set = Annotated[
         autocompletion=settings_names,
     ),
 ]
+ROLES = ("agent", "evaluator", "researcher")
+"""Who can have a model of their own: who writes, who answers yes/no questions, who does tasks of `agent.research`."""
 JobName = Annotated[str | None, typer.Option(help="A name for the job.")]
 
 
@@ -58,7 +60,18 @@ class JobOptions:
     param: Param = None
     set_: Set = None
     model: Annotated[
-        str | None, typer.Option(help="The model's name. Needed only where the server has several.")
+        list[str] | None,
+        typer.Option(
+            help="The model's name, needed only where the pool serves several; or ROLE=NAME with the role agent, "
+            "evaluator or researcher; repeatable."
+        ),
+    ] = None
+    template: Annotated[
+        str | None,
+        typer.Option(
+            help="Chat template: a model's folder, its chat_template.jinja, a JSON file of texts, or none. "
+            "Default: the model's own, as the server tells it."
+        ),
     ] = None
     name: JobName = None
     user: User = None
@@ -114,7 +127,12 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     settings = by_type(pairs(job.set_)) | {name: value for name, value in given.items() if value is not None}
     if job.until is not None:
         settings["until_bytes"] = parse_size(job.until, "--until", MOST["until_bytes"])
-    enqueueing.check_services(configuration.load(), job.model, workers=workers)
+    models = by_role(job.model)
+    if "researcher" in models:
+        own = settings.setdefault("delegates", {}).setdefault("research", {})
+        own.setdefault("model", models["researcher"])
+    others = [models[role] for role in ("evaluator", "researcher") if role in models]
+    enqueueing.check_services(configuration.load(), models.get("agent"), job.agent, others=others, workers=workers)
     if job.correction is not None:
         # The values are copied into the settings: a later fit must not change running jobs or replays.
         with reading() as conn:
@@ -123,12 +141,29 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         orders,
         name=job.name,
         seed=job.seed,
-        model=job.model,
+        model=models.get("agent"),
+        evaluator=models.get("evaluator"),
         agent=job.agent,
         settings=settings,
         documents=job.documents,
         user=job.user,
+        template=job.template,
     )
+
+
+def by_role(options: list[str] | None) -> dict[str, str]:
+    """The models by role. A name without a role is the agent's. Raises UsageError."""
+    models: dict[str, str] = {}
+    for option in options or []:
+        role, equals, name = option.partition("=")
+        if not equals:
+            role, name = "agent", option
+        if role not in ROLES or not name:
+            raise UsageError(f"--model {option!r:.80}: give NAME, or ROLE=NAME with a role of {', '.join(ROLES)}")
+        if role in models:
+            raise UsageError(f"--model names two models for the {role}: give one")
+        models[role] = name
+    return models
 
 
 def pairs(options: list[str] | None) -> dict[str, Any]:

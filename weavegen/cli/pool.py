@@ -1,24 +1,26 @@
 """Commands about model servers: which are in the pool, who lends and who used them; and nano, a small one."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, prints, reading, writing
 from weavegen.config import person
-from weavegen.errors import UsageError
+from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.nano import WEIGHTS
-from weavegen.pool import adapters
+from weavegen.pool import adapters, capabilities
 from weavegen.pool.routing import moves
-from weavegen.pool.served import address, check_newcomer
+from weavegen.pool.served import address, check_newcomer, first_model
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
 from weavegen.store import reports, servers
+from weavegen.store.servers import ServerHealth
 
 pool = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 app.add_typer(pool, name="pool")
@@ -48,19 +50,35 @@ def show(
         traces = reports.traces_by_server(conn)
     members.require()
     rows = survey(list(members.keys), members.keys, seconds)
-    away = all(row.state == "away" for row in rows)
+    with reading() as conn:
+        health = servers.health(conn, members.keys)
+    rows = with_failures(rows, health)
     return Result(
-        server_values(rows, members.owners, traces),
-        display.pool_table(rows, traces, members.owners),
-        code=int(away),
+        server_values(rows, members.owners, traces, health),
+        [display.pool_table(rows, traces, members.owners), *display.health_lines(health)],
+        code=int(all(row.state in ("away", "failing") for row in rows)),
     )
 
 
+def with_failures(rows: Iterable[ServerRow], health: Iterable[ServerHealth]) -> list[ServerRow]:
+    """Rows of servers that answer, but at which all requests of workers fail, say so."""
+    failing = {server.url: server.line for server in health if server.failing}
+    return [
+        replace(row, state="failing", why=failing[row.url]) if row.url in failing and row.state != "away" else row
+        for row in rows
+    ]
+
+
 def server_values(
-    rows: Iterable[ServerRow], owners: Mapping[str, str], traces: Mapping[str, int]
+    rows: Iterable[ServerRow], owners: Mapping[str, str], traces: Mapping[str, int], health: Iterable[ServerHealth]
 ) -> list[dict[str, Any]]:
     """Model servers as JSON has them. By URL: their owners, and the running traces whose home they are."""
-    return [asdict(row) | {"owner": owners.get(row.url), "traces": traces.get(row.url, 0)} for row in rows]
+    none = {"errors": 0, "errors_since_ok": 0, "last_error": None, "last_error_at": None}
+    errors = {server.url: {name: getattr(server, name) for name in none} for server in health}
+    return [
+        asdict(row) | {"owner": owners.get(row.url), "traces": traces.get(row.url, 0)} | errors.get(row.url, none)
+        for row in rows
+    ]
 
 
 @command(group=pool)
@@ -72,20 +90,46 @@ def add(
 ) -> Result:
     """Lend a model server to the pool. Workers use it within seconds, and some running traces move to it.
 
-    It must serve the pool's model at an address that all workers reach. If it needs a key, set WEAVEGEN_POOL_KEY
-    for the workers and for this command: OPENAI_API_KEY is not sent to it.
+    All workers must reach its address. If it serves another model than the others, jobs name theirs with --model. If
+    it needs a key, set WEAVEGEN_POOL_KEY for the workers and for this command: OPENAI_API_KEY is not sent to it.
 
     Example: weavegen pool add http://gpu7:8000/v1 --owner ada
     """
     config = configuration.load()
     base, lender = address(url), config.user if owner is None else person(owner, "--owner")
     with writing() as conn:
-        members, models = pool_members.members(conn, config), servers.models_in_use(conn)
+        members = pool_members.members(conn, config)
         conn.rollback()
-        model = check_newcomer(base, config.pool_key, members.keys, models)
-        moved = servers.add(conn, base, lender, model, list(members.keys), moves)
-    value = {"url": base, "owner": lender, "model": model, "traces": moved}
-    return Result(value, f"{base} is in the pool, lent by {lender}: {moved} running traces move to it")
+        model = check_newcomer(base, config.pool_key)
+        same = [url for url, key in members.keys.items() if serves(url, key, model)]
+        moved = servers.add(conn, base, lender, model, list(members.keys), same, moves)
+    has = capabilities.probe_all({base: config.pool_key})[base]
+    lacks = None if isinstance(has, str) else capabilities.lacks(has)
+    told = [f"it could not be probed: {has}"] if lacks is None else [f"it lacks {text}" for text in lacks]
+    value = {"url": base, "owner": lender, "model": model, "traces": moved, "lacks": lacks}
+    line = f"{base} is in the pool, lent by {lender}: {moved} running traces move to it"
+    return Result(value, [line, *told])
+
+
+@command(group=pool)
+def probe(
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="[URL]...", help="Base URLs. Default: all servers of the pool.")
+    ] = None,
+) -> Result:
+    """Ask model servers what they can do, and show which agents and features follow. Sends about fifteen requests each.
+
+    Example: weavegen pool probe
+    """
+    config = configuration.load()
+    keys = {address(url): config.pool_key for url in urls} if urls else members()
+    found = capabilities.probe_all(keys)
+    values = [
+        {"url": url, "error": has} if isinstance(has, str) else {"url": url, **msgspec.structs.asdict(has)}
+        for url, has in found.items()
+    ]
+    tables = [part for url, has in found.items() for part in display.capabilities(url, has)]
+    return Result(values, tables, code=int(any(isinstance(has, str) for has in found.values())))
 
 
 @command(group=pool)
@@ -155,12 +199,14 @@ def list_servers(
     with reading() as conn:
         members = pool_members.members(conn, configuration.load())
         lent = servers.servers(conn, gone=gone)
+        health = {server.url: server.line for server in servers.health(conn, members.keys)}
     rows: list[dict[str, Any]] = [
         {"url": url, "owner": None, "model": None, "added_at": None, "removed_at": None}
         for url in members.keys
         if url not in members.owners
     ]
-    return rows + [server._asdict() for server in lent]
+    rows += [server._asdict() for server in lent]
+    return [row | {"last_error": None if row["removed_at"] else health.get(row["url"])} for row in rows]
 
 
 @command(group=pool)
@@ -175,6 +221,14 @@ def usage(
         rows = servers.usage(conn, by)
     columns = {HEADINGS.get(name, name.replace("_", " ")): name for name in (rows[0] if rows else ())}
     return Result(rows, display.table(rows, columns))
+
+
+def serves(url: str, key: str, model: str) -> bool:
+    """Whether a server answers and serves a model."""
+    try:
+        return first_model(url, key) == model
+    except (TransientError, ModelError):
+        return False
 
 
 def members() -> Mapping[str, str]:

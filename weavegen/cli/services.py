@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,6 +56,24 @@ def up(
         str,
         typer.Option(help='With --model sim: options of `weavegen sim`, such as "--like h100-8b --slots 128".'),
     ] = "",
+    vllm: Annotated[
+        str | None,
+        typer.Option(
+            "--vllm",
+            metavar="MODEL",
+            help="Serve this model with vLLM: a folder, or a name of the hub. As many servers as the GPUs hold, or one "
+            "on the CPU (docs/servers.md).",
+        ),
+    ] = None,
+    tensor_parallel: Annotated[
+        int, typer.Option(help="With --vllm: GPUs that each server shares its weights over.")
+    ] = 1,
+    gpus: Annotated[
+        str | None, typer.Option(help="With --vllm: the GPUs to use, such as 0,1,2,3. Default: all.")
+    ] = None,
+    vllm_options: Annotated[
+        str, typer.Option(help='With --vllm: further options of vLLM, such as "--max-model-len 16384".')
+    ] = "",
     threads: Annotated[
         int,
         typer.Option(
@@ -64,23 +83,65 @@ def up(
 ) -> Result:
     """Start the database, the broker, the workers, and without OPENAI_BASE_URL a small model.
 
-    Services that run already stay as they are. Flower and the viewer, web pages for a browser, start last, on
-    ports 5555 and 8991, or on those in WEAVEGEN_FLOWER and WEAVEGEN_VIEWER; 0 means not to start it.
+    Services that run already stay as they are, unless the settings changed: then the workers are started again. The
+    settings, which are environment variables, are stored in WEAVEGEN_HOME and hold for all later commands, unless a
+    variable is set to another value; set to nothing, it has its default. Services that die are restarted.
+
+    Flower and the viewer, web pages for a browser, start last, on ports 5555 and 8991, or on those in
+    WEAVEGEN_FLOWER and WEAVEGEN_VIEWER; 0 means not to start it.
 
     Example: weavegen up
     """
     from weavegen.sandbox.providers import provider
     from weavegen.services import fleet, model_server
 
-    config = with_model(model)
+    if vllm is None and (tensor_parallel != 1 or gpus is not None or vllm_options):
+        raise UsageError("--tensor-parallel, --gpus and --vllm-options are of vLLM: give --vllm MODEL, too")
+    if vllm is not None and model is not None:
+        raise UsageError("--vllm and --model both name the model: give one of them")
+    config = with_model(model if vllm is None else f"{model_server.VLLM}{place_of(vllm)}")
+    if vllm is not None and config.model_url is not None:
+        raise UsageError("OPENAI_BASE_URL names the model servers: unset it, or set it to nothing, to start vLLM")
     provider(config.sandbox).require()
     if sim_options and config.model != model_server.SIM:
         raise UsageError("--sim-options are of the simulation: give --model sim, too")
     simulated = from_source_tree("simulation.options").split(sim_options) if sim_options else ()
-    parts = fleet.up(config, model_threads=threads, model_port=model_port, sim_options=simulated, pages=True)
-    return Result(
-        parts, [f"{part.name:10} {'started' if part.started else 'found  '} {part.url or ''}" for part in parts]
+    options = {
+        "parallel": tensor_parallel,
+        "gpus": None if gpus is None else [gpu for gpu in gpus.split(",") if gpu.strip()],
+        "options": shlex.split(vllm_options),
+        "tell": lambda line: display.console(stderr=True).print(line, markup=False),
+    }
+    parts = fleet.up(
+        config,
+        model_threads=threads,
+        model_port=model_port,
+        sim_options=simulated,
+        pages=True,
+        vllm_options=options,
     )
+    lines = [f"{part.name:10} {'started' if part.started else 'found  '} {part.url or ''}" for part in parts]
+    return Result(parts, [*lines, *lacks(config)])
+
+
+def place_of(model: str) -> str:
+    """A model's folder by its absolute path; the name of a model of the hub as it is."""
+    return str(Path(model).absolute()) if Path(model).is_dir() else model
+
+
+def lacks(config: configuration.Config) -> list[str]:
+    """What the servers of OPENAI_BASE_URL lack, in lines."""
+    if config.model_url is None:
+        return []
+    from weavegen.pool import capabilities
+    from weavegen.services import model_server
+
+    found = capabilities.probe_all(dict.fromkeys(model_server.urls(config), config.api_key))
+    missing = {
+        url: [has] if isinstance(has, str) else [f"without {line}" for line in capabilities.lacks(has)]
+        for url, has in found.items()
+    }
+    return [f"{url}: {line}" for url, lines in missing.items() for line in lines]
 
 
 @command()
@@ -201,7 +262,7 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
     server = config.model_url or descriptions.get(config.model, config.model)
     print_part(f"starting PostgreSQL, Redis, the workers and {server} ...")
     try:
-        fleet.up(config)
+        fleet.up(config, store=False)
         orders = enqueueing.orders([str(enqueueing.BOOTSTRAPS / "tictactoe.py")], n, {})
         # The small model is more reliable below temperature 1.
         job = enqueueing.submit(orders, name="demo", seed=seed, settings={"ticks": 12, "temperature": 0.6})

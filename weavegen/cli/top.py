@@ -25,7 +25,7 @@ from weavegen import config as configuration
 from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading
-from weavegen.cli.pool import server_values
+from weavegen.cli.pool import server_values, with_failures
 from weavegen.cli.watch import (
     PICTURE_SECONDS,
     UNKNOWN,
@@ -38,7 +38,10 @@ from weavegen.errors import UsageError
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
+from weavegen.services.faults import Fault, faults
 from weavegen.store import reports
+from weavegen.store import servers as model_servers
+from weavegen.store.servers import ServerHealth
 from weavegen.text import duration, number
 
 WORKERS_SECONDS = 10.0
@@ -98,6 +101,10 @@ class Fleet:
     """Running traces by the URL of their home, a model server."""
     owners: dict[str, str]
     """Who lends a server, by its URL."""
+    faults: list[Fault]
+    """Without those of model servers, which are in `health`."""
+    health: list[ServerHealth]
+    """Servers at which requests failed."""
     servers: list[ServerRow] | None = None
     """None: no answer yet."""
     workers: dict[str, int] | None = None
@@ -121,9 +128,11 @@ class FleetReader:
             queues = [QueueRow(**row) for row in self.conn.execute(sql.load("monitoring/open_steps")).mappings()]
             hosts = self.conn.execute(sql.load("monitoring/metrics/environments")).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
+            health = model_servers.health(self.conn, members.keys)
         self.keys = dict(members.keys)
         environments = {row.host: row.environments_open for row in hosts}
-        return Fleet(jobs, queues, environments, homes, dict(members.owners))
+        found = [fault for fault in faults(self.conn, self.config) if fault.kind != "server"]
+        return Fleet(jobs, queues, environments, homes, dict(members.owners), found, health)
 
     def servers(self) -> list[ServerRow]:
         """What the model servers report about the second that this takes."""
@@ -203,14 +212,20 @@ def parts(now: Fleet, size: tuple[int, int] | None) -> Iterator[RenderableType]:
     width = size[0] if size else None
     counts = [len(now.jobs), len(now.servers or ()), len(queue_rows(now))]
     shown = list(counts)
+    errors = [*map(display.fault_line, now.faults), *display.health_lines(now.health)]
     if size:
+        errors = errors[: max(1, size[1] - 14)]
+        for line in errors:
+            line.truncate(size[0], overflow="ellipsis")
         # 11 lines: the head, and for each table an empty line, its own head and the line about more rows.
-        while sum(shown) > max(3, size[1] - 11):
+        while sum(shown) > max(3, size[1] - 11 - len(errors)):
             shown[shown.index(max(shown))] -= 1
     yield head(now)
+    yield from errors
+    servers = with_failures(now.servers or (), now.health)
     tables = (
         ("jobs", jobs_table(now.jobs[: shown[0]], width)),
-        ("servers", display.pool_table((now.servers or [])[: shown[1]], now.homes, now.owners, width)),
+        ("servers", display.pool_table(servers[: shown[1]], now.homes, now.owners, width)),
         ("queues", queues_table(queue_rows(now)[: shown[2]], width)),
     )
     for (name, table), count, lines in zip(tables, counts, shown, strict=True):
@@ -309,8 +324,9 @@ def as_json(now: Fleet) -> dict[str, Any]:
     ]
     return {
         "jobs": jobs,
-        "servers": server_values(now.servers or (), now.owners, now.homes),
+        "servers": server_values(with_failures(now.servers or (), now.health), now.owners, now.homes, now.health),
         "queues": now.queues,
         "workers": now.workers,
         "environments": now.environments,
+        "faults": now.faults,
     }

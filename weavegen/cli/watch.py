@@ -20,12 +20,15 @@ from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import command, print_json, reading
 from weavegen.cli.complete import job_numbers
-from weavegen.errors import UsageError, WeavegenError
+from weavegen.errors import WeavegenError
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
+from weavegen.services.faults import Fault, faults
 from weavegen.store import reports
 from weavegen.store.reports import JobRow, TraceRow, Troubles
 from weavegen.text import bytes_text, duration, number
 
+FAULTS_SECONDS = 2.0
+"""Between two looks for faults."""
 PICTURE_SECONDS = 1.0
 """Between two pictures."""
 LINE_SECONDS = 10.0
@@ -55,23 +58,8 @@ def watch(
     """
     with reading() as conn:
         job_id = job if job is not None else reports.latest(conn)
-        [row] = reports.jobs(conn, job_id)
-        working = not row.open or reports.worked_on(conn, job_id)
-    if not working and (reason := no_workers()):
-        display.console(stderr=True).print(reason, markup=False)
+        reports.jobs(conn, job_id)
     raise typer.Exit(follow(job_id, json))
-
-
-def no_workers() -> str | None:
-    """Why no worker answers; None if one does."""
-    from weavegen.services import fleet, redis
-
-    config = configuration.load()
-    try:
-        redis.check(config)
-    except UsageError as error:
-        return str(error)
-    return None if fleet.answering(config) else "no worker answers: start them with `weavegen up`"
 
 
 def follow(job_id: int, json: bool = False) -> int:
@@ -114,10 +102,12 @@ def database_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class WatchedJob:
-    """A job at a moment, with its troubles."""
+    """A job at a moment, with its troubles and the faults of the installation."""
 
     job: JobNow
     troubles: Troubles
+    faults: list[Fault]
+    """Empty once the job is over."""
 
 
 class JobReader:
@@ -128,9 +118,11 @@ class JobReader:
         self.rates = Rates(WINDOW_SECONDS)
         self.job = Paced(self._job, PICTURE_SECONDS)
         self.troubles = Paced(lambda: reports.troubles(conn, self.job.get().row), PICTURE_SECONDS)
+        self.faults = Paced(lambda: faults(conn, configuration.load()), FAULTS_SECONDS)
 
     def now(self) -> WatchedJob:
-        return WatchedJob(self.job.get(), self.troubles.get())
+        job, troubles = self.job.get(), self.troubles.get()
+        return WatchedJob(job, troubles, self.faults.get() if job.row.open else [])
 
     def traces(self, limit: int | None, status: str | None = None) -> list[TraceRow]:
         with self.conn.begin():
@@ -199,9 +191,9 @@ def figures(now: WatchedJob, console: Console) -> RenderableType:
     table.add_row(f"job {job.id}", over_line(job))
     table.add_row("speed", speed_line(now))
     table.add_row("errors", errors_line(now))
-    table.add_row("left", left_line(job))
+    table.add_row("left", left_line(now))
     table.add_row("written", written_line(job))
-    return Group(bar, table)
+    return Group(bar, table, *map(display.fault_line, now.faults))
 
 
 def over_line(job: JobRow) -> Text:
@@ -239,11 +231,12 @@ def errors_line(now: WatchedJob) -> Text:
     )
 
 
-def left_line(job: JobRow) -> Text:
+def left_line(now: WatchedJob) -> Text:
+    job = now.job.row
     if not job.open:
         return Text("nothing")
     left = seconds_left(job)
-    if left is None:
+    if left is None or now.faults:
         return Text(UNKNOWN)
     end = datetime.datetime.now().astimezone() + datetime.timedelta(seconds=left)
     return Text(f"about {duration(left)}, until {end:%H:%M}" + (f" on {end:%Y-%m-%d}" if left > 43_200 else ""))
@@ -262,18 +255,21 @@ def written_line(job: JobRow) -> Text:
 
 def print_lines(reader: JobReader, console: Console) -> None:
     """Print a line whenever a trace ended or the job's state changed, and every ten seconds; then the traces."""
-    printed: tuple[int, str] | None = None
+    printed: tuple[int, str, list[str]] | None = None
     due = 0.0
     while True:
         now = reader.now()
         job = now.job.row
         ends = job.open if job.traces <= MAX_TRACES_WITH_LINES or not job.open else -1
-        if (ends, job.state) != printed or time.monotonic() >= due:
-            printed, due = (ends, job.state), time.monotonic() + LINE_SECONDS
+        state = ends, job.state, [fault.kind for fault in now.faults]
+        if state != printed or time.monotonic() >= due:
+            printed, due = state, time.monotonic() + LINE_SECONDS
             parts = [Text(f"job {job.id}: ") + over_line(job), speed_line(now), errors_line(now)]
             if job.open:
-                parts.append(Text("left ") + left_line(job))
+                parts.append(Text("left ") + left_line(now))
             console.print(Text("; ").join(parts), soft_wrap=True)
+            for fault in now.faults:
+                console.print(display.fault_line(fault), soft_wrap=True)
         if not job.open:
             break
         time.sleep(PICTURE_SECONDS / 2)

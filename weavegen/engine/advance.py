@@ -191,7 +191,8 @@ class Engine:
         for effect, _ in effects:
             match effect:
                 case Reward():
-                    traces.update_tick(conn, trace.id, number, reward=effect.reward)
+                    marks = {"protected": effect.protected, "not_evaluated": effect.not_evaluated}
+                    traces.update_tick(conn, trace.id, number, reward=effect.reward, **marks)
                     blocks.save_rewards(conn, trace.id, effect)
                 case Note():
                     traces.event(conn, trace.id, effect.kind, effect.detail)
@@ -206,7 +207,8 @@ class Engine:
     def _insert(
         self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn"
     ) -> list[Message] | None:
-        """Insert the next steps. Returns the messages to send; None where a subagent's tick was opened instead."""
+        """Insert the next steps. Returns the messages to send; None where the trace can go on at once: a subagent's
+        tick was opened, or all tasks for other agents were refused."""
         start, new_steps = tick.start, turn.advance.steps
         # Nothing of a paused job is sent; the sweeper sends it as soon as the job is resumed.
         resend = 0.0 if tick.paused else self.resend
@@ -219,21 +221,30 @@ class Engine:
                 subagent=first.subagent, caller=start.tick,
             )  # fmt: skip
             return None
-        messages = []
+        messages, refused = [], 0
         for message, (_, step) in zip(inserted, new_steps, strict=True):
             if step.queue is not None:
                 messages.append(message)
             elif isinstance(step, Delegate):
-                messages += self._delegate(conn, trace.id, turn.spec, message.step_id, step)
+                started = self._delegate(conn, trace.id, turn.spec, message.step_id, step)
+                messages += started or []
+                refused += started is None
+        if refused == len(new_steps):
+            return None
         return [] if tick.paused else messages
 
     def _delegate(
         self, conn: sa.Connection, trace_id: int, spec: TraceSpec, step_id: int, step: Delegate
-    ) -> list[Message]:
-        """Start the trace in which another agent does the task of a step.
+    ) -> list[Message] | None:
+        """Start the trace in which another agent does the task of a step. None: there are too many already.
 
         It starts at once, however many traces are active: the trace that waits for it is active already.
         """
+        if delegation.count(conn, trace_id) >= (most := spec.settings.delegated_traces):
+            error = f"other agents have been given {most} tasks, and the setting delegated_traces allows no more"
+            steps.refuse_delegate(conn, step_id, error)
+            traces.event(conn, trace_id, "delegation refused", f"{step.agent}: {step.label}: {error}")
+            return None
         delegate_id, tick_settings = delegation.create(conn, trace_id, step_id, step, spec.settings)
         return self._start(conn, delegate_id, tick_settings, f"asked for by trace {trace_id}: {step.label}")
 

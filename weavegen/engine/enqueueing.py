@@ -14,12 +14,15 @@ from weavegen.agents import AGENTS, Agent
 from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
 from weavegen.engine.document_folder import read_folder
-from weavegen.errors import UsageError, WeavegenError
+from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
 from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
+from weavegen.pool import chat_template
+from weavegen.pool.client import ModelClient
 from weavegen.pool.served import check_servers
 from weavegen.sandbox.environment import dry_run
+from weavegen.sandbox.grading import declared
 from weavegen.sandbox.providers import Limits
 from weavegen.services import fleet, pool_members, postgres, redis, schema
 from weavegen.store import documents as document_rows
@@ -34,6 +37,9 @@ BOOTSTRAPS = Path(__file__).resolve().parents[2] / "bootstraps"
 MAX_TRACES = 1_000_000
 """Traces of one job. Their rows are built in memory."""
 MAX_FILE_CHARS = 2**26
+LOGPROBS = frozenset({"weave", "planning"})
+"""Agents that score candidates."""
+ANSWER_SECONDS = 10.0
 MAX_DRY_RUNS = 8
 """Bootstrap files of a job that are run once before it is enqueued. Others may fail in their traces."""
 TASK_EXAMPLE = '{"task": "Count the lines of all files in /etc"}'
@@ -64,6 +70,8 @@ def enqueue(
     tasks: Sequence[str | Mapping[str, Any]] = (),
     documents: str | Path | None = None,
     user: str | None = None,
+    template: str | None = None,
+    evaluator: str | None = None,
 ) -> int:
     """Enqueue `n` traces of each bootstrap file or task. Returns the job's id. Raises UsageError.
 
@@ -73,6 +81,8 @@ def enqueue(
     tasks: for agents that take tasks; a text, or an object with the fields of the agent's task.
     documents: a folder that the agent research may read. Its files are copied now.
     user: who enqueues the job; by default WEAVEGEN_USER or the login name.
+    evaluator: the model that answers the yes/no questions; by default the one that writes.
+    template: a chat template instead of the model's own (weavegen/pool/chat_template.py).
     """
     return submit(
         orders(files, n, params, agent=agent) + task_orders(tasks, n),
@@ -84,6 +94,8 @@ def enqueue(
         check=check,
         documents=documents,
         user=user,
+        template=template,
+        evaluator=evaluator,
     )
 
 
@@ -185,6 +197,8 @@ def submit(
     check: bool = True,
     documents: str | Path | None = None,
     user: str | None = None,
+    template: str | None = None,
+    evaluator: str | None = None,
 ) -> int:
     """Check and write a job. Returns its id. Raises UsageError before it writes anything."""
     if not orders:
@@ -201,9 +215,10 @@ def submit(
     if check:
         for order in bootstraps[:MAX_DRY_RUNS]:
             try_bootstrap(order, read_settings(options["settings"]))
+    own_template = None if template is None else chat_template.read(template)
     texts = {} if documents is None else read_folder(documents).files
     with database().begin() as conn:
-        job_id = jobs.enqueue(conn, orders, **options)
+        job_id = jobs.enqueue(conn, orders, template=own_template, evaluator=evaluator, **options)
         if texts:
             document_rows.save(conn, job_id, texts)
     return job_id
@@ -250,17 +265,42 @@ def keys(task: type[msgspec.Struct] | None) -> str:
     return ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)
 
 
-def check_services(config: Config, model: str | None, *, workers: bool = False) -> None:
-    """Raise UsageError unless database, broker and model servers answer, and with `workers` also the workers."""
+def check_services(
+    config: Config, model: str | None, agent: str = "weave", *, others: Iterable[str] = (), workers: bool = False
+) -> None:
+    """Raise UsageError unless database, broker and model servers answer, and with `workers` also the workers.
+
+    `others`: further models that the job needs.
+
+    A server that has only a chat API can't serve an agent that needs logprobs.
+    """
     postgres.check(config)
     schema.check(urls.database_url(config))
     redis.check(config)
     with database().connect() as conn:
         members = pool_members.members(conn, config)
     members.require()
-    check_servers(list(members.keys), members.keys, model)
-    if workers and not fleet.answering(config):
+    for needed in (model, *others):
+        check_servers(list(members.keys), members.keys, needed)
+    if agent in LOGPROBS:
+        require_completions(members.keys)
+    if workers and not fleet.serves(config):
         raise UsageError("no worker answers: start them with `weavegen up`")
+
+
+def require_completions(keys: Mapping[str, str]) -> None:
+    """Raise UsageError if one of the servers has only a chat API. Servers that do not answer are left out."""
+    for url, key in keys.items():
+        client = ModelClient(url, key, None, timeout=ANSWER_SECONDS)
+        try:
+            client.require_completions()
+        except ChatOnly as error:
+            others = ", ".join(agent for agent in AGENTS if agent not in LOGPROBS)
+            raise UsageError(f"{error}; or give --agent, one of {others}") from None
+        except (TransientError, ModelError):
+            continue
+        finally:
+            client.close()
 
 
 def read(path: str | Path) -> str:
@@ -327,6 +367,10 @@ def compile_bootstrap(order: Order) -> None:
     error = syntax_error(order.source)
     if error is not None:
         raise UsageError(f"{order.name} does not compile: {error}")
+    try:
+        declared(order.source)
+    except UsageError as wrong:
+        raise UsageError(f"{order.name}, {wrong}") from None
 
 
 def try_bootstrap(order: Order, numbers: Settings) -> None:

@@ -13,7 +13,9 @@ from weavegen.errors import EnvironmentFailure
 from weavegen.kernel.steps import Execute, Executed, Failure
 from weavegen.sandbox.client_session import BlockBrief
 from weavegen.sandbox.environment import Environment, kill_reason, remove
+from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.providers import Limits
+from weavegen.sandbox.stopping import members, resume
 from weavegen.store import blocks, environments, messages, steps, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -62,34 +64,48 @@ class Execution:
     def __init__(self, worker: Worker, claim: Claimed, spec: TraceSpec) -> None:
         self.worker, self.claim, self.spec = worker, claim, spec
         self.trace_id = claim.trace_id
+        self.limits = dataclasses.replace(Limits(), seconds=spec.settings.callback_seconds)
+        self.protected = protected(worker.config, spec.bootstrap)
         self.model_seconds = 0.0
         """Time that the callbacks' questions took."""
 
     def run(self, step: Execute) -> Executed:
         """Run the claimed step in the environment, which is started or rebuilt first where necessary."""
-        return self.run_in(self.open_environment(), self.claim.id, step)
+        environment = self.open_environment()
+        if not self.protected or step.subagent != "main" or step.op not in ("evaluate", "begin", "list"):
+            return self.run_in(environment, self.claim.id, step)
+        resume(members(environment.handle))  # a worker may have been killed while it graded
+        executed = self.run_in(environment, self.claim.id, step)
+        with single().connect() as conn:
+            before = steps.last_evaluated(conn, self.trace_id, self.claim.id)
+        if step.op != "evaluate":
+            return show_again(executed, before)
+        about = (self.spec.bootstrap, self.spec.seed, self.spec.params, self.spec.settings.time_budget, before)
+        return Grader(self.worker.config, self.trace_id, self.limits, *about).grade(environment.handle, executed)
 
     def run_in(self, environment: Environment, step_id: int, step: Execute, until: object = None) -> Executed:
         """Run a step in an environment that sees the blocks recorded before the time `until` (None: all)."""
         if step.op == "bootstrap":  # the journal does not repeat the bootstrap's text
             step = Execute(op="bootstrap", source=self.spec.bootstrap)
+        elif step.op == "evaluate" and step.subagent == "main":
+            step = Execute(op="evaluate", source=asked(self.protected))
 
         def blocks_from(index: int) -> list[BlockBrief]:
             with single().connect() as conn:
                 return [BlockBrief(*row) for row in blocks.briefs(conn, self.trace_id, index, until)]
 
-        limits = dataclasses.replace(Limits(), seconds=self.spec.settings.callback_seconds)
         chat = exchange_messages(self.trace_id, step_id)
-        return environment.execute(step_id, step, blocks_from, self.ask, limits, chat)
+        return environment.execute(step_id, step, blocks_from, self.ask, self.limits, chat)
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         """The model's answers to yes/no questions."""
         began = time.monotonic()
         answers = self.worker.pools.call(
             self.claim,
-            self.spec.model,
+            self.spec.judge,
             len(prompts),
             lambda client: client.yes_no(prompts, priority=self.trace_id),
+            judges=self.spec.judged_by_another,
         )
         self.model_seconds += time.monotonic() - began
         return [(answer.yes, answer.no) for answer in answers]
@@ -176,7 +192,8 @@ def comparable(executed: Executed) -> object:
         executed.registered,
         executed.value,
         executed.views,
-        [(evaluated.title, evaluated.value, evaluated.error is None) for evaluated in executed.evaluations],
+        # The environment is not the source of protected evaluations, and they are not run again.
+        [(one.title, one.value, one.error is None) for one in executed.evaluations if not one.protected],
     )
 
 

@@ -3,38 +3,60 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from weavegen.config import Config
+from weavegen.errors import ModelError, TransientError
+from weavegen.kernel.seeds import derive_seed
+from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
-from weavegen.pool.metering import metered
-from weavegen.pool.pool import Pool
+from weavegen.pool.http import Http
+from weavegen.pool.metering import TokenUsage, metered
+from weavegen.pool.pool import Pool, ignore
+from weavegen.pool.served import list_models
 from weavegen.services import pool_members
 from weavegen.services.pool_members import Members
-from weavegen.store import jobs, servers, traces
+from weavegen.store import jobs, servers, steps, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
+from weavegen.store.traces import TraceSpec
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MEMBERS_SECONDS = 2.0
-"""Between two readings of the pool's members."""
+"""Between two readings of the pool's members. As often, what went wrong is written into the database."""
+NAMES_SECONDS, NAMES_TIMEOUT_SECONDS = 30.0, 5.0
+"""Between two questions to a server for its models, and for the answer."""
+REPEAT_SECONDS = 30.0
+"""Between two texts on a step about why it waits."""
 
 
 class Pools:
-    """The pools of this process, one for each model that jobs ask for. All have the same members."""
+    """The pools of this process, one for each model that jobs ask for, with the servers that list it."""
 
     def __init__(self, config: Config) -> None:
         """The members are read, and a thread started that follows them, on first use."""
         self._config = config
+        self._prices = config.price_table
         self._lock = threading.Lock()
         self._pools: dict[str | None, Pool] = {}
         self._members: Members | None = None
+        self._names: dict[str, tuple[float, tuple[str, ...]]] = {}
+        """By server: when it was asked for its models, and their names, as far as it told them."""
+        self._asking: dict[tuple[int, int], tuple[Pool, str | None]] = {}
+        """Steps in which this process asks a model, as (id, claims): the pool, and the request's last failure."""
+        self._templates: dict[int, Template] = {}
+        """By job."""
+        self._asking_template: dict[int, threading.Lock] = {}
+        """By job: one thread asks for it while the others wait."""
+        self._told: dict[tuple[int, int], float] = {}
+        """When it was last written on a step why it waits, by the monotonic clock."""
 
     @property
     def members(self) -> Members:
@@ -43,39 +65,100 @@ class Pools:
             return self._known_members()
 
     def pool(self, model: str | None) -> Pool:
-        """The pool for the jobs that ask for this model. None: for those that take any model."""
+        """The servers of this model. None: of the first server's model."""
         with self._lock:
             members = self._known_members()
             if model not in self._pools:
                 self._pools[model] = Pool((), self._config.api_key, model)
-                self._pools[model].set_members(members.keys)
+                self._pools[model].set_members(self._serving(members, model))
             return self._pools[model]
 
     def refresh(self) -> None:
-        """Read the members again."""
+        """Read the members again, and which models they serve."""
+        members = self._read()
+        names = self._ask_names(members)
         with self._lock:
-            self._members = self._read()
-            for pool in self._pools.values():
-                pool.set_members(self._members.keys)
+            self._members, self._names = members, names
+            for model, pool in self._pools.items():
+                pool.set_members(self._serving(members, model))
 
-    def call(self, claim: Claimed, model: str | None, sequences: int, call: Callable[[ModelClient], T]) -> T:
+    def _serving(self, members: Members, model: str | None) -> Mapping[str, str]:
+        """API keys by URL of the servers of a model. A server that has not said what it serves may serve it.
+
+        If no server does, all are returned: their clients say what is wrong, or the next look finds the model.
+        """
+        known = (names[0] for url in members.keys if (names := self._names.get(url, (0.0, ()))[1]))
+        wanted = model or next(known, None)
+        serving = {
+            url: key
+            for url, key in members.keys.items()
+            if wanted is None or wanted in (self._names.get(url, (0.0, ()))[1] or (wanted,))
+        }
+        return serving or members.keys
+
+    def _ask_names(self, members: Members) -> dict[str, tuple[float, tuple[str, ...]]]:
+        """When each server was asked for its models, by the monotonic clock, and their names, the base model first."""
+        names = {url: self._names[url] for url in members.keys if url in self._names}
+        now = time.monotonic()
+        due = [url for url in members.keys if now - names.get(url, (-NAMES_SECONDS, ()))[0] >= NAMES_SECONDS]
+
+        def ask(url: str) -> tuple[float, tuple[str, ...]]:
+            http = Http(members.keys[url], NAMES_TIMEOUT_SECONDS)
+            try:
+                return now, tuple(model.id for model in list_models(url, http, NAMES_TIMEOUT_SECONDS))
+            except (TransientError, ModelError):
+                return now, names.get(url, (now, ()))[1]
+            finally:
+                http.close()
+
+        if due:
+            with ThreadPoolExecutor(len(due)) as threads:
+                names |= zip(due, threads.map(ask, due), strict=True)
+        return names
+
+    def call(
+        self,
+        claim: Claimed,
+        model: str | None,
+        sequences: int,
+        call: Callable[[ModelClient], T],
+        *,
+        judges: bool = False,
+    ) -> T:
         """The result of `call`, with the client of the server that the pool chooses for a step's request.
 
-        `sequences`: prompts times continuations of the request.
+        `sequences`: prompts times continuations of the request. `judges`: the model is another than the one that
+        writes the trace.
         """
         pool = self.pool(model)
 
         def named(client: ModelClient) -> tuple[str, T]:
             return client.model, call(client)
 
-        home = self._home(pool, claim)
-        name, result = self.metered_call(
-            pool, claim.trace_id, home, sequences, named, claim.trace_id, claim.step.kind
-        )
-        if claim.server is None:
+        home, step = self._home(pool, claim, judges=judges), (claim.id, claim.claims)
+        self._asking[step] = pool, None
+        try:
+            name, result = self.metered_call(
+                pool, claim.trace_id, home, sequences, named, claim.trace_id, claim.step.kind,
+                lambda problem: self._asking.update({step: (pool, problem)}),
+            )  # fmt: skip
+        finally:
+            self._asking.pop(step, None)
+        if claim.server is None and not judges:
             with single().connect() as conn:
                 jobs.name_model(conn, claim.trace_id, name)
         return result
+
+    def template(self, spec: TraceSpec, client: ModelClient) -> Template:
+        """The chat template of a trace's job. The first that a server of the job tells is recorded."""
+        if spec.template is not None:
+            return spec.template
+        with self._asking_template.setdefault(spec.job_id, threading.Lock()):
+            if spec.job_id not in self._templates:
+                told = client.template()
+                with database().begin() as conn:
+                    self._templates[spec.job_id] = jobs.record_template(conn, spec.job_id, told)
+            return self._templates[spec.job_id]
 
     def metered_call(
         self,
@@ -86,6 +169,7 @@ class Pools:
         call: Callable[[ModelClient], T],
         trace_id: int,
         kind: str,
+        tell: Callable[[str], None] = ignore,
     ) -> T:
         """`pool.with_server`, with the server's answers in the ledger.
 
@@ -101,32 +185,43 @@ class Pools:
                     return call(client)
                 finally:
                     if usage.requests:
-                        served.append({"server": client.base_url, "owner": owner, **vars(usage)})
+                        cost = self._cost(client, usage)
+                        served.append({"server": client.base_url, "owner": owner, "cost": cost, **vars(usage)})
 
         try:
-            return pool.with_server(priority, home, sequences, metered_by_server)
+            return pool.with_server(priority, home, sequences, metered_by_server, tell)
         finally:
             if served:
                 with single().connect() as conn:
                     servers.record(conn, trace_id, kind, served)
 
+    def _cost(self, client: ModelClient, usage: TokenUsage) -> float | None:
+        """What these tokens cost; None where WEAVEGEN_PRICES does not have the model."""
+        if not self._prices or client.model not in self._prices:  # without prices no server is asked for its name
+            return None
+        prompt, sampled = self._prices[client.model]
+        return usage.prompt_tokens * prompt + usage.sampled_tokens * sampled
+
     def model_name(self, claim: Claimed, model: str | None) -> str:
         """The name of the model that a trace's job uses."""
         return model or self.call(claim, model, 0, lambda client: client.model)
 
-    def _home(self, pool: Pool, claim: Claimed) -> str:
+    def _home(self, pool: Pool, claim: Claimed, *, judges: bool) -> str:
         """The server that holds the trace's prefix. A trace without a home gets one, also after its server left."""
-        if claim.server is not None and claim.server not in pool.urls:
+        if claim.server is not None and claim.server not in pool.urls and not judges:
             self.refresh()  # the trace may have moved to a server that this process does not know yet
         urls = pool.urls
         if claim.server in urls:
             return claim.server
+        if judges:  # its servers hold no prefix of the trace's own server; a trace stays with one of them
+            return min(urls, key=lambda url: derive_seed(claim.trace_id, url), default="")
         with database().begin() as conn:
             return traces.assign_server(conn, claim.trace_id, urls, pool.home)
 
     def _known_members(self) -> Members:
         if self._members is None:
             self._members = self._read()
+            self._names = self._ask_names(self._members)
             threading.Thread(target=self._follow, name="members of the pool", daemon=True).start()
         return self._members
 
@@ -135,8 +230,37 @@ class Pools:
             time.sleep(MEMBERS_SECONDS)
             try:
                 self.refresh()
+                with single().connect() as conn:
+                    self._write_health(conn)
+                    self._write_waits(conn)
             except (sa.exc.SQLAlchemyError, OSError) as error:
                 log.warning("the members of the pool can't be read, so it stays as it is: %s", error)
+
+    def _write_health(self, conn: sa.Connection) -> None:
+        """Write what the servers answered since the last time."""
+        now = time.monotonic()
+        for pool in list(self._pools.values()):
+            for url, health in sorted(pool.take_health().items()):
+                if health.answered:
+                    servers.record_answer(conn, url)
+                for kind, failures in sorted(health.failures.items()):
+                    servers.record_errors(
+                        conn, url, kind, failures.count, failures.since_ok, failures.error, now - failures.at
+                    )
+
+    def _write_waits(self, conn: sa.Connection) -> None:
+        """Write on the steps that wait for a server why they do, in one statement."""
+        now, asking = time.monotonic(), self._asking.copy()
+        self._told = {step: at for step, at in self._told.items() if step in asking and now - at < REPEAT_SECONDS}
+        troubles = {pool: pool.trouble() for pool in {pool for pool, _ in asking.values()}}
+        reasons = {
+            step: reason
+            for step, (pool, problem) in asking.items()
+            if step not in self._told and (reason := troubles[pool] or problem) is not None
+        }
+        if reasons:
+            steps.tell_waiting(conn, reasons)
+            self._told |= dict.fromkeys(reasons, now)
 
     def _read(self) -> Members:
         with single().connect() as conn:

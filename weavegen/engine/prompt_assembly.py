@@ -1,7 +1,9 @@
 """What the model reads in a step: prompts put together of pieces that this process has met before."""
 
+import math
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +12,8 @@ import sqlalchemy as sa
 from weavegen.errors import ModelError
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
-from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
+from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Text, Tokens, joined, locate_message_end, whole_tokens
 from weavegen.store import blocks
@@ -21,6 +23,8 @@ from weavegen.store.traces import TraceSpec
 from weavegen.trace.blocks import MESSAGE, BlockType
 
 TRACES_KEPT = 512
+CHARS_PER_TOKEN = 3.0
+"""Estimate for a chat API that reports no usage."""
 QUESTION = 256
 """Tokens kept free for a question, besides its calibration examples."""
 
@@ -36,8 +40,8 @@ class Piece:
     sampled: list[int] | None = None
     """Ids of the tokens of a message that the model wrote."""
     tokens: Tokens | None = None
-    begins: bool = False
-    """Whether the model's BOS is among them: a conversation began with it."""
+    after: BlockType | None = None
+    """Of a message: type of the message that it followed when it was tokenised; None: it was the first."""
     stored: bool = False
     """Whether its tokens are in the database, as far as this process knows."""
 
@@ -57,6 +61,8 @@ class Read:
     """Its blocks whose tokens this process has not stored yet, by index."""
     count: int = 0
     """Tokens of a conversation, about as many where the server can't tokenise."""
+    model: str | None = None
+    """The model that reads it."""
     length: int | None = None
     """Tokens that a conversation may take in all, with what the model says next; None: the server does not say."""
 
@@ -83,17 +89,13 @@ class Context:
         """By trace: how many of its ticks had been started over, and its blocks by index."""
         self._lock = threading.Lock()
 
-    def read(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, client: ModelClient) -> Read:
+    def read(
+        self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient
+    ) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
-        with self._lock:
-            restarts, kept = self._kept.pop(claim.trace_id, (claim.restarts, {}))
-            if restarts != claim.restarts:
-                kept = {}
-            self._kept[claim.trace_id] = (claim.restarts, kept)
-            if len(self._kept) > TRACES_KEPT:
-                self._kept.popitem(last=False)
+        kept = self._pieces(claim)
         if prompt.type in MESSAGE:
-            return self._conversation(claim, prompt, kept, spec.settings, client)
+            return self._conversation(claim, prompt, kept, spec.settings.context, template, client)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
         for index in [index for index in list(kept) if PINNED <= index < first]:
@@ -106,8 +108,8 @@ class Context:
         parts: list[Text | Tokens] = []
         for index in indexes:
             piece = kept[index]
-            text = settings.prompt_open + piece.text if index == 0 else piece.text
-            part = piece.tokens or client.piece(text, begins=index == 0)
+            text = template.block_open + piece.text if index == 0 else piece.text
+            part = piece.tokens or client.piece(text, bos=index == 0 and template.bos)
             if isinstance(part, Tokens):
                 piece.tokens = part
             parts.append(part)
@@ -116,10 +118,10 @@ class Context:
         reserve = settings.of(prompt.type).max_tokens + client.piece(prompts.calibration()).count + QUESTION
         room = None if length is None else max(length - reserve, length // 2)
         used = len(recalled)
-        asking = self._asking(prompt, recalled, spec, client)
+        asking = self._asking(prompt, recalled, template, client)
         while room is not None and used and asking.count > context.aside(room):
             used -= 1
-            asking = self._asking(prompt, recalled[:used], spec, client)
+            asking = self._asking(prompt, recalled[:used], template, client)
         sizes = [part.count for part in parts]
         amounts = sizes
         if room is not None and sum(sizes) + max(asking.count, context.aside(room)) > room:
@@ -138,33 +140,43 @@ class Context:
             cut=cut,
             asking=own if isinstance(own, Tokens) else None,
             unstored={index: kept[index] for index in indexes if not kept[index].stored},
+            model=client.model,
         )
+
+    def _pieces(self, claim: Claimed) -> dict[int, Piece]:
+        """What is kept of a trace, by index."""
+        with self._lock:
+            restarts, kept = self._kept.pop(claim.trace_id, (claim.restarts, {}))
+            if restarts != claim.restarts:
+                kept = {}
+            self._kept[claim.trace_id] = (claim.restarts, kept)
+            if len(self._kept) > TRACES_KEPT:
+                self._kept.popitem(last=False)
+            return kept
 
     @staticmethod
     def _conversation(
-        claim: Claimed, prompt: Prompt, kept: dict[int, Piece], s: Settings, client: ModelClient
+        claim: Claimed,
+        prompt: Prompt,
+        kept: dict[int, Piece],
+        context_length: int | None,
+        template: Template,
+        client: ModelClient,
     ) -> Read:
         """The messages of the window. Raises ModelError where they leave no room for another one."""
-        first, end = prompt.window
-        for index in [index for index in list(kept) if index < first]:
-            kept.pop(index, None)
-        missing = next((index for index in range(first, end) if index not in kept), None)
-        if missing is not None:
-            with single().connect() as conn:
-                for row in blocks.messages(conn, claim.trace_id, missing, end):
-                    kept[row.index] = Piece(row.text, BlockType(row.type), row.token_ids)
-        messages = {index: kept[index] for index in range(first, end) if kept[index].type in MESSAGE}
-        opening = client.piece(context.opening(prompt.type, s))
+        messages, end = Context._messages(claim, prompt, kept), prompt.window[1]
         parts: list[Text | Tokens] = []
+        after: BlockType | None = None
         for piece in messages.values():
-            begins = not parts
-            known = piece.tokens if piece.begins == begins else None
-            part = known or message(piece, s, client, begins=begins)
+            known = piece.tokens if piece.after == after else None
+            part = known or message(piece, template, client, after)
             if isinstance(part, Tokens) and piece.tokens is None:
-                piece.tokens, piece.begins = part, begins
+                piece.tokens, piece.after = part, after
             parts.append(part)
+            after = piece.type
+        opening = client.piece(context.opening(prompt.type, template, after))
         parts.append(opening)
-        length, count = s.context or client.length, sum(part.count for part in parts)
+        length, count = context_length or client.length, sum(part.count for part in parts)
         if length is not None and count >= length:
             raise ModelError(f"the conversation takes {count} of the model's {length} tokens: no room is left")
         return Read(
@@ -174,12 +186,36 @@ class Context:
             asking=opening if isinstance(opening, Tokens) else None,
             unstored={index: piece for index, piece in messages.items() if not piece.stored},
             count=count,
+            model=client.model,
             length=length,
         )
 
+    def said(
+        self, claim: Claimed, prompt: Prompt, client: ModelClient
+    ) -> tuple[list[tuple[BlockType, str]], Read]:
+        """The messages of a conversation for a chat API, which applies the template itself."""
+        messages = self._messages(claim, prompt, self._pieces(claim))
+        said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
+        count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
+        first = min(messages, default=prompt.window[1])
+        return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=client.length)
+
     @staticmethod
-    def _asking(prompt: Prompt, recalled: list[Any], spec: TraceSpec, client: ModelClient) -> Text | Tokens:
-        return client.piece(context.retrieved(recalled) + context.asked(prompt, spec.settings))
+    def _messages(claim: Claimed, prompt: Prompt, kept: dict[int, Piece]) -> dict[int, Piece]:
+        """The messages of a conversation, by index."""
+        first, end = prompt.window
+        for index in [index for index in list(kept) if index < first]:
+            kept.pop(index, None)
+        missing = next((index for index in range(first, end) if index not in kept), None)
+        if missing is not None:
+            with single().connect() as conn:
+                for row in blocks.messages(conn, claim.trace_id, missing, end):
+                    kept[row.index] = Piece(row.text, BlockType(row.type), row.token_ids)
+        return {index: kept[index] for index in range(first, end) if kept[index].type in MESSAGE}
+
+    @staticmethod
+    def _asking(prompt: Prompt, recalled: list[Any], template: Template, client: ModelClient) -> Text | Tokens:
+        return client.piece(context.retrieved(recalled) + context.asked(prompt, template))
 
     @staticmethod
     def _fetch(conn: sa.Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
@@ -189,16 +225,22 @@ class Context:
             kept.update((index, Piece(text)) for index, text in enumerate(texts, missing))
 
 
-def message(piece: Piece, s: Settings, client: ModelClient, *, begins: bool) -> Text | Tokens:
-    """A message as the model reads it; of one that it wrote, with the very tokens that it sampled."""
+def message(piece: Piece, template: Template, client: ModelClient, after: BlockType | None) -> Text | Tokens:
+    """A message as the model reads it; of one that it wrote, with the very tokens that it sampled.
+
+    `after`: type of the message before it; None: it is the first.
+    """
     assert piece.type is not None
+    bos = after is None and template.bos
     if piece.sampled is not None and client.tokenizes:
-        found = locate_message_end(piece.sampled, piece.text, s.message_close, client.decode)
+        close = context.closing(piece.type, template)
+        found = locate_message_end(piece.sampled, piece.text, close, client.decode)
         if found is not None:
             kept, rest = found
-            ids = [client.encode(context.opening(piece.type, s), begins=begins), Tokens.of(piece.sampled[:kept])]
-            return joined([*ids, client.encode(rest)] if rest else ids)  # type: ignore[return-value]
-    return client.piece(context.spoken(piece.type, piece.text, s), begins=begins)
+            opening = client.encode(context.opening(piece.type, template, after), bos=bos)
+            own = [opening, Tokens.of(piece.sampled[:kept])]
+            return joined([*own, client.encode(rest)] if rest else own)  # type: ignore[return-value]
+    return client.piece(context.spoken(piece.type, piece.text, template, after), bos=bos)
 
 
 def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) -> str | Tokens:
@@ -216,11 +258,12 @@ def question_prompt(
     body: str,
     question: str,
     sampled: list[int] | None,
-    stopped: bool,
+    stops: Sequence[str] | None,
 ) -> str | Tokens:
     """A prompt that asks about a body of text. `sampled`: ids of its tokens, where the model wrote it just so.
 
-    With these the prompt goes on from what is in the server's cache, token for token.
+    `stops`: the stop strings, one of which ended it; None: none did. With the ids the prompt goes on from what is in
+    the server's cache, token for token.
     """
     suffix = context.question_suffix(body, question)
     if isinstance(prompt, str):
@@ -231,7 +274,7 @@ def question_prompt(
             pieces.append(client.encode(prefix))
             body, suffix = body.removeprefix(prefix), suffix.removeprefix(prefix)
         if sampled is not None:
-            found = whole_tokens(sampled, body, context.STOP if stopped else None, client.word)
+            found = whole_tokens(sampled, body, stops, client.word)
             if found is not None:
                 kept, over = found
                 pieces.append(Tokens.of(sampled[:kept]))

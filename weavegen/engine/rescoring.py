@@ -15,7 +15,7 @@ from weavegen.engine.prompt_assembly import Context, Read, question_prompt
 from weavegen.engine.worker import Outcome, Worker, claimant, give_back
 from weavegen.errors import JournalMismatch, ModelError, RolloutError, StepLost, TransientError, UsageError
 from weavegen.evaluator.rubrics import parse
-from weavegen.kernel import replay
+from weavegen.kernel import context, replay
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.steps import Sample, YesNo
 from weavegen.pool.client import ModelClient
@@ -128,7 +128,10 @@ class Rescorer:
         )  # fmt: skip
 
         def call(client: ModelClient) -> tuple[str, str, Read, list[YesNo]]:
-            read = self.texts.read(claim, step.prompt, spec_then, client)
+            other = batch.model is not None and batch.model != spec.model
+            template = client.template() if other else self.worker.pools.template(spec, client)
+            read = self.texts.read(claim, step.prompt, spec_then, template, client)
+            stops = context.block_stops(template)
             same = isinstance(read.prompt, Tokens) and read.prompt.count == first.read_tokens  # probably
             asked = [
                 question_prompt(
@@ -138,7 +141,7 @@ class Rescorer:
                     item.body,
                     rubric.wording(question.text),
                     item.sampled if same else None,
-                    item.stopped,
+                    stops if item.stopped else None,
                 )
                 for item, item_questions in zip(group, questions, strict=True)
                 for question in item_questions

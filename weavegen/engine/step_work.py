@@ -9,6 +9,7 @@ from weavegen import search
 from weavegen.engine.execution import execute
 from weavegen.engine.prompt_assembly import Read, begun, question_prompt
 from weavegen.engine.worker import Done, Work, Worker
+from weavegen.errors import ChatOnly
 from weavegen.kernel import context
 from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Retrieve, Sample, Score, Step, YesNo
 from weavegen.linting.lint import verdict
@@ -20,6 +21,7 @@ from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
+from weavegen.trace.blocks import MESSAGE
 
 MAX_MESSAGE_TOKENS = 4096
 """Of a message, where neither the job nor the server limits it."""
@@ -37,8 +39,18 @@ def sample(worker: Worker, claim: Claimed) -> Done:
             row = candidates.load(conn, claim.trace_id, claim.tick, claim.run, ordinal)[position]
             above, parent = row.text, row.id
 
-    def call(client: ModelClient) -> tuple[str, Read, Sampled]:
-        read = worker.texts.read(claim, step.prompt, spec, client)
+    def call(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
+        if step.prompt.type not in MESSAGE:
+            return complete(client)
+        try:
+            return chat(worker, claim, step, client) if client.chat_only else complete(client)
+        except ChatOnly:
+            return chat(worker, claim, step, client)
+
+    def complete(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
+        template = worker.pools.template(spec, client)
+        read = worker.texts.read(claim, step.prompt, spec, template, client)
+        stops = context.stops(step.prompt, template)
         sampled = client.sample(
             begun(client, read.prompt, step.prompt.prefix, above),
             n=step.n,
@@ -47,19 +59,19 @@ def sample(worker: Worker, claim: Claimed) -> Done:
             top_k=step.top_k,
             repetition_penalty=step.repetition_penalty,
             seed=step.seed,
-            stop=context.stops(step.prompt, spec.settings),
+            stop=stops,
             priority=claim.trace_id,
         )
-        return client.base_url, read, sampled
+        return client.base_url, read, sampled, stops
 
     began = time.monotonic()
-    server, read, answer = worker.pools.call(claim, spec.model, step.n, call)
+    server, read, answer, stops = worker.pools.call(claim, spec.model, step.n, call)
     seconds = time.monotonic() - began
     result = [
         Candidate(
-            text=above + continuation_text(step, continuation),
+            text=above + continuation_text(step, continuation, stops),
             finish_reason=continuation.finish_reason,
-            tokens=len(continuation.token_ids or ()),
+            tokens=continuation.tokens or 0,
             prompt_tokens=(answer.prompt_tokens or read.count) if read.count else None,
             length=read.length,
         )
@@ -76,6 +88,33 @@ def sample(worker: Worker, claim: Claimed) -> Done:
     return Done(result, save, model_seconds=seconds, stored=read.stored)
 
 
+def chat(
+    worker: Worker, claim: Claimed, step: Sample, client: ModelClient
+) -> tuple[str, Read, Sampled, tuple[str, ...]]:
+    """Sample messages over a chat API: the server's URL, what was read, the messages, and the stop strings."""
+    said, read = worker.texts.said(claim, step.prompt, client)
+    stops = (context.LEFT_OUT,)
+    answer = client.chat.sample(
+        client.model,
+        said,
+        n=step.n,
+        max_tokens=step.max_tokens or None,
+        temperature=step.temperature,
+        seed=step.seed,
+        stop=stops,
+    )
+    written = [
+        Continuation(
+            text=reply.text, finish_reason=reply.finish_reason, token_ids=None, logprobs=None, tokens=tokens
+        )
+        for reply, tokens in zip(answer.replies, answer.sampled_tokens, strict=True)
+    ]
+    sampled = Sampled(
+        continuations=written, prompt_tokens=answer.prompt_tokens, cached_tokens=answer.cached_tokens
+    )
+    return client.base_url, read, sampled, stops
+
+
 def max_tokens(step: Sample, read: Read) -> int:
     """Tokens that a continuation may have."""
     if read.length is None:
@@ -84,10 +123,10 @@ def max_tokens(step: Sample, read: Read) -> int:
     return min(step.max_tokens or room, room)
 
 
-def continuation_text(step: Sample, continuation: Continuation) -> str:
+def continuation_text(step: Sample, continuation: Continuation, stops: tuple[str, ...]) -> str:
     """The sampled text. A node of a tree that another may continue loses an unfinished stop string at its end."""
     if step.depth > 0 and continuation.finish_reason == "length":
-        return context.without_begun_stop(continuation.text)
+        return context.without_begun_stop(continuation.text, stops)
     return continuation.text
 
 
@@ -109,24 +148,51 @@ def score(worker: Worker, claim: Claimed) -> Done:
         spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
         ids, texts = scored_texts(conn, claim, step)
 
+    other = spec.judged_by_another
+    kept = worker.judged_texts if other else worker.texts
+
     def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
-        read = worker.texts.read(claim, step.prompt, spec, client)
+        if step.prompt.type not in MESSAGE:
+            return complete(client)
+        try:
+            return judge(client) if client.chat_only else complete(client)
+        except ChatOnly:
+            return judge(client)
+
+    def judge(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
+        said, read = kept.said(claim, step.prompt, client)
+        asked = [f"{body}\n\n{question}" for body, _, _ in texts for question in step.questions]
+        return client.base_url, read, client.chat.yes_no(client.model, said, asked, seed=claim.id)
+
+    def complete(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
+        template = client.template() if other else worker.pools.template(spec, client)
+        read = kept.read(claim, step.prompt, spec, template, client)
+        stops = context.block_stops(template)
         asked = [
-            question_prompt(client, read.prompt, step.prompt.prefix, body, question, tokens, stopped)
+            question_prompt(
+                client,
+                read.prompt,
+                step.prompt.prefix,
+                body,
+                question,
+                None if other else tokens,
+                stops if stopped else None,
+            )
             for body, tokens, stopped in texts
             for question in step.questions
         ]
         return client.base_url, read, client.yes_no(asked, priority=claim.trace_id)
 
     began = time.monotonic()
-    server, read, flat = worker.pools.call(claim, spec.model, len(texts) * len(step.questions), call)
+    sequences = len(texts) * len(step.questions)
+    server, read, flat = worker.pools.call(claim, spec.judge, sequences, call, judges=other)
     seconds = time.monotonic() - began
     width = len(step.questions)
     answers = [flat[start : start + width] for start in range(0, len(flat), width)]
 
     def save(conn: sa.Connection) -> None:
         candidates.save_scores(conn, claim.trace_id, claim.id, step, ids, answers)
-        save_prompt(conn, claim, spec, server, read)
+        save_prompt(conn, claim, spec, server, read, judges=other)
 
     return Done(answers, save, model_seconds=seconds, stored=read.stored)
 
@@ -171,13 +237,15 @@ def save_prompt(
     read: Read,
     counted: int | None = None,
     cached: int | None = None,
+    judges: bool = False,
 ) -> None:
     """Store what the model read in a step. `counted` and `cached`: tokens of the prompt as the server counts them."""
-    keep = spec.settings.tokens != "none"
+    keep = spec.settings.tokens != "none" and not judges  # the corpus has the tokens of one model
     candidates.save_prompt(
         conn,
         claim,
         server=server,
+        model=read.model,
         first_block=read.first_block,
         tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
         cached=cached,

@@ -10,6 +10,7 @@ import random
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import sqlalchemy as sa
@@ -20,8 +21,8 @@ from weavegen.engine.leases import Leases
 from weavegen.engine.model_calls import Pools
 from weavegen.engine.prompt_assembly import Context
 from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
-from weavegen.kernel.steps import STEP_KINDS, Execute, Step
-from weavegen.store import environments, requests, steps, traces
+from weavegen.kernel.steps import STEP_KINDS, Execute, Score, Step
+from weavegen.store import environments, jobs, requests, steps, traces
 from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.models import StepStatus
 from weavegen.store.session import engine as database
@@ -67,7 +68,8 @@ class Worker:
         self.config, self.dispatch, self.work = config, dispatch, work
         self.engine = Engine(database(), max_active=config.max_active, resend=2 * config.lease)
         self.leases = Leases("steps", steps.LEASES, config.lease)
-        self.texts = Context()
+        self.texts, self.judged_texts = Context(), Context()
+        """What the writing model reads, and an evaluator of its own, which has other tokens."""
         self.pools = Pools(config)
 
     def run(self, step_id: int) -> Outcome:
@@ -130,7 +132,14 @@ class Worker:
 
     def _fail(self, claim: Claimed, kind: str, reason: str) -> Outcome:
         """Store that a step has failed."""
-        outcome = self._store(claim, StepStatus.FAILED, failure_kind=kind, failure=reason)
+        scores = kind == "model" and isinstance(claim.step, Score)
+        save = partial(jobs.require_scores, trace_id=claim.trace_id) if scores else None
+        try:
+            outcome = self._store(claim, StepStatus.FAILED, save, failure_kind=kind, failure=reason)
+        except Unserved:
+            with database().begin() as conn:
+                jobs.pause_unscored(conn, claim.trace_id, reason)
+            return give_back(steps.LEASES, claim, Unserved(reason))
         return outcome if outcome.status == "ignored" else Outcome("failed", f"{kind}: {reason}")
 
     def _give_back(self, claim: Claimed, error: TransientError) -> Outcome:

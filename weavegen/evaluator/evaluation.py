@@ -46,7 +46,7 @@ class Evaluation:
 
     model: str
     success: dict[str, Measure]
-    """By bootstrap: share of traces that returned with all evaluations of their task true (selected)."""
+    """By bootstrap: share of traces that returned with all evaluations of their task true; null is left out."""
     legal: Measure
     """Share of candidates that compile (unaided)."""
     ran: Measure
@@ -67,9 +67,10 @@ def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluat
     rows = conn.execute(sql.load("evaluator/pairs"), {"job": jobs["unaided"], "question": WILL_RUN})
     pairs = [Pair(float(score), bool(answer), int(trace)) for score, answer, trace in rows]
     names = sorted({row.bootstrap for row in selected})
+    known = [row for row in selected if row.success is not None]
     return Evaluation(
         model=model,
-        success={name: share([row.success for row in selected if row.bootstrap == name]) for name in names},
+        success={name: share([row.success for row in known if row.bootstrap == name]) for name in names},
         legal=ratio([row.legal for row in unaided], [row.linted for row in unaided]),
         ran=ratio([row.ran for row in unaided], [row.executed for row in unaided]),
         candidates_per_block=ratio([row.candidates for row in selected], [row.kept for row in selected]),

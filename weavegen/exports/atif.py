@@ -92,7 +92,7 @@ def final_metrics(row: Any, count: int) -> Object:
             "total_completion_tokens": row["sampled_tokens"],
             "total_cached_tokens": row["cached_tokens"],
             "total_steps": count,
-            "extra": {"candidates": row["candidates"], "reward": row["reward"]},
+            "extra": {name: row[name] for name in ("candidates", "reward", "protected_ticks", "not_evaluated")},
         }
     )
 

@@ -19,7 +19,8 @@ NOT_RECORDED = "token ids of its candidates or prompt are not recorded: enqueue 
 ALONE = "fewer than two candidates of its step have a value, so there is nothing to compare"
 
 SAMPLING = ("n", "temperature", "top_k", "repetition_penalty", "max_tokens", "seed")
-ORIGIN = ("trace_id", "index", "step_id", "type", "round", "tick", "tick_reward", "bootstrap", "job")
+WHERE = ("trace_id", "index", "step_id", "type", "round", "tick")
+ORIGIN = (*WHERE, "tick_reward", "tick_protected", "bootstrap", "job")
 TEXTS = ("type", "bootstrap", "job")
 IDS = pa.list_(pa.list_(pa.int64()))
 REALS = pa.list_(pa.list_(pa.float64()))

@@ -38,6 +38,7 @@ PLACE = [
     MODEL,
     BOOTSTRAP,
     column("tick_reward", pa.float64(), "The tick's reward, 0 to 0.5; null while the tick runs."),
+    column("tick_protected", pa.bool_(), "Whether that reward counts protected evaluations only."),
 ]
 """Columns that say where a row comes from."""
 

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
-from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
+from weavegen.kernel.template import PLAIN, Template
 from weavegen.store import blocks
 from weavegen.trace.blocks import MESSAGE, BlockType
 
@@ -26,8 +26,6 @@ COUNT = sa.text("select array_length(token_ids, 1) from block_tokens where trace
 HEADER_TOKENS = sa.text("select token_ids::text from prompts where step_id = :step")
 END = "\n#endblock\n"
 """Follows the body of a block without a question."""
-TEMPLATE = ("prompt_open", "prompt_close", "message_open", "message_close")
-"""The settings that describe the model's chat template."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class _Recorded:
     first_block: int
     cut: dict[str, Any]
     tokens: int | None
-    settings: Settings
+    template: Template
 
 
 class PromptReader:
@@ -86,9 +84,8 @@ class PromptReader:
             if row.prompt is None:
                 continue
             prompt = msgspec.convert(row.prompt, Prompt)
-            template = {name: row.settings[name] for name in TEMPLATE if name in row.settings}
-            settings = Settings(**template)
-            self._steps[row.id] = _Recorded(prompt, row.first_block, row.cut or {}, row.tokens, settings)
+            template = PLAIN if row.template is None else msgspec.convert(row.template, Template)
+            self._steps[row.id] = _Recorded(prompt, row.first_block, row.cut or {}, row.tokens, template)
 
     def prompt(self, step_id: int) -> ModelPrompt | None:
         """The prompt of a step that was loaded.
@@ -98,8 +95,7 @@ class PromptReader:
         step = self._steps.get(step_id)
         if step is None:
             return None
-        s = step.settings
-        key = (step.prompt, step.first_block, msgspec.json.encode(step.cut), s.prompt_open, s.message_open)
+        key = (step.prompt, step.first_block, msgspec.json.encode(step.cut), step.template)
         if key not in self._prompts:
             prompt = self._conversation(step) if step.prompt.type in MESSAGE else self._block_prompt(step)
             if prompt is None:
@@ -132,16 +128,16 @@ class PromptReader:
 
     def _conversation(self, step: _Recorded) -> ModelPrompt | None:
         first, end = step.prompt.window
-        types = [str(type) for type in MESSAGE]
-        parameters = {"trace": self._trace, "first": first, "end": end, "types": types}
+        parameters = {"trace": self._trace, "first": first, "end": end, "types": [str(type) for type in MESSAGE]}
         rows = self._conn.execute(sql.load("exports/prompt-messages"), parameters).all()
         if not rows or rows[-1].at >= end:
             return None
-        s, type = step.settings, step.prompt.type
-        spoken = [context.spoken(BlockType(row.type), row.text, s) for row in rows]
-        text = "".join(spoken) + context.opening(type, s)
+        types = [BlockType(row.type) for row in rows]
+        before = zip(rows, types, [None, *types], strict=False)
+        spoken = [context.spoken(type, row.text, step.template, after) for row, type, after in before]
+        text = "".join(spoken) + context.opening(step.prompt.type, step.template, types[-1])
         window = (rows[0].at, end)
-        return ModelPrompt(text, "", True, step.tokens, window, 0, {}, s.message_close.strip(), len(rows))
+        return ModelPrompt(text, "", True, step.tokens, window, 0, {}, step.template.end, len(rows))
 
     def _block_prompt(self, step: _Recorded) -> ModelPrompt | None:
         prompt, cut = step.prompt, step.cut
@@ -152,7 +148,7 @@ class PromptReader:
         indexes = [*range(pinned), *range(*window)]
         if not (0 <= pinned <= PINNED and self._fetch(indexes, first)):
             return None
-        opening = step.settings.prompt_open
+        opening = step.template.block_open
         texts = {index: opening + self._blocks[index] if index == 0 else self._blocks[index] for index in indexes}
         shortened = {int(index): int(tokens) for index, tokens in cut.get("blocks_shortened_to", {}).items()}
         for index, tokens in shortened.items():
@@ -160,7 +156,7 @@ class PromptReader:
                 texts[index] = texts[index][: self._characters(index, tokens, texts[index])]
         hits = blocks.retrieved_texts(self._conn, prompt.recalled)
         hits = hits[: len(hits) - int(cut.get("retrieved_left_out", 0))]
-        text = "".join(texts.values()) + context.retrieved(hits) + context.asked(prompt, step.settings)
+        text = "".join(texts.values()) + context.retrieved(hits) + context.asked(prompt, step.template)
         # In the blocks that the model reads, a body is followed by its question, not by `#endblock`.
         body_end = f"\n#q: {prompts.questions(prompt.type)[0]} "
         return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened, body_end)

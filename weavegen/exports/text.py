@@ -24,6 +24,8 @@ ABOUT = [
     column("trace_status", pa.string(), "ended, failed, cancelled, or running: then it is not complete."),
     column("result", pa.string(), "`result` of what the agent returned: for a game won, drawn or lost."),
     column("mean_tick_reward", pa.float64(), "Mean reward of its ticks; null: no tick has a reward."),
+    column("protected_ticks", pa.int64(), "Ticks whose reward counts protected evaluations only."),
+    column("not_evaluated", pa.int64(), "Protected evaluations that rewards leave out: not evaluated."),
 ]
 PIECE = [
     column("piece", pa.int32(), "Number of the piece within the trace, from 0."),

@@ -18,8 +18,8 @@ from weavegen.exports.completions import JOB, MODEL, TRACE_ID, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import integers, reals
 from weavegen.exports.text import about_trace
-from weavegen.kernel.context import SPOKEN
-from weavegen.trace.blocks import MESSAGE
+from weavegen.kernel.context import role
+from weavegen.trace.blocks import MESSAGE, BlockType
 
 READ_MASK, READ_LOGPROB = -100, 1.0
 """Mask and logprob of a token that the model read and did not write."""
@@ -136,7 +136,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
                 "replies": sum(message.first == conversation[-1].first for message in conversation),
                 # The model read answers of tools as messages of the user.
                 "messages": [
-                    {"role": SPOKEN.get(message.type, "user"), "content": message.text} for message in conversation
+                    {"role": role(BlockType(message.type)), "content": message.text} for message in conversation
                 ],
             },
             conversation,

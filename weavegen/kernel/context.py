@@ -1,21 +1,21 @@
 """What the model reads: the window, the text of a prompt, the messages of a conversation, what is left out."""
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
 from weavegen.kernel import prompts
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
+from weavegen.kernel.template import Template
 from weavegen.trace.blocks import MESSAGE, BlockType
 
-STOP = ("#endblock", "#startblock", "\n#q: ", "\n# q:", "</s>", "[/INST]")
-"""Stop strings of a continuation. The server stops at the first four: vLLM takes no more."""
+STOP = ("#endblock", "#startblock", "\n#q: ", "\n# q:")
+"""Stop strings of a block. The texts that end or begin a message are others (`block_stops`). vLLM takes four."""
 
 LINE_STOP = ("\n", "#endblock", "#startblock")
 """Stop strings of a header line: a BM25 query, a block's type."""
-
-_BEGUN = sorted({word[:length] for word in STOP for length in range(1, len(word))}, key=len, reverse=True)
 
 PINNED = 2
 """The genesis and the bootstrap block are always in the context."""
@@ -42,7 +42,7 @@ def retrieved(recalled: Sequence[tuple[BlockType, str]]) -> str:
     return "".join(["# START RETRIEVED BLOCKS\n", *blocks, "# END RETRIEVED BLOCKS\n\n"])
 
 
-def asked(prompt: Prompt, s: Settings) -> str:
+def asked(prompt: Prompt, template: Template) -> str:
     """The last part of a prompt: the instruction and the header of the block to write."""
     if prompt.next:
         instruction = prompts.next_instruction()
@@ -50,34 +50,56 @@ def asked(prompt: Prompt, s: Settings) -> str:
         instruction = prompts.query_instruction(prompt.type)
     else:
         instruction = prompts.instruction(prompt.type)
-    return f"{instruction}{s.prompt_close}\n{prompt.header}"
+    asking = f"{instruction}{template.block_close}"
+    return f"{asking.removesuffix(NEW_LINE)}{NEW_LINE}{prompt.header}"
 
 
-SPOKEN = {BlockType.SYSTEM: "system", BlockType.ASSISTANT: "assistant"}
-"""Roles in the chat template. All other messages have the role user, as in the Hermes format for tools."""
+NEW_LINE = "\n"
 LEFT_OUT = "<tool_response>"
 """Only the environment writes this. A message of the model ends where it would write it."""
 
 
-def opening(type: BlockType, s: Settings) -> str:
-    """The template's text before a message."""
-    return s.message_open.replace("{role}", SPOKEN.get(type, "user"))
+def role(type: BlockType) -> str:
+    """The role of a message in a chat. Messages of tools have the role user, as in the Hermes format."""
+    return type.value if type in (BlockType.SYSTEM, BlockType.ASSISTANT) else "user"
 
 
-def spoken(type: BlockType, body: str, s: Settings) -> str:
+def opening(type: BlockType, template: Template, after: BlockType | None = None) -> str:
+    """The template's text before a message. `after`: type of the message before it; None: it is the first."""
+    if type is BlockType.ASSISTANT:
+        return template.assistant_open
+    if type is BlockType.SYSTEM:
+        return template.first_system if after is None else template.system_open
+    if after is BlockType.SYSTEM and template.system_in_user:
+        return ""
+    return template.first_user if after is None else template.user_open
+
+
+def closing(type: BlockType, template: Template) -> str:
+    """The template's text after a message."""
+    if type is BlockType.ASSISTANT:
+        return template.assistant_close
+    return template.after_system if type is BlockType.SYSTEM else template.user_close
+
+
+def spoken(type: BlockType, body: str, template: Template, after: BlockType | None = None) -> str:
     """A message as the model reads it. The template's own marks inside its body get a space."""
-    for mark in (s.message_open.partition("{role}")[0].strip(), s.message_close.strip()):
-        if mark:
-            body = body.replace(mark, f"{mark[0]} {mark[1:]}")
-    return f"{opening(type, s)}{body}{s.message_close}"
+    for mark in template.marks:
+        body = body.replace(mark, f"{mark[0]} {mark[1:]}")
+    begin = template.reply_open if type is BlockType.ASSISTANT else opening(type, template, after)
+    return f"{begin}{body}{closing(type, template)}"
 
 
-def stops(prompt: Prompt, s: Settings) -> tuple[str, ...]:
+def stops(prompt: Prompt, template: Template) -> tuple[str, ...]:
     """The stop strings of a prompt's continuation."""
     if prompt.type in MESSAGE:
-        close = s.message_close.strip()
-        return (close, LEFT_OUT) if close else (LEFT_OUT,)
-    return LINE_STOP if prompt.query or prompt.next else STOP
+        return (template.end, LEFT_OUT) if template.end else (LEFT_OUT,)
+    return LINE_STOP if prompt.query or prompt.next else block_stops(template)
+
+
+def block_stops(template: Template) -> tuple[str, ...]:
+    """The stop strings of a block."""
+    return (*STOP, *template.marks)
 
 
 def aside(room: int) -> int:
@@ -123,14 +145,20 @@ def _comment_out(type: BlockType, text: str) -> str:
     return "".join(f"# {line}\n" for line in marked.rstrip("\n").split("\n"))
 
 
-def without_begun_stop(text: str) -> str:
+def without_begun_stop(text: str, stops: tuple[str, ...]) -> str:
     """A text that was cut off, without a possible beginning of a stop string at its end.
 
     The model will continue the text, and no server finds stop strings across that border.
     """
-    while begun := next((word for word in _BEGUN if text.endswith(word)), None):
+    while begun := next((word for word in _begun(stops) if text.endswith(word)), None):
         text = text.removesuffix(begun)
     return text
+
+
+@cache
+def _begun(stops: tuple[str, ...]) -> list[str]:
+    """All beginnings of stop strings, the longest first."""
+    return sorted({word[:length] for word in stops for length in range(1, len(word))}, key=len, reverse=True)
 
 
 def question_suffix(text: str, question: str) -> str:

@@ -12,6 +12,8 @@ Line: TypeAlias = tuple[float, float]
 """A correction of log odds: slope and intercept."""
 FLOOR = 1e-9
 """The least probability, which keeps log odds within about ±21."""
+UNSCORED = -1e6
+"""Far below every score less penalties, and finite, so that sums and softmax stay defined."""
 
 
 def log_odds(answer: YesNo) -> float | None:
@@ -30,9 +32,18 @@ def mean_score(answers: Sequence[YesNo], corrections: Sequence[Line | None] = ()
     return sum(scores) / len(scores) if scores else None
 
 
+def probability(answer: YesNo) -> float | None:
+    """P(yes) given that the answer is yes or no. None: the model gave neither answer any mass."""
+    mass = answer.yes + answer.no
+    return answer.yes / mass if mass > 0 else None
+
+
 def penalised(score: float | None, penalties: Penalties) -> float:
-    """The score for selection. An undefined score counts 0. Text that does not compile also loses a score above 4."""
-    score = score or 0.0
+    """The score for selection. Text that does not compile also loses a score above 4.
+
+    An undefined score counts UNSCORED, so that no candidate without a score is preferred to one with a score.
+    """
+    score = UNSCORED if score is None else score
     excess = score if penalties.syntax and score > 4 else 0.0
     return score - excess - penalties.total()
 

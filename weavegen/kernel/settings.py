@@ -91,6 +91,7 @@ LEAST = {
         ("tree_first", "same_type_until", "hits_in_prompt", "temperature", "repetition_penalty", "doom_loop"), 0
     ),
     **dict.fromkeys(("ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
+    "delegated_traces": 0,
     **dict.fromkeys(("attempts", "window_kept"), 1),
     **dict.fromkeys(("time_budget", "callback_seconds"), 0),
     "top_k": -1,
@@ -174,17 +175,11 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whose token ids and logprobs are kept: those of all candidates, of those that became blocks, or none. The
     token ids of prompts are kept unless it is none."""
 
-    # The template of the model.
-    prompt_open: str = "<s> [INST] "
-    prompt_close: str = " [/INST]"
-    message_open: str = "<|im_start|>{role}\n"
-    """The template's text before each message of a conversation; ChatML by default."""
-    message_close: str = "<|im_end|>\n"
-    """The text after it, and the stop string of the model's own message."""
-
     # Traces of other agents that do tasks for this one.
     delegates: dict[str, dict[str, Any]] = {}
     """By agent: settings of the traces in which it does tasks, and `model`, where it differs."""
+    delegated_traces: int = 64
+    """Most traces that a trace and the traces that work for it ask other agents for, together."""
 
     # The evaluator.
     corrections: dict[str, tuple[float, float]] = {}
@@ -237,9 +232,16 @@ RENAMED = {"young": "same_type_until", "considered": "top_k_hits", "recalled": "
 """Names of settings before version 0.2. They are still read, with a warning where a user typed them."""
 
 
+TEMPLATE = ("prompt_open", "prompt_close", "message_open", "message_close")
+"""Settings before version 0.3. The chat template took their place."""
+
+
 def settings(values: dict[str, Any]) -> Settings:
     """Settings with `values` in place of defaults. Raises UsageError naming what is wrong."""
     check_json(values, "settings")
+    for name in TEMPLATE:
+        if name in values:
+            raise UsageError(f"settings: {name} belongs to the chat template now: give it with --template")
     try:
         return msgspec.convert(renamed(values), Settings)
     except (msgspec.ValidationError, ValueError) as error:

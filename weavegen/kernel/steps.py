@@ -114,6 +114,10 @@ class Evaluated(Value, frozen=True, kw_only=True):
     value: Any = None
     """A JSON value. Other values are given by their repr."""
     error: Failure | None = None
+    protected: bool = False
+    """Whether it ran where no code of the agent reaches it. Its value is then True, False or None."""
+    cause: Literal["agent", "task", "infrastructure"] | None = None
+    """Of a protected evaluation that was not evaluated: whose fault it is. `error` says what happened."""
 
 
 class Asserted(Value, frozen=True, kw_only=True):
@@ -155,6 +159,8 @@ class Executed(Value, frozen=True, kw_only=True):
     """What the action's callback returned, as a JSON value or its repr."""
     views: tuple[View, ...] = ()
     evaluations: tuple[Evaluated, ...] = ()
+    claims: dict[str, str] = {}
+    """What protected evaluations ask of the live process: variables as JSON, which the agent may have forged."""
     assertions: tuple[Asserted, ...] = ()
     subagents: tuple[SubagentState, ...] = ()
     working_directory: str = "/app"
@@ -181,10 +187,10 @@ class LookUpResult(Value, frozen=True, kw_only=True):
 class Delegated(Value, frozen=True, kw_only=True):
     """The result of a task that another agent was given."""
 
-    trace: int
-    """Number of that agent's trace."""
+    trace: int | None = None
+    """Number of that agent's trace. None: there is none, because the trace has asked for too many."""
     returned: Any = None
-    """What that trace returned. None: it failed, was cancelled, or spent its budget."""
+    """What that trace returned. None: it failed, was cancelled, spent its budget, or there is none."""
     error: str | None = None
     """Why nothing was returned, in one line."""
 
@@ -351,7 +357,8 @@ class Execute(Step, frozen=True, kw_only=True, tag="execute"):
     run: execute a block; for an action, also the callback that it registered.
     resume: let an action go on that waits for a subagent (`Executed.waits_for`) or for other traces
     (`Executed.delegates`); `source` is then a JSON list of `Delegated`.
-    evaluate: run the evaluations of the task and of the tick.
+    evaluate: run the evaluations of the task and of the tick. The worker sets `source` for protected evaluations: a
+    JSON object with their `titles`, and the variables to report as `claims`.
     call: call a function of box/calls.py; `source` is a JSON object with its name and arguments.
     `Executed.value` is then `{"success": true, "output": ...}` or `{"success": false, "error": ...}`.
     trial: run programs in processes of their own, test and evaluate them; `source` is the JSON object that
@@ -464,11 +471,16 @@ class Append(Value, frozen=True, kw_only=True):
 class Reward(Value, frozen=True, kw_only=True):
     """The reward of a tick, and the shares of its blocks."""
 
-    reward: float
+    reward: float | None
+    """None: the tick has protected evaluations, and none of them was evaluated."""
     shares: dict[int, float]
     """By block index."""
     preferences: dict[int, float]
     """By block index: correction of the block's score in preference data (see agents/reward.py)."""
+    protected: bool = False
+    """Whether it counts protected evaluations only."""
+    not_evaluated: int = 0
+    """Protected evaluations that it leaves out because they were not evaluated."""
 
 
 class Note(Value, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ server is away, a figure says so, and the other figures stay.
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
-from weavegen.services import pool_members
+from weavegen.services import faults as installation
+from weavegen.services import pool_members, processes
 from weavegen.services.redis import broker_url
-from weavegen.store import reports
+from weavegen.store import reports, servers
 from weavegen.version import __version__
 
 if TYPE_CHECKING:
@@ -132,11 +134,22 @@ def read(conn: sa.Connection) -> Iterator[Metric]:
     yield from metrics
     queues = [sample.labels["queue"] for metric in metrics if metric.name == READY for sample in metric.samples]
     members, homes = pool_members.members(conn, settings), reports.traces_by_server(conn)
+    health = servers.health(conn, members.keys)
     conn.rollback()
+    count = Counter(fault.kind for fault in installation.faults(conn, settings))
+    yield family(
+        "faults",
+        "Faults: what is broken and keeps traces from going on.",
+        "kind",
+        ((kind, count[kind]) for kind in installation.KINDS),
+    )
+    restarts = ((service.name, service.restarts) for service in processes.registered(settings).values())
+    yield family("service_restarts", "Restarts of a service by the supervisor.", "service", restarts, counter=True)
     after_database = time.perf_counter()
     yield from broker(broker_url(settings), queues)
     after_broker = time.perf_counter()
     yield from pool(members, homes)
+    yield from failures(members, health)
     seconds = {
         "database": after_database - began,
         "broker": after_broker - after_database,
@@ -215,6 +228,19 @@ def ask(url: str, key: str) -> Server:
         return Server(url, False)
     finally:
         http.close()
+
+
+def failures(members: pool_members.Members, health: Sequence[servers.ServerHealth]) -> Iterator[Metric]:
+    """What the workers' requests met at the servers."""
+    failing = {server.url for server in health if server.failing}
+    about = "Whether all requests of workers to a model server fail."
+    yield family("server_failing", about, "server", ((url, url in failing) for url in members.keys))
+    about = "Requests to model servers that failed."
+    errors = CounterMetricFamily("weavegen_server_errors", about, labels=["server", "kind"])
+    for server in health:
+        for kind, count in server.by_kind.items():
+            errors.add_metric([server.url, kind], float(count))
+    yield errors
 
 
 FIGURES = (

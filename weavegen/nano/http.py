@@ -68,6 +68,10 @@ class Api(ABC):
         """Return the text of a token."""
 
     @abstractmethod
+    def chat_text(self, messages: list[dict[str, str]], asks: bool) -> str:
+        """Apply the model's chat template. Raises BadRequest if it has none, or refuses the messages."""
+
+    @abstractmethod
     async def complete(self, body: protocol.CompletionRequest, request: Request) -> protocol.CompletionResponse:
         """Answer a request. Raises BadRequest, and ClientGone if the client disconnects."""
 
@@ -90,7 +94,15 @@ class Api(ABC):
 
     async def tokenize(self, request: Request) -> Response:
         body = _read_tokenize(await request.body())
-        ids = self.encode(body.prompt, special=body.add_special_tokens)
+        if (body.prompt is None) == (body.messages is None):
+            raise protocol.BadRequest("Either 'prompt' or 'messages' must be given.", param="prompt")
+        if body.messages is not None:
+            text, special = self.chat_text(body.messages, body.add_generation_prompt), False
+        else:
+            text, special = body.prompt or "", True
+        if body.add_special_tokens is not None:
+            special = body.add_special_tokens
+        ids = self.encode(text, special=special)
         names = [self.token_text(number) for number in ids] if body.return_token_strs else None
         return answer(protocol.TokenizeResponse(len(ids), self.length, ids, names))
 

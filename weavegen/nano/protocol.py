@@ -51,9 +51,15 @@ class CompletionRequest(msgspec.Struct):
 
 
 class TokenizeRequest(msgspec.Struct):
-    prompt: str
+    """The body of `/tokenize`: a text, or messages to which the chat template is applied."""
+
+    prompt: str | None = None
+    messages: list[dict[str, str]] | None = None
     model: str | None = None
-    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+    """Whether the text of messages ends with the beginning of the assistant's next message."""
+    add_special_tokens: bool | None = None
+    """Default: true for a text, false for messages, whose template has the special tokens."""
     return_token_strs: bool | None = None
 
 

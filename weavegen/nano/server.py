@@ -18,6 +18,7 @@ from weavegen.nano.counters import MetricsPage
 from weavegen.nano.engine import Continuation, Engine, Order, Sampling
 from weavegen.nano.llama import ADAPTER_CONFIG, Llama
 from weavegen.nano.texts import Texts, cut
+from weavegen.pool import chat_template
 
 LENGTH = 131_072
 """Maximum tokens of a prompt. A prompt longer than the model's window is cut (`texts.cut`)."""
@@ -92,6 +93,12 @@ class NanoApi(http.Api):
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         return self.texts.encode(text, special=special)
+
+    def chat_text(self, messages: list[dict[str, str]], asks: bool) -> str:
+        try:
+            return chat_template.renderer(self._folder)(messages, asks)
+        except UsageError as error:
+            raise protocol.BadRequest(str(error), param="messages") from None
 
     def decode(self, ids: list[int]) -> str:
         return self.texts.decode(ids)

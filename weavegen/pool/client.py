@@ -9,31 +9,59 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from weavegen.errors import ModelError, TransientError
+from weavegen.errors import ChatOnly, ModelError, NotFound, TransientError, Unfit, UsageError
 from weavegen.kernel.steps import YesNo
+from weavegen.kernel.template import BOS, PLAIN, Message, Template, derive
 from weavegen.pool import metering, yes_no
+from weavegen.pool.chat import ChatClient
 from weavegen.pool.http import Http
-from weavegen.pool.served import ServedModel, list_models, pick_model
+from weavegen.pool.served import ADDRESS_ADVICE, ServedModel, list_models, pick_model
 from weavegen.pool.tokens import Text, Tokens
+from weavegen.trace.blocks import BlockType
 
 logger = logging.getLogger(__name__)
 
-TOP_TOKENS = 20
-"""Number of likeliest tokens requested where exact probabilities are unavailable: vLLM's default limit."""
 MAX_STOPS = 4
 """Stop strings that vLLM 0.32 accepts."""
+TEMPLATE_SECONDS = 10.0
+"""For applying the chat template to a short conversation."""
 MAX_CACHED_TEXTS = 4096
 """Number of short texts whose tokens are cached."""
 DEFAULT_CHARS_PER_TOKEN = 3.0
 """Estimated characters per token, for a server that can't tokenise and has not counted any prompt yet."""
 _IMPOSSIBLE = -9999.0
 """vLLM's value for a logprob of minus infinity."""
-_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>")
-"""If a prompt begins with one of these, the server must not add another."""
+NO_MASS = (
+    "the model {model} gives yes and no no probability: is it an instruction-tuned model, and does the chat template "
+    "fit it?"
+)
+OPTIONAL = {
+    "priority": "old traces don't go first (vLLM: `--scheduling-policy priority`)",
+    "top_k": "the server's own value applies",
+    "repetition_penalty": "the server's own value applies",
+    "seed": "equal seeds give different traces",
+    "return_tokens_as_token_ids": "no ids of sampled tokens are recorded",
+    "add_special_tokens": "the server adds its BOS token to texts",
+}
+"""Parameters that a server may refuse, and what follows."""
+CHAT_ONLY = "{url} has only the chat API: weave and planning need completions with logprobs, as vLLM has them"
+UNKNOWN = (
+    "unrecognized",
+    "unknown",
+    "unexpected",
+    "extra",
+    "unsupported",
+    "not supported",
+    "not enabled",
+    "not permitted",
+)
+"""Words of servers that refuse a parameter, whatever its value."""
+BYTES_PER_TOKEN, BYTES_PER_LISTED_TOKEN = 256, 1024
+"""Bytes that an answer may have for a sampled token, and for a token whose logprob is listed, with generous room."""
 
 Prompt = str | Tokens
 """A prompt as text, or as token ids where the server can tokenise."""
@@ -49,6 +77,8 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
     """Sampled tokens, with those of the stop string and after it; None if the server does not report them."""
     logprobs: list[float] | None
     """The model's logprob of each of `token_ids`."""
+    tokens: int | None = None
+    """Number of sampled tokens; None if the server tells neither it nor their ids."""
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +109,16 @@ class Choice(msgspec.Struct):
     logprobs: _Logprobs | None = None
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _Details | None = None
 
 
@@ -94,9 +127,12 @@ class _Completion(msgspec.Struct):
     usage: _Usage | None = None
 
 
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
 class _Tokenized(msgspec.Struct):
-    count: int
-    tokens: list[int]
+    count: TokenId
+    tokens: list[TokenId]
 
 
 class _Detokenized(msgspec.Struct):
@@ -118,8 +154,16 @@ class ModelClient:
         self._lock, self._finding = threading.Lock(), threading.Lock()
         self._served: ServedModel | None = None
         self._sides: dict[int, bool] | None = None
-        self._tokenizes = self._prioritises = True
+        self._template: Template | None = None
+        self._tokenizes = True
         """True until the server refuses it."""
+        self.chat = ChatClient(self.base_url, api_key, timeout=timeout)
+        self.chat_only = False
+        """Whether the server has a chat API and no completions, as far as is known."""
+        self._refused: set[str] = set()
+        """Parameters that the server does not take."""
+        self._scores = False
+        """Whether it was asked yes/no questions."""
         self._tokens: OrderedDict[str, Tokens] = OrderedDict()
         self._words: dict[int, str] = {}
         self._chars_per_token = DEFAULT_CHARS_PER_TOKEN
@@ -146,16 +190,17 @@ class ModelClient:
                 self._tokenizes = False
         return self._tokenizes
 
-    def encode(self, text: str, *, begins: bool = False) -> Tokens:
+    def encode(self, text: str, *, bos: bool = False) -> Tokens:
         """Return the tokens of a text. Raises ModelError if the server can't tokenise.
 
-        `begins`: the text begins a prompt, so the model's BOS token is added, unless the text begins with one.
+        `bos`: the tokenizer's BOS token is added, unless the text begins with one.
         """
-        special = begins and not text.startswith(_BOS)
+        special = bos and not text.startswith(BOS)
         if not special and (known := self._tokens.get(text)) is not None:
             return known
         body = {"model": self.model, "prompt": text, "add_special_tokens": special}
-        tokens = Tokens.of(self._http.post(f"{self._root}/tokenize", body, _Tokenized).tokens)
+        most = BYTES_PER_TOKEN * len(text)
+        tokens = Tokens.of(self._http.post(f"{self._root}/tokenize", body, _Tokenized, most=most).tokens)
         if not special and len(text) < 20_000:
             with self._lock:
                 self._tokens[text] = tokens
@@ -163,11 +208,36 @@ class ModelClient:
                     self._tokens.popitem(last=False)
         return tokens
 
-    def piece(self, text: str, *, begins: bool = False) -> Text | Tokens:
+    def piece(self, text: str, *, bos: bool = False) -> Text | Tokens:
         """Convert a text to a piece of a prompt: its tokens, or the text with an estimated count."""
         if self.tokenizes:
-            return self.encode(text, begins=begins)
+            return self.encode(text, bos=bos)
         return Text(text, math.ceil(len(text) / self._chars_per_token))
+
+    def template(self) -> Template:
+        """Ask the server for the chat template of the model, once. PLAIN if it has none, or tells none."""
+        if self._template is None:
+            self._template = self._told_template()
+        return self._template
+
+    def _told_template(self) -> Template:
+        if not self.tokenizes:
+            logger.warning("%s tells no chat template: give it with --template", self.base_url)
+            return PLAIN
+        try:
+            return derive(self._render)
+        except (ModelError, UsageError) as error:
+            logger.warning("%s applies no chat template (%s): blocks go to it as plain text", self.base_url, error)
+            return PLAIN
+
+    def _render(self, messages: Sequence[Message], asks: bool) -> str:
+        """Apply the chat template to messages. Raises UsageError if the server can't."""
+        body = {"model": self.model, "messages": messages, "add_generation_prompt": asks}
+        try:
+            ids = self._http.post(f"{self._root}/tokenize", body, _Tokenized, TEMPLATE_SECONDS).tokens
+        except ModelError as error:
+            raise UsageError(str(error)) from None
+        return self.decode(ids)
 
     def word(self, token: int) -> str:
         """Return the text of one token."""
@@ -180,7 +250,8 @@ class ModelClient:
         if not tokens:
             return ""
         body = {"model": self.model, "tokens": list(tokens)}
-        return without_nul(self._http.post(f"{self._root}/detokenize", body, _Detokenized).prompt)
+        most = BYTES_PER_TOKEN * len(tokens)
+        return without_nul(self._http.post(f"{self._root}/detokenize", body, _Detokenized, most=most).prompt)
 
     def sample(
         self,
@@ -204,6 +275,7 @@ class ModelClient:
             [prompt],
             n,
             priority,
+            BYTES_PER_TOKEN * max_tokens,
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=1.0,  # else the model's generation_config applies
@@ -219,32 +291,61 @@ class ModelClient:
         if isinstance(prompt, str) and usage.prompt_tokens:
             self._chars_per_token = min(self._chars_per_token, len(prompt) / usage.prompt_tokens)
         return Sampled(
-            continuations=[continuation(choice, stop[MAX_STOPS:]) for choice in answer.choices],
+            continuations=[continuation(choice, stop[MAX_STOPS:], self.base_url) for choice in answer.choices],
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
         )
 
     def yes_no(self, prompts: Sequence[Prompt], *, priority: int = 0) -> list[YesNo]:
-        """Return the probability mass of yes and of no as the next token of each prompt, before temperature."""
+        """Return the probability mass of yes and of no as the next token of each prompt, before temperature.
+
+        Raises ModelError if the model gives neither of them any mass, whatever the prompt.
+        """
+        answers = self._yes_no(prompts, priority)
+        if answers and all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
+            raise ModelError(NO_MASS.format(model=self.model))
+        return answers
+
+    def _yes_no(self, prompts: Sequence[Prompt], priority: int) -> list[YesNo]:
         if not prompts:
             return []
+        self._scores = True
         if sides := self._find_sides():
             exact = self._exact(prompts, sides, priority)
             if exact is not None:
                 return exact
-            logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, TOP_TOKENS)
+            logger.warning(
+                "%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS
+            )
             self._sides = {}
-        answer = self._complete(prompts, 1, priority, max_tokens=1, temperature=0.0, logprobs=TOP_TOKENS)
-        return [yes_no.from_top(_top(choice)) for choice in answer.choices]
+        most = yes_no.TOP_TOKENS * BYTES_PER_LISTED_TOKEN
+        answer = self._complete(
+            prompts, 1, priority, most, max_tokens=1, temperature=0.0, logprobs=yes_no.TOP_TOKENS
+        )
+        return [yes_no.from_top(self._top(choice)) for choice in answer.choices]
 
     def probe(self, seconds: float) -> None:
-        """Sample one token within `seconds`. Raises the errors of a request."""
-        body = {"model": self.model, "prompt": "#", "max_tokens": 1, "temperature": 0.0}
-        self._http.post(f"{self.base_url}/completions", body, _Completion, seconds)
+        """Sample one token within `seconds`, with its logprobs if scores need them. Raises a request's errors."""
+        self._served = self._template = None  # perhaps it serves another model by now
+        if self.chat_only:
+            self.chat.sample(self.model, [(BlockType.USER, "Hello")], max_tokens=1)
+            return
+        body = {"model": self.model, "prompt": "#", "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
+        choices = self._ask(body, seconds=seconds).choices
+        if len(choices) != 1:
+            raise TransientError(f"{self.base_url} answered {len(choices)} choices for 1", kind="malformed")
+        if self._scores:
+            self._top(choices[0])
+
+    def require_completions(self) -> None:
+        """Raise ChatOnly if the server has a chat API and no completions."""
+        if not self._has(f"{self.base_url}/completions") and self._has(f"{self.base_url}/chat/completions"):
+            raise ChatOnly(CHAT_ONLY.format(url=self.base_url))
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+        self.chat.close()
 
     def _served_model(self) -> ServedModel:
         if self._served is None:
@@ -274,47 +375,86 @@ class ModelClient:
         """
         options = {"max_tokens": 1, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0}
         ids = {"logprobs": 1, "logprob_token_ids": list(sides), "return_tokens_as_token_ids": True}
+        most = (len(sides) + 1) * BYTES_PER_LISTED_TOKEN
         try:
-            answer = self._complete(prompts, 1, priority, **options, **ids)
+            answer = self._complete(prompts, 1, priority, most, **options, **ids)
         except ModelError as error:
             if "logprob_token_ids" in str(error):
                 return None
             raise
-        exact = [yes_no.from_ids(_top(choice), sides, choice.text) for choice in answer.choices]
+        exact = [yes_no.from_ids(self._top(choice), sides, choice.text) for choice in answer.choices]
         complete = [answer for answer in exact if answer is not None]
         return complete if len(complete) == len(exact) else None
 
     # -------------------------------------------------------------------------------------------- HTTP
 
-    def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, **options: Any) -> _Completion:
-        """Request `n` choices for every prompt, and return them in order."""
+    def _complete(
+        self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any
+    ) -> _Completion:
+        """Request `n` choices for every prompt, of at most `most` bytes each, and return them in order."""
         body = {
             "model": self.model,
             "prompt": _as_json(prompts),
             "n": n,
-            "add_special_tokens": isinstance(prompts[0], str) and not prompts[0].startswith(_BOS),
+            "add_special_tokens": isinstance(prompts[0], str) and not prompts[0].startswith(BOS),
             **options,
         }
-        url = f"{self.base_url}/completions"
-        prioritised = {"priority": priority} if priority and self._prioritises else {}
-        try:
-            answer = self._http.post(url, body | prioritised, _Completion)
-        except ModelError as error:
-            if not prioritised or "priority" not in str(error).lower():
-                raise
-            logger.warning("%s lacks `--scheduling-policy priority`: old traces don't go first", self.base_url)
-            self._prioritises = False
-            answer = self._http.post(url, body, _Completion)
+        answer = self._taken(body | ({"priority": priority} if priority else {}), most * len(prompts) * n)
         usage = answer.usage or _Usage()
         details = usage.prompt_tokens_details
         # Of several prompts vLLM reports the cached tokens of the last one.
         cached = details.cached_tokens if details is not None and len(prompts) == 1 else None
-        metering.count(len(prompts), n, usage.prompt_tokens, cached, usage.completion_tokens)
+        read = None if usage.prompt_tokens is None else usage.prompt_tokens * n
+        metering.count(len(prompts) * n, read, cached, usage.completion_tokens)
         if sorted(choice.index for choice in answer.choices) != list(range(len(prompts) * n)):
             count = len(answer.choices)
-            raise TransientError(f"{self.base_url} answered {count} choices for {len(prompts)} x {n}")
+            problem = f"answered {count} choices for {len(prompts)} x {n}, or wrong indexes"
+            raise TransientError(f"{self.base_url} {problem}", kind="malformed")
         answer.choices.sort(key=lambda choice: choice.index)
         return answer
+
+    def _taken(self, body: Mapping[str, Any], most: int) -> _Completion:
+        """Request a completion without the parameters that the server refuses."""
+        while True:
+            asked = {name: value for name, value in body.items() if name not in self._refused}
+            try:
+                return self._ask(asked, most)
+            except ModelError as error:
+                reason = str(error).lower()
+                unknown = [name for name in OPTIONAL if name in asked and name in reason]
+                if not unknown or not any(word in reason for word in UNKNOWN):
+                    raise
+                logger.warning("%s does not take %s: %s", self.base_url, unknown[0], OPTIONAL[unknown[0]])
+                self._refused.add(unknown[0])
+
+    def _ask(self, body: Mapping[str, Any], most: int = 0, seconds: float | None = None) -> _Completion:
+        """Request a completion. Raises UsageError if the server no longer has the model."""
+        try:
+            return self._http.post(f"{self.base_url}/completions", body, _Completion, seconds, most=most)
+        except NotFound as error:
+            self._served = None
+            _ = self.model
+            if self._has(f"{self.base_url}/chat/completions"):
+                self.chat_only = True
+                raise ChatOnly(CHAT_ONLY.format(url=self.base_url)) from None
+            raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
+
+    def _has(self, url: str) -> bool:
+        """Whether an address takes requests. It is sent an empty one, which costs nothing."""
+        try:
+            self._http.send(url, {}, TEMPLATE_SECONDS)
+        except NotFound:
+            return False
+        except ModelError:
+            return True
+        return True
+
+    def _top(self, choice: Choice) -> dict[str, float]:
+        """Return the logprobs listed for the only sampled token, by text."""
+        positions = choice.logprobs.top_logprobs if choice.logprobs else None
+        if not positions or not positions[0]:
+            raise Unfit(f"{self.base_url} answered without the logprobs that were asked for: scores need them")
+        return positions[0]
 
 
 def _as_json(prompts: Sequence[Prompt]) -> Any:
@@ -323,17 +463,23 @@ def _as_json(prompts: Sequence[Prompt]) -> Any:
     return encoded[0] if len(encoded) == 1 else encoded
 
 
-def continuation(choice: Choice, stop: Sequence[str]) -> Continuation:
-    """Convert a choice to a continuation, cut at the first of the `stop` strings."""
+def continuation(choice: Choice, stop: Sequence[str], url: str = "the server") -> Continuation:
+    """Convert a choice to a continuation, cut at the first of the `stop` strings. Raises TransientError."""
     text = choice.text or choice.reasoning or choice.reasoning_content or ""
     end = min((at for word in stop if (at := text.find(word)) >= 0), default=None)
     listed = choice.logprobs
     ids = logprobs = None
     if listed is not None and all(token.startswith("token_id:") for token in listed.tokens):
-        ids = [int(token[len("token_id:") :]) for token in listed.tokens]
+        ids = [_token_id(token) for token in listed.tokens]
         logprobs = [_IMPOSSIBLE if value is None else value for value in listed.token_logprobs]
+        if len(logprobs) != len(ids) or -1 in ids:
+            raise TransientError(f"{url} answered impossible token ids or logprobs", kind="malformed")
+    if choice.finish_reason in ("abort", "error"):  # as by vLLM when it shuts down
+        raise TransientError(f"{url} ended a text early: {choice.finish_reason}", kind="status")
     finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
-    return Continuation(text=without_nul(text[:end]), finish_reason=finish, token_ids=ids, logprobs=logprobs)
+    tokens = None if ids is None else len(ids)
+    whole = without_nul(text[:end])
+    return Continuation(text=whole, finish_reason=finish, token_ids=ids, logprobs=logprobs, tokens=tokens)
 
 
 def without_nul(text: str) -> str:
@@ -341,7 +487,7 @@ def without_nul(text: str) -> str:
     return text.replace("\x00", "\ufffd")
 
 
-def _top(choice: Choice) -> dict[str, float]:
-    """Return the logprobs listed for the only sampled token, by text."""
-    positions = choice.logprobs.top_logprobs if choice.logprobs else None
-    return (positions[0] if positions else None) or {}
+def _token_id(listed: str) -> int:
+    """Return the number in `token_id:NUMBER`; -1 if it is none."""
+    number = listed[len("token_id:") :]
+    return int(number) if number.isdecimal() and len(number) < 10 else -1

@@ -1,5 +1,13 @@
-"""JSON over HTTP with urllib3, for thousands of threads. Its errors become weavegen's."""
+"""JSON over HTTP with urllib3, for thousands of threads. Its errors become weavegen's.
 
+Whatever a server answers, its size and its time are bounded, and what is wrong with it is a TransientError.
+"""
+
+import http.client
+import io
+import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -9,83 +17,190 @@ import msgspec
 import urllib3
 
 from weavegen.config import NO_KEY
-from weavegen.errors import Busy, ModelError, Refused, TransientError
+from weavegen.errors import Busy, ModelError, NotFound, Refused, TransientError, Unfit
 
 T = TypeVar("T")
 
 MAX_CONNECTIONS = 4096
 """Connections kept open per server: one for each request in flight."""
 CONNECT_TIMEOUT_SECONDS = 5.0
+MIN_ANSWER_BYTES, MAX_ANSWER_BYTES = 8 * 2**20, 256 * 2**20
+"""Bounds on the limit of an answer's size, head included."""
+PIECE_BYTES = 2**20
+BODY_SECONDS = 60.0
+"""Time from the first byte of an answer to its last one."""
 BUSY_STATUSES = frozenset({408, 425, 429, 503})
 """HTTP statuses of an overloaded server."""
+REQUEST_STATUSES = frozenset({400, 409, 413, 414, 415, 422, 431})
+"""HTTP statuses that concern the request. All others concern the server or its address."""
+KEY_ADVICE = "check OPENAI_API_KEY, or WEAVEGEN_POOL_KEY for a lent server"
 
 _encode = msgspec.json.Encoder().encode
 
 
+class _Bounds(threading.local):
+    """Bounds on the answer to the request that this thread sends. http.client has no other way to pass them on."""
+
+    bytes = MIN_ANSWER_BYTES
+    until = 0.0
+    """By the monotonic clock."""
+
+
+_bounds = _Bounds()
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reads an answer, its head included, from a socket: for so long, and so many bytes."""
+
+    def __init__(self, answer: io.BufferedReader, sock: socket.socket) -> None:
+        self._answer, self._sock = answer, sock
+        self._left, self._begun = _bounds.bytes, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        seconds = _bounds.until - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("the answer took too long")
+        self._sock.settimeout(seconds)
+        count = self._answer.readinto1(buffer)
+        self._left -= count
+        if not self._begun:  # a server sends its answer once it is complete
+            self._begun, _bounds.until = True, min(_bounds.until, time.monotonic() + BODY_SECONDS)
+        if self._left < 0:
+            raise TransientError(f"more than {_bounds.bytes >> 20} MiB", kind="malformed")
+        return count
+
+    def close(self) -> None:
+        self._answer.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_BoundedReader(self.fp, sock))
+
+
+class _Connection(urllib3.connection.HTTPConnection):
+    response_class = _Answer
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        if self.sock is not None:  # the last answer left there what remained of its own time
+            self.sock.settimeout(self.timeout)
+        super().request(*arguments, **options)
+
+
+class _SecureConnection(_Connection, urllib3.connection.HTTPSConnection):
+    pass
+
+
+class _Connections(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecureConnections(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
 class Http:
-    """Connections to one or a few servers. Requests are not retried."""
+    """Connections to one or a few servers. Requests are not retried, and redirects are not followed."""
 
     def __init__(self, api_key: str, timeout: float) -> None:
-        """`timeout`: seconds to wait for an answer, unless a request has its own."""
+        """`timeout`: seconds within which an answer must be complete, unless a request has its own."""
         self._api_key = api_key
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
-        self._timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, timeout), read=timeout)
+        self._timeout = timeout
         self._direct = urllib3.PoolManager(num_pools=64, maxsize=MAX_CONNECTIONS, block=False)
         self._proxies = {
             scheme: urllib3.ProxyManager(url, num_pools=64, maxsize=MAX_CONNECTIONS)
             for scheme, url in urllib.request.getproxies().items()
             if scheme in ("http", "https")
         }
+        for manager in (self._direct, *self._proxies.values()):
+            manager.pool_classes_by_scheme = {"http": _Connections, "https": _SecureConnections}
 
     def get(self, url: str, timeout: float | None = None) -> bytes:
         """Return the body at a URL."""
         return self._request("GET", url, None, timeout)
 
-    def post(self, url: str, body: Mapping[str, Any], type: type[T], timeout: float | None = None) -> T:
-        """Post a JSON body and decode the answer as `type`."""
-        answer = self.send(url, body, timeout)
-        try:
-            return msgspec.json.decode(answer, type=type)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise TransientError(f"{url} sent an invalid answer: {error}") from None
+    def get_json(self, url: str, type: type[T], timeout: float | None = None) -> T:
+        """Return the JSON at a URL, decoded as `type`."""
+        return _decoded(url, self.get(url, timeout), type)
 
-    def send(self, url: str, body: Mapping[str, Any], timeout: float | None = None) -> bytes:
+    def post(
+        self, url: str, body: Mapping[str, Any], type: type[T], timeout: float | None = None, *, most: int = 0
+    ) -> T:
+        """Post a JSON body and decode the answer as `type`. `most`: bytes that a large answer may have."""
+        return _decoded(url, self.send(url, body, timeout, most=most), type)
+
+    def send(self, url: str, body: Mapping[str, Any], timeout: float | None = None, *, most: int = 0) -> bytes:
         """Post a JSON body and return the answer's body."""
-        return self._request("POST", url, _encode(body), timeout)
+        return self.send_bytes(url, _encode(body), timeout, most=most)
+
+    def send_bytes(self, url: str, body: bytes, timeout: float | None = None, *, most: int = 0) -> bytes:
+        """Post a body that is JSON already."""
+        return self._request("POST", url, body, timeout, most)
 
     def close(self) -> None:
         """Close the connections."""
         for manager in (self._direct, *self._proxies.values()):
             manager.clear()
 
-    def _request(self, method: str, url: str, body: bytes | None, timeout: float | None) -> bytes:
-        """Raise Refused without a connection, TransientError if a later attempt may succeed, else ModelError."""
+    def _request(self, method: str, url: str, body: bytes | None, timeout: float | None, most: int = 0) -> bytes:
+        """Raise ModelError if the request is refused for good, else a TransientError."""
+        seconds = self._timeout if timeout is None else timeout
+        _bounds.bytes = min(MAX_ANSWER_BYTES, max(MIN_ANSWER_BYTES, most))
+        _bounds.until = time.monotonic() + seconds
+        waits = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, seconds), read=seconds)
         options: dict[str, Any] = {"headers": self._headers, "retries": False, "redirect": False}
         try:
-            manager, seconds = self._manager(url), self._timeout if timeout is None else timeout
-            answer = manager.request(method, url, body=body, timeout=seconds, **options)
+            answer = self._manager(url).request(
+                method, url, body=body, timeout=waits, preload_content=False, decode_content=False, **options
+            )
+            data = b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
+        except TransientError as error:
+            raise TransientError(f"{url} answered {error}", kind=error.kind) from None
         except urllib3.exceptions.NewConnectionError as error:
-            raise Refused(f"no connection to {url}: {error}") from None
-        except urllib3.exceptions.TimeoutError:
-            raise TransientError(f"{url} did not answer in time") from None
+            raise Refused(f"no connection to {url}: {str(error).partition(': ')[2]}") from None
+        except urllib3.exceptions.TimeoutError as error:
+            if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
+                seconds = min(CONNECT_TIMEOUT_SECONDS, seconds)
+            raise TransientError(f"{url} did not answer in time ({seconds:g} s)", kind="timeout") from None
         except urllib3.exceptions.LocationValueError as error:
             raise ModelError(f"{url} is not an address: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise TransientError(f"the connection to {url} was lost: {error}") from None
-        if answer.status == 200:
-            return answer.data
-        message = f"{url} answered {answer.status}: {self._message(answer.data)}"
-        if answer.status in BUSY_STATUSES:
-            raise Busy(message)
-        if answer.status >= 500:
-            raise TransientError(message)
-        raise ModelError(message)
+            raise TransientError(f"the connection to {url} was lost: {error}", kind="connection") from None
+        except (http.client.HTTPException, ValueError, ArithmeticError, MemoryError) as error:
+            raise TransientError(f"{url} sent an invalid answer: {error!r:.300}", kind="malformed") from None
+        if answer.status != 200:
+            raise self._refusal(url, answer, data)
+        if (encoding := answer.headers.get("Content-Encoding", "identity").lower()) != "identity":
+            raise Unfit(f"{url} sent an answer in the encoding {encoding:.40}, which was not asked for")
+        return data
+
+    def _refusal(self, url: str, answer: urllib3.BaseHTTPResponse, body: bytes) -> Exception:
+        status = answer.status
+        message = f"{url} answered {status}: {self._message(body)}"
+        if status in REQUEST_STATUSES:
+            return ModelError(message)
+        if status in (404, 405):
+            return NotFound(message)
+        if status in (401, 403):
+            return Unfit(f"{message} ({KEY_ADVICE})")
+        if 300 <= status < 400:
+            place = answer.headers.get("Location", "nowhere")
+            return Unfit(f"{url} answered {status}, a redirect to {place:.200}: give the server's own address")
+        if status in BUSY_STATUSES:
+            return Busy(message, seconds=_retry_after(answer.headers.get("Retry-After")))
+        return TransientError(message, kind="status")
 
     def _message(self, body: bytes) -> str:
         """Return the message of an error body, in the form of vLLM and OpenAI, or else the whole body."""
         try:
-            message = msgspec.json.decode(body, type=_ErrorBody).error.message
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            message = _decoded("", body, _ErrorBody).error.message
+        except TransientError:
             message = body[:20_000].decode(errors="replace")
         # The message is stored with the trace, and some servers repeat the request in it: hide the key.
         return (message if self._api_key == NO_KEY else message.replace(self._api_key, "***"))[:2000]
@@ -95,6 +210,21 @@ class Http:
         parts = urlsplit(url)
         proxy = self._proxies.get(parts.scheme)
         return self._direct if proxy is None or urllib.request.proxy_bypass(parts.netloc) else proxy
+
+
+def _decoded(url: str, body: bytes, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=type)
+    except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise TransientError(f"{url} sent an invalid answer: {error}", kind="malformed") from None
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds of a header Retry-After; None if there is none, or if it has a date."""
+    try:
+        return None if value is None else max(0.0, float(value))
+    except ValueError:
+        return None
 
 
 class _Error(msgspec.Struct):

@@ -14,7 +14,7 @@ class TokenUsage:
     sequences: int = 0
     """Prompts times continuations: vLLM's unit of scheduling."""
     prompt_tokens: int = 0
-    """A prompt counts once for each of its continuations, as in vLLM's counters."""
+    """Of completions, a prompt counts once for each of its continuations, as in vLLM's counters; of chats once."""
     cached_tokens: int | None = None
     """Prompt tokens from the prefix cache. Servers report them for one sequence of a request with one prompt.
     None: not reported."""
@@ -38,17 +38,17 @@ def metered() -> Iterator[TokenUsage]:
 
 
 def count(
-    prompts: int, n: int, prompt_tokens: int | None, cached_tokens: int | None, sampled_tokens: int | None
+    sequences: int, prompt_tokens: int | None, cached_tokens: int | None, sampled_tokens: int | None
 ) -> None:
-    """Count an answered request: `n` continuations per prompt, tokens as in its `usage` (None: not reported)."""
+    """Count an answered request: its sequences, and tokens as the server counts them (None: not reported)."""
     if (usage := _meter.get()) is None:
         return
     usage.requests += 1
-    usage.sequences += prompts * n
+    usage.sequences += sequences
     if prompt_tokens is None or sampled_tokens is None:
         usage.uncounted += 1
         return
-    usage.prompt_tokens += prompt_tokens * n
+    usage.prompt_tokens += prompt_tokens
     if cached_tokens is not None:
         usage.cached_tokens = (usage.cached_tokens or 0) + cached_tokens
     usage.sampled_tokens += sampled_tokens

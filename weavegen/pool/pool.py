@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from weavegen.errors import Busy, ModelError, Refused, TransientError, Unserved, UsageError
+from weavegen.errors import Busy, ModelError, Refused, TransientError, Unfit, Unserved, UsageError
 from weavegen.pool import metrics
 from weavegen.pool.client import ModelClient
+from weavegen.pool.health import Failures, Health, error_kind, one_line
 from weavegen.pool.http import Http
 from weavegen.pool.routing import Outcome, Router
 
@@ -28,6 +29,10 @@ NO_SERVER_TIMEOUT_SECONDS = 60.0
 """Time that a request waits while no server is in use, before its step is released."""
 
 
+def ignore(problem: str) -> None:
+    """Tell nobody."""
+
+
 class Pool:
     """Servers that serve the same model. They may join and leave at any time. Safe to share between threads."""
 
@@ -40,6 +45,10 @@ class Pool:
         self._lock = threading.Lock()
         self._granted: dict[int, tuple[str, ModelClient]] = {}
         self._events: dict[int, threading.Event] = {}
+        self._health: dict[str, Health] = {}
+        """By URL, since `take_health`."""
+        self._streaks: dict[str, Failures] = {}
+        """By URL, since the last answer."""
         self._closed = threading.Event()
         self.set_members(dict.fromkeys(urls, api_key))
 
@@ -59,6 +68,7 @@ class Pool:
             for url in self._keys.keys() - keys.keys():
                 self._router.remove(url)
                 del self._clients[url], self._keys[url]
+                self._streaks.pop(url, None)
             for url, key in keys.items():
                 if self._keys.get(url) == key:
                     continue
@@ -75,32 +85,54 @@ class Pool:
             self._require_members()
             return self._router.home(homes)
 
-    def with_server(self, trace: int, home: str, sequences: int, call: Callable[[ModelClient], T]) -> T:
+    def take_health(self) -> dict[str, Health]:
+        """What the servers answered since the last call, by URL."""
+        with self._lock:
+            taken, self._health = self._health, {}
+            return taken
+
+    def trouble(self) -> str | None:
+        """Why no server is in use, in one line; None if one is."""
+        with self._lock:
+            return None if any(server.usable for server in self._router.members) else self._trouble()
+
+    def with_server(
+        self,
+        trace: int,
+        home: str,
+        sequences: int,
+        call: Callable[[ModelClient], T],
+        tell: Callable[[str], None] = ignore,
+    ) -> T:
         """Wait for a server with room for `sequences`, call `call` with its client, and return the result.
 
         The server is `home`, unless that is unusable or has left the pool. A TransientError is tried again
-        MAX_ATTEMPTS times; other errors are raised at once. Raises Unserved if no server is in use.
+        MAX_ATTEMPTS times; other errors are raised at once. Raises Unserved if no server is in use. `tell` gets
+        each failure, in one line, before the next attempt.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             url, client = self._admitted(trace, home, sequences)
             outcome: Outcome = "failed"
+            failure: TransientError | None = None
             try:
                 result = call(client)
                 outcome = "ok"
                 return result
             except TransientError as error:
-                outcome = _outcome(error)
+                outcome, failure = _outcome(error), error
                 if attempt == MAX_ATTEMPTS:
-                    if isinstance(error, Refused):
-                        raise Unserved(str(error)) from None
+                    if isinstance(error, Refused | Busy | Unfit) or self._fails_others(trace):
+                        raise Unserved(one_line(error)) from None
                     raise
                 log.info("trace %d, attempt %d: %s", trace, attempt, error)
+                tell(one_line(error))
             except Exception:
                 outcome = "ok"  # the server answered, if with an error
                 raise
             finally:
                 with self._lock:
-                    self._router.report_end(url, sequences, outcome, time.monotonic())
+                    self._router.report_end(url, sequences, outcome, time.monotonic(), _asked(failure))
+                    self._note(url, failure, trace)
                     self._grant()
             time.sleep(BACKOFF_SECONDS * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5))
         raise AssertionError("unreachable")
@@ -115,6 +147,31 @@ class Pool:
         """Raise Unserved if there is no member. The caller holds the lock."""
         if not self._clients:
             raise Unserved("the pool has no model server: add one with `weavegen pool add URL`")
+
+    def _fails_others(self, trace: int) -> bool:
+        """Whether all members also fail the requests of other traces: then it is no fault of this trace's request."""
+        with self._lock:
+            streaks = [self._streaks.get(url) for url in self._clients]
+            return all(streak is not None and streak.traces - {trace} for streak in streaks)
+
+    def _note(self, url: str, error: Exception | None, trace: int | None = None) -> None:
+        """Count a request: answered, or failed with an error. The caller holds the lock."""
+        health = self._health.setdefault(url, Health())
+        if error is None:
+            health.ok()
+            server = self._router.servers.get(url)
+            if server is None or server.usable:  # while it rests, the answer is that of an older request
+                self._streaks.pop(url, None)
+        else:
+            now = time.monotonic()
+            health.failed(error, now)
+            self._streaks.setdefault(url, Failures()).add(error, now, trace)
+
+    def _trouble(self) -> str:
+        """The last failures of the members. The caller holds the lock."""
+        now = time.monotonic()
+        told = (self._streaks[url].told(now) for url in self._clients if url in self._streaks)
+        return "; ".join(told) or f"no server is in use: {', '.join(self._clients)}"
 
     def _admitted(self, trace: int, home: str, sequences: int) -> tuple[str, ModelClient]:
         """Wait until a request is granted. Returns the server's URL and client; the request is in flight there."""
@@ -131,7 +188,7 @@ class Pool:
                     if ticket not in self._granted and not in_use:
                         self._router.withdraw(ticket)
                         self._require_members()
-                        raise Unserved(f"no server is in use: {', '.join(self._clients)}")
+                        raise Unserved(self._trouble())
             return self._granted.pop(ticket)
         finally:
             with self._lock:
@@ -154,15 +211,19 @@ class Pool:
             if rests_until is not None and time.monotonic() < rests_until:
                 continue
             report: Callable[[], None] | None = None
+            failure: Exception | None = None
             try:
                 if rests_until is not None:
-                    report = partial(self._router.report_probe, url, self._probe(client), time.monotonic())
+                    failure = self._probe(client)
+                    outcome, asked = _outcome(failure), _asked(failure)
+                    report = partial(self._router.report_probe, url, outcome, time.monotonic(), asked)
                 elif has_metrics:
                     report = partial(self._router.report_load, url, metrics.read(url, http))
             except ModelError as error:
                 log.warning("%s: without metrics, its load grows until it is busy", error)
                 has_metrics = False
             except TransientError as error:
+                failure = error
                 report = partial(self._router.report_failure, url, _outcome(error), time.monotonic())
             except Exception:  # if this thread ended, a resting server would never be probed again
                 log.exception("%s can't be watched", url)
@@ -171,21 +232,32 @@ class Pool:
                     break
                 if report is not None:
                     report()
+                if failure is not None:
+                    self._note(url, failure)
                 self._grant()
         http.close()
 
     @staticmethod
-    def _probe(client: ModelClient) -> Outcome:
-        """Let a server that rested sample one token."""
+    def _probe(client: ModelClient) -> Exception | None:
+        """Let a server that rested sample one token. Returns why it can't."""
         try:
             client.probe(PROBE_TIMEOUT_SECONDS)
         except TransientError as error:
-            return _outcome(error)
+            return error
         except (ModelError, UsageError) as error:
             log.warning("%s is not used: %s", client.base_url, error)
-            return "failed"
-        return "ok"
+            return error
+        return None
 
 
-def _outcome(error: TransientError) -> Outcome:
-    return "busy" if isinstance(error, Busy) else "refused" if isinstance(error, Refused) else "failed"
+OUTCOMES: Mapping[str, Outcome] = {"busy": "busy", "refused": "refused", "unfit": "unfit"}
+"""By TransientError.kind."""
+
+
+def _outcome(error: Exception | None) -> Outcome:
+    return "ok" if error is None else OUTCOMES.get(error_kind(error), "failed")
+
+
+def _asked(error: Exception | None) -> float | None:
+    """Seconds for which a busy server asks to be left alone."""
+    return error.seconds if isinstance(error, Busy) else None

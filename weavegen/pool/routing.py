@@ -10,9 +10,10 @@ always wait and no slot is idle.
 Spilling. A server with spare slots and an empty queue takes the oldest request from the queue of a server that is
 full. The trace's next request goes to its home again.
 
-Failures. A server that fails rests, longer each time, and is probed before it gets requests again. Meanwhile each
-of its traces has a stand-in, always the same server, and returns to its home afterwards. A server that leaves the
-pool gets no more requests: queued ones move to stand-ins, and in-flight ones end there.
+Failures. A server that fails rests, longer each time or for as long as it asks, and is probed before it gets
+requests again. Meanwhile each of its traces has a stand-in, always the same server, and returns to its home
+afterwards. A server that leaves the pool gets no more requests: queued ones move to stand-ins, and in-flight ones
+end there.
 
 Load is counted in sequences: for vLLM, a request for n continuations or with n prompts is n sequences.
 """
@@ -34,14 +35,18 @@ MAX_WAITING_SHARE = 0.25
 MAX_CACHE_USAGE = 0.97
 """The limit falls at this KV cache usage (0 to 1): vLLM would preempt sequences and compute them again."""
 MAX_FAILURES = 3
-"""Consecutive failures after which a server rests. One refused connection is enough."""
+"""Consecutive failures after which a server rests. One refused connection is enough, or one unfit answer."""
+MAX_BUSY = 12
+"""Seconds in a row with nothing but busy answers after which a server rests. Usually fewer requests are enough."""
+MAX_ASKED_REST_SECONDS = 120.0
+"""Longest rest that a server can ask for."""
 FIRST_REST_SECONDS, MAX_REST_SECONDS = 1.0, 30.0
 """Seconds before a failing server is probed, doubled with each failed probe. After a refused connection always the
 first value: such a probe costs nothing."""
 
-Outcome = Literal["ok", "busy", "failed", "refused"]
+Outcome = Literal["ok", "busy", "failed", "refused", "unfit"]
 """How a request ended. ok: answered, perhaps with an error; busy: the server is overloaded; failed: the server
-failed or the connection was lost; refused: no connection."""
+failed or the connection was lost; refused: no connection; unfit: no request can succeed before somebody acts."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +183,10 @@ class Router:
                 granted.append((self._take(server, full), server.url))
         return granted
 
-    def report_end(self, url: str, sequences: int, outcome: Outcome, now: float) -> None:
-        """Report the end of a granted request."""
+    def report_end(
+        self, url: str, sequences: int, outcome: Outcome, now: float, asked: float | None = None
+    ) -> None:
+        """Report the end of a granted request. `asked`: seconds for which a busy server asks to be left alone."""
         server = self.servers[url]
         saturated = server.in_flight >= 0.8 * server.limit
         server.in_flight -= sequences
@@ -194,6 +201,9 @@ class Router:
             if now - server.last_reduction >= 1:  # requests sent together are refused together
                 server.last_reduction = now
                 server.limit = max(MIN_LIMIT, server.limit / 2)
+                server.failures += 1
+            if asked or server.failures >= MAX_BUSY:
+                self._rest(server, outcome, now, asked)
         else:
             self.report_failure(url, outcome, now)
 
@@ -201,11 +211,11 @@ class Router:
         """Report that a request to a server failed, or reading its metrics."""
         server = self.servers[url]
         server.failures += 1
-        if server.rests_until is None and (outcome == "refused" or server.failures >= MAX_FAILURES):
+        if server.rests_until is None and (outcome in ("refused", "unfit") or server.failures >= MAX_FAILURES):
             self._rest(server, outcome, now)
 
-    def report_probe(self, url: str, outcome: Outcome, now: float) -> None:
-        """Report the probe of a server that rested."""
+    def report_probe(self, url: str, outcome: Outcome, now: float, asked: float | None = None) -> None:
+        """Report the probe of a server that rested. `asked`: as for `report_end`."""
         server = self.servers[url]
         if outcome == "ok":
             server.failures = server.rests = 0
@@ -213,7 +223,7 @@ class Router:
             for other in self.servers.values():
                 self._requeue(other)
         else:
-            self._rest(server, outcome, now)
+            self._rest(server, outcome, now, asked)
 
     def report_load(self, url: str, load: Load) -> None:
         """Report a server's metrics, and adapt its limit."""
@@ -250,10 +260,11 @@ class Router:
         full = (other for other in busy if self._fits(server, other))
         return min(full, key=lambda other: other.queue[0], default=None)
 
-    def _rest(self, server: Server, outcome: Outcome, now: float) -> None:
+    def _rest(self, server: Server, outcome: Outcome, now: float, asked: float | None = None) -> None:
         if outcome == "refused":
             server.rests = 0
-        server.rests_until = now + min(MAX_REST_SECONDS, FIRST_REST_SECONDS * 2.0**server.rests)
+        seconds = min(MAX_REST_SECONDS, FIRST_REST_SECONDS * 2.0 ** min(server.rests, 10))
+        server.rests_until = now + (seconds if asked is None else min(MAX_ASKED_REST_SECONDS, max(1.0, asked)))
         server.rests += 1
         server.failures = 0
         self._requeue(server)

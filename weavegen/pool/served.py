@@ -1,12 +1,14 @@
-"""Asks servers for their models, and checks that the servers of a pool serve the same one."""
+"""Asks servers for their models, and checks that a job's model is among them."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 
-from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.errors import ModelError, NotFound, TransientError, Unfit, UsageError
 from weavegen.pool.http import Http
+
+ADDRESS_ADVICE = "check the address of the server, which ends in /v1"
 
 
 class ServedModel(msgspec.Struct, frozen=True):
@@ -45,11 +47,10 @@ def list_models(url: str, http: Http, seconds: float = 10.0) -> list[ServedModel
     """List the models at a base URL that ends in `/v1`. Raises TransientError, ModelError."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise ModelError(f"{url} is not an http address")
-    answer = http.get(f"{url.rstrip('/')}/models", seconds)
     try:
-        return msgspec.json.decode(answer, type=_Models).data
-    except msgspec.MsgspecError as error:
-        raise TransientError(f"{url} sent an invalid answer: {error}") from None
+        return http.get_json(f"{url.rstrip('/')}/models", _Models, seconds).data
+    except NotFound as error:
+        raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
 
 
 def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> ServedModel:
@@ -69,15 +70,19 @@ def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> Ser
 def check_servers(urls: Sequence[str], api_key: str | Mapping[str, str], model: str | None) -> str:
     """Return the name of the model that the servers serve. Raises UsageError if no server can be used.
 
-    Some servers may be unreachable. The others must serve the same model. `api_key`: of all servers, or by URL.
+    Some servers may be unreachable, and with `model` some may serve others. `api_key`: of all servers, or by URL.
     """
-    found, away = dict[str, str](), []
+    found, away, others = dict[str, str](), [], []
     for url in urls:
         http = Http(api_key if isinstance(api_key, str) else api_key[url], 10.0)
         try:
             found[url] = pick_model(model, list_models(url, http), url).id
         except (TransientError, ModelError) as error:
             away.append(f"{url} ({error})")
+        except UsageError as error:
+            others.append(error)
+    if not found and others:
+        raise others[0]
     if not found:
         raise UsageError(
             f"no usable model server at {', '.join(away)}: start one (`vllm serve MODEL`, or `weavegen sim` "
@@ -85,28 +90,16 @@ def check_servers(urls: Sequence[str], api_key: str | Mapping[str, str], model: 
         )
     if len(set(found.values())) > 1:
         serve = ", ".join(f"{name} at {url}" for url, name in found.items())
-        raise UsageError(f"the servers of a pool must serve the same model, and these do not: {serve}")
+        raise UsageError(f"the pool serves several models: give one with --model ({serve})")
     return next(iter(found.values()))
 
 
-def check_newcomer(url: str, key: str, members: Mapping[str, str], known: Sequence[str]) -> str:
-    """Return the model of a server that is to join a pool. Raises UsageError if the pool serves another model.
-
-    `members`: API keys by URL. `known`: models of the pool, used if no member answers.
-    """
+def check_newcomer(url: str, key: str) -> str:
+    """Return the model of a server that is to join a pool. Raises UsageError if it does not answer."""
     try:
-        own = first_model(url, key)
+        return first_model(url, key)
     except (TransientError, ModelError) as error:
         raise UsageError(f"no model server answers at this address: {error}; start it, then add it") from None
-    present = []
-    for member, member_key in members.items():
-        try:
-            present.append(first_model(member, member_key))
-        except (TransientError, ModelError):
-            continue  # it is unreachable
-    if strange := [name for name in present or known if name != own]:
-        raise UsageError(f"{url} serves {own}, and the pool serves {strange[0]}: a pool serves one model")
-    return own
 
 
 def first_model(url: str, key: str) -> str:

@@ -18,9 +18,9 @@ class ServerRow:
 
     url: str
     state: str
-    """`up`; `full`: sequences wait in the server; `away`: it does not answer."""
+    """`up`; `full`: sequences wait in the server; `away`: it does not answer; `failing`: workers' requests fail."""
     why: str | None = None
-    """Why it is away."""
+    """Why it is away or failing."""
     model: str | None = None
     running: int | None = None
     """Sequences."""

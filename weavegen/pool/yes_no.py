@@ -12,6 +12,9 @@ from weavegen.kernel.steps import YesNo
 MAX_IDS = 128
 """vLLM's limit on the length of `logprob_token_ids`."""
 
+TOP_TOKENS = 20
+"""Likeliest tokens that are listed where exact probabilities are unavailable: the default limit of vLLM and OpenAI."""
+
 _WORDS = {True: ("Yes", "yes", "YES"), False: ("No", "no", "NO")}
 _LEADS = ("", " ", "\n", '"', ' "', "'", " '", "(", " (", "*", "**", "_", ":", ".", "\n\n")
 _LONGER = ("Not", "not", "None", "none", "Now", "now", "Nope", "nope", "Nothing", "nothing", "Nor", "Note", "Non")
@@ -62,10 +65,7 @@ def from_ids(top: Mapping[str, float], sides: Mapping[int, bool], sampled: str) 
 
     Returns None if an id of `sides` is missing: then the server did not use `logprob_token_ids`.
     """
-    seen: list[tuple[bool | None, float]] = []
-    left = set(sides)
-    for key, logprob in top.items():
-        token = int(key.removeprefix("token_id:")) if key.startswith("token_id:") else -1
-        seen.append((sides.get(token, side(sampled)), logprob))
-        left.discard(token)
-    return None if left else mass(seen)
+    named = {f"token_id:{token}": answer for token, answer in sides.items()}
+    if not named.keys() <= top.keys():
+        return None
+    return mass((named.get(key, side(sampled)), logprob) for key, logprob in top.items())

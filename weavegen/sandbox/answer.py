@@ -39,6 +39,10 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
     check_text(executed.output, MAX_TEXT_CHARS)
     for name in (*executed.registered, executed.working_directory):
         check_text(name, MAX_NAME_CHARS)
+    if (executed.claims and step.op != "evaluate") or len(executed.claims) > MAX_ITEMS:
+        raise InvalidAnswer("claims that were not asked for")
+    for text in (*executed.claims, *executed.claims.values()):
+        check_text(text, MAX_TEXT_CHARS)
     values = [executed.value]
     failures = [executed.error]
     for view in executed.views:
@@ -62,6 +66,8 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
         values += [subagent.schema, subagent.returned]
     for evaluation in evaluations:
         check_text(evaluation.title, MAX_NAME_CHARS)
+        if evaluation.protected or evaluation.cause is not None:  # only the worker says so
+            raise InvalidAnswer("an evaluation that claims to be protected")
         values.append(evaluation.value)
         failures.append(evaluation.error)
     for failure in failures:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import groups
-from weavegen.sandbox.children import adopt, spawn, tail
+from weavegen.sandbox.children import adopt, end_with_this_process, spawn, tail
 from weavegen.sandbox.providers import Box, Handle, Layout
 from weavegen.sandbox.seccomp import program
 
@@ -101,7 +101,9 @@ class Bubblewrap:
                 os.close(gate_end)
             try:
                 handle = self.read_info(info, box)
-            except EnvironmentFailure:
+                if box.temporary:
+                    end_with_this_process(handle.pid)
+            except (EnvironmentFailure, OSError):
                 process.kill()
                 process.wait()
                 raise
@@ -138,6 +140,10 @@ class Bubblewrap:
         arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if box.network == "none":
             arguments.append("--unshare-net")
+        if (
+            box.temporary
+        ):  # until `end_with_this_process`; as root, it has no effect after the change of the user id
+            arguments.append("--die-with-parent")
         arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--hostname", "localhost"]
         arguments += ["--info-fd", str(info), "--block-fd", str(gate), "--seccomp", str(seccomp)]
         if os.getuid() == 0:

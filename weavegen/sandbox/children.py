@@ -1,6 +1,8 @@
 """Child processes that outlive this one. While it lives, it must collect their exit status."""
 
+import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,12 @@ if TYPE_CHECKING:
 
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 _lock = threading.Lock()
+_GUARD = """
+import select, signal, sys
+box = int(sys.argv[1])
+select.select([0, box], [], [])
+signal.pidfd_send_signal(box, signal.SIGKILL)
+"""
 
 
 def adopt(pid: int, child: "subprocess.Popen[bytes]") -> None:
@@ -27,11 +35,39 @@ def spawn(command: list[str], box: "Box", **options: Any) -> "subprocess.Popen[b
         )
 
 
+def end_with_this_process(pid: int) -> None:
+    """Have a process killed as soon as this one has ended, even by SIGKILL.
+
+    A guard outside the box waits for the end of a pipe from this process, or for that of the box. Without pidfds,
+    which only Linux has, there is no guard.
+    """
+    if sys.platform != "linux":
+        return
+    box = os.pidfd_open(pid)
+    try:
+        command = [sys.executable, "-IS", "-c", _GUARD, str(box)]
+        # Without a buffer: closing it would raise an error once the guard has ended.
+        guard = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[box],
+            start_new_session=True,
+        )
+    finally:
+        os.close(box)
+    adopt(guard.pid, guard)
+
+
 def collect() -> None:
     """Collect the children that have ended, so that none stays a zombie."""
     with _lock:
         for pid in [pid for pid, child in _children.items() if child.poll() is not None]:
-            del _children[pid]
+            child = _children.pop(pid)
+            if child.stdin is not None:
+                child.stdin.close()
 
 
 def release(pid: int) -> None:

@@ -36,12 +36,10 @@ from weavegen.sandbox.client_session import (
     no_blocks,
     undecided,
 )
+from weavegen.sandbox.grading import IMPORTABLE, Grader, asked, protected
 from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider
 from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 
-PROJECT = Path(__file__).resolve().parents[2]
-IMPORTABLE = {"bootstraps": PROJECT / "bootstraps", "tools": PROJECT / "bootstraps" / "tools"}
-"""The folders that can be imported in the box besides the standard library, by name."""
 LOCK_FILES = 256
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
@@ -70,11 +68,12 @@ class Environment:
         port: int = 5000,
         network: str = "none",
         limits: Limits | None = None,
+        temporary: bool = False,
     ) -> "Environment":
         """Start the trace's environment with an empty /app, and kill the old one if it still runs.
 
         `budget`: minutes. `network`: "none", or "host" for the host's network. The environment outlives this
-        process. Raises EnvironmentFailure if it does not answer in time.
+        process, unless it is `temporary`. Raises EnvironmentFailure if it does not answer in time.
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
@@ -101,11 +100,12 @@ class Environment:
                     uid=uid,
                     command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
-                    folders={name: folder for name, folder in IMPORTABLE.items() if folder.is_dir()},
+                    folders=IMPORTABLE,
                     descriptors=(listener.fileno(), file.fileno()),
                     log=log_path(config, trace_id),
                     limits=limits,
                     network=network,
+                    temporary=temporary,
                 )
                 handle = sandbox.start(box)
             BoxState(handle, limits).write(path.with_suffix(".json"))
@@ -116,8 +116,10 @@ class Environment:
             raise EnvironmentFailure(f"{error} {tail(box.log)}".strip()) from error
         with locked(private(config.runtime), trace_id):
             # Another worker may have removed or replaced this environment since.
-            if self._is_latest() and box.log.stat().st_size == 0:
-                box.log.unlink()
+            if self._is_latest():
+                with contextlib.suppress(FileNotFoundError):  # somebody may remove old logs at any time
+                    if box.log.stat().st_size == 0:
+                        box.log.unlink()
         return self
 
     @classmethod
@@ -213,10 +215,17 @@ def dry_run(
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
         config = replace(config, home=Path(home))
         with watching(private(config.runtime)):
-            environment = Environment.start(config, 0, params=params, network=network, limits=limits)
+            environment = Environment.start(
+                config, 0, params=params, network=network, limits=limits, temporary=True
+            )
             try:
                 for number, op in enumerate(ops, 1):
-                    done.append(environment.execute(number, Execute(op=op, source=source), chat=chat))
+                    text = asked(protected(config, source)) if op == "evaluate" else source
+                    executed = environment.execute(number, Execute(op=op, source=text), chat=chat)
+                    if op == "evaluate" and text:
+                        grader = Grader(config, 0, environment.limits, source, params=params)
+                        executed = grader.grade(environment.handle, executed)
+                    done.append(executed)
                     if done[-1].error is not None or done[-1].waits_for is not None:
                         break
             finally:

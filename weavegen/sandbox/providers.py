@@ -13,7 +13,7 @@ from typing import Protocol
 import psutil  # type: ignore[import-untyped]
 
 from weavegen.errors import EnvironmentFailure, UsageError
-from weavegen.sandbox.children import adopt, collect, release, spawn
+from weavegen.sandbox.children import adopt, collect, end_with_this_process, release, spawn
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Limits:
     """Open files per process."""
     disk: int = 256 * 2**20
     """Bytes each in /app, /tmp, /dev/shm and NetHack's folder, which are in memory. Writing more fails."""
+    sockets: int = 256
+    """Open sockets in a network of its own. Above it the box is killed."""
     inodes: int = 100_000
     """Files and folders there, together. Above it the box is killed."""
 
@@ -80,6 +82,8 @@ class Box:
     limits: Limits
     network: str = "none"
     """`none`: a loopback of its own; `host`: the network of the host, with the host's loopback."""
+    temporary: bool = False
+    """Whether it is killed when the process that started it has ended, for whatever reason."""
 
 
 def start_time(pid: int) -> float | None:
@@ -160,7 +164,7 @@ class Sandbox(Protocol):
         ...
 
     def start(self, box: Box) -> Handle:
-        """Start the command so that it outlives the caller. Raises EnvironmentFailure."""
+        """Start the command. Unless it is temporary, it outlives the caller. Raises EnvironmentFailure."""
         ...
 
     def require(self) -> None:
@@ -207,6 +211,8 @@ class NoSandbox:
         environ = {"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ}
         process = spawn(command, box, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
         adopt(process.pid, process)
+        if box.temporary:
+            end_with_this_process(process.pid)
         return Handle.of(process.pid)
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:

@@ -49,6 +49,10 @@ MMAP, HUGE = (9, 222), 0x40000
 """MAP_HUGETLB takes pages that the host has reserved, and that no memory limit counts."""
 INJECTIONS = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: they simulate input on a terminal."""
+FCNTL, SIGNALS = (72, 25), (1024, 1026)
+"""F_SETLEASE and F_NOTIFY report and delay what others do with a file or folder, in other boxes and on the host."""
+SETSOCKOPT, SOL_SOCKET, BUFFER_SIZES = (54, 208), 1, (7, 8)
+"""SO_SNDBUF and SO_RCVBUF are only hints. They do nothing, so that a socket holds what the default allows."""
 AT_LEAST, ANY_BIT = 0x35, 0x45
 """BPF_JMP | BPF_JGE | BPF_K and BPF_JMP | BPF_JSET | BPF_K, from linux/bpf_common.h."""
 ARGUMENTS_OFFSET = 16
@@ -73,6 +77,10 @@ def program(machine: str | None = None) -> bytes | None:
     code += only_for(MMAP[column], [argument(3), instr(ANY_BIT, HUGE, 0, 1), refuse, allow])
     injections = [part for request in INJECTIONS for part in (instr(EQUAL, request, 0, 1), refuse)]
     code += only_for(IOCTL[column], [argument(1), *injections, allow])
+    signals = [part for command in SIGNALS for part in (instr(EQUAL, command, 0, 1), refuse)]
+    code += only_for(FCNTL[column], [argument(1), *signals, allow])
+    sizes = [argument(2), *require_one_of(BUFFER_SIZES, allow), instr(RETURN, ERRNO)]
+    code += only_for(SETSOCKOPT[column], [argument(1), instr(EQUAL, SOL_SOCKET, 1, 0), allow, *sizes])
     family = [argument(0), *require_one_of(FAMILIES, refuse)]
     netlink = [instr(EQUAL, NETLINK, 0, 4), argument(2), instr(EQUAL, ROUTE, 1, 0), refuse, allow]
     unix = [instr(EQUAL, 1, 0, 1), allow]

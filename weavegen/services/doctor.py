@@ -12,16 +12,30 @@ from urllib.parse import urlsplit
 import msgspec
 from sqlalchemy.exc import DBAPIError
 
-from weavegen.config import Config
+from weavegen.config import PERSONAL, Config, differing, shown_settings
 from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.pool import capabilities
+from weavegen.pool.capabilities import Capabilities
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
 from weavegen.sandbox import groups
 from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
-from weavegen.store import urls
+from weavegen.services.faults import Fault, faults, service_faults
+from weavegen.store import servers, urls, workers
+from weavegen.store.servers import ServerHealth
 from weavegen.store.session import unpooled_engine
+from weavegen.version import __version__
 
+OF_A_HOST = PERSONAL | {
+    "WEAVEGEN_HOST",
+    "WEAVEGEN_FLOWER",
+    "WEAVEGEN_VIEWER",
+    "WEAVEGEN_MODEL",
+    "WEAVEGEN_VLLM",
+    "WEAVEGEN_READER_URL",
+}
+"""Settings in which hosts may differ, or that workers do not use."""
 MIN_FREE_BYTES = 5 * 2**30
 """A trace takes megabytes, because every candidate is kept."""
 ANSWER_TIMEOUT_SECONDS = 5.0
@@ -53,7 +67,51 @@ def examine(config: Config) -> list[Finding]:
             findings.append(Finding(name=name, ok=True, detail=check(config)))
         except Problem as problem:
             findings.append(Finding(name=name, ok=False, detail=problem.detail, advice=problem.advice))
-    return findings
+    return findings + [
+        Finding(name=fault.kind, ok=False, detail=fault.what, advice=fault.advice)
+        for fault in _faults(config)
+        if fault.kind != "server"  # the check of the model found it
+    ]
+
+
+def _faults(config: Config) -> list[Fault]:
+    """The faults, as far as the database answers."""
+    try:
+        postgres.check(config)
+        schema.check(urls.database_url(config))
+        with unpooled_engine(urls.database_url(config)).connect() as conn:
+            return faults(conn, config)
+    except (DBAPIError, UsageError):
+        return service_faults(config)
+
+
+def _services(config: Config) -> str:
+    """Count the services of this machine and their restarts. Faults among them are findings of their own."""
+    running = [service for service in fleet.running(config) if not service.temporary]
+    restarted = [f"{service.name} {service.restarts}x" for service in running if service.restarts]
+    return f"{len(running)} run here" + (f", restarted: {', '.join(restarted)}" if restarted else "")
+
+
+def _settings(config: Config) -> str:
+    """Compare the settings of this command, of the installation and of the workers."""
+    with _problem("unknown", "start the database first"):
+        postgres.check(config)
+    mine = shown_settings(config)
+    try:
+        with unpooled_engine(urls.database_url(config)).connect() as conn:
+            others = {row.node: row.settings for row in workers.rows(conn) if not row.silent}
+            versions = {row.version for row in workers.rows(conn) if not row.silent} - {__version__}
+    except DBAPIError:
+        raise Problem("unknown", "migrate the database with `weavegen up`") from None
+    for node, settings in others.items():
+        for name in sorted(set(differing(settings, mine)) - OF_A_HOST):
+            raise Problem(
+                f"{name} is {mine[name] or 'not set'} here, and {settings[name] or 'not set'} in {node}",
+                f"run `weavegen up` to change it in the workers, or unset {name} here",
+            )
+    if versions:
+        raise Problem(f"workers of version {', '.join(versions)} run", "run `weavegen down`, then `weavegen up`")
+    return f"the same in this command and in {len(others)} workers"
 
 
 @contextlib.contextmanager
@@ -151,18 +209,40 @@ def _model(config: Config) -> str:
         advice = "set OPENAI_BASE_URL, start a small model with `weavegen up`, or add one: `weavegen pool add`"
         raise Problem("none", advice)
     models: set[str] = set()
+    failing = _failing(config, keys)
     for url, key in keys.items():
         try:
             listed = list_models(url, Http(key, ANSWER_TIMEOUT_SECONDS), ANSWER_TIMEOUT_SECONDS)
             models |= {model.id for model in listed[:1]}  # the model is listed before its adapters
-        except (TransientError, ModelError):
-            advice = "start it, or check OPENAI_BASE_URL and OPENAI_API_KEY"
+        except (TransientError, ModelError) as error:
+            said = str(error).replace(url, _address(url))
+            advice = f"start it, or check OPENAI_BASE_URL and OPENAI_API_KEY: {said}"
             raise Problem(f"{_address(url)} does not answer", advice) from None
+        if url in failing:
+            line = failing[url].line.replace(url, _address(url))
+            raise Problem(f"{_address(url)} fails all requests of the workers: {line}", failing[url].advice)
     simulated = " (simulated)" if model_server.simulated(config) else ""
     detail = f"{', '.join(sorted(models))}{simulated} on {', '.join(map(_address, keys))}"
-    if len(models) != 1:
-        raise Problem(detail, "all servers must serve the same model")
-    return detail
+    return detail if models else f"no model on {', '.join(map(_address, keys))}"
+
+
+def _features(config: Config) -> str:
+    """Say which agents and features the model servers lack. A server that does not answer is the model's finding."""
+    lacking = []
+    for url, has in capabilities.probe_all(_server_keys(config)).items():
+        if isinstance(has, Capabilities) and (missing := capabilities.lacks(has)):
+            names = ", ".join(line.partition(":")[0] for line in missing)
+            lacking.append(f"{_address(url)} without: {names}")
+    return f"{'; '.join(lacking)} (see `weavegen pool probe`)" if lacking else "all that the servers can give"
+
+
+def _failing(config: Config, keys: Mapping[str, str]) -> dict[str, ServerHealth]:
+    """The servers at which all requests fail, by base URL."""
+    try:
+        with unpooled_engine(urls.database_url(config)).connect() as conn:
+            return {server.url: server for server in servers.failing(conn, keys)}
+    except (DBAPIError, UsageError):
+        return {}
 
 
 def _server_keys(config: Config) -> Mapping[str, str]:
@@ -208,6 +288,9 @@ CHECKS: dict[str, Callable[[Config], str]] = {
     "schema": _schema,
     "broker": _broker,
     "model": _model,
+    "features": _features,
     "workers": _workers,
+    "services": _services,
+    "settings": _settings,
 }
 """Checks in the order in which problems should be fixed. Each returns a detail or raises Problem."""

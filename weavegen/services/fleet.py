@@ -1,12 +1,14 @@
 """Starts and stops all parts of an installation on this machine (`weavegen up`, `weavegen down`)."""
 
 import logging
+import os
 import socket
 import sys
 import sysconfig
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil  # type: ignore[import-untyped]
@@ -14,20 +16,35 @@ from celery import Celery
 from sqlalchemy.exc import DBAPIError
 
 from weavegen import folders
-from weavegen.config import Config
+from weavegen.config import PERSONAL, SECRET, Config, differing, shown_settings, stored_settings
 from weavegen.errors import UsageError
 from weavegen.sandbox import environment as environments
-from weavegen.services import model_server, postgres, processes, redis, schema
-from weavegen.services.processes import Service
-from weavegen.store import steps, urls
+from weavegen.services import model_server, postgres, processes, redis, schema, vllm
+from weavegen.services.processes import SUPERVISOR, Service
+from weavegen.store import steps, urls, workers
 from weavegen.store.session import unpooled_engine
 
 log = logging.getLogger(__name__)
 
 BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
+FIXED = frozenset({"DATABASE_URL", "CELERY_BROKER_URL", "WEAVEGEN_HOST"})
+"""Settings that change what an installation is: `up` does not change them while workers run."""
+NOT_OF_WORKERS = PERSONAL | {
+    "WEAVEGEN_MODEL",
+    "WEAVEGEN_VLLM",
+    "WEAVEGEN_READER_URL",
+    "WEAVEGEN_FLOWER",
+    "WEAVEGEN_VIEWER",
+}
+"""Settings that workers do not use."""
 VIEWER = "viewer"
 FLOWER = "flower"
+ORPHAN_SECONDS = 20.0
+"""Time for the services of a removed home to end by themselves."""
+RESTART_SECONDS = 30.0
+"""Time in which workers answer again after a restart, on a busy machine."""
+PORTS = {VIEWER: "WEAVEGEN_VIEWER", FLOWER: "WEAVEGEN_FLOWER"}
 FLOWER_SETTINGS = {
     # It has no password. It listens on loopback only, but any web page in a browser could post to it.
     "FLOWER_READ_ONLY": "true",
@@ -37,6 +54,8 @@ FLOWER_SETTINGS = {
     "FLOWER_TASKS_COLUMNS": "name,args,state,result,received,runtime,worker,exception",
 }
 """Environment variables that change Flower's defaults. Variables that are set already have priority."""
+OWN_ENVIRON = {FLOWER: FLOWER_SETTINGS, model_server.NANO: model_server.NANO_ENVIRON}
+"""By service: variables that it has unless they are set already."""
 MODEL_THREADS = 256
 """Steps that wait for the model at the same time: mostly one per active trace. A waiting thread costs little."""
 
@@ -61,27 +80,42 @@ def up(
     model_port: int | None = None,
     sim_options: Sequence[str] = (),
     pages: bool = False,
+    store: bool = True,
+    vllm_options: Mapping[str, Any] | None = None,
 ) -> list[Part]:
     """Start the parts that do not run yet, and wait until all of them answer. Raises UsageError.
 
     The model is `config.model`, unless the configuration names a model server. With `pages`, Flower and the viewer
     are started, too, without waiting for them.
+
+    With `store`, the settings become those of the installation: workers that run with others are stopped, as `down`
+    does it, and started again. `vllm_options`: arguments of `vllm.start`.
     """
     folders.prepare(config)
-    with folders.locked(config.home / "up.lock"):
+    with folders.locked(lock_path(config)):
+        _wait_for_orphans(config)
+        if store:
+            _stop_outdated(config)
         parts = [_database(config), _broker(config)]
-        if config.model != model_server.NONE and config.model_url is None:
-            name, started = model_server.start(config, model_port, sim_options, child_environment(config))
+        if config.model_url is None and (model := model_server.vllm_model(config)) is not None:
+            servers, started = vllm.start(config, model, **(vllm_options or {}))
+            parts += [_part(config, server.name, started=started) for server in servers]
+        elif config.model != model_server.NONE and config.model_url is None:
+            environ = child_environment(config, model_server.NANO)
+            name, started = model_server.start(config, model_port, sim_options, environ)
             parts.append(_part(config, name, started=started))
         commands = worker_commands(
             config, model_threads=model_threads, lint_processes=2, execute_threads=execute_threads
         )
         commands[BEAT] = [
             *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
-            *("-s", str(config.home / "beat-schedule")),
+            *("-S", "celery.beat:Scheduler"),  # a killed beat can leave a schedule file that no beat can read
         ]
         parts += _workers(config, commands)
-        return parts + (_pages(config) if pages else [])
+        if store:
+            _store_settings(config)
+        parts += _pages(config) if pages else []
+        return [*parts, _supervisor(config)]
 
 
 def down(config: Config, drain: float | None = None) -> list[Service]:
@@ -94,26 +128,38 @@ def down(config: Config, drain: float | None = None) -> list[Service]:
         return []
     if drain is None:
         drain = config.drain
-    with folders.locked(config.home / "up.lock"):
+    with folders.locked(lock_path(config)):
         services = processes.registered(config)
-        workers = [services[name] for name in (BEAT, *WORKERS) if name in services]
+        ended = processes.stop(config, [services[SUPERVISOR]] if SUPERVISOR in services else [])
+        celery = [services[name] for name in (BEAT, *WORKERS) if name in services]
         started = environments.running(config)
-        drain_file = _drain_path(config)
-        drain_file.write_text(str(drain))
-        try:
-            ended = processes.stop(config, workers, grace=drain)
-        finally:
-            drain_file.unlink(missing_ok=True)
+        ended += _drain(config, celery, drain)
         started += environments.running(config)
+        processes.end_orphans(config)
         for environment in started:  # environments outlive workers, but not the installation
             environment.stop()
         _give_back(config, [environment.trace_id for environment in started])
-        last = {postgres.NAME, redis.NAME} | {service.name for service in workers}
+        last = {postgres.NAME, redis.NAME, SUPERVISOR} | {service.name for service in celery}
         ended += processes.stop(config, [service for name, service in services.items() if name not in last])
         for name, stop in ((redis.NAME, redis.stop), (postgres.NAME, postgres.stop)):
             if stop(config) and name in services:
                 ended.append(services[name])
         return ended
+
+
+def lock_path(config: Config) -> Path:
+    """Return the file whose lock `up`, `down` and the supervisor hold while they start and stop services."""
+    return config.home / "up.lock"
+
+
+def _drain(config: Config, services: list[Service], seconds: float) -> list[Service]:
+    """Stop workers, which have `seconds` to finish their steps. Returns those that ran."""
+    drain_file = _drain_path(config)
+    drain_file.write_text(str(seconds))
+    try:
+        return processes.stop(config, services, grace=seconds)
+    finally:
+        drain_file.unlink(missing_ok=True)
 
 
 def _drain_path(config: Config) -> Path:
@@ -137,6 +183,7 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
         with unpooled_engine(urls.database_url(config)).begin() as conn:
             gone = [worker for worker in steps.workers(conn) if _gone(worker)]
             steps.give_back(conn, gone)
+            workers.forget(conn, [row.process for row in workers.rows(conn) if _gone(row.process)])
             steps.unbind_hosts(conn, trace_ids)
     except DBAPIError as error:
         log.warning("steps in flight can only continue when their leases expire: %s", " ".join(str(error).split()))
@@ -188,7 +235,92 @@ def answering(config: Config, nodes: Collection[str] = ()) -> set[str]:
     wanted = sorted(nodes) or None
     with Celery(broker=redis.broker_url(config), set_as_current=False) as app:
         replies = app.control.ping(destination=wanted, timeout=1.0, limit=len(nodes) or None, connect_timeout=5)
-    return {name for reply in replies or [] for name in reply}
+    return {name for reply in replies or [] if isinstance(reply, dict) for name in reply}
+
+
+def serves(config: Config) -> bool:
+    """Return whether a worker answers, after at most RESTART_SECONDS while `up` or the supervisor may start one."""
+    deadline = time.monotonic() + RESTART_SECONDS
+    while not answering(config):
+        if time.monotonic() > deadline or not (_locked(config) or processes.find(config, SUPERVISOR)):
+            return False
+    return True
+
+
+def _locked(config: Config) -> bool:
+    """Whether a command or the supervisor starts or stops services now."""
+    try:
+        with folders.locked(lock_path(config), timeout=0):
+            return False
+    except UsageError:
+        return True
+
+
+def _stop_outdated(config: Config) -> None:
+    """Stop what runs with other settings, to be started with these. Raises UsageError if that can't be done."""
+    model_server.require_no_other(config)
+    before, now = stored_settings(config.stored), shown_settings(config)
+    unset = _unset_secrets(before)
+    changed = [name for name in differing(before, now) if name not in unset]
+    restarts = bool(set(changed) - NOT_OF_WORKERS)
+    if unset and (restarts or any(processes.find(config, name) is None for name in (BEAT, *WORKERS))):
+        raise UsageError(
+            f"this installation was started with {unset[0]}, which is not set here: set it, or to nothing"
+        )
+    users = [BEAT, *WORKERS, VIEWER, FLOWER] if restarts else []
+    users = users or [name for name, variable in PORTS.items() if variable in changed]
+    if stopped := [service for name in users if (service := processes.find(config, name)) is not None]:
+        if fixed := [name for name in changed if name in FIXED]:
+            raise UsageError(
+                f"{' and '.join(fixed)} can't change while the workers run: `weavegen down`, then `up`"
+            )
+        log.warning("%s changed: %s are started again", ", ".join(changed), ", ".join(users))
+        services = processes.registered(config)
+        processes.stop(config, [services[SUPERVISOR]] if SUPERVISOR in services else [])
+        _drain(config, stopped, config.drain)
+        if config.model_url is not None:
+            own = [
+                server for server in model_server.servers(config) if server.url not in model_server.urls(config)
+            ]
+            processes.stop(config, own)
+
+
+def _unset_secrets(before: Mapping[str, str]) -> list[str]:
+    """Return the secrets with which the installation was started, and which this process does not know."""
+    return [name for name in before if SECRET.search(name) and before[name] and name not in os.environ]
+
+
+def _store_settings(config: Config) -> None:
+    """Make the settings those of the installation. Secrets that are not known here stay."""
+    before = stored_settings(config.stored)
+    settings = shown_settings(config) | {name: before[name] for name in _unset_secrets(before)}
+    draft = config.stored.with_suffix(".new")
+    draft.touch(mode=0o600)
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
+    draft.replace(config.stored)
+
+
+def _supervisor(config: Config) -> Part:
+    return _part(config, SUPERVISOR, started=start_supervisor(config))
+
+
+def start_supervisor(config: Config) -> bool:
+    """Start the supervisor. Returns False if it runs."""
+    if processes.find(config, SUPERVISOR) is not None:
+        return False
+    command = [sys.executable, "-m", "weavegen.services.supervisor"]
+    processes.start(config, SUPERVISOR, command, environ=child_environment(config))
+    return True
+
+
+def _wait_for_orphans(config: Config) -> None:
+    """Wait until the services of an earlier home in the same place have ended. Raises UsageError if they don't."""
+    orphans = processes.wait(processes.orphans(config), ORPHAN_SECONDS)
+    if orphans:
+        pids = ", ".join(str(process.pid) for process in orphans)
+        raise UsageError(
+            f"services of a removed {config.home} still run (processes {pids}): run `weavegen down`, then `up`"
+        )
 
 
 def _database(config: Config) -> Part:
@@ -205,11 +337,16 @@ def _broker(config: Config) -> Part:
     if config.broker_url is not None:
         redis.check(config)
         return Part(name="redis", started=False)
-    started = redis.start(config)
-    if started:
-        with unpooled_engine(urls.database_url(config)).begin() as conn:
-            steps.send_all_again(conn)
-    return _part(config, redis.NAME, started=started)
+    return _part(config, redis.NAME, started=start_broker(config))
+
+
+def start_broker(config: Config) -> bool:
+    """Start the embedded Redis, and let the sweeper send all ready steps to it. Returns False if it runs."""
+    if not redis.start(config):
+        return False
+    with unpooled_engine(urls.database_url(config)).begin() as conn:
+        steps.send_all_again(conn)
+    return True
 
 
 def _part(config: Config, name: str, *, started: bool) -> Part:
@@ -226,11 +363,11 @@ def _pages(config: Config) -> list[Part]:
             if port == 0:
                 continue
             port = _port_near(port)
-            environ = child_environment(config)
             command = [sys.executable, "-m", "weavegen.cli", "serve", "--port", str(port)]
             if name == FLOWER:
-                command, environ = flower_command(port, processes.LOOPBACK), FLOWER_SETTINGS | environ
-            processes.start(config, name, command, url=f"http://{processes.LOOPBACK}:{port}", environ=environ)
+                command = flower_command(port, processes.LOOPBACK)
+            url = f"http://{processes.LOOPBACK}:{port}"
+            processes.start(config, name, command, url=url, environ=child_environment(config, name))
             started = True
         parts.append(_part(config, name, started=started))
     return parts
@@ -278,9 +415,12 @@ def _wait_for_workers(config: Config, services: list[Service]) -> None:
         silent -= answering(config, silent)
 
 
-def child_environment(config: Config) -> dict[str, str]:
-    """Return the environment of a child: the same configuration, and a path to this code."""
-    environ = processes.environment(config)
+def child_environment(config: Config, name: str = "") -> dict[str, str]:
+    """Return the environment of a child: the same configuration, and a path to this code.
+
+    `name`: of a service, whose own variables are added.
+    """
+    environ = OWN_ENVIRON.get(name, {}) | processes.environment(config)
     # A source tree that is not installed is found only from its own folder.
     root = str(Path(__file__).parents[2])
     if root != sysconfig.get_path("purelib"):

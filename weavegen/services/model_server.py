@@ -1,4 +1,4 @@
-"""The model server that `up` starts if OPENAI_BASE_URL names none: nano with a small model, or the simulation."""
+"""The model server that `up` starts if OPENAI_BASE_URL names none: nano with a small model, the simulation, or vLLM."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,16 @@ from pathlib import Path
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.nano import WEIGHTS
-from weavegen.services import processes
+from weavegen.services import processes, vllm
 from weavegen.services.processes import LOOPBACK, START_TIMEOUT_SECONDS, Service
 
 NANO = "nano"
 SIM = "sim"
 NONE = "none"
+VLLM = "vllm:"
+"""WEAVEGEN_MODEL begins with it where `up --vllm` starts the servers; the model follows."""
+NANO_ENVIRON = {"OPENBLAS_NUM_THREADS": "1"}
+"""One thread: beside workers a second one mostly waits (eight games: 68 s with two threads, 62 s with one)."""
 
 
 def start(
@@ -23,15 +27,22 @@ def start(
     Raises UsageError if another one runs, or if the model does not exist.
     """
     name = SIM if config.model == SIM else NANO
-    if (service := serving(config)) is not None:
-        if service.name != name:
-            raise UsageError(f"{service.name} serves the model already: `weavegen down`, then `up` with {name}")
+    require_no_other(config)
+    if serving(config) is not None:
         return name, False
     if name == SIM:
         launch(config, SIM, [sys.executable, "-m", "simulation", *sim_options], port, environ)
     else:
         launch_nano(config, NANO, WEIGHTS if config.model == NANO else Path(config.model), port, environ)
     return name, True
+
+
+def require_no_other(config: Config) -> None:
+    """Raise UsageError if a server of another model runs than the one that `up` would start."""
+    name = vllm.NAME if vllm_model(config) else SIM if config.model == SIM else NANO
+    service = serving(config) if config.model_url is None and config.model != NONE else None
+    if service is not None and service.name.partition("-")[0] != name:
+        raise UsageError(f"{service.name} serves the model already: `weavegen down`, then `up` with {name}")
 
 
 def launch_nano(config: Config, name: str, folder: Path, port: int | None, environ: Mapping[str, str]) -> Service:
@@ -42,8 +53,7 @@ def launch_nano(config: Config, name: str, folder: Path, port: int | None, envir
         raise UsageError(f"there is no model {folder}: give nano, sim, none, or the folder of a small model")
     read_shape(folder / "config.json")
     command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder.absolute())]
-    # One thread: beside workers a second one mostly waits (eight games: 68 s with two threads, 62 s with one).
-    return launch(config, name, command, port, {"OPENBLAS_NUM_THREADS": "1", **environ})
+    return launch(config, name, command, port, {**NANO_ENVIRON, **environ})
 
 
 def launch(
@@ -63,9 +73,20 @@ def launch(
     )
 
 
+def servers(config: Config) -> list[Service]:
+    """Return the model servers of `up` that run: several only of vLLM."""
+    small = [service for name in (NANO, SIM) if (service := processes.find(config, name)) is not None]
+    return [*small, *vllm.servers(config)]
+
+
 def serving(config: Config) -> Service | None:
-    """Return the model server that runs; None if there is none."""
-    return processes.find(config, NANO) or processes.find(config, SIM)
+    """Return the first of them; None if there is none."""
+    return next(iter(servers(config)), None)
+
+
+def vllm_model(config: Config) -> str | None:
+    """Return the model that `up --vllm` serves; None if WEAVEGEN_MODEL names another kind of server."""
+    return config.model.removeprefix(VLLM) if config.model.startswith(VLLM) else None
 
 
 def simulated(config: Config) -> bool:
@@ -77,7 +98,7 @@ def urls(config: Config) -> list[str]:
     """Return the base URLs of the model servers. Raises UsageError if there is none."""
     if configured := [url.strip().rstrip("/") for url in (config.model_url or "").split(",") if url.strip()]:
         return configured
-    service = serving(config)
-    if service is None or service.url is None:
+    found = [service.url for service in servers(config) if service.url is not None]
+    if not found:
         raise UsageError("no model server: set OPENAI_BASE_URL, or start a small one with `weavegen up`")
-    return [service.url]
+    return found

@@ -108,7 +108,8 @@ def running(config: Config, *, create: bool = False) -> Iterator[str]:
         with folders.locked(config.home / "postgres.lock"):
             fcntl.flock(users, fcntl.LOCK_SH)
             if find(config) is None:
-                _start(config, temporary=True)
+                # In a running installation it has died: then this command does not stop it at its end.
+                _start(config, temporary=processes.find(config, processes.SUPERVISOR) is None)
         try:
             yield database_url(config)
         finally:
@@ -198,6 +199,11 @@ def _make_cluster(config: Config, account: pwd.struct_passwd | None) -> None:
     if (target / "PG_VERSION").exists():
         _take_over(target, account)
         return
+    if target.exists() and any(target.iterdir()):
+        raise UsageError(
+            f"{target} has files but no database, as after the removal of {config.home} while it was in use: remove "
+            f"{config.home}, or set WEAVEGEN_HOME to another folder"
+        )
     # Made in another folder and then renamed, so that a killed initdb leaves no incomplete cluster.
     draft = target.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,10 @@ GRACE_SECONDS = 10.0
 START_TIMEOUT_SECONDS = 90.0
 """For a service, or for all workers together. The first start on a slow disk compiles every module."""
 LOOPBACK = "127.0.0.1"
+MARK = "WEAVEGEN_SERVICE_OF"
+"""Environment variable by which the services of a home are found, even if its register is gone."""
+SUPERVISOR = "supervisor"
+"""The service that restarts the others."""
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,10 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
     temporary: bool = False
     """Started for one command. The last command that uses it stops it."""
+    restarts: int = 0
+    """How often the supervisor has restarted it."""
+    failed: str | None = None
+    """Why the supervisor does not restart it any more."""
 
 
 def run_as(account: pwd.struct_passwd | None) -> dict[str, Any]:
@@ -149,7 +157,7 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=config.home,
-            env=None if environ is None else dict(environ),
+            env=dict(os.environ if environ is None else environ) | {MARK: str(config.home)},
             start_new_session=True,
             **run_as(account),
         )
@@ -194,25 +202,65 @@ def stop(
     grace: float = GRACE_SECONDS,
     sig: signal.Signals = signal.SIGTERM,
 ) -> list[Service]:
-    """End services and all their descendants, and remove them from the register. Returns those that were alive."""
+    """End services with their descendants, and remove them from the register. Returns those that were alive.
+
+    Descendants that are services themselves are spared: the supervisor starts services. It does not restart what is
+    not in the register, so they are removed first.
+    """
+    services, known = list(services), registered(config).values()
+    for service in services:
+        forget(config, service)
+    return end(services, grace=grace, sig=sig, spared=known)
+
+
+def end(
+    services: Iterable[Service],
+    *,
+    grace: float = GRACE_SECONDS,
+    sig: signal.Signals = signal.SIGTERM,
+    spared: Iterable[Service] = (),
+) -> list[Service]:
+    """End services with their descendants, but for those that are in `spared`. Returns those that were alive."""
     services = list(services)
+    others = {service.pid for service in spared} - {service.pid for service in services}
     parents = {service.name: process for service in services if (process := _process(service)) is not None}
-    families = [process for parent in parents.values() for process in _family(parent)]
+    families = [process for parent in parents.values() for process in _family(parent, others)]
     for parent in parents.values():
         with contextlib.suppress(psutil.NoSuchProcess):
             parent.send_signal(sig)
     remaining = wait(parents.values(), grace)
     # Descendants that were started meanwhile. psutil does not signal another process that has got a pid since.
-    families += [process for parent in remaining for process in _family(parent)]
+    families += [process for parent in remaining for process in _family(parent, others)]
     for process in families:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     wait(families, GRACE_SECONDS)
-    for service in services:
-        forget(config, service)
     for name in parents:
         log.info("stopped %s", name)
     return [service for service in services if service.name in parents]
+
+
+def orphans(config: Config) -> list[psutil.Process]:
+    """Return the processes of services of this home that are not in its register: an earlier home had its place."""
+    known = {service.pid for service in registered(config).values()}
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            marked = process.environ().get(MARK) == str(config.home)
+            if marked and known.isdisjoint([process.pid, *(parent.pid for parent in process.parents())]):
+                found.append(process)
+    return found
+
+
+def end_orphans(config: Config, grace: float = GRACE_SECONDS) -> None:
+    """End the processes that `orphans` returns. `grace`: seconds between SIGTERM and SIGKILL."""
+    running = orphans(config)
+    for process in running:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    for process in wait(running, grace):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def in_wheel(package: str, path: str) -> Path | None:
@@ -233,11 +281,13 @@ def free_port(wanted: int | None) -> int:
         return int(listener.getsockname()[1])
 
 
-def _family(parent: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [parent, *parent.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+def _family(parent: psutil.Process, spared: Collection[int]) -> list[psutil.Process]:
+    """Return a process and its descendants, without those in `spared` (pids) and theirs."""
+    family = [parent]
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family += [child for child in process.children() if child.pid not in spared]
+    return family
 
 
 def wait(running: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
@@ -269,19 +319,4 @@ def _process(service: Service) -> psutil.Process | None:
 
 def environment(config: Config) -> dict[str, str]:
     """Return the environment variables from which a child reads the same configuration."""
-    settings = {
-        "WEAVEGEN_HOME": str(config.home),
-        "DATABASE_URL": config.database_url,
-        "CELERY_BROKER_URL": config.broker_url,
-        "OPENAI_BASE_URL": config.model_url,
-        "OPENAI_API_KEY": config.api_key,
-        "WEAVEGEN_HOST": config.host,
-        "WEAVEGEN_MAX_ACTIVE": str(config.max_active),
-        "WEAVEGEN_LEASE": str(config.lease),
-        "WEAVEGEN_DRAIN": str(config.drain),
-        "WEAVEGEN_SANDBOX": config.sandbox,
-        "WEAVEGEN_DISCORD_TOKEN": config.discord_token,
-        "WEAVEGEN_DISCORD_URL": config.discord_url,
-    }
-    environ = {name: value for name, value in os.environ.items() if name not in settings}
-    return environ | {name: value for name, value in settings.items() if value is not None}
+    return dict(os.environ) | config.environ()

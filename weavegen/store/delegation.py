@@ -13,8 +13,13 @@ from weavegen.store.models import TraceStatus
 from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.traces import TickSettings
 
-INHERITED = ("context", "message_open", "message_close", "tokens", "network", "callback_seconds", "delegates")
+INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "delegated_traces")
 """Settings that a delegated trace has from its caller."""
+
+
+def count(conn: sa.Connection, trace_id: int) -> int:
+    """How many traces were delegated so far in the tree of traces that this trace belongs to."""
+    return int(conn.execute(sql.load("store/delegated_traces"), {"trace": trace_id}).scalar_one())
 
 
 def create(
@@ -54,6 +59,8 @@ def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, se
         "agent": agent,
         "model": model,
         "asked_model": model,
+        "evaluator": caller.evaluator,
+        "template_id": caller.template_id if model == caller.asked_model else None,
         "seed": derive_seed(caller.seed, "delegate", agent),
         "settings": own,
         "version": caller.version,

@@ -55,6 +55,8 @@ def save_evaluations(
             "scope": evaluated.scope,
             "title": evaluated.title,
             "value": evaluated.value,
+            "protected": evaluated.protected,
+            "cause": evaluated.cause,
             "error": f"{evaluated.error.type}: {evaluated.error.message}" if evaluated.error else None,
         }
         for position, evaluated in enumerate(evaluations)

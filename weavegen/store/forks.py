@@ -181,7 +181,8 @@ def enqueue(
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     parent = conn.execute(sql.load("store/fork_parent"), {"trace": cut.trace_id}).one()
-    job = {column: getattr(parent, column) for column in ("agent", "model", "asked_model", "settings", "revision")}
+    same = ("agent", "model", "asked_model", "evaluator", "template_id", "settings", "revision")
+    job = {column: getattr(parent, column) for column in same}
     job |= {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
         "seed": seed,

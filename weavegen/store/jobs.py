@@ -5,16 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from weavegen import sql
-from weavegen.errors import UsageError
+from weavegen.errors import Unserved, UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
+from weavegen.kernel.template import Template
 from weavegen.store.models import JobState, TraceStatus
-from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, TRACES
+from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, TEMPLATES, TRACES
 from weavegen.store.traces import OPEN
+
+MAX_FAILED_SCORES = 3
+"""The failed score at which a job without any score is paused. It is asked for again after `resume`."""
+SCORES_LOCK = 0x77656178
+"""Advisory lock of transactions in which scores fail."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,18 @@ def enqueue(
     settings: dict[str, Any],
     version: str,
     enqueued_by: str | None = None,
+    template: Template | None = None,
+    evaluator: str | None = None,
 ) -> int:
-    """Write a job and its queued traces. Returns the job's id."""
+    """Write a job and its queued traces. Returns the job's id. `template` None: the model's own.
+
+    `evaluator`: the model that answers the yes/no questions; None: `model`.
+    """
     values = {
         "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
         "version": version, "enqueued_by": enqueued_by,
+        "evaluator": evaluator,
+        "template_id": None if template is None else template_id(conn, template),
     }  # fmt: skip
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
@@ -78,6 +92,22 @@ def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
     conn.execute(sa.update(JOBS).where(JOBS.c.id == job, JOBS.c.model.is_(None)).values(model=model))
 
 
+def template_id(conn: sa.Connection, template: Template) -> int:
+    """Id of a template. A new one is written."""
+    values = {"sha256": template.sha256, "texts": msgspec.to_builtins(template)}
+    conn.execute(insert(TEMPLATES).values(values).on_conflict_do_nothing())
+    query = sa.select(TEMPLATES.c.id).where(TEMPLATES.c.sha256 == template.sha256)
+    return int(conn.execute(query).scalar_one())
+
+
+def record_template(conn: sa.Connection, job_id: int, template: Template) -> Template:
+    """Record the template of a job's prompts. Returns the recorded one: the first stays."""
+    unset = sa.and_(JOBS.c.id == job_id, JOBS.c.template_id.is_(None))
+    conn.execute(sa.update(JOBS).where(unset).values(template_id=template_id(conn, template)))
+    query = sa.select(TEMPLATES.c.texts).join(JOBS, JOBS.c.template_id == TEMPLATES.c.id)
+    return msgspec.convert(conn.execute(query.where(JOBS.c.id == job_id)).scalar_one(), Template)
+
+
 def lock_jobs(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> Sequence[Any]:
     """Jobs, locked against other commands until the transaction ends. Workers can still read them."""
     return conn.execute(sa.select(JOBS).where(*where).order_by(JOBS.c.id).with_for_update(key_share=True)).all()
@@ -90,8 +120,12 @@ def lock_job(conn: sa.Connection, job_id: int) -> Any:
     raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
 
 
-def set_state(conn: sa.Connection, state: JobState, job_id: int | None = None) -> list[int]:
+def set_state(
+    conn: sa.Connection, state: JobState, job_id: int | None = None, *, reason: str | None = None
+) -> list[int]:
     """Pause, drain or resume a job, or all jobs that have open traces. Returns the jobs that changed.
+
+    `reason`: why weavegen does it; None: a person does.
 
     When a trace begins its next tick, the time that its job was paused is added to its remaining time.
     """
@@ -106,8 +140,28 @@ def set_state(conn: sa.Connection, state: JobState, job_id: int | None = None) -
     ids = [job.id for job in changed]
     resumed = [job.id for job in changed if job.state == JobState.PAUSED]
     conn.execute(sql.load("store/send_resumed_steps"), {"jobs": resumed})
-    conn.execute(sql.load("store/set_job_state"), {"state": str(state), "jobs": ids})
+    conn.execute(sql.load("store/set_job_state"), {"state": str(state), "jobs": ids, "reason": reason})
     return ids
+
+
+def require_scores(conn: sa.Connection, trace_id: int) -> None:
+    """Raise Unserved if MAX_FAILED_SCORES steps of a trace's job that score have failed and none is done.
+
+    In the transaction in which one of them fails, which is thereby undone.
+    """
+    conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SCORES_LOCK)))
+    parameters = {"trace": trace_id, "failed": MAX_FAILED_SCORES}
+    if conn.execute(sql.load("store/scores_nothing"), parameters).scalar_one():
+        raise Unserved("nothing can be scored")
+
+
+def pause_unscored(conn: sa.Connection, trace_id: int, reason: str) -> None:
+    """Pause a trace's job because nothing can be scored."""
+    job_id = conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one()
+    text = (
+        f"{MAX_FAILED_SCORES} steps could not score, and none could: {reason}; `weavegen resume {job_id}` goes on"
+    )
+    set_state(conn, JobState.PAUSED, job_id, reason=text)
 
 
 @dataclass(frozen=True)

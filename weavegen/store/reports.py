@@ -55,6 +55,8 @@ class JobRow:
     """active, paused or draining."""
     paused_at: datetime.datetime | None
     """None: it is not paused."""
+    pause_reason: str | None
+    """Why weavegen paused it; None: it is not paused, or a person paused it."""
     revision: int
     """Revision of its settings; 0: as it was enqueued."""
     agent: str

@@ -1,6 +1,8 @@
 """Model servers that people lend to the pool, and the ledger of served requests, in Postgres."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -8,12 +10,69 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.store import reports
-from weavegen.store.models import TraceStatus
 from weavegen.store.models.servers import SERVERS, USAGE
-from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.traces import SERVER_LOCK
+from weavegen.text import duration
 
 RECORD = sa.insert(USAGE)
+
+
+@dataclass(frozen=True)
+class ServerHealth:
+    """What went wrong at a server."""
+
+    url: str
+    errors: int
+    """Failed requests of all time."""
+    errors_since_ok: int
+    """Since the server last answered a request of a step."""
+    last_error: str
+    kind: str
+    """Of the last error: TransientError.kind."""
+    last_error_at: datetime
+    last_ok_at: datetime | None
+    age: float
+    """Seconds since the last error."""
+    failing: bool
+    """Whether requests fail there just now, all of them."""
+    by_kind: dict[str, int]
+    """Errors by kind."""
+
+    @property
+    def line(self) -> str:
+        """The last error with its age and the number of errors."""
+        count = self.errors_since_ok if self.failing else self.errors
+        errors = f"{count:,} {'error' if count == 1 else 'errors'}" + (" in a row" if self.failing else "")
+        return f"{self.last_error}, {errors}, the last {duration(self.age)} ago"
+
+    @property
+    def advice(self) -> str:
+        """What to do if the server fails."""
+        return "see the server's log, or use another server"
+
+
+def health(conn: sa.Connection, urls: Collection[str]) -> list[ServerHealth]:
+    """The servers among `urls` at which requests failed, now or earlier."""
+    rows = conn.execute(sql.load("store/server_health"), {"urls": list(urls)})
+    return [ServerHealth(**row) for row in rows.mappings()]
+
+
+def failing(conn: sa.Connection, urls: Collection[str]) -> list[ServerHealth]:
+    """The servers among `urls` at which all requests fail just now. If it is all of them, the pool fails."""
+    return [server for server in health(conn, urls) if server.failing]
+
+
+def record_answer(conn: sa.Connection, url: str) -> None:
+    """Record that a server answered a request of a step."""
+    conn.execute(sql.load("store/server_answered"), {"url": url})
+
+
+def record_errors(
+    conn: sa.Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float
+) -> None:
+    """Add failed requests to a server. `since_ok`: those after its last answer. `age`: seconds since the last one."""
+    values = {"url": url, "kind": kind, "errors": errors, "since_ok": since_ok, "error": error, "age": age}
+    conn.execute(sql.load("store/server_failed"), values)
 
 
 def servers(conn: sa.Connection, *, gone: bool = False) -> Sequence[Any]:
@@ -31,24 +90,23 @@ def add(
     owner: str,
     model: str,
     urls: Sequence[str],
+    same: Sequence[str],
     moves: Callable[[Mapping[str, int], str], Mapping[str, int]],
 ) -> int:
     """Add a server to the pool, which has the members `urls`. Returns how many running traces move to it.
 
-    `moves` gets the number of running traces by server, and `url`; it returns how many each server gives away. The
-    traces with the fewest blocks move, for they cost the least to read anew. Raises UsageError where the server is
-    in the pool already.
+    `same`: the members that serve the same model, whose traces may move. `moves` gets the number of running traces
+    by server, and `url`; it returns how many each server gives away. The traces with the fewest blocks move, for they
+    cost the least to read anew. Raises UsageError where the server is in the pool already.
     """
     conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SERVER_LOCK)))
     present = servers(conn)
     if url in urls or any(server.url == url for server in present):
         raise UsageError(f"{url} is in the pool: `weavegen pool list` says who lends it")
-    if strange := [server.model for server in present if server.model != model]:  # added just now
-        raise UsageError(f"{url} serves {model}, and the pool serves {strange[0]}: a pool serves one model")
     conn.execute(sa.insert(SERVERS).values(url=url, owner=owner, model=model))
     homes = reports.traces_by_server(conn)
     moved = 0
-    for home, number in moves({member: homes.get(member, 0) for member in urls}, url).items():
+    for home, number in moves({member: homes.get(member, 0) for member in same}, url).items():
         parameters = {"to": url, "from": home, "number": number}
         moved += conn.execute(sql.load("store/move_youngest"), parameters).rowcount
     return moved
@@ -60,13 +118,6 @@ def remove(conn: sa.Connection, url: str) -> int:
     if conn.execute(member.values(removed_at=sa.func.clock_timestamp())).rowcount != 1:
         raise UsageError(f"{url} was not added to the pool: `weavegen pool list` shows what was")
     return reports.traces_by_server(conn).get(url, 0)
-
-
-def models_in_use(conn: sa.Connection) -> list[str]:
-    """Names of the models that write the running traces, as far as they are recorded."""
-    running = sa.exists().where(TRACES.c.job_id == JOBS.c.id, TRACES.c.status == TraceStatus.RUNNING)
-    query = sa.select(JOBS.c.model).distinct().where(JOBS.c.model.is_not(None), running)
-    return list(conn.execute(query.order_by(JOBS.c.model)).scalars())
 
 
 def record(conn: sa.Connection, trace_id: int, kind: str, served: Iterable[Mapping[str, Any]]) -> None:
@@ -92,6 +143,6 @@ SUMS = ("requests", "sequences", "prompt_tokens", "cached_tokens", "sampled_toke
 def usage(conn: sa.Connection, by: str) -> list[dict[str, Any]]:
     """Sums over the ledger, a row for each value of `by`, one of GROUPS. The most prompt tokens come first."""
     columns = ", ".join(GROUPS[by])
-    sums = ", ".join(f"sum({name})::bigint as {name}" for name in SUMS)
+    sums = ", ".join([*(f"sum({name})::bigint as {name}" for name in SUMS), "sum(cost) as cost"])
     query = f"select {columns}, {sums} from pool_usage group by {columns} order by prompt_tokens desc, {columns}"
     return [dict(row) for row in conn.execute(sa.text(query)).mappings()]

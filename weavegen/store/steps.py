@@ -1,6 +1,6 @@
 """The journal: steps that workers claim with a lease, and their results."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,6 +180,12 @@ def workers(conn: sa.Connection) -> Sequence[str]:
     return conn.execute(running).scalars().all()
 
 
+def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) -> None:
+    """Say on running steps, given as (id, claims), why they wait."""
+    ids, claims = [id for id, _ in reasons], [claims for _, claims in reasons]
+    conn.execute(sql.load("store/steps_wait"), {"ids": ids, "claims": claims, "failures": list(reasons.values())})
+
+
 def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
     """Free the steps of worker processes that are gone; None: of all. Returns how many."""
     held = sa.true() if workers is None else STEPS.c.worker.in_(workers)
@@ -227,6 +233,11 @@ def end_returned_delegates(conn: sa.Connection) -> None:
         elif row.ended_because != "returned":
             error = f"it had spent its budget of {row.ended_because} before it returned"
         _end(conn, STEPS.c.id == row.id, Delegated(trace=row.trace, returned=row.returned, error=error))
+
+
+def refuse_delegate(conn: sa.Connection, step_id: int, error: str) -> None:
+    """End a step that waits for another trace without that trace."""
+    _end(conn, STEPS.c.id == step_id, Delegated(error=error))
 
 
 def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
@@ -287,6 +298,12 @@ def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Exe
         assert isinstance(step, Execute)
         found.append((row.id, step, replay.decode_result("execute", row.result), row.claimed_at))
     return found
+
+
+def last_evaluated(conn: sa.Connection, trace_id: int, step_id: int) -> Executed | None:
+    """The result of the newest evaluate step of the trace's main subagent before a step; None if there is none."""
+    row = conn.execute(sql.load("store/last_evaluated"), {"trace": trace_id, "step": step_id}).one_or_none()
+    return None if row is None else replay.decode_result("execute", row.result)
 
 
 def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:

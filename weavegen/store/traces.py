@@ -12,6 +12,7 @@ from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
+from weavegen.kernel.template import Template
 from weavegen.store import reports, steps
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.traces import EVENTS, TICKS, TRACES
@@ -40,6 +41,21 @@ class TraceSpec:
     settings: Settings
     params: dict[str, Any]
     bootstrap: str
+    job_id: int
+    template: Template | None
+    """Chat template of its prompts; None: no model had been asked when this was read."""
+    evaluator: str | None
+    """Model that answers the yes/no questions; None: the one that writes."""
+
+    @property
+    def judge(self) -> str | None:
+        """The model that answers the yes/no questions, as `model` names the one that writes."""
+        return self.model if self.evaluator is None else self.evaluator
+
+    @property
+    def judged_by_another(self) -> bool:
+        """Whether the model that answers the yes/no questions is not the one that writes."""
+        return self.judge != self.model
 
 
 def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
@@ -52,7 +68,10 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
             f"job {row.job_id} was not made for this version of weavegen, {__version__} ({error}): "
             "upgrade the workers, then `weavegen retry`"
         ) from None
-    return TraceSpec(row.seed, row.agent, row.model, values, row.params, row.source)
+    template = None if row.template is None else msgspec.convert(row.template, Template)
+    return TraceSpec(
+        row.seed, row.agent, row.model, values, row.params, row.source, row.job_id, template, row.evaluator
+    )
 
 
 @dataclass(frozen=True)

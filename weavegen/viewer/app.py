@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 import uvicorn
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
@@ -23,6 +24,21 @@ from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
 from weavegen.viewer.pages import Pages
 from weavegen.viewer.rendering import STATIC
 from weavegen.viewer.responses import problem
+
+
+class RowConvertor(Convertor[str]):
+    """A number in a path. `path_number` checks it: Starlette's own conversion fails for very long ones."""
+
+    regex = "[0-9]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("row", RowConvertor())
 
 
 def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] | None = LOCAL) -> Starlette:
@@ -42,7 +58,12 @@ def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] 
             Middleware(Guard, hosts=hosts),
             Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4),
         ],
-        exception_handlers={UsageError: not_found, **dict.fromkeys(UNAVAILABLE, no_database)},
+        exception_handlers={
+            404: no_page,
+            UsageError: not_found,
+            sa.exc.DataError: not_storable,
+            **dict.fromkeys(UNAVAILABLE, no_database),
+        },
     )
     app.state.closing = False
     return app
@@ -50,19 +71,19 @@ def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] 
 
 def routes(pages: Pages, chat: Chat, events: Events) -> list[Route | Mount]:
     """What is at which address."""
-    trace = "/traces/{trace:int}"
+    trace = "/traces/{trace:row}"
     get: dict[str, Callable[..., Any]] = {
         "/": pages.jobs,
-        "/jobs/{job:int}": pages.job,
-        "/jobs/{job:int}/report": pages.report,
-        "/jobs/{job:int}/report.html": pages.report,
-        "/candidates/{candidate:int}": pages.candidate,
+        "/jobs/{job:row}": pages.job,
+        "/jobs/{job:row}/report": pages.report,
+        "/jobs/{job:row}/report.html": pages.report,
+        "/candidates/{candidate:row}": pages.candidate,
         trace: pages.trace,
         f"{trace}/blocks": pages.blocks,
-        f"{trace}/blocks/{{index:int}}": pages.trace,
-        f"{trace}/blocks/{{index:int}}/candidates": pages.candidates,
+        f"{trace}/blocks/{{index:row}}": pages.trace,
+        f"{trace}/blocks/{{index:row}}/candidates": pages.candidates,
         f"{trace}/ticks": pages.ticks,
-        f"{trace}/ticks/{{tick:int}}": pages.tick,
+        f"{trace}/ticks/{{tick:row}}": pages.tick,
         f"{trace}/problems": pages.problems,
         f"{trace}/about": pages.about,
         f"{trace}/chat": chat.page,
@@ -86,6 +107,15 @@ def routes(pages: Pages, chat: Chat, events: Events) -> list[Route | Mount]:
 async def not_found(request: Request, error: Exception) -> Response:
     """The page for a UsageError: a missing row, or a form that can't be accepted."""
     return problem("Not found", str(error), 404 if request.method == "GET" else 400)
+
+
+async def no_page(request: Request, error: Exception) -> Response:
+    return problem("Not found", "there is no such page", 404)
+
+
+async def not_storable(request: Request, error: Exception) -> Response:
+    """The page for a value that the database can't even compare with, such as text with NUL."""
+    return problem("Not found", "the address has a value that no row can have", 404)
 
 
 async def no_database(request: Request, error: Exception) -> Response:

@@ -80,9 +80,9 @@ class Candidate:
     @property
     def selection(self) -> float | None:
         """Score less penalties, as the selection used it, but without corrections of questions."""
-        if not self.questions and not self.linted:
+        if (self.questions and self.score is None) or not (self.questions or self.linted):
             return None
-        return penalised(self.score, Penalties(**self.held))
+        return penalised(self.score or 0.0, Penalties(**self.held))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Protection of the viewer's users: security headers, and no requests that other sites make a browser send."""
 
-from urllib.parse import urlsplit
+import re
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -17,6 +17,8 @@ HEADERS = {
 }
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 """Host names of the viewer in a browser on the same machine."""
+HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9][A-Za-z0-9._-]*))(?::([0-9]{1,5}))?")
+"""The header Host: an IPv6 address in brackets or a name, and a port."""
 
 
 class Guard:
@@ -45,20 +47,22 @@ class Guard:
 
     def refusal(self, method: str, headers: Headers) -> str | None:
         """Why a request is rejected. None if it is accepted."""
-        host = headers.get("host", "")
-        if self.hosts is not None and host_of(f"//{host}") not in self.hosts:
+        hosts = headers.getlist("host")
+        name = host_name(hosts[0]) if len(hosts) == 1 else None
+        if name is None:
+            return "the header Host must be there once, and be a host name with at most a port"
+        if self.hosts is not None and name not in self.hosts:
             return "this viewer answers on its own machine only: open http://127.0.0.1 with its port"
         if method in ("GET", "HEAD"):
             return None
-        origin = headers.get("origin")
-        if origin is None or urlsplit(origin).netloc != host:
+        if headers.getlist("origin") not in ([f"http://{hosts[0]}"], [f"https://{hosts[0]}"]):
             return "only the viewer's own pages may write"
         return None
 
 
-def host_of(address: str) -> str:
-    """The host name in an address. Empty if there is none."""
-    try:
-        return urlsplit(address).hostname or ""
-    except ValueError:
-        return ""
+def host_name(header: str) -> str | None:
+    """The host name in a header Host, in lower case; None if the header is malformed."""
+    match = HOST.fullmatch(header)
+    if match is None or int(match[3] or 0) > 65_535:
+        return None
+    return (match[1] or match[2]).lower()

@@ -4,6 +4,7 @@ The server keeps no state. A browser that reconnects sends the last event's id, 
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
@@ -15,12 +16,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.monitoring.progress import Rates
+from weavegen.services.faults import faults
 from weavegen.store import messages, reports
 from weavegen.viewer import traces
 from weavegen.viewer.rendering import templates
-from weavegen.viewer.responses import NO_STORE, path_number, query_number
+from weavegen.viewer.responses import NO_STORE, path_number, query_number, whole_number
 
 POLL_SECONDS = 0.4
 """Between two queries for a trace or a channel."""
@@ -50,8 +53,9 @@ class Events:
         def read() -> Reading:
             with self.reader.connect() as conn:
                 jobs = reports.jobs(conn, job_id)
+                found = faults(conn, configuration.load())
             now = {job.id: rates.now(time.monotonic(), job) for job in jobs if job.open}
-            html = template.render(jobs=jobs, job=jobs[0] if jobs else None, now=now)
+            html = template.render(jobs=jobs, job=jobs[0] if jobs else None, now=now, faults=found)
             return html, [event("jobs", html)], job_id is not None and not jobs[0].open
 
         return stream(changes(request, read, "", JOBS_POLL_SECONDS))
@@ -71,8 +75,9 @@ class Events:
         """The messages of a channel as HTML. The id of an event is the number of its message."""
         trace_id, name = path_number(request, "trace"), request.query_params.get("channel", "")
         template = templates().get_template("message.html")
-        known = last_known(request)
-        last = int(known) if known.isdigit() else 0
+        last = 0
+        with contextlib.suppress(UsageError):
+            last = whole_number(last_known(request))
 
         def read() -> Reading:
             nonlocal last

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from weavegen import config as configuration
 from weavegen.errors import UsageError
 from weavegen.services import model_server
+from weavegen.services.faults import faults
 from weavegen.store import reports
 from weavegen.viewer import choices, database, figures, traces
 from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
@@ -38,7 +39,8 @@ class Pages:
 
     def jobs(self, request: Request) -> Response:
         with self.reader.connect() as conn:
-            return page("jobs.html", jobs=reports.jobs(conn), now={})
+            jobs = reports.jobs(conn)
+            return page("jobs.html", jobs=jobs, now={}, faults=faults(conn, configuration.load()))
 
     def job(self, request: Request) -> Response:
         job_id = path_number(request, "job")
@@ -49,8 +51,19 @@ class Pages:
             [job] = reports.jobs(conn, job_id)
             rows = traces.of_job(conn, job_id, status, number)
             about = traces.job_settings(conn, job_id)
+            found = faults(conn, configuration.load())
         shown, more = rows[: traces.TRACES_PER_PAGE], len(rows) > traces.TRACES_PER_PAGE
-        return page("job.html", job=job, now={}, about=about, traces=shown, status=status, page=number, more=more)
+        return page(
+            "job.html",
+            job=job,
+            now={},
+            about=about,
+            traces=shown,
+            status=status,
+            page=number,
+            more=more,
+            faults=found,
+        )
 
     def trace(self, request: Request) -> Response:
         """A trace. With an index in the path, the page contains the piece of the trace with that block."""

@@ -10,6 +10,8 @@ from weavegen.viewer.rendering import templates
 
 NO_STORE = {"cache-control": "no-store"}
 """The database changes all the time."""
+MAX_DIGITS = 15
+"""Of a number in an address. The database can multiply such a number by the rows of a page."""
 
 
 def page(template: str, status: int = 200, /, **values: Any) -> Response:
@@ -37,13 +39,12 @@ def query_number(request: Request, name: str) -> int | None:
 
 def whole_number(text: str) -> int:
     """The number of a row. Raises UsageError if the text is no number, or no row can have it."""
-    try:
-        number = int(text)
-    except ValueError:
-        raise UsageError(f"{text!r:.40} is not a number") from None
-    if not 0 <= number < 2**62:
-        raise UsageError(f"there is no number {number}")
-    return number
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{text!r:.40} is not a number")
+    digits = text.lstrip("0") or "0"
+    if len(digits) > MAX_DIGITS:
+        raise UsageError(f"there is no number {digits:.40}")
+    return int(digits)
 
 
 def attachment(name: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ the attack succeeded. selfcheck.py runs the attacks and checks after each that t
 from tests.security.attacks.bombs import BOMBS
 from tests.security.attacks.filesystem import FILESYSTEM
 from tests.security.attacks.hanging import HANGING
+from tests.security.attacks.limits import LIMIT_ATTACKS
 from tests.security.attacks.lying import LYING
 from tests.security.attacks.network import NETWORK
 from tests.security.attacks.poison import POISON
@@ -16,5 +17,16 @@ from tests.security.attacks.privileges import PRIVILEGES
 from tests.security.attacks.processes import PROCESSES
 from tests.security.attacks.reading import READING
 
-ATTACKS = (*READING, *NETWORK, *PROCESSES, *BOMBS, *FILESYSTEM, *PRIVILEGES, *HANGING, *POISON, *LYING)
+ATTACKS = (
+    *READING,
+    *NETWORK,
+    *PROCESSES,
+    *BOMBS,
+    *LIMIT_ATTACKS,
+    *FILESYSTEM,
+    *PRIVILEGES,
+    *HANGING,
+    *POISON,
+    *LYING,
+)
 """All attacks, in the order in which they run."""

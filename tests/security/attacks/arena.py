@@ -20,7 +20,8 @@ from weavegen.config import Config
 from weavegen.folders import private
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox import groups
-from weavegen.sandbox.environment import PROJECT, Environment, remove
+from weavegen.sandbox.environment import Environment, remove
+from weavegen.sandbox.grading import PROJECT
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.seccomp import CLONE, CLONE3, REFUSED
 from weavegen.sandbox.watch import process_table, watching

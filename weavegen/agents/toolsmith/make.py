@@ -12,7 +12,7 @@ from weavegen.agents.toolsmith.library import RESERVED_NAMES, Signature, signatu
 from weavegen.agents.toolsmith.lines import Need, read_requests
 from weavegen.agents.toolsmith.state import Found, Past, Request, Stage, ToolPlan, ask, look_up, merged, status
 from weavegen.kernel import prompts
-from weavegen.kernel.selection import log_odds, mean_score
+from weavegen.kernel.selection import UNSCORED, log_odds, mean_score
 from weavegen.kernel.steps import Candidate, Delegate, Delegated, Ended, Note, Prompt, Score, ToolSaved, YesNo
 from weavegen.trace.blocks import BlockType
 
@@ -101,12 +101,13 @@ def in_question(objective: str) -> str:
 
 
 def generality(answers: Sequence[YesNo]) -> float:
-    """The score of a signature: the mean of three log odds. A question without an answer counts 0.
+    """The score of a signature: the mean of three log odds. With a question without an answer it is very low.
 
     The questions: does it serve the request, does it do the work itself (`run(code)` would serve every request),
     does it serve the neighbours (the mean over them).
     """
-    own, work, *others = (log_odds(answer) or 0.0 for answer in answers)
+    scores = map(log_odds, answers)
+    own, work, *others = (UNSCORED if score is None else score for score in scores)
     parts = [own, work, *([sum(others) / len(others)] if others else [])]
     return sum(parts) / len(parts)
 
@@ -160,7 +161,7 @@ def made_tool(plan: ToolPlan, delegated: Delegated) -> ToolSaved:
     if delegated.error is not None or not isinstance(source, str) or not source.strip():
         raise ValueError(delegated.error or returned.get("error") or "no program was found that works")
     signature = signature_of(source, plan.need.name)
-    score, program = returned.get("score"), returned.get("program")
+    score, program, trace = returned.get("score"), returned.get("program"), delegated.trace
     return ToolSaved(
         name=signature.name,
         description=plan.need.description,
@@ -170,5 +171,5 @@ def made_tool(plan: ToolPlan, delegated: Delegated) -> ToolSaved:
         evaluator=str(returned.get("evaluator") or ""),
         score=float(score) if isinstance(score, int | float) else None,
         generality=plan.generality,
-        program=(delegated.trace, program) if isinstance(program, int) else None,
+        program=(trace, program) if isinstance(program, int) and trace is not None else None,
     )

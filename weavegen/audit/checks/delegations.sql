@@ -1,5 +1,5 @@
--- proves: every delegated task has exactly one trace, in a job that the caller's job created, and its result is
---   what that trace returned
+-- proves: every delegated task that was not refused has exactly one trace, in a job that the caller's job created,
+--   and its result is what that trace returned
 -- subject: delegations
 select s.trace_id, 'step ' || s.id, case
     when c.n <> 1 then format('it is %s, but has %s traces of the agent %s', s.status, c.n,
@@ -13,7 +13,9 @@ select s.trace_id, 'step ' || s.id, case
 from steps s join traces t on t.id = s.trace_id
 cross join lateral (select count(*) as n, max(c.id) as id from traces c where c.called_by = s.id) c
 left join traces d on d.id = c.id
-where {scope} and s.kind = 'delegate' and s.copy_of is null and (c.n <> 1 or s.status = 'done' and (
+where {scope} and s.kind = 'delegate' and s.copy_of is null
+  and not (c.n = 0 and s.status = 'done' and s.result ->> 'trace' is null and s.result ->> 'error' is not null)
+  and (c.n <> 1 or s.status = 'done' and (
   d.status not in ('ended', 'failed', 'cancelled') or (s.result ->> 'trace')::bigint is distinct from d.id
   or nullif(s.result -> 'returned', 'null') is distinct from nullif(d.returned, 'null')
   or (s.result ->> 'error' is null) <> (d.status = 'ended' and d.ended_because = 'returned')

@@ -12,6 +12,8 @@ cross join lateral (
     count(*) filter (where e.title is distinct from r.item ->> 'title'
       or e.scope is distinct from r.item ->> 'scope'
       or e.value is distinct from nullif(r.item -> 'value', 'null')
+      or e.protected is distinct from coalesce((r.item ->> 'protected')::boolean, false)
+      or e.cause is distinct from r.item ->> 'cause'
       or (e.error is null) <> (r.item ->> 'error' is null)) as other
   from evaluations e
   cross join lateral (select s.result -> 'evaluations' -> e.position::int as item) r

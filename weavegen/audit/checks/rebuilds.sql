@@ -3,13 +3,9 @@
 select e.trace_id, 'environment ' || e.id, format('it started after %s steps were done, but no '
     || 'event says that it repeated them', e.done)
 from (
-  select e.id, e.trace_id, s.done, row_number() over (partition by e.trace_id order by e.id) as number
+  select e.id, e.trace_id, e.steps_done as done, row_number() over (partition by e.trace_id order by e.id) as number
   from environments e join traces t on t.id = e.trace_id
-  cross join lateral (
-    select count(*) as done from steps s where s.trace_id = e.trace_id and s.kind = 'execute'
-      and s.status = 'done' and s.finished_at < e.started_at
-  ) s
-  where {scope} and s.done > 0
+  where {scope} and e.steps_done > 0
 ) e
 where e.number > (
   select count(*) from events v where v.trace_id = e.trace_id and v.kind = 'environment rebuilt')

@@ -1,5 +1,5 @@
 -- The ticks of a trace, with the settings that they began with and whether their evaluations ran.
-select k.number, k.subagent, k.reward, coalesce(o.settings, j.settings) as settings,
+select k.number, k.subagent, k.reward, k.protected, k.not_evaluated, coalesce(o.settings, j.settings) as settings,
   k.finished_at is not null and exists (
   select from steps s where s.trace_id = k.trace_id and s.tick = k.number and s.run = k.run and s.kind = 'execute'
     and s.status = 'done' and s.request ->> 'op' = 'evaluate') as evaluated

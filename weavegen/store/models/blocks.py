@@ -66,7 +66,9 @@ EVALUATIONS = table(
     column("scope", str, "task: bound by the bootstrap; tick: written by the agent."),
     column("title", str, "Its title, a question."),
     json("value", "What it returned, as JSON, or as its repr. Null on an error.", nullable=True),
-    column("error", str | None, "The exception that it raised; null: none."),
+    column("error", str | None, "The exception that it raised, or why it was not evaluated; null: neither."),
+    column("protected", bool, "Whether it ran where no code of the agent reaches it.", server_default="false"),
+    column("cause", str | None, "Whose fault it is that it was not evaluated: agent, ...; null: it was."),
     sa.UniqueConstraint("step_id", "position"),
 )
 
@@ -89,6 +91,7 @@ PROMPTS = table(
     reference("step_id", "steps.id", "The step.", primary_key=True),
     reference("trace_id", "traces.id", "Its trace.", index=True),
     column("server", str, "Base URL of the server that answered."),
+    column("model", str | None, "The model that read it, and wrote or judged; null: version 0.1 wrote the row."),
     column("first_block", int, "Index of the oldest block in the prompt besides 0 and 1."),
     column("tokens", int | None, "Prompt tokens before the body, as the server counts; null: not reported."),
     column("cached", int | None, "Prompt tokens that came from the prefix cache; null: not reported."),

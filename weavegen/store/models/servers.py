@@ -18,6 +18,18 @@ SERVERS = table(
     sa.Index("uq_model_servers_present", "url", unique=True, postgresql_where=sa.text("removed_at is null")),
 )
 
+HEALTH = table(
+    "server_health",
+    "What went wrong at the model servers, as the workers saw it: a row for each server and kind of error.",
+    column("url", str, "Base URL of the server.", primary_key=True),
+    column("kind", str, "refused, connection, timeout, busy, status, malformed or unfit.", primary_key=True),
+    column("errors", int, "Requests that failed like this, probes included."),
+    column("errors_since_ok", int, "Those of them since the server last answered a request of a step."),
+    column("last_error", str, "The last such error, in one line."),
+    column("last_error_at", datetime, "When it came."),
+    column("last_ok_at", datetime | None, "When the server answered last, within ten seconds; null: not since."),
+)
+
 # Without foreign keys: they would lock a row of the trace at each request, and the ledger outlives its traces.
 USAGE = table(
     "model_usage",
@@ -39,4 +51,5 @@ USAGE = table(
     ),
     column("sampled_tokens", int, "Sampled tokens."),
     column("uncounted", int, "Requests for which the server reported no tokens."),
+    column("cost", float | None, "What the tokens cost, by WEAVEGEN_PRICES; null: the model has no price there."),
 )

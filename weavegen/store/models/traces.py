@@ -18,6 +18,15 @@ class JobState(enum.StrEnum):
     """None of its queued traces starts."""
 
 
+TEMPLATES = table(
+    "templates",
+    "Chat templates of models, by content: the texts around the messages that a model reads.",
+    key(),
+    column("sha256", str, "Hash of the texts, hexadecimal.", unique=True),
+    json("texts", "The texts by name (weavegen/kernel/template.py)."),
+    now("created_at", "When it was first used."),
+)
+
 JOBS = table(
     "jobs",
     "Traces that a user enqueued together, with one model and the same settings.",
@@ -26,6 +35,14 @@ JOBS = table(
     column("agent", str, "The program that writes the traces: weave, ..."),
     column("model", str | None, "The model that writes the traces; null: no model was asked yet."),
     column("asked_model", str | None, "Model that the user named; null: whichever the servers have."),
+    column("evaluator", str | None, "Model that answers the yes/no questions; null: the one that writes."),
+    reference(
+        "template_id",
+        "templates.id",
+        "Chat template of its prompts; null: no model was asked yet.",
+        ondelete=None,
+        nullable=True,
+    ),
     reference(
         "called_by", "jobs.id", "The job that delegates to its traces; null: people enqueued it.", nullable=True
     ),
@@ -36,6 +53,7 @@ JOBS = table(
     now("created_at", "When it was enqueued."),
     column("state", str, "active, paused or draining.", server_default="active"),
     column("paused_at", datetime | None, "Since when it is paused; null: it is not paused."),
+    column("pause_reason", str | None, "Why weavegen paused it, in one line; null: a person did, or it is not."),
     column("paused_seconds", float, "Seconds that it was paused, in all its pauses.", server_default="0"),
     column("revision", int, "Newest revision of its settings; 0: as it was enqueued.", server_default="0"),
     one_of("state", JobState),
@@ -181,7 +199,9 @@ TICKS = table(
     column("first_block", int, "Index of its first block."),
     column("repeats", int, "Ticks in a row before it with equal actions and outcomes.", server_default="0"),
     column("clock", float, "When it began, in seconds since the epoch. The program's clock starts here."),
-    column("reward", float | None, "Reward, 0 to 0.5; null while it runs."),
+    column("reward", float | None, "Reward, 0 to 0.5; null: it runs, or nothing could be evaluated."),
+    column("protected", bool, "Whether the reward counts protected evaluations only.", server_default="false"),
+    column("not_evaluated", int, "Protected evaluations that the reward leaves out.", server_default="0"),
     column("finished_at", datetime | None, "When it was over."),
     sa.UniqueConstraint("trace_id", "number"),
     sa.Index("ix_ticks_finished", "finished_at", "id", postgresql_where=sa.text("finished_at is not null")),
@@ -261,6 +281,7 @@ ENVIRONMENTS = table(
     column("pid", int, "Process on that host."),
     column("sandbox", str, "Provider that isolates it: bubblewrap or none."),
     now("started_at", "When it was started."),
+    column("steps_done", int, "Execute steps of its trace that were done then.", server_default="0"),
     column("closed_at", datetime | None, "When it was stopped, or found dead."),
     sa.Index("ix_environments_open", "host", postgresql_where=sa.text("closed_at is null")),
     sa.Index("uq_environments_open", "trace_id", unique=True, postgresql_where=sa.text("closed_at is null")),

@@ -21,7 +21,7 @@ with listed as (
   select *, coalesce(max_ticks, max_blocks, max_bytes, max_sampled_tokens) is not null as has_budget from budgeted
 )
 select j.id, j.name, s.queued, s.running, s.ended, s.failed, s.cancelled, s.blocks, s.bytes, s.sampled_tokens,
-  s.candidates_per_block, s.seconds, j.state, j.paused_at, j.revision, j.agent, j.model, j.enqueued_by as "user",
+  s.candidates_per_block, s.seconds, j.state, j.paused_at, j.pause_reason, j.revision, j.agent, j.model, j.enqueued_by as "user",
   j.called_by,
   (s.ended + s.failed + s.cancelled + coalesce(
     s.spent, case when s.running > 0 and s.usual_blocks > 0 then

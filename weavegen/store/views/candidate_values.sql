@@ -8,7 +8,7 @@ select
   -- A text that does not compile loses its score above 4, as in selection. Null: it was never scored, or not linted.
   q.score - case when n.syntax > 0 and q.score > 4 then q.score else 0 end - e.penalty
     + coalesce(b.preference, 0) as value,
-  b.preference, b.id as block_id, b.ran, b.ran is false as failed, k.reward as tick_reward
+  b.preference, b.id as block_id, b.ran, b.ran is false as failed, k.reward as tick_reward, k.protected as tick_protected
 from candidates c
 join steps s on s.id = c.step_id
 -- Without runs of ticks that were started over: the blocks before the texts were dropped, so the prompts are lost.
@@ -59,3 +59,5 @@ comment on column candidate_values.block_id is 'The block that it became; null: 
 comment on column candidate_values.ran is 'Whether that ran without errors; null: it was not executed.';
 comment on column candidate_values.failed is 'Whether it was executed and failed.';
 comment on column candidate_values.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column candidate_values.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

@@ -3,7 +3,7 @@ select
   b.id as block_id, b.trace_id, b.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, b.tick, b.subagent, b.type, b.title, b.body, b.rendered,
   octet_length(b.rendered) as bytes, b.compiles, b.ran, b.exception, b.question, b.answer, b.probability,
-  b.score, b.reward, k.reward as tick_reward, b.preference, b.tags, b.bm25_query, b.block_size, c.tokens,
+  b.score, b.reward, k.reward as tick_reward, k.protected as tick_protected, b.preference, b.tags, b.bm25_query, b.block_size, c.tokens,
   b.candidate_id, b.created_at
 from blocks b
 join traces t on t.id = b.trace_id
@@ -39,6 +39,8 @@ comment on column corpus.score is 'Raw score: log odds after rewriting, without 
 comment on column corpus.reward is
   'Its share of the tick''s reward; null: blocks of its type get none, or the tick runs.';
 comment on column corpus.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column corpus.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column corpus.preference is 'Correction that preference data add to its score; null: none.';
 comment on column corpus.tags is 'Tags.';
 comment on column corpus.bm25_query is 'The query that the model wrote before the block.';

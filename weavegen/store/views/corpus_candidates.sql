@@ -6,7 +6,7 @@ select
   p.syntax + p.extra_elements + p.not_a_string + p.code_in_prose + p.shape + p.wrong_name + p.title + p.assertions
     + p.forbidden_calls + p.length_after_debug as penalty,
   (select avg(q.score) from scores q where q.candidate_id = c.id and q.stage = 'selection') as score,
-  b.id is not null as chosen, b.id as block_id, b.ran, b.reward, k.reward as tick_reward
+  b.id is not null as chosen, b.id as block_id, b.ran, b.reward, k.reward as tick_reward, k.protected as tick_protected
 from candidates c
 join steps s on s.id = c.step_id
 join traces t on t.id = c.trace_id
@@ -48,3 +48,5 @@ comment on column corpus_candidates.block_id is 'The block that it became; null:
 comment on column corpus_candidates.ran is 'Whether that block ran without errors; null: it was not executed.';
 comment on column corpus_candidates.reward is 'Share of the tick''s reward that the block got, if it became one.';
 comment on column corpus_candidates.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column corpus_candidates.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

@@ -4,7 +4,7 @@ create view grpo_prompts as
 select
   g.trace_id, g.index, g.block_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, b.tick, b.type, b.question, g.samples, g.mean_value, g.spread, b.ran,
-  k.reward as tick_reward, b.block_size, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt,
+  k.reward as tick_reward, k.protected as tick_protected, b.block_size, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt,
   c.step_id
 from (
   select
@@ -43,6 +43,8 @@ comment on column grpo_prompts.mean_value is
 comment on column grpo_prompts.spread is 'Standard deviation of the values; null: no candidate has a value.';
 comment on column grpo_prompts.ran is 'Whether the block ran without errors; null: it was not executed.';
 comment on column grpo_prompts.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column grpo_prompts.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column grpo_prompts.block_size is 'Tokens that the model was allowed for the block.';
 comment on column grpo_prompts.exact_prompt is
   'Whether the prompt can be rebuilt exactly: no block in it was shortened.';

@@ -19,7 +19,7 @@ from (
     case
       when v.ran then 'ran' when v.failed then 'failed' when not v.compiles then 'illegal' else 'valued'
     end as because,
-    v.value, v.ran, v.compiles, v.block_id, v.tick_reward,
+    v.value, v.ran, v.compiles, v.block_id, v.tick_reward, v.tick_protected,
     coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, v.step_id
   from candidate_values v
   join prompts q on q.step_id = v.step_id
@@ -49,6 +49,8 @@ comment on column kto_examples.ran is 'Whether it ran without errors; null: it w
 comment on column kto_examples.compiles is 'Whether it is legal Python; null: it was not linted.';
 comment on column kto_examples.block_id is 'The block that it became; null: it was not chosen.';
 comment on column kto_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column kto_examples.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column kto_examples.exact_prompt is
   'Whether the prompt can be rebuilt exactly: no block in it was shortened.';
 comment on column kto_examples.step_id is 'The step that sampled it.';

@@ -3,13 +3,14 @@ select
   u.day, u.server, u.owner, t.job_id, j.name as job, j.agent, j.model, j.enqueued_by, u.kind,
   sum(u.requests)::bigint as requests, sum(u.sequences)::bigint as sequences,
   sum(u.prompt_tokens)::bigint as prompt_tokens, sum(u.cached_tokens)::bigint as cached_tokens,
-  sum(u.sampled_tokens)::bigint as sampled_tokens, sum(u.uncounted)::bigint as uncounted
+  sum(u.sampled_tokens)::bigint as sampled_tokens, sum(u.uncounted)::bigint as uncounted,
+  sum(u.cost) as cost
 from (
   -- Grouped by trace first, so that millions of rows need not be joined.
   select
     (at at time zone 'UTC')::date as day, server, owner, trace_id, kind, sum(requests) as requests,
     sum(sequences) as sequences, sum(prompt_tokens) as prompt_tokens, sum(cached_tokens) as cached_tokens,
-    sum(sampled_tokens) as sampled_tokens, sum(uncounted) as uncounted
+    sum(sampled_tokens) as sampled_tokens, sum(uncounted) as uncounted, sum(cost) as cost
   from model_usage group by 1, 2, 3, 4, 5
 ) u
 left join traces t on t.id = u.trace_id
@@ -37,3 +38,5 @@ comment on column pool_usage.cached_tokens is
 comment on column pool_usage.sampled_tokens is 'Sampled tokens.';
 comment on column pool_usage.uncounted is
   'Requests for which the server reported no tokens. The sums of tokens lack them.';
+comment on column pool_usage.cost is
+  'What the tokens cost, by WEAVEGEN_PRICES; null: no model had a price.';

@@ -52,7 +52,7 @@ select
   p.kind, p.trace_id, p.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, s.tick, c.type, p.pair, p.margin, p.chosen_value, p.rejected_value, p.chosen_id,
   p.rejected_id, c.text as chosen, r.text as rejected, b.id is not null as chosen_kept, x.ran as rejected_ran,
-  k.reward as tick_reward, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, p.step_id
+  k.reward as tick_reward, k.protected as tick_protected, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, p.step_id
 from pairs p
 join candidates c on c.id = p.chosen_id
 join candidates r on r.id = p.rejected_id
@@ -93,6 +93,8 @@ comment on column preference_pairs.chosen_kept is 'Whether the better text becam
 comment on column preference_pairs.rejected_ran is
   'Whether the worse text ran without errors; null: it was not executed.';
 comment on column preference_pairs.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column preference_pairs.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column preference_pairs.exact_prompt is
   'Whether the prompt can be rebuilt exactly: no block in it was shortened.';
 comment on column preference_pairs.step_id is 'A step with the prompt of the pair.';

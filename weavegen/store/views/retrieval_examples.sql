@@ -3,7 +3,7 @@ create view retrieval_examples as
 select
   b.trace_id, b.index, b.id as block_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, b.tick, b.subagent, b.type, b.bm25_query as query, r.id as retrieval_id, h.hits, h.used,
-  b.ran, b.score, k.reward as tick_reward,
+  b.ran, b.score, k.reward as tick_reward, k.protected as tick_protected,
   coalesce(b.type = 'action' and b.ran and b.compiles and b.reward > 0, false) as known_good
 from blocks b
 join traces t on t.id = b.trace_id
@@ -45,4 +45,6 @@ comment on column retrieval_examples.used is 'Number of hits that were put into 
 comment on column retrieval_examples.ran is 'Whether the block ran without errors; null: it was not executed.';
 comment on column retrieval_examples.score is 'Raw score: log odds after rewriting, without penalties.';
 comment on column retrieval_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column retrieval_examples.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column retrieval_examples.known_good is 'Whether it is an action that ran and was rewarded.';

@@ -3,15 +3,16 @@ create view sampled_groups as
 select
   g.trace_id, g.index, g.step_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, g.tick, g.type, g.round, g.samples, g.recorded, g.mean_value, g.spread, g.block_id, b.ran,
-  g.tick_reward
+  g.tick_reward, g.tick_protected
 from (
   select
-    v.trace_id, v.index, v.step_id, v.tick, v.type, v.round, v.tick_reward, max(v.block_id) as block_id,
+    v.trace_id, v.index, v.step_id, v.tick, v.type, v.round, v.tick_reward, v.tick_protected,
+    max(v.block_id) as block_id,
     count(v.value) as samples, count(v.value) filter (where c.logprobs is not null) as recorded,
     avg(v.value) as mean_value, stddev_pop(v.value) as spread
   from candidate_values v join candidates c on c.id = v.candidate_id
   where v.depth is null
-  group by v.trace_id, v.index, v.step_id, v.tick, v.type, v.round, v.tick_reward
+  group by v.trace_id, v.index, v.step_id, v.tick, v.type, v.round, v.tick_reward, v.tick_protected
 ) g
 join traces t on t.id = g.trace_id
 join jobs j on j.id = t.job_id
@@ -40,3 +41,5 @@ comment on column sampled_groups.spread is
 comment on column sampled_groups.block_id is 'The block that a candidate of the round became; null: none did.';
 comment on column sampled_groups.ran is 'Whether that block ran without errors; null: it was not executed.';
 comment on column sampled_groups.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column sampled_groups.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

@@ -3,7 +3,7 @@ create view sft_examples as
 select
   b.id as block_id, b.trace_id, b.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, b.tick, b.subagent, b.type, b.body, b.ran, b.question, b.answer, b.probability, b.score,
-  b.reward, k.reward as tick_reward, b.preference, b.tags, c.round, c.depth, c.tokens, p.tokens as prompt_tokens,
+  b.reward, k.reward as tick_reward, k.protected as tick_protected, b.preference, b.tags, c.round, c.depth, c.tokens, p.tokens as prompt_tokens,
   coalesce(p.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, n.rewritten is not null as was_rewritten,
   c.id as candidate_id, c.step_id, b.created_at
 from blocks b
@@ -44,6 +44,8 @@ comment on column sft_examples.score is 'Raw score: log odds after rewriting, wi
 comment on column sft_examples.reward is
   'Its share of the tick''s reward; null: blocks of its type get none, or the tick runs.';
 comment on column sft_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column sft_examples.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column sft_examples.preference is 'Correction that preference data add to its score; null: none.';
 comment on column sft_examples.tags is 'Tags.';
 comment on column sft_examples.round is 'Round that it was sampled in: from 0 in a cascade, from 1 in a tree search.';

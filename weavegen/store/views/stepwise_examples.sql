@@ -5,7 +5,7 @@ create view stepwise_examples as
 select
   l.trace_id, l.tick, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.status as trace_status,
   min(l.subagent) as subagent, min(l.index) as first_step, count(*) as steps,
-  count(*) filter (where l.label) as right_steps, k.reward as tick_reward
+  count(*) filter (where l.label) as right_steps, k.reward as tick_reward, k.protected as tick_protected
 from (
   select
     b.trace_id, b.tick, b.index, b.subagent,
@@ -21,7 +21,7 @@ join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
 join ticks k on k.trace_id = l.trace_id and k.number = l.tick
 where l.label is not null
-group by l.trace_id, l.tick, t.job_id, j.name, j.agent, j.model, f.name, t.status, k.reward;
+group by l.trace_id, l.tick, t.job_id, j.name, j.agent, j.model, f.name, t.status, k.reward, k.protected;
 
 comment on view stepwise_examples is 'A row for each tick with blocks that are known to be right or wrong.';
 comment on column stepwise_examples.trace_id is 'Its trace.';
@@ -37,3 +37,5 @@ comment on column stepwise_examples.first_step is 'Index of the first block that
 comment on column stepwise_examples.steps is 'Blocks that are known to be right or wrong.';
 comment on column stepwise_examples.right_steps is 'Blocks that are known to be right.';
 comment on column stepwise_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column stepwise_examples.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

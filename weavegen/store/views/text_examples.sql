@@ -5,14 +5,16 @@ select
   t.status as trace_status, t.ended_because, t.failure_kind,
   case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
     case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result,
-  t.ticks, t.blocks, t.bytes, r.mean_tick_reward, t.retry_of, t.fork_of, t.fork_at,
+  t.ticks, t.blocks, t.bytes, r.mean_tick_reward, r.protected_ticks, r.not_evaluated, t.retry_of, t.fork_of, t.fork_at,
   t.created_at, t.finished_at
 from traces t
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
 left join lateral (
   -- Without the bootstrap's own tick, which is the same in all traces of a bootstrap.
-  select avg(k.reward) as mean_tick_reward from ticks k where k.trace_id = t.id and k.number > 0
+  select avg(k.reward) as mean_tick_reward, count(k.reward) filter (where k.protected) as protected_ticks,
+    sum(k.not_evaluated)::bigint as not_evaluated
+  from ticks k where k.trace_id = t.id and k.number > 0
 ) r on true
 where t.blocks > 0;
 
@@ -35,6 +37,10 @@ comment on column text_examples.blocks is 'Blocks recorded.';
 comment on column text_examples.bytes is 'Bytes of the rendered trace.';
 comment on column text_examples.mean_tick_reward is
   'Mean reward of its ticks, without the bootstrap''s; null: no tick has a reward.';
+comment on column text_examples.protected_ticks is
+  'Ticks whose reward counts protected evaluations only, which the agent can''t forge.';
+comment on column text_examples.not_evaluated is
+  'Protected evaluations that rewards leave out, because they were not evaluated.';
 comment on column text_examples.retry_of is 'The trace that it is a retry of; null: none.';
 comment on column text_examples.fork_of is 'The trace whose first blocks it shares; null: it is no fork.';
 comment on column text_examples.fork_at is 'Of a fork: index of the first block of its own.';

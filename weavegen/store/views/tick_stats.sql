@@ -37,7 +37,7 @@ with
   )
 select
   k.trace_id, k.number as tick, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, k.subagent,
-  k.reward as tick_reward, k.repeats, k.run as restarts, coalesce(r.blocks, 0) as blocks,
+  k.reward as tick_reward, k.protected as tick_protected, k.not_evaluated, k.repeats, k.run as restarts, coalesce(r.blocks, 0) as blocks,
   coalesce(r.bytes, 0) as bytes, coalesce(r.written, 0) as written, coalesce(r.actions, 0) as actions,
   coalesce(r.errors, 0) as errors, coalesce(r.debugs, 0) as debugs, coalesce(r.backtracks, 0) as backtracks,
   coalesce(r.illegal, 0) as illegal, r.action_ran, r.action_score, coalesce(c.candidates, 0) as candidates,
@@ -68,6 +68,10 @@ comment on column tick_stats.model is 'The model that writes the job''s traces; 
 comment on column tick_stats.bootstrap is 'File name of the bootstrap.';
 comment on column tick_stats.subagent is 'Name of the subagent whose tick it is.';
 comment on column tick_stats.tick_reward is 'Reward, 0 to 0.5; null: the tick was not over.';
+comment on column tick_stats.tick_protected is
+  'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
+comment on column tick_stats.not_evaluated is
+  'Protected evaluations that the reward leaves out, because they were not evaluated.';
 comment on column tick_stats.repeats is 'Number of ticks in a row before it with the same actions and outcomes.';
 comment on column tick_stats.restarts is 'How often it was started over.';
 comment on column tick_stats.blocks is 'Blocks recorded.';

@@ -6,7 +6,7 @@ select
   k.kept_tokens, round(k.kept_tokens::numeric / nullif(k.sampled_tokens, 0), 4)::double precision as kept_share,
   t.candidates, t.written,
   round(t.candidates::numeric / nullif(t.written, 0), 4)::double precision as candidates_per_block,
-  k.reward, k.rewarded_ticks, k.total_reward, k.actions, k.errors, k.debugs, k.backtracks, k.illegal, k.ran_share,
+  k.reward, k.rewarded_ticks, k.protected_ticks, k.not_evaluated, k.total_reward, k.actions, k.errors, k.debugs, k.backtracks, k.illegal, k.ran_share,
   coalesce(k.loops, 0) as loops, coalesce(k.longest_loop, 0) as longest_loop, k.steps, k.model_seconds,
   k.environment_seconds, k.own_seconds, k.waiting_seconds,
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::double precision as seconds, t.restarts,
@@ -22,6 +22,8 @@ left join (
     trace_id, sum(kept_tokens)::bigint as kept_tokens, sum(sampled_tokens)::bigint as sampled_tokens,
     avg(tick_reward) filter (where tick > 0) as reward,
     count(tick_reward) filter (where tick > 0) as rewarded_ticks,
+    count(tick_reward) filter (where tick > 0 and tick_protected) as protected_ticks,
+    sum(not_evaluated)::bigint as not_evaluated,
     sum(tick_reward) filter (where tick > 0) as total_reward,
     sum(actions)::bigint as actions, sum(errors)::bigint as errors, sum(debugs)::bigint as debugs,
     sum(backtracks)::bigint as backtracks, sum(illegal)::bigint as illegal,
@@ -61,6 +63,10 @@ comment on column trace_stats.candidates_per_block is 'Candidates for each block
 comment on column trace_stats.reward is 'Mean reward of its ticks, without the bootstrap''s.';
 comment on column trace_stats.rewarded_ticks is
   'Number of ticks with a reward. Of a fork only its own ticks count, here and below.';
+comment on column trace_stats.protected_ticks is
+  'Of these, ticks whose reward counts protected evaluations only, which the agent can''t forge.';
+comment on column trace_stats.not_evaluated is
+  'Protected evaluations that rewards leave out, because they were not evaluated.';
 comment on column trace_stats.total_reward is 'Sum of the rewards.';
 comment on column trace_stats.actions is 'Action blocks.';
 comment on column trace_stats.errors is 'Error blocks.';

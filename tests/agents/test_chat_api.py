@@ -1,0 +1,267 @@
+"""Agents that converse with a server that has only OpenAI's chat API. The server is simulated."""
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simulation.process import Process
+from tests.support import ROOT, TICTACTOE
+from tests.support.installation import Installation, installed
+from tests.support.raw_server import RawServer, answer
+from weavegen.errors import Busy, ModelError, TransientError, Unfit
+from weavegen.pool.chat import SAMPLES, ChatClient
+from weavegen.trace.blocks import BlockType
+
+SAID = [(BlockType.USER, "Hello")]
+
+
+def usage(server: Process) -> dict[str, int]:
+    """What the server says that it has served."""
+    with urllib.request.urlopen(f"{server.url.removesuffix('/v1')}/sim/usage", timeout=10) as answer:
+        return dict(json.load(answer))
+
+
+def set_faults(server: Process, **rates: float) -> None:
+    """Replace the rates of the server's faults."""
+    request = urllib.request.Request(f"{server.url.removesuffix('/v1')}/sim/faults", json.dumps(rates).encode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    one = Process(tmp_path_factory.mktemp("chat"), "chat", "--port", "0", "--chat")
+    yield one
+    one.kill()
+
+
+@pytest.fixture(scope="module")
+def installation(server: Process) -> Iterator[Installation]:
+    with installed(OPENAI_BASE_URL=server.url, WEAVEGEN_PRICES="weavegen-sim=2/10") as one:
+        yield one
+
+
+def test_fifty_tasks_end_and_the_ledger_has_the_servers_tokens(
+    installation: Installation, server: Process
+) -> None:
+    before = usage(server)
+    rows = installation.json("run", "--agent", "react", "--task", "Write a list.", "-n", "50", "--seed", "5")
+    assert {(row["status"], row["result"]) for row in rows} == {("ended", "success")}
+    after = usage(server)
+    served = {name: after[name] - before[name] for name in after}
+    sums = "select sum(requests), sum(prompt_tokens), sum(sampled_tokens), sum(uncounted) from model_usage"
+    [counted] = installation.sql(sums)
+    assert counted == (served["requests"], served["prompt_tokens"], served["completion_tokens"], 0)
+    [[cost]] = installation.sql("select sum(cost) from pool_usage")
+    assert cost == pytest.approx((served["prompt_tokens"] * 2 + served["completion_tokens"] * 10) / 1e6)
+
+
+def test_a_rate_limit_loses_nothing(installation: Installation, server: Process) -> None:
+    set_faults(server, http_429=0.1)
+    try:
+        rows = installation.json("run", "--agent", "react", "--task", "Write a list.", "-n", "20", "--seed", "6")
+    finally:
+        set_faults(server)
+    assert {(row["status"], row["result"]) for row in rows} == {("ended", "success")}
+    [[busy]] = installation.sql("select coalesce(sum(errors), 0) from server_health where kind = 'busy'")
+    assert busy > 0, "no request met the rate limit"
+
+
+def test_messages_have_their_tokens_and_finish_reasons(installation: Installation) -> None:
+    query = "select c.finish_reason, c.tokens > 0, c.token_ids is null from candidates c"
+    assert set(installation.sql(query)) == {("stop", True, True)}
+    [[replies]] = installation.sql("select sum(replies) from conversations")
+    assert replies > 100
+
+
+@pytest.mark.parametrize(
+    ("agent", "task"),
+    [
+        ("research", "Which openings won?"),
+        ("funsearch", ROOT / "bootstraps" / "tasks" / "cap_set.json"),
+        ("toolsmith", "Which words are most frequent in the text?"),
+    ],
+)
+def test_the_other_agents_run(installation: Installation, agent: str, task: str | Path) -> None:
+    given = [str(task), "--ticks", "2"] if isinstance(task, Path) else ["--task", task]
+    rows = installation.json("run", "--agent", agent, *given, "--seed", "2")
+    assert [row["status"] for row in rows] == ["ended"]
+
+
+def test_weave_is_refused_in_one_line(installation: Installation, server: Process) -> None:
+    done = installation.cli("enqueue", TICTACTOE)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"weavegen: {server.url} has only the chat API: weave and planning need completions with logprobs, as vLLM has "
+        "them; or give --agent, one of react, research, funsearch, toolsmith\n"
+    )
+
+
+def test_the_audit_is_clean(installation: Installation) -> None:
+    done = installation.cli("audit")
+    assert done.returncode == 0, done.stdout
+
+
+# ------------------------------------------------------------------------------------------------ the client
+
+
+def test_parameters_that_a_server_refuses_are_left_out(server: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ChatClient(server.url, "EMPTY")
+    request, asked = client._request, []
+
+    def strict(options: dict[str, object]) -> object:
+        asked.append(options)
+        for name in ("seed", "n", "tools"):
+            if name in options:
+                raise ModelError(f"400: Unrecognized request argument supplied: '{name}'")
+        return request(options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(client, "_request", strict)
+    answer = client.sample("weavegen-sim", SAID, n=3, seed=1)
+    assert len(answer.replies) == 3
+    assert not {"seed", "n"} & asked[-1].keys()
+    client.close()
+
+
+def test_questions_are_answered_by_logprobs_or_by_samples(server: Process) -> None:
+    client = ChatClient(server.url, "EMPTY")
+    [exact] = client.yes_no("weavegen-sim", SAID, ["Is it so?"])
+    assert 0 < exact.yes < 1
+    assert exact.yes + exact.no == pytest.approx(1, abs=0.05)
+    client.close()
+
+
+def test_without_logprobs_a_question_is_asked_several_times(
+    server: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ChatClient(server.url, "EMPTY")
+    request, asked = client._request, []
+
+    def strict(options: dict[str, object]) -> object:
+        asked.append(options)
+        if "logprobs" in options:
+            raise ModelError("400: logprobs are not supported")
+        answer = request(options)  # type: ignore[arg-type]
+        answer.choices[0].message.content = "No." if len(asked) == 3 else "Yes, it is."
+        return answer
+
+    monkeypatch.setattr(client, "_request", strict)
+    for expected in (1 + SAMPLES, SAMPLES):  # the refusal is remembered
+        asked.clear()
+        [answer] = client.yes_no("weavegen-sim", SAID, ["Is it so?"])
+        assert len(asked) == expected
+        assert answer.yes == pytest.approx((SAMPLES - 0.5) / (SAMPLES + 1))
+    client.close()
+
+
+def test_errors_of_the_server_are_those_of_other_requests(tmp_path: Path) -> None:
+    kinds = {"http-429": Busy, "http-500": TransientError, "garbage": TransientError, "reset": TransientError}
+    for fault, expected in kinds.items():
+        server = Process(tmp_path, fault, "--port", "0", "--chat", f"--fault-{fault}", "1.0")
+        client = ChatClient(server.url, "EMPTY", timeout=10)
+        with pytest.raises(expected) as raised:
+            client.sample("weavegen-sim", SAID)
+        if isinstance(raised.value, Busy):
+            assert raised.value.seconds == 1
+        client.close()
+        server.kill()
+
+
+WELL = {"role": "assistant", "content": "Yes", "refusal": None}
+MALFORMED = {
+    "no JSON": b"{",
+    "deep": b"[" * 100_000,
+    "a list": b"[]",
+    "no choices": {},
+    "choices are null": {"choices": None},
+    "no choice": {"choices": []},
+    "a choice is a number": {"choices": [1]},
+    "two choices": {"choices": [{"index": 0, "message": WELL}, {"index": 1, "message": WELL}]},
+    "no message": {"choices": [{"index": 0}]},
+    "content is a number": {"choices": [{"index": 0, "message": WELL | {"content": 7}}]},
+    "content is a list": {"choices": [{"index": 0, "message": WELL | {"content": [{"type": "text"}]}}]},
+    "calls are a number": {"choices": [{"index": 0, "message": WELL | {"tool_calls": 3}}]},
+    "a call has no function": {
+        "choices": [{"index": 0, "message": WELL | {"tool_calls": [{"type": "function"}]}}]
+    },
+    "a huge number": b'{"choices": [{"index": 0, "message": {"content": 1' + b"0" * 5000 + b"}}]}",
+    "nothing": b"",
+}
+HARMLESS = {
+    "usage is text": {"usage": "much"},
+    "usage is negative": {"usage": {"prompt_tokens": -5, "completion_tokens": 1}},
+    "usage is huge": {"usage": {"prompt_tokens": 10**30, "completion_tokens": 1}},
+    "a refusal is a number": {"choices": [{"index": 0, "message": WELL | {"refusal": 5}}]},
+    "the finish reason is a number": {"choices": [{"index": 0, "message": WELL, "finish_reason": 5}]},
+    "unknown fields": {"choices": [{"index": 0, "message": WELL | {"audio": {"id": 1}}, "more": []}]},
+}
+
+
+def chatting(body: bytes | dict[str, object]) -> RawServer:
+    raw = RawServer(lambda _: answer(body))
+    raw.paths = ("/v1/chat/completions",)
+    return raw
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_answer_is_a_failure_of_the_server(kind: str) -> None:
+    with chatting(MALFORMED[kind]) as raw:  # type: ignore[arg-type]
+        client = ChatClient(raw.url, "EMPTY", timeout=10)
+        with pytest.raises(TransientError):
+            client.sample("raw", SAID)
+        client.close()
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_what_is_not_needed_may_be_wrong(kind: str) -> None:
+    with chatting({"choices": [{"index": 0, "message": WELL}]} | HARMLESS[kind]) as raw:
+        client = ChatClient(raw.url, "EMPTY", timeout=10)
+        answer = client.sample("raw", SAID)
+        assert [reply.text for reply in answer.replies] == ["Yes"]
+        assert answer.prompt_tokens is None
+        client.close()
+
+
+def test_a_refusal_is_a_message(monkeypatch: pytest.MonkeyPatch, server: Process) -> None:
+    client = ChatClient(server.url, "EMPTY")
+    real = client._request
+
+    def refuses(options: dict[str, object]) -> object:
+        answer = real(options)  # type: ignore[arg-type]
+        answer.choices[0].message.refusal = "I can't help with that."
+        return answer
+
+    monkeypatch.setattr(client, "_request", refuses)
+    [reply] = client.sample("weavegen-sim", SAID).replies
+    assert (reply.text, reply.finish_reason) == ("I can't help with that.", "refusal")
+    client.close()
+
+
+def test_threads_share_a_client(server: Process) -> None:
+    client = ChatClient(server.url, "EMPTY")
+    texts: list[str] = []
+
+    def ask() -> None:
+        texts.extend(client.sample("weavegen-sim", SAID, seed=1).replies[0].text for _ in range(5))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(texts) == 80
+    assert len(set(texts)) == 1
+    client.close()
+
+
+def test_a_wrong_key_is_no_fault_of_the_request() -> None:
+    with RawServer(lambda _: answer({"error": {"message": "bad key"}}, "401 Unauthorized")) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        client = ChatClient(raw.url, "secret-key")
+        with pytest.raises(Unfit):
+            client.sample("served", SAID)
+        client.close()

@@ -1,0 +1,92 @@
+"""What a model server can do is asked of it: the simulation, nano, and servers that know less."""
+
+from pathlib import Path
+
+import pytest
+
+from simulation.process import Process
+from tests.support.nano_server import serving
+from tests.support.raw_server import RawServer, answer, completion
+from weavegen.errors import ModelError
+from weavegen.nano import WEIGHTS
+from weavegen.pool import capabilities
+from weavegen.pool.capabilities import FEATURES, Capabilities
+from weavegen.pool.client import ModelClient
+
+SAMPLING = {"n": 1, "max_tokens": 8, "temperature": 1.0, "top_k": 20, "repetition_penalty": 1.02, "seed": 1}
+
+
+def names(has: Capabilities) -> set[str]:
+    """The features that the server lacks."""
+    return {line.partition(":")[0] for line in capabilities.lacks(has)}
+
+
+def test_the_simulation_behaves_as_vllm_without_adapters(tmp_path: Path) -> None:
+    server = Process(tmp_path, "whole", "--port", "0")
+    try:
+        has = capabilities.probe(server.url, "EMPTY")
+    finally:
+        server.kill()
+    assert (has.model, has.length, has.logprobs) == ("weavegen-sim", 131_072, 20)
+    assert names(has) == {"adapters"}
+
+
+def test_a_server_without_vllms_extras(tmp_path: Path) -> None:
+    server = Process(tmp_path, "plain", "--port", "0", "--plain")
+    try:
+        has = capabilities.probe(server.url, "EMPTY")
+    finally:
+        server.kill()
+    assert has.completions
+    assert has.logprobs == 20
+    assert (has.prompt_ids, has.template, has.exact, has.metrics) == (False, False, False, False)
+    assert {"chat template", "exact prompts", "exact scores", "load in pool and top"} <= names(has)
+    assert not {feature.name for feature in FEATURES if feature.agents} & names(has)
+
+
+def test_nano_lacks_nothing() -> None:
+    with serving(WEIGHTS) as url:
+        has = capabilities.probe(url, "EMPTY")
+    assert has.adapters
+    assert capabilities.lacks(has) == []
+
+
+def refusing(*unknown: str) -> RawServer:
+    """A server that refuses parameters that it does not know, as OpenAI's API does."""
+
+    def reply(request: dict[str, object]) -> bytes:
+        for name in unknown:
+            if name in request:
+                error = {"error": {"message": f"Unrecognized request argument supplied: {name}"}}
+                return answer(error, "400 Bad Request")
+        return answer(completion(request))
+
+    return RawServer(reply)
+
+
+def test_parameters_that_a_server_refuses_are_left_out() -> None:
+    refused = ("top_k", "repetition_penalty", "return_tokens_as_token_ids", "priority")
+    with refusing(*refused) as server:
+        client = ModelClient(server.url, "EMPTY", None)
+        for _ in range(2):
+            [one] = client.sample("Hello", stop=(), priority=3, **SAMPLING).continuations  # type: ignore[arg-type]
+        client.close()
+        assert one.text == "Yes"
+        assert server.requests == len(refused) + 2
+        assert not capabilities.probe(server.url, "EMPTY").sampling
+
+
+@pytest.mark.parametrize("message", ["top_k must be at least 1, got -5", "the prompt is too long"])
+def test_a_wrong_value_is_no_unknown_parameter(message: str) -> None:
+    with RawServer(lambda _: answer({"error": {"message": message}}, "400 Bad Request")) as server:
+        client = ModelClient(server.url, "EMPTY", None)
+        with pytest.raises(ModelError, match=message):
+            client.sample("Hello", stop=(), **SAMPLING)  # type: ignore[arg-type]
+        client.close()
+        assert server.requests == 1
+
+
+def test_a_server_that_does_not_answer_says_why() -> None:
+    [reason] = capabilities.probe_all({"http://127.0.0.1:9/v1": "EMPTY"}).values()
+    assert isinstance(reason, str)
+    assert "no connection" in reason

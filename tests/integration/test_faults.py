@@ -1,0 +1,93 @@
+"""Faults that are seen in a real PostgreSQL: silent workers, and queues that nobody serves."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from tests.support.worker import Worker, enqueue
+from weavegen.services.faults import Fault, queue_faults, worker_faults
+from weavegen.store import jobs, workers
+from weavegen.store.models import JobState
+
+
+def do(db: sa.Engine, query: str, **parameters: Any) -> None:
+    with db.begin() as conn:
+        conn.execute(sa.text(query), parameters)
+
+
+def report(db: sa.Engine, process: str = "here:1", node: str = "model@here", *queues: str) -> None:
+    with db.begin() as conn:
+        workers.report(conn, process, node, queues, {"WEAVEGEN_LEASE": "15.0"})
+
+
+def faults(db: sa.Engine) -> list[Fault]:
+    with db.begin() as conn:
+        return [*worker_faults(conn), *queue_faults(conn)]
+
+
+def waits(db: sa.Engine, seconds: int) -> None:
+    """Let the ready steps have waited for so long."""
+    do(db, "update steps set ready_at = now() - make_interval(secs => :seconds)", seconds=seconds)
+
+
+def test_a_report_replaces_the_worker_that_had_the_node_on_this_host(db: sa.Engine) -> None:
+    report(db, "here:1")
+    report(db, "there:1")
+    report(db, "here:2")
+    report(db, "here:2", "model@here", "sample")
+    with db.begin() as conn:
+        rows = workers.rows(conn)
+        assert [(row.process, row.queues) for row in rows] == [("here:2", ["sample"]), ("there:1", [])]
+        assert rows[0].settings == {"WEAVEGEN_LEASE": "15.0"}
+        workers.forget(conn, ["there:1"])
+        assert [row.process for row in workers.rows(conn)] == ["here:2"]
+
+
+def test_a_worker_that_does_not_report_is_silent_and_later_forgotten(db: sa.Engine) -> None:
+    report(db)
+    assert faults(db) == []
+    do(db, "update workers set seen_at = now() - interval '30 seconds'")
+    [fault] = faults(db)
+    assert (fault.kind, fault.what) == ("worker", "the worker model@here (here:1) has been silent for 30 s")
+    do(db, "update workers set seen_at = now() - interval '1 hour'")
+    assert faults(db) == []
+
+
+def test_open_traces_without_a_worker_are_a_fault(db: sa.Engine) -> None:
+    job = enqueue(db, 3, ticks=1)
+    [fault] = faults(db)
+    assert fault.what == "no worker runs, and 3 traces are open"
+    with db.begin() as conn:
+        jobs.set_state(conn, JobState.PAUSED, job)
+    assert faults(db) == []
+
+
+def test_a_queue_that_no_worker_serves_is_a_fault(db: sa.Engine) -> None:
+    job = enqueue(db, 2, ticks=1)
+    [first, _] = Worker(db, max_active=2).engine.start_queued()
+    report(db, "here:1", "lint@here", "lint")
+    waits(db, 2)
+    assert faults(db) == []
+    waits(db, 8)
+    [fault] = faults(db)
+    assert fault.kind == "queue"
+    assert fault.what == f"no worker serves the queue {first.queue}: 2 steps wait, the oldest for 8 s"
+    report(db, "here:2", "other@here", first.queue)
+    assert faults(db) == []
+    with db.begin() as conn:
+        jobs.set_state(conn, JobState.PAUSED, job)
+    waits(db, 80)
+    assert faults(db) == []
+
+
+def test_steps_that_no_worker_has_taken_for_a_minute_are_a_fault(db: sa.Engine) -> None:
+    enqueue(db, 1, ticks=1)
+    worker = Worker(db, max_active=1)
+    [first] = worker.engine.start_queued()
+    report(db, "here:1", "model@here", first.queue)
+    waits(db, 70)
+    [fault] = faults(db)
+    assert fault.what == f"no worker has taken a step from the queue {first.queue} for 70 s: 1 step waits"
+    # A step that was tried and waits for its next attempt is no fault of the queue.
+    do(db, "update steps set claims = 1, failure = 'busy', send_after = now() + interval '20 seconds'")
+    assert faults(db) == []

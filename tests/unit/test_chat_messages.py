@@ -1,0 +1,78 @@
+"""Messages of a trace in the form of the chat API, and back."""
+
+import json
+
+from weavegen.agents.dialogue import BOX_TOOLS, calls_in, tools_text
+from weavegen.kernel import prompts
+from weavegen.pool.chat_messages import Said, plain, text_of, tools_of, with_calls
+from weavegen.trace.blocks import BlockType
+
+SYSTEM: Said = (BlockType.SYSTEM, prompts.text("react").replace("{tools}", tools_text(BOX_TOOLS)))
+USER: Said = (BlockType.USER, "Count the files.")
+CALL = '<tool_call>{"name": "terminal", "arguments": {"command": "ls | wc -l"}}</tool_call>'
+ANSWER = '<tool_response>{"success": true, "output": "12"}</tool_response>'
+
+
+def roles(said: list[Said]) -> list[str]:
+    return [message["role"] for message in with_calls(said)]
+
+
+def test_the_tools_are_those_of_the_system_prompt() -> None:
+    assert [tool["function"]["name"] for tool in tools_of([SYSTEM, USER])] == [tool.name for tool in BOX_TOOLS]
+    assert tools_of([USER]) == []
+    assert tools_of([(BlockType.SYSTEM, "<tools>\nnot JSON\n</tools>")]) == []
+
+
+def test_calls_and_answers_are_the_apis_own() -> None:
+    said = [SYSTEM, USER, (BlockType.ASSISTANT, f"<think>Look.</think>\n{CALL}"), (BlockType.TOOL, ANSWER)]
+    _, _, asks, answers = with_calls(said)
+    [call] = asks["tool_calls"]
+    assert asks["content"] == "<think>Look.</think>"
+    assert call["function"]["name"] == "terminal"
+    assert json.loads(call["function"]["arguments"]) == {"command": "ls | wc -l"}
+    assert answers == {
+        "role": "tool",
+        "tool_call_id": call["id"],
+        "content": '{"success": true, "output": "12"}',
+    }
+
+
+def test_several_calls_have_an_answer_each() -> None:
+    said = [USER, (BlockType.ASSISTANT, f"{CALL}\n{CALL}"), (BlockType.TOOL, f"{ANSWER}\n{ANSWER}")]
+    assert roles(said) == ["user", "assistant", "tool", "tool"]
+    ids = {call["id"] for call in with_calls(said)[1]["tool_calls"]}
+    assert len(ids) == 2
+
+
+def test_a_call_that_the_api_would_refuse_stays_text() -> None:
+    for broken in (
+        "<tool_call>{</tool_call>",
+        '<tool_call>{"arguments": {}}</tool_call>',
+        "<tool_call>[1]</tool_call>",
+    ):
+        said: list[Said] = [USER, (BlockType.ASSISTANT, broken), (BlockType.TOOL, ANSWER)]
+        assert with_calls(said) == plain(said)
+
+
+def test_calls_without_an_answer_stay_text() -> None:
+    """The API refuses a conversation in which a call is not answered."""
+    unanswered: list[Said] = [USER, (BlockType.ASSISTANT, CALL), USER]
+    assert with_calls(unanswered) == plain(unanswered)
+    last: list[Said] = [USER, (BlockType.ASSISTANT, CALL)]
+    assert with_calls(last) == plain(last)
+    fewer: list[Said] = [USER, (BlockType.ASSISTANT, f"{CALL}{CALL}"), (BlockType.TOOL, ANSWER)]
+    assert with_calls(fewer) == plain(fewer)
+
+
+def test_a_call_in_a_thought_is_no_call() -> None:
+    said: list[Said] = [USER, (BlockType.ASSISTANT, f"<think>{CALL}</think>\nDone."), USER]
+    assert with_calls(said) == plain(said)
+
+
+def test_an_answer_of_the_api_becomes_text_that_the_agent_reads() -> None:
+    text = text_of("I look.", "First the files.", [("terminal", '{"command": "ls"}'), ("python", "{broken")])
+    assert text.startswith("<think>First the files.</think>\nI look.\n<tool_call>")
+    first, second = calls_in(text, BOX_TOOLS)
+    assert (first.name, first.arguments, first.error) == ("terminal", {"command": "ls"}, None)
+    assert second.error is not None
+    assert text_of(None, None, []) == ""

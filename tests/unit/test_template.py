@@ -1,0 +1,165 @@
+"""Chat templates: the texts around messages are those that the model's own template has."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.templates import MISTRAL
+from weavegen.errors import UsageError
+from weavegen.kernel.context import asked, block_stops, closing, opening, spoken
+from weavegen.kernel.steps import Prompt
+from weavegen.kernel.template import PLAIN, Template, derive
+from weavegen.pool import chat_template
+from weavegen.trace.blocks import BlockType
+
+CHATML = """
+{%- for m in messages -%}
+{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
+"""
+QWEN = (
+    """
+{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}{% endif -%}
+"""
+    + CHATML
+)
+LLAMA = """
+{{- bos_token -}}
+{%- for m in messages -%}
+{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + m['content'] | trim + '<|eot_id|>' }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif -%}
+"""
+INST = """
+{%- if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set rest = messages[1:] %}
+{%- else %}{% set rest = messages %}{% endif -%}
+{{ bos_token }}
+{%- for m in rest -%}
+{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif -%}
+{%- if m.role == 'assistant' %}{{ ' ' + m.content + eos_token }}
+{%- else %}{{ '[INST] ' }}
+{%- if loop.first and system is defined %}{{ system + '\\n\\n' }}{% endif -%}
+{{ m.content }}[/INST]
+{%- endif -%}
+{%- endfor -%}
+"""
+GEMMA = """
+{{- bos_token -}}
+{%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif -%}
+{%- for m in messages -%}
+{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content + '<end_of_turn>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif -%}
+"""
+FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
+    "chatml": (CHATML, {}),
+    "qwen": (QWEN, {}),
+    "llama": (LLAMA, {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}),
+    "mistral": (INST, {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}),
+    "gemma": (GEMMA, {"bos_token": "<bos>"}),
+}
+TALKS = {
+    "a question": ["user"],
+    "two turns": ["user", "assistant", "user"],
+    "four turns": ["user", "assistant", "user", "assistant", "user"],
+    "a system message": ["system", "user", "assistant", "user"],
+}
+TYPES = {"system": BlockType.SYSTEM, "user": BlockType.USER, "assistant": BlockType.ASSISTANT}
+
+
+def folder(path: Path, source: str, tokens: dict[str, object]) -> Path:
+    (path / "chat_template.jinja").write_text(source)
+    (path / "tokenizer_config.json").write_text(json.dumps(tokens))
+    return path
+
+
+def composed(template: Template, roles: Sequence[str], texts: Sequence[str]) -> str:
+    """The prompt as weavegen composes it, message by message."""
+    types = [TYPES[role] for role in roles]
+    parts = [
+        spoken(type, text, template, after)
+        for type, text, after in zip(types, texts, [None, *types], strict=False)
+    ]
+    return "".join(parts) + opening(BlockType.ASSISTANT, template, types[-1])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("talk", TALKS)
+def test_a_conversation_is_the_text_of_the_models_template(family: str, talk: str, tmp_path: Path) -> None:
+    own = folder(tmp_path, *FAMILIES[family])
+    template = chat_template.read(str(own))
+    roles = TALKS[talk]
+    texts = [f"This is message {number}." for number, _ in enumerate(roles)]
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    if family == "gemma" and roles[0] == "system":  # the user's message begins with it
+        messages[1]["content"] = f"{texts[0]}\n\n{texts[1]}"
+        messages = messages[1:]
+    assert composed(template, roles, texts) == chat_template.renderer(own)(messages, True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_blocks_are_one_user_message(family: str, tmp_path: Path) -> None:
+    own = folder(tmp_path, *FAMILIES[family])
+    template = chat_template.read(str(own))
+    header = "#startblock type: action\n"
+    asking = asked(Prompt(type=BlockType.ACTION, window=(2, 2), header=header), template)
+    close = template.block_close.removesuffix("\n")
+    instruction = asking[: asking.rindex(close)]
+    rendered = chat_template.renderer(own)([{"role": "user", "content": f"blocks\n{instruction}"}], True)
+    assert f"{template.block_open}blocks\n{asking}" == rendered.removesuffix("\n") + "\n" + header
+
+
+def test_a_block_ends_at_the_marks_of_the_template() -> None:
+    assert block_stops(MISTRAL)[4:] == ("</s>", "[INST]", "[/INST]")
+    assert block_stops(PLAIN)[4:] == ("<|im_end|>", "<|im_start|>")
+
+
+def test_a_template_that_changes_messages_is_refused() -> None:
+    with pytest.raises(UsageError, match="does not repeat the message"):
+        derive(lambda messages, asks: "".join(one["content"].upper() for one in messages))
+
+
+def test_a_system_message_may_come_later() -> None:
+    template = Template(first_system="<s><<SYS>>", after_system="<</SYS>>")
+    assert opening(BlockType.SYSTEM, template) == "<s><<SYS>>"
+    assert opening(BlockType.SYSTEM, template, BlockType.USER) == "<<SYS>>"
+    assert closing(BlockType.SYSTEM, template) == "<</SYS>>"
+
+
+def test_texts_can_be_given_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_bytes(msgspec.json.encode(MISTRAL))
+    assert chat_template.read(str(file)) == MISTRAL
+    assert chat_template.read("none") == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({}, "has no chat template: give a model's folder"),
+        ({"chat_template.jinja": "{% for %}"}, "is not a Jinja template"),
+        ({"chat_template.jinja": "{{ raise_exception('No.') }}"}, "refuses these messages: No."),
+        ({"chat_template.jinja": "constant"}, "does not repeat the message"),
+        ({"tokenizer_config.json": "{"}, "is not valid JSON"),
+        (
+            {"tokenizer_config.json": '{"chat_template": [{"name": "rag", "template": "x"}]}'},
+            "has no chat template",
+        ),
+    ],
+)
+def test_a_file_that_is_no_template_is_refused(files: dict[str, str], problem: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=problem):
+        chat_template.read(str(tmp_path))
+
+
+def test_json_of_another_form_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text('{"block_opens": "<s>"}')
+    with pytest.raises(UsageError, match="unknown field `block_opens`"):
+        chat_template.read(str(file))

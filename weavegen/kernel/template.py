@@ -1,0 +1,136 @@
+"""The chat template of a model: the text around each message that the model reads. Pure.
+
+A prompt is put together from pieces that never change, so a template is not run for each prompt: it is run once, over
+messages that are known, and the texts between them are kept.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from weavegen.errors import UsageError
+
+Message = Mapping[str, str]
+"""`role` and `content`, as in OpenAI's API."""
+Render = Callable[[Sequence[Message], bool], str]
+"""The text of messages. True: it ends with the beginning of the assistant's next message."""
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The texts around messages. They hold the model's special tokens as text."""
+
+    block_open: str = ""
+    """Before the blocks of a trace, which the model reads as one user message."""
+    block_close: str = ""
+    """After their instruction. The header of the block to be written follows on a new line."""
+    first_system: str = "<|im_start|>system\n"
+    """Before a system message."""
+    after_system: str = "<|im_end|>\n"
+    system_in_user: bool = False
+    """Whether a system message is a part of the user message after it, and `after_system` the text between them."""
+    first_user: str = "<|im_start|>user\n"
+    """Before a user message that begins a conversation. It may hold the model's default system message."""
+    user_open: str = "<|im_start|>user\n"
+    user_close: str = "<|im_end|>\n"
+    assistant_open: str = "<|im_start|>assistant\n"
+    """Before a message that the model is to write."""
+    reply_open: str = "<|im_start|>assistant\n"
+    """Before a message of the assistant that it wrote earlier. Some templates differ there by a space or a mark."""
+    assistant_close: str = "<|im_end|>\n"
+    bos: bool = False
+    """Whether the tokenizer adds its BOS token. False: it stands in the texts, if the model has one."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all texts, hexadecimal."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+
+    @property
+    def system_open(self) -> str:
+        """Before a system message that does not begin the conversation."""
+        begin = next((token for token in BOS if self.first_system.startswith(token)), "")
+        return self.first_system.removeprefix(begin)
+
+    @property
+    def end(self) -> str:
+        """The text that ends a message of the model."""
+        return self.assistant_close.strip()
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The special tokens that end or begin a message: no message may hold them."""
+        texts = [self.assistant_close, self.user_open, self.user_close]
+        found = [mark for text in texts for mark in _SPECIAL.findall(text) or [text.strip()] if mark]
+        return tuple(dict.fromkeys(found))
+
+
+BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>")
+"""Tokens that begin a text. A tokenizer must not add another before them."""
+PLAIN = Template(bos=True)
+"""For a model without a chat template: blocks stand as they are, messages as in ChatML."""
+NAMED = {"none": PLAIN}
+"""Templates that have a name."""
+
+_SPECIAL = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+"""How special tokens are written: `<|im_end|>`, `</s>`, `[/INST]`."""
+_SYSTEM, _USER, _REPLY, _AGAIN = "system: aaaa", "user: bbbb", "assistant: cccc", "user: dddd"
+"""Contents of the messages that a template is run over."""
+
+
+def derive(render: Render) -> Template:
+    """The template that `render` applies. Raises UsageError if it loses or changes messages.
+
+    What `render` raises for a single user message is passed on; for a system message it means that the template has no
+    such role.
+    """
+    user, reply, again = _message("user", _USER), _message("assistant", _REPLY), _message("user", _AGAIN)
+    first_user, tail = _around(render([user], True), _USER)
+    _, close = _around(render([user], False), _USER)
+    if not tail.startswith(close):  # the template asks for the reply in either case
+        close = tail
+    _, after_reply = _around(render([user, reply], False), _REPLY)
+    talk = render([user, reply, again], True)
+    _, reply_open = _around(talk.partition(_REPLY)[0], _USER)
+    between, _ = _around(talk.partition(_REPLY)[2], _AGAIN)
+    if not between.startswith(after_reply):
+        after_reply = ""
+    user_open = between.removeprefix(after_reply)
+    try:
+        begin, rest = _around(render([_message("system", _SYSTEM), user], True), _SYSTEM)
+        after_system, _ = _around(rest, _USER)
+    except UsageError:
+        begin, after_system = "", ""
+    folded = not (after_system.endswith(user_open) and user_open)
+    if folded:
+        begin, after_system = begin or first_user, after_system or "\n\n"
+    else:
+        after_system = after_system.removesuffix(user_open)
+    return Template(
+        block_open=first_user,
+        block_close=tail,
+        first_system=begin,
+        after_system=after_system,
+        system_in_user=folded,
+        first_user=first_user,
+        user_open=user_open,
+        user_close=close,
+        assistant_open=tail.removeprefix(close),
+        reply_open=reply_open.removeprefix(close),
+        assistant_close=after_reply,
+    )
+
+
+def _message(role: str, content: str) -> Message:
+    return {"role": role, "content": content}
+
+
+def _around(text: str, content: str) -> tuple[str, str]:
+    """The text before and after a message. Raises UsageError if the message is not in it once."""
+    before, found, after = text.partition(content)
+    if not found or content in after:
+        raise UsageError(
+            f"the chat template does not repeat the message {content!r}: give another with --template"
+        )
+    return before, after

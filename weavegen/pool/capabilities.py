@@ -1,0 +1,204 @@
+"""What a model server can do: asked of the server with short requests, and what follows for agents and features."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.pool.http import Http
+from weavegen.pool.served import ServedModel, list_models, pick_model
+
+SECONDS = 30.0
+"""For a request of one token. A server may have to load its model first."""
+LISTED = (128, 20, 5, 1)
+"""Numbers of logprobs that are asked for, until the server gives as many."""
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model on one server can do. Each field is the answer to a request."""
+
+    model: str
+    length: int | None
+    """Maximum tokens of a prompt and its continuation; None: the server does not say."""
+    completions: bool
+    """`/v1/completions` with text."""
+    chat: bool
+    """`/v1/chat/completions`."""
+    prompt_ids: bool
+    """Prompts of token ids, and `/tokenize`, which makes them."""
+    template: bool
+    """`/tokenize` with messages: the server applies the model's chat template."""
+    token_ids: bool
+    """The ids of sampled tokens, with their logprobs."""
+    logprobs: int
+    """Likeliest tokens that the server lists, of LISTED; 0: none."""
+    exact: bool
+    """Logprobs of tokens that the client names (`logprob_token_ids`)."""
+    sampling: bool
+    """The parameters top_k, repetition_penalty and seed."""
+    priority: bool
+    """The parameter priority orders waiting requests."""
+    adapters: bool
+    """LoRA adapters can be loaded at run time."""
+    metrics: bool
+    """`/metrics` in vLLM's form."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A part of weavegen that depends on capabilities."""
+
+    name: str
+    needs: tuple[str, ...]
+    """Fields of Capabilities. Each may be several, of which one is enough, separated by |."""
+    without: str
+    """What happens where they are missing."""
+    agents: bool = False
+
+    def missing(self, has: Capabilities) -> list[str]:
+        """The needs that the server does not meet."""
+        return [need for need in self.needs if not any(getattr(has, field) for field in need.split("|"))]
+
+
+FEATURES = (
+    Feature(
+        "weave, planning",
+        ("completions", "logprobs"),
+        "can't run: they need completions with logprobs, as vLLM has them",
+        agents=True,
+    ),
+    Feature(
+        "react, research, funsearch, toolsmith",
+        ("completions|chat",),
+        "can't run: the server answers neither completions nor chat",
+        agents=True,
+    ),
+    Feature("chat template", ("template",), "give it to `weavegen enqueue` with --template"),
+    Feature("exact prompts", ("prompt_ids",), "prompts go as text, and their lengths are estimated"),
+    Feature("exported tokens", ("prompt_ids", "token_ids"), "exports with tokens leave these traces out"),
+    Feature("exact scores", ("exact",), "scores come from the likeliest tokens alone"),
+    Feature("reproducible sampling", ("sampling",), "the server's own settings apply, and seeds mean nothing"),
+    Feature("old traces first", ("priority",), "start vLLM with --scheduling-policy priority"),
+    Feature("adapters", ("adapters",), "start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"),
+    Feature("load in pool and top", ("metrics",), "the server's load is found out by trying"),
+)
+
+
+def probe(url: str, key: str, model: str | None = None) -> Capabilities:
+    """Find out what a server can do, with about fifteen requests. Raises TransientError, ModelError, UsageError."""
+    http = Http(key, SECONDS)
+    try:
+        served = pick_model(model, list_models(url, http), url)
+        return _Probe(url, http, served).run()
+    finally:
+        http.close()
+
+
+def probe_all(keys: Mapping[str, str]) -> dict[str, Capabilities | str]:
+    """Probe servers at the same time. `keys`: API keys by URL. Returns why where a server can't be probed."""
+
+    def one(url: str) -> Capabilities | str:
+        try:
+            return probe(url, keys[url])
+        except (TransientError, ModelError, UsageError) as error:
+            return " ".join(str(error).split())
+
+    with ThreadPoolExecutor(max(1, len(keys))) as threads:
+        return dict(zip(keys, threads.map(one, keys), strict=True))
+
+
+def lacks(has: Capabilities) -> list[str]:
+    """What is missing, one line each: the feature, and what follows without it."""
+    return [f"{feature.name}: {feature.without}" for feature in FEATURES if feature.missing(has)]
+
+
+class _Probe:
+    """The requests to one server."""
+
+    def __init__(self, url: str, http: Http, served: ServedModel) -> None:
+        self._url, self._http, self._served = url.rstrip("/"), http, served
+        self._root = self._url.removesuffix("/v1")
+
+    def run(self) -> Capabilities:
+        completions = self._complete() is not None
+        ids = self._tokens(prompt="yes")
+        listed = next((count for count in LISTED if completions and self._lists(count)), 0)
+        sampled = self._complete(logprobs=0, return_tokens_as_token_ids=True) if completions else None
+        return Capabilities(
+            model=self._served.id,
+            length=self._served.max_model_len,
+            completions=completions,
+            chat=self._takes("/chat/completions", messages=MESSAGES, max_tokens=1),
+            prompt_ids=bool(ids) and completions and self._complete(prompt=ids) is not None,
+            template=bool(self._tokens(messages=MESSAGES)),
+            token_ids=all(token.startswith("token_id:") for token in _tokens(sampled)) and bool(_tokens(sampled)),
+            logprobs=listed,
+            exact=listed > 0 and bool(ids) and self._gives_exact(ids),
+            sampling=completions and self._complete(top_k=20, repetition_penalty=1.02, seed=1) is not None,
+            priority=completions
+            and self._complete(priority=1) is not None
+            and self._complete(priority=-1) is not None,
+            adapters=self._loads_adapters(),
+            metrics=self._has_metrics(),
+        )
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        """The JSON of an answer; None where the server refuses the request or lacks the address."""
+        try:
+            return self._http.post(path, {"model": self._served.id} | body, dict[str, Any])
+        except ModelError:
+            return None
+
+    def _complete(self, **options: Any) -> dict[str, Any] | None:
+        """One token; None where the server refuses the options."""
+        answer = self._post(f"{self._url}/completions", {"prompt": "Yes or no? ", "max_tokens": 1} | options)
+        return answer if answer is not None and answer.get("choices") else None
+
+    def _takes(self, path: str, **body: Any) -> bool:
+        answer = self._post(f"{self._url}{path}", body)
+        return answer is not None and bool(answer.get("choices"))
+
+    def _tokens(self, **body: Any) -> list[int]:
+        answer = self._post(f"{self._root}/tokenize", body)
+        found = (answer or {}).get("tokens")
+        return found if isinstance(found, list) and all(isinstance(token, int) for token in found) else []
+
+    def _lists(self, count: int) -> bool:
+        """Whether the server lists so many likeliest tokens."""
+        listed = ((self._complete(logprobs=count, temperature=0.0) or {}).get("choices") or [{}])[0]
+        top = ((listed.get("logprobs") or {}).get("top_logprobs") or [None])[0]
+        return isinstance(top, dict) and len(top) >= min(count, 5)
+
+    def _gives_exact(self, ids: Sequence[int]) -> bool:
+        """Whether the server gives the logprobs of named tokens."""
+        named = list(dict.fromkeys(ids))
+        options = {"logprob_token_ids": named, "return_tokens_as_token_ids": True}
+        answer = self._complete(logprobs=1, temperature=0.0, **options)
+        top = (((answer or {}).get("choices") or [{}])[0].get("logprobs") or {}).get("top_logprobs") or [None]
+        return isinstance(top[0], dict) and {f"token_id:{token}" for token in named} <= top[0].keys()
+
+    def _loads_adapters(self) -> bool:
+        """Whether the server loads adapters. An adapter that is not there is refused otherwise than an address is."""
+        try:
+            self._http.send(f"{self._url}/load_lora_adapter", {"lora_name": "", "lora_path": ""})
+        except ModelError as error:
+            return error.__class__ is ModelError
+        except TransientError:
+            return False
+        return True
+
+    def _has_metrics(self) -> bool:
+        try:
+            return b"vllm:num_requests_running" in self._http.get(f"{self._root}/metrics")
+        except (ModelError, TransientError):
+            return False
+
+
+def _tokens(answer: dict[str, Any] | None) -> list[str]:
+    """The sampled tokens as the answer lists them."""
+    listed = ((answer or {}).get("choices") or [{}])[0].get("logprobs") or {}
+    return [token for token in listed.get("tokens") or [] if isinstance(token, str)]

@@ -1,0 +1,250 @@
+"""The client of a server's chat API, through the openai package: for agents that converse with a server that has no
+completions.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weavegen.errors import ModelError, NotFound, TransientError, WeavegenError
+from weavegen.kernel.steps import YesNo
+from weavegen.pool import chat_messages, metering, yes_no
+from weavegen.pool.chat_messages import Said
+from weavegen.pool.http import Http
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+    from openai.types.chat import ChatCompletion
+
+logger = logging.getLogger(__name__)
+
+OPTIONAL = ("tools", "seed", "stop", "n")
+"""Parameters that are left out from then on if the server refuses them. Without `n`, each message is one request."""
+
+
+SAMPLES = 8
+"""Answers to a yes/no question where the API gives no logprobs."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that the model wrote."""
+
+    text: str
+    finish_reason: str
+    """`stop`, `length`, `content_filter`, or `refusal`: the text says what the model refuses."""
+
+
+class Replies(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request."""
+
+    replies: list[Reply]
+    prompt_tokens: int | None
+    """As counted by the server; None if it does not report them."""
+    cached_tokens: int | None
+    sampled_tokens: list[int | None]
+    """Tokens of each message, with its reasoning; None where the server reports only those of several together."""
+
+
+class ChatClient:
+    """The client of the chat API of one server. Safe to share between threads."""
+
+    def __init__(self, base_url: str, api_key: str, *, timeout: float = 600.0) -> None:
+        """`timeout`: seconds within which an answer must be complete. Sends nothing yet."""
+        self.base_url, self._api_key, self._timeout = base_url, api_key, timeout
+        self._http = Http(api_key, timeout)
+        self._refused: set[str] = set()
+        self._making = threading.Lock()
+
+    def sample(
+        self,
+        model: str,
+        said: Sequence[Said],
+        *,
+        n: int = 1,
+        max_tokens: int | None = None,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Replies:
+        """Have the model write `n` messages that go on from `said`. Raises TransientError, ModelError."""
+        tools = chat_messages.tools_of(said)
+        options: dict[str, Any] = {"model": model, "temperature": temperature, "n": n}
+        options |= {"max_tokens": max_tokens} if max_tokens else {}
+        options |= {"seed": seed} if seed is not None else {}
+        options |= {"stop": list(stop)} if stop else {}
+        options |= {"tools": tools} if tools else {}
+        while True:
+            taken = {name: value for name, value in options.items() if name not in self._refused}
+            native = "tools" in taken
+            taken["messages"] = chat_messages.with_calls(said) if native else chat_messages.plain(said)
+            try:
+                if "n" in taken:
+                    return self._replies([self._request(taken)], n)
+                seeds = [{"seed": taken["seed"] + number} if "seed" in taken else {} for number in range(n)]
+                return self._replies([self._request(taken | own) for own in seeds], 1)
+            except NotFound:
+                raise
+            except ModelError as error:
+                reason = str(error).lower()
+                unknown = next((name for name in OPTIONAL if name in taken and _named(name, reason)), None)
+                if unknown is None:
+                    raise
+                logger.warning("%s does not take %s: %s", self.base_url, unknown, error)
+                self._refused.add(unknown)
+
+    def yes_no(self, model: str, said: Sequence[Said], questions: Sequence[str], *, seed: int = 0) -> list[YesNo]:
+        """The model's answers to yes/no questions about the conversation, one request each.
+
+        From the logprobs of the first token where the API gives them, else from SAMPLES answers: the share of yes,
+        with half an answer added on either side. Raises ModelError if no answer is yes or no.
+        """
+        answers = [self._judge(model, asked(said, question), seed) for question in questions]
+        if answers and all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
+            raise ModelError(f"the model {model} answers neither yes nor no")
+        return answers
+
+    def _judge(self, model: str, messages: list[chat_messages.Message], seed: int) -> YesNo:
+        options: dict[str, Any] = {"model": model, "messages": messages}
+        if "logprobs" not in self._refused:
+            exact = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
+            try:
+                answer = self._request(options | exact)
+                self._replies([answer], 1)
+                if (top := top_logprobs(answer)) is not None:
+                    return yes_no.from_top(top)
+                logger.warning("%s answers without logprobs: questions are asked %d times", self.base_url, SAMPLES)
+            except NotFound:
+                raise
+            except ModelError as error:
+                if "logprobs" not in str(error):
+                    raise
+                logger.warning("%s refuses logprobs: questions are asked %d times", self.base_url, SAMPLES)
+            self._refused.add("logprobs")
+        said = [
+            yes_no.side(reply.text)
+            for number in range(SAMPLES)
+            for reply in self._replies(
+                [self._request(options | {"max_tokens": 8, "seed": seed + number})], 1
+            ).replies
+        ]
+        yes, no = said.count(True), said.count(False)
+        if yes + no == 0:
+            return YesNo(yes=0.0, no=0.0)
+        return YesNo(yes=(yes + 0.5) / (len(said) + 1), no=(no + 0.5) / (len(said) + 1))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    @cached_property
+    def _client(self) -> "OpenAI":
+        """The openai package's client, without its own attempts: the pool decides when to try again."""
+        from openai import DefaultHttpxClient, OpenAI
+
+        return OpenAI(
+            base_url=self.base_url,
+            api_key=self._api_key,
+            max_retries=0,
+            timeout=self._timeout,
+            http_client=DefaultHttpxClient(transport=bounded_transport(self._http)),
+        )
+
+    def _request(self, options: dict[str, Any]) -> "ChatCompletion":
+        import openai
+
+        with self._making:  # the property is made once
+            client = self._client
+        try:
+            answer: ChatCompletion = client.chat.completions.create(**options)
+        except (openai.OpenAIError, ValueError, RecursionError, TypeError, AttributeError) as error:
+            if isinstance(error.__cause__, WeavegenError):  # of Http
+                raise error.__cause__ from None
+            problem = f"{self.base_url}/chat/completions sent an invalid answer: {error!r:.300}"
+            raise TransientError(problem, kind="malformed") from None
+        url = self.base_url
+        if not isinstance(getattr(answer, "choices", None), list) or not answer.choices:
+            raise TransientError(f"{url} sent an answer without choices", kind="malformed")
+        return answer
+
+    def _replies(self, answers: Sequence["ChatCompletion"], n: int) -> Replies:
+        """Read answers with `n` messages each, and count them in the ledger."""
+        replies, sampled = [], []
+        prompt: int | None = None
+        cached: int | None = None
+        for answer in answers:
+            if len(answer.choices) != n:
+                problem = f"{self.base_url} answered {len(answer.choices)} messages for {n}"
+                raise TransientError(problem, kind="malformed")
+            usage = answer.usage
+            prompt, written = number(usage, "prompt_tokens"), number(usage, "completion_tokens")
+            cached = number(getattr(usage, "prompt_tokens_details", None), "cached_tokens")
+            metering.count(n, prompt, cached, written)
+            replies += [self._reply(choice) for choice in answer.choices]
+            sampled += [written if n == 1 else None] * n
+        return Replies(replies=replies, prompt_tokens=prompt, cached_tokens=cached, sampled_tokens=sampled)
+
+    def _reply(self, choice: Any) -> Reply:
+        """Read a message. Raises TransientError if it has not the form of the API."""
+        try:
+            message = choice.message
+            calls = [
+                (call.function.name, call.function.arguments or "{}")
+                for call in message.tool_calls or ()
+                if call.type == "function"
+            ]
+            extra = message.model_extra or {}
+            reasoning = extra.get("reasoning_content") or extra.get("reasoning")
+            if isinstance(message.refusal, str) and message.refusal:
+                return Reply(text=message.refusal, finish_reason="refusal")
+            text = chat_messages.text_of(message.content, reasoning, calls).replace("\x00", "\ufffd")
+        except (AttributeError, TypeError, ValueError) as error:
+            problem = f"{self.base_url} sent an invalid message: {error!r:.300}"
+            raise TransientError(problem, kind="malformed") from None
+        finish = choice.finish_reason if isinstance(choice.finish_reason, str) else "stop"
+        return Reply(text=text, finish_reason="stop" if finish in ("tool_calls", "function_call") else finish)
+
+
+def number(holder: object, name: str) -> int | None:
+    """A count of tokens in an answer; None if it has none, or an impossible one."""
+    value = getattr(holder, name, None)
+    return value if isinstance(value, int) and 0 <= value < 2**53 else None
+
+
+def asked(said: Sequence[Said], question: str) -> list[chat_messages.Message]:
+    """A conversation with a yes/no question at its end, in the last message of the user."""
+    messages = chat_messages.plain(said)
+    text = f"Answer with one word, Yes or No.\n{question}"
+    if messages and messages[-1]["role"] == "user":
+        return [*messages[:-1], {"role": "user", "content": f"{messages[-1]['content']}\n\n{text}"}]
+    return [*messages, {"role": "user", "content": text}]
+
+
+def top_logprobs(answer: "ChatCompletion") -> dict[str, float] | None:
+    """Logprobs of the likeliest first tokens, by text; None if the answer has none."""
+    try:
+        content = answer.choices[0].logprobs.content  # type: ignore[union-attr]
+        top = content[0].top_logprobs  # type: ignore[index]
+        return {token.token: float(token.logprob) for token in top} or None
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _named(name: str, reason: str) -> bool:
+    """Whether an error is about a parameter. The names `n` and `stop` are also words."""
+    return name in reason if len(name) > 4 else any(f"{quote}{name}{quote}" in reason for quote in "'\"`")
+
+
+def bounded_transport(http: Http) -> Any:
+    """A transport for the openai package over `http`: its answers are bounded, and its errors are weavegen's."""
+    import httpx2
+
+    class Transport(httpx2.BaseTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            body = http.send_bytes(str(request.url), request.read())
+            return httpx2.Response(200, headers={"Content-Type": "application/json"}, content=body)
+
+    return Transport()

@@ -1,0 +1,102 @@
+"""Messages in the form of OpenAI's chat API, with its tool calls, and back. Pure: no I/O.
+
+In a trace, the system prompt has the tools' schemas in `<tools>`, the model calls them in `<tool_call>`, and their
+answers stand in `<tool_response>`. An API that has tool calls of its own gets them as such.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from weavegen.kernel.context import role
+from weavegen.trace.blocks import BlockType
+
+TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
+CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+Said = tuple[BlockType, str]
+"""A message of a trace: its type and its text."""
+Message = dict[str, Any]
+"""A message of the API."""
+
+
+def tools_of(said: Sequence[Said]) -> list[Message]:
+    """The schemas of the tools that the system prompt names, one per line. Empty if it names none."""
+    for type, text in said:
+        if type is BlockType.SYSTEM and (found := TOOLS.search(text)):
+            try:
+                return [json.loads(line) for line in found[1].splitlines() if line.strip()]
+            except ValueError:
+                return []
+    return []
+
+
+def plain(said: Sequence[Said]) -> list[Message]:
+    """The messages with their tool calls in the text."""
+    return [{"role": role(type), "content": text} for type, text in said]
+
+
+def with_calls(said: Sequence[Said]) -> list[Message]:
+    """The messages with tool calls and their answers in the API's own form, where all calls of a message are valid."""
+    messages: list[Message] = []
+    waiting: list[str] = []
+    for type, text in said:
+        answers = RESPONSE.findall(text) if type is BlockType.TOOL else []
+        if waiting and len(answers) == len(waiting):
+            messages += [
+                {"role": "tool", "tool_call_id": id, "content": answer}
+                for id, answer in zip(waiting, answers, strict=True)
+            ]
+            waiting = []
+            continue
+        if waiting:  # the answers do not match the calls: the API would refuse them
+            messages[-1] = {"role": "assistant", "content": messages[-1]["text"]}
+            waiting = []
+        message: Message = {"role": role(type), "content": text}
+        if type is BlockType.ASSISTANT and (calls := _calls(text, len(messages))):
+            waiting = [call["id"] for call in calls]
+            message |= {"content": without_calls(text), "tool_calls": calls, "text": text}
+        messages.append(message)
+    if waiting:
+        messages[-1] = {"role": "assistant", "content": messages[-1]["text"]}
+    return [{key: value for key, value in message.items() if key != "text"} for message in messages]
+
+
+def without_calls(text: str) -> str:
+    """What a message says besides its calls."""
+    return CALL.sub("", text).strip()
+
+
+def _calls(text: str, number: int) -> list[Message]:
+    """The calls of a message in the API's form; empty if one of them is invalid."""
+    calls = []
+    for position, written in enumerate(CALL.findall(THOUGHT.sub("", text))):
+        try:
+            call = json.loads(written, strict=False)
+        except (ValueError, RecursionError):
+            return []
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            return []
+        arguments = json.dumps(call.get("arguments", {}), ensure_ascii=False)
+        function = {"name": call["name"], "arguments": arguments}
+        calls.append({"id": f"call_{number}_{position}", "type": "function", "function": function})
+    return calls
+
+
+def text_of(content: str | None, reasoning: str | None, calls: Sequence[tuple[str, str]]) -> str:
+    """A message of the API as a trace has it. `calls`: names and arguments, the latter as JSON text."""
+    parts = [f"<think>{reasoning.strip()}</think>"] if reasoning and reasoning.strip() else []
+    parts += [content] if content else []
+    parts += [f"<tool_call>{_written(name, arguments)}</tool_call>" for name, arguments in calls]
+    return "\n".join(parts)
+
+
+def _written(name: str, arguments: str) -> str:
+    """A call as the text has it. Arguments that are not JSON stay as they are: the agent says what is wrong."""
+    try:
+        return json.dumps({"name": name, "arguments": json.loads(arguments or "{}")}, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'

@@ -1,0 +1,98 @@
+"""Chat templates of model folders: Jinja, as Hugging Face's tokenizers have them."""
+
+import datetime
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from weavegen.errors import UsageError
+from weavegen.kernel.template import NAMED, Message, Render, Template, derive
+
+CONFIG = "tokenizer_config.json"
+FILE = "chat_template.jinja"
+GIVE = "give a model's folder, its chat_template.jinja, a JSON file with texts, or none"
+
+
+def read(place: str) -> Template:
+    """The template of a name, a model's folder, a Jinja file or a JSON file of texts. Raises UsageError."""
+    if place in NAMED:
+        return NAMED[place]
+    path = Path(place)
+    try:
+        if path.suffix == ".json" and path.name != CONFIG and path.is_file():
+            return msgspec.json.decode(path.read_bytes(), type=Template)
+        render = renderer(path if path.is_dir() else path.parent, path if path.is_file() else None)
+        return derive(render)
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(f"--template {place}: {error}: {GIVE}") from None
+    except UsageError as error:
+        raise UsageError(f"--template {place}: {error}") from None
+
+
+def renderer(folder: Path, file: Path | None = None) -> Render:
+    """A function that applies the template of a model's folder. Raises UsageError.
+
+    `file`: the template, where it is not that of the folder. The folder's tokenizer_config.json names the special
+    tokens.
+    """
+    config = _config(folder / CONFIG)
+    file = folder / FILE if file is None or file.name == CONFIG else file
+    source = file.read_text() if file.is_file() else _default(config.get("chat_template"))
+    if source is None:
+        raise UsageError(f"{folder} has no chat template: {GIVE}")
+    tokens = {name: _text(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+    try:
+        template = environment.from_string(source)
+    except jinja2.TemplateError as error:
+        raise UsageError(f"{file} is not a Jinja template: {error}") from None
+
+    def render(messages: Sequence[Message], asks: bool) -> str:
+        try:
+            return template.render(messages=messages, add_generation_prompt=asks, **tokens)
+        except (jinja2.TemplateError, TypeError, ValueError) as error:
+            raise UsageError(f"the chat template refuses these messages: {error}") from None
+
+    return render
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text()) if path.is_file() else {}
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _default(template: Any) -> str | None:
+    """The default of a tokenizer's templates: one text, or a list of named ones."""
+    if isinstance(template, list):
+        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _text(token: Any) -> str:
+    """The text of a special token, which may be an object with options; "" if there is none."""
+    return str(token.get("content", "")) if isinstance(token, dict) else token or ""
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _now(format: str) -> str:
+    return datetime.datetime.now().strftime(format)

@@ -1,0 +1,118 @@
+"""Faults: what is broken in an installation and keeps traces from going on, each with what to do about it."""
+
+import time
+
+import msgspec
+import sqlalchemy as sa
+
+from weavegen.config import Config
+from weavegen.services import pool_members, processes
+from weavegen.services.processes import Service
+from weavegen.store import servers, workers
+from weavegen.text import duration
+
+RESTARTED_SECONDS = 60.0
+"""A service that was restarted again is a fault for so long."""
+UNSERVED_SECONDS = 5.0
+"""A queue is unserved if a step has waited in it for so long, and no worker takes steps from it."""
+UNTRIED_SECONDS = 60.0
+"""A step that no worker has taken for so long is a fault."""
+
+
+KINDS = ("service", "worker", "queue", "server")
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is broken."""
+
+    kind: str
+    """One of KINDS."""
+    what: str
+    """What is broken, in one line."""
+    advice: str
+    """What to do."""
+
+
+def faults(conn: sa.Connection, config: Config) -> list[Fault]:
+    """All faults that are seen from this machine: of its services, and of workers, queues and model servers.
+
+    Ends the connection's transaction.
+    """
+    conn.rollback()
+    with conn.begin():
+        found = [*worker_faults(conn), *queue_faults(conn), *server_faults(conn, config)]
+    return [*service_faults(config), *found]
+
+
+def service_faults(config: Config) -> list[Fault]:
+    """Services that `up` started here, that `down` did not stop, and that do not run, or end again and again."""
+    services = [service for service in processes.registered(config).values() if not service.temporary]
+    dead = [service for service in services if not processes.alive(service)]
+    if dead and len(dead) == len(services):
+        names = ", ".join(service.name for service in dead)
+        return [
+            Fault(kind="service", what=f"nothing runs any more: {names} have ended", advice="run `weavegen up`")
+        ]
+    supervised = all(service.name != processes.SUPERVISOR for service in dead)
+    faults = [_dead_service(service, supervised=supervised) for service in dead]
+    for service in services:
+        age = time.time() - service.created
+        if service not in dead and service.restarts > 1 and age < RESTARTED_SECONDS:
+            what = f"{service.name} has ended {service.restarts} times, and was restarted {duration(age)} ago"
+            faults.append(Fault(kind="service", what=what, advice=f"see {service.log}"))
+    return faults
+
+
+def _dead_service(service: Service, *, supervised: bool) -> Fault:
+    what, advice = f"{service.name} has ended", "run `weavegen up`"
+    if service.failed is not None:
+        what, advice = service.failed, "mend the cause, then run `weavegen up`"
+    elif supervised:
+        advice = f"it is restarted, see {service.log}"
+    return Fault(kind="service", what=what, advice=advice)
+
+
+def worker_faults(conn: sa.Connection) -> list[Fault]:
+    """Workers that have fallen silent; or that no worker runs while traces are to be written."""
+    rows = workers.rows(conn)
+    found = [
+        Fault(
+            kind="worker",
+            what=f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}",
+            advice="look at its host, and start it there again",
+        )
+        for row in rows
+        if row.silent
+    ]
+    if not any(not row.silent for row in rows) and (count := workers.open_traces(conn)):
+        what = f"no worker runs, and {count:,} {'trace is' if count == 1 else 'traces are'} open"
+        found.append(
+            Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md")
+        )
+    return found
+
+
+def queue_faults(conn: sa.Connection) -> list[Fault]:
+    """Queues in which steps wait and that no worker serves, or not fast enough."""
+    found = []
+    for row in workers.waiting_queues(conn):
+        steps = f"{row.waiting:,} {'step waits' if row.waiting == 1 else 'steps wait'}"
+        if not row.served and row.oldest > UNSERVED_SECONDS:
+            what = f"no worker serves the queue {row.queue}: {steps}, the oldest for {duration(row.oldest)}"
+            advice = "start workers with `weavegen up`, or see docs/deploy.md"
+        elif row.untried is not None and row.untried > UNTRIED_SECONDS:
+            what = f"no worker has taken a step from the queue {row.queue} for {duration(row.untried)}: {steps}"
+            advice = "start more workers for it (docs/deploy.md)"
+        else:
+            continue
+        found.append(Fault(kind="queue", what=what, advice=advice))
+    return found
+
+
+def server_faults(conn: sa.Connection, config: Config) -> list[Fault]:
+    """Model servers at which all requests fail."""
+    failing = servers.failing(conn, pool_members.members(conn, config).keys)
+    return [
+        Fault(kind="server", what=f"the model server {server.url} fails: {server.line}", advice=server.advice)
+        for server in failing
+    ]

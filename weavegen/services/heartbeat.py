@@ -1,0 +1,72 @@
+"""What every Celery worker does every few seconds: report itself, look after the supervisor, end with its home."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Sequence
+
+from sqlalchemy.exc import DBAPIError
+
+from weavegen import folders
+from weavegen.config import Config, shown_settings
+from weavegen.errors import UsageError
+from weavegen.services import fleet, processes
+from weavegen.store import urls, workers
+from weavegen.store.session import unpooled_engine
+
+log = logging.getLogger(__name__)
+
+HOMELESS_BEATS = 4
+"""A worker ends itself after so many beats without a home, if the supervisor does not end it and its boxes before."""
+
+
+class Heartbeat:
+    """The heartbeat of one worker, in a thread."""
+
+    def __init__(self, config: Config, process: str, node: str, queues: Sequence[str]) -> None:
+        """`process`: the worker's name in the journal. `node`: its name in Celery."""
+        self.config, self.process, self.node, self.queues = config, process, node, queues
+        # Not the pooled engine: a forked child must not inherit its connections.
+        self.engine = unpooled_engine(urls.database_url(config))
+        lock = fleet.lock_path(config)
+        self.home = folders.Kept(lock) if lock.exists() else None
+        self.homeless = 0
+        """Beats since the home was removed."""
+        self.ended = threading.Event()
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop reporting: the worker ends."""
+        self.ended.set()
+        try:
+            with self.engine.begin() as conn:
+                workers.forget(conn, [self.process])
+        except DBAPIError as error:
+            log.warning("this worker stays in the table of workers for a while: %s", error)
+
+    def _beat(self) -> None:
+        while True:
+            try:
+                self.beat()
+            except (DBAPIError, UsageError, OSError) as error:
+                log.warning("no heartbeat: %s", " ".join(str(getattr(error, "orig", error)).split()))
+            if self.ended.wait(workers.REPORT_SECONDS):
+                return
+
+    def beat(self) -> None:
+        """Report once. Raises DBAPIError, UsageError, OSError."""
+        if self.home is not None and self.home.removed():
+            self.homeless += 1
+            if self.homeless == HOMELESS_BEATS:
+                log.error("%s is gone: this worker ends", self.config.home)
+                self.ended.set()
+                os.kill(os.getpid(), signal.SIGTERM)
+            return
+        with self.engine.begin() as conn:
+            workers.report(conn, self.process, self.node, self.queues, shown_settings(self.config))
+        supervisor = processes.registered(self.config).get(processes.SUPERVISOR)
+        if supervisor is not None and not processes.alive(supervisor):
+            with folders.locked(fleet.lock_path(self.config), timeout=0.0):
+                log.warning("the supervisor has ended: it is started again")
+                fleet.start_supervisor(self.config)

@@ -1,0 +1,8 @@
+-- Whether so many steps of a trace's job that score have failed, and none is done.
+select not exists (
+  select from traces o join traces t on t.job_id = o.job_id join steps s on s.trace_id = t.id
+  where o.id = :trace and s.kind = 'score' and s.status = 'done'
+) and (
+  select count(*) from traces o join traces t on t.job_id = o.job_id join steps s on s.trace_id = t.id
+  where o.id = :trace and s.kind = 'score' and s.status = 'failed'
+) >= :failed

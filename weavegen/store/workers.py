@@ -1,0 +1,55 @@
+"""Celery workers as they report themselves to Postgres, and the queues that no worker serves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from weavegen import sql
+from weavegen.store.models import JobState
+from weavegen.store.models.traces import JOBS, TRACES
+from weavegen.store.models.workers import WORKERS
+from weavegen.store.traces import OPEN
+from weavegen.version import __version__
+
+REPORT_SECONDS = 3.0
+"""Between two reports of a worker."""
+SILENT_SECONDS = 12.0
+"""A worker that has not reported for so long is silent."""
+FORGOTTEN_SECONDS = 600.0
+"""A worker that has been silent for so long is forgotten."""
+
+
+def report(
+    conn: sa.Connection, process: str, node: str, queues: Sequence[str], settings: Mapping[str, str]
+) -> None:
+    """Record that a worker runs. Its first report replaces the worker that had this node on this host before."""
+    values: dict[str, Any] = {"process": process, "node": node, "queues": list(queues), "version": __version__}
+    values["settings"] = msgspec.json.encode(settings).decode()
+    conn.execute(sql.load("store/report_worker"), values | {"forgotten": FORGOTTEN_SECONDS})
+
+
+def forget(conn: sa.Connection, processes: Sequence[str]) -> None:
+    """Delete the rows of workers that have ended."""
+    conn.execute(sa.delete(WORKERS).where(WORKERS.c.process.in_(processes)))
+
+
+def rows(conn: sa.Connection) -> Sequence[Any]:
+    """Rows (process, node, queues, version, settings, silent, age), age in seconds since the last report."""
+    times = {"silent": SILENT_SECONDS, "forgotten": FORGOTTEN_SECONDS}
+    return conn.execute(sql.load("store/workers"), times).all()
+
+
+def open_traces(conn: sa.Connection) -> int:
+    """How many traces are queued or running, of jobs that are not paused."""
+    open = sa.select(sa.func.count()).join(JOBS, JOBS.c.id == TRACES.c.job_id).where(TRACES.c.status.in_(OPEN))
+    return int(conn.execute(open.where(JOBS.c.state != JobState.PAUSED)).scalar_one())
+
+
+def waiting_queues(conn: sa.Connection) -> Sequence[Any]:
+    """Rows (queue, served, waiting, oldest, untried) of the queues in which steps wait for a worker.
+
+    `oldest`: seconds that the oldest step has waited; `untried`: the same among steps that no worker ever claimed.
+    """
+    return conn.execute(sql.load("store/waiting_queues"), {"silent": SILENT_SECONDS}).all()
