@@ -364,7 +364,7 @@ def test_a_backup_of_running_traces_continues_on_another_host(
 ) -> None:
     for command in (operate.backup, operate.restore):
         with pytest.raises(UsageError):
-            at_once(up, command, Path("/nonexistent/file"))
+            at_once(up, command, up.home / "absent" / "file")
     job = play(up)
     half_way(up, job)
     file = up.home / "corpus.dump"

@@ -40,7 +40,7 @@ class Installation:
         self.home = home
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
         # The lease is short, so that the sweeper soon restarts the steps of a killed worker.
-        self.environ = {**kept, "WEAVEGEN_HOME": str(home), "WEAVEGEN_LEASE": "2", "HOME": "/nonexistent"}
+        self.environ = {**kept, "WEAVEGEN_HOME": str(home), "WEAVEGEN_LEASE": "2", "HOME": str(home / "user")}
         self.environ["PYTHONPATH"] = str(ROOT)
         self.environ |= {"WEAVEGEN_MODEL": "sim"}  # equal seeds give equal texts, with errors at known rates
         self.environ |= {"WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}  # each would make `up` two seconds slower
