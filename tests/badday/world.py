@@ -134,12 +134,18 @@ class World:
 
     def new_log(self) -> str:
         """What the services have logged since `forget_log`."""
-        files = self.installation.config.logs.glob("*.log")
-        return "\n".join(path.read_text(errors="replace")[self.logged.get(path, 0) :] for path in files)
+        return "\n".join(text[self.logged.get(path, 0) :] for path, text in self.logs().items())
 
     def forget_log(self) -> None:
-        files = self.installation.config.logs.glob("*.log")
-        self.logged = {path: len(path.read_text(errors="replace")) for path in files}
+        self.logged = {path: len(text) for path, text in self.logs().items()}
+
+    def logs(self) -> dict[Path, str]:
+        """The services' log files. Those of environments are removed while this runs."""
+        found = {}
+        for path in self.installation.config.logs.glob("*.log"):
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = path.read_text(errors="replace")
+        return found
 
     def page(self, path: str) -> str:
         url = processes.registered(self.installation.config)["viewer"].url
