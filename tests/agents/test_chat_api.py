@@ -11,8 +11,10 @@ import pytest
 from simulation.process import Process
 from tests.support import ROOT, TICTACTOE
 from tests.support.installation import Installation, installed
+from tests.support.nano_server import serving
 from tests.support.raw_server import RawServer, answer
 from weavegen.errors import Busy, ModelError, TransientError, Unfit
+from weavegen.nano import WEIGHTS
 from weavegen.pool.chat import SAMPLES, ChatClient
 from weavegen.trace.blocks import BlockType
 
@@ -99,6 +101,20 @@ def test_weave_is_refused_in_one_line(installation: Installation, server: Proces
         f"weavegen: {server.url} has only the chat API: weave and planning need completions with logprobs, as vLLM has "
         "them; or give --agent, one of react, research, funsearch, toolsmith\n"
     )
+
+
+def test_weave_runs_beside_a_chat_api_that_it_does_not_need(installation: Installation) -> None:
+    with serving(WEIGHTS) as url:
+        installation.json("pool", "add", url)
+        try:
+            models = ("--model", "agent=weavegen-nano", "--model", "researcher=weavegen-sim")
+            rows = installation.json("run", TICTACTOE, "--ticks", "1", "--seed", "3", *models)
+            assert [row["status"] for row in rows] == ["ended"]
+            judged = ("--model", "agent=weavegen-nano", "--model", "evaluator=weavegen-sim")
+            done = installation.cli("enqueue", TICTACTOE, *judged)
+            assert (done.returncode, "has only the chat API" in done.stderr) == (2, True)
+        finally:
+            installation.json("pool", "remove", url)
 
 
 def test_the_audit_is_clean(installation: Installation) -> None:

@@ -131,8 +131,14 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if "researcher" in models:
         own = settings.setdefault("delegates", {}).setdefault("research", {})
         own.setdefault("model", models["researcher"])
-    others = [models[role] for role in ("evaluator", "researcher") if role in models]
-    enqueueing.check_services(configuration.load(), models.get("agent"), job.agent, others=others, workers=workers)
+    enqueueing.check_services(
+        configuration.load(),
+        models.get("agent"),
+        job.agent,
+        evaluator=models.get("evaluator"),
+        researcher=models.get("researcher"),
+        workers=workers,
+    )
     if job.correction is not None:
         # The values are copied into the settings: a later fit must not change running jobs or replays.
         with reading() as conn:

@@ -20,7 +20,7 @@ from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
 from weavegen.pool import chat_template
 from weavegen.pool.client import ModelClient
-from weavegen.pool.served import check_servers
+from weavegen.pool.served import serving
 from weavegen.sandbox.environment import dry_run
 from weavegen.sandbox.grading import declared
 from weavegen.sandbox.providers import Limits
@@ -266,13 +266,17 @@ def keys(task: type[msgspec.Struct] | None) -> str:
 
 
 def check_services(
-    config: Config, model: str | None, agent: str = "weave", *, others: Iterable[str] = (), workers: bool = False
+    config: Config,
+    model: str | None,
+    agent: str = "weave",
+    *,
+    evaluator: str | None = None,
+    researcher: str | None = None,
+    workers: bool = False,
 ) -> None:
     """Raise UsageError unless database, broker and model servers answer, and with `workers` also the workers.
 
-    `others`: further models that the job needs.
-
-    A server that has only a chat API can't serve an agent that needs logprobs.
+    A server that has only a chat API can serve neither an agent that needs logprobs nor its evaluator.
     """
     postgres.check(config)
     schema.check(urls.database_url(config))
@@ -280,16 +284,23 @@ def check_services(
     with database().connect() as conn:
         members = pool_members.members(conn, config)
     members.require()
-    for needed in (model, *others):
-        check_servers(list(members.keys), members.keys, needed)
+    servers = list(members.keys)
+    scoring = serving(servers, members.keys, model)
+    if evaluator is not None:
+        scoring |= serving(servers, members.keys, evaluator)
+    if researcher is not None:
+        serving(servers, members.keys, researcher)
     if agent in LOGPROBS:
-        require_completions(members.keys)
+        require_completions({url: members.keys[url] for url in scoring})
     if workers and not fleet.serves(config):
         raise UsageError("no worker answers: start them with `weavegen up`")
 
 
 def require_completions(keys: Mapping[str, str]) -> None:
-    """Raise UsageError if one of the servers has only a chat API. Servers that do not answer are left out."""
+    """Raise UsageError if one of the servers has only a chat API. `keys`: API keys by URL.
+
+    Servers that do not answer are left out.
+    """
     for url, key in keys.items():
         client = ModelClient(url, key, None, timeout=ANSWER_SECONDS)
         try:

@@ -68,7 +68,12 @@ def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> Ser
 
 
 def check_servers(urls: Sequence[str], api_key: str | Mapping[str, str], model: str | None) -> str:
-    """Return the name of the model that the servers serve. Raises UsageError if no server can be used.
+    """Return the name of the model that the servers serve. Raises UsageError as `serving` does."""
+    return next(iter(serving(urls, api_key, model).values()))
+
+
+def serving(urls: Sequence[str], api_key: str | Mapping[str, str], model: str | None) -> dict[str, str]:
+    """Return the servers that serve a model, with its name by URL. Raises UsageError if no server can be used.
 
     Some servers may be unreachable, and with `model` some may serve others. `api_key`: of all servers, or by URL.
     """
@@ -91,7 +96,7 @@ def check_servers(urls: Sequence[str], api_key: str | Mapping[str, str], model: 
     if len(set(found.values())) > 1:
         serve = ", ".join(f"{name} at {url}" for url, name in found.items())
         raise UsageError(f"the pool serves several models: give one with --model ({serve})")
-    return next(iter(found.values()))
+    return found
 
 
 def check_newcomer(url: str, key: str) -> str:
