@@ -17,6 +17,7 @@ from celery import Celery
 
 from tests.badday.world import Scene, World
 from tests.support.raw_server import Raw, answer, slowly
+from tests.support.waiting import until
 from weavegen.services import fleet, processes
 from weavegen.services.redis import broker_url
 from weavegen.store import urls
@@ -109,7 +110,12 @@ def workspaces_removed(world: World) -> None:
 
 
 def logs_removed(world: World) -> None:
-    shutil.rmtree(world.installation.config.logs)
+    """What happens later must be in the new log files."""
+    logs = world.installation.config.logs
+    shutil.rmtree(logs)
+    until(logs.exists, "a new folder for logs")
+    world.forget_log()
+    junk_messages(world)
 
 
 def broken_register(world: World) -> None:
@@ -323,7 +329,7 @@ SCENES = (
     ),
     Scene("boxes are killed", boxes_killed, {}),
     Scene("the workspaces are removed", workspaces_removed, {}),
-    Scene("the logs are removed", logs_removed, {}),
+    Scene("the logs are removed", logs_removed, {"log": "dropped"}),
     Scene(
         "the register is no JSON",
         broken_register,

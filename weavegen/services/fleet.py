@@ -109,6 +109,7 @@ def up(
         )
         commands[BEAT] = [
             *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
+            *logfile(config, BEAT),
             *("-S", "celery.beat:Scheduler"),  # a killed beat can leave a schedule file that no beat can read
         ]
         parts += _workers(config, commands)
@@ -219,10 +220,15 @@ def worker_commands(
         name: [
             *(sys.executable, "-m", "celery", "-A", "tasks", "worker", "-Q", queues, "-P", pool),
             *("-c", str(size), "-n", node(config, name), "-l", "WARNING", "-E"),
-            *("--without-mingle", "--without-gossip"),
+            *("--without-mingle", "--without-gossip", *logfile(config, name)),
         ]
         for name, (queues, pool, size) in pools.items()
     }
+
+
+def logfile(config: Config, name: str) -> tuple[str, str]:
+    """Return Celery's option for a log file that is opened again if it is removed or moved away (logrotate)."""
+    return "--logfile", str(processes.log_path(config, name)).replace("%", "%%")
 
 
 def node(config: Config, name: str) -> str:

@@ -66,6 +66,7 @@ class Supervisor:
                 mine = services.get(processes.SUPERVISOR)
                 if mine is None or mine.pid != os.getpid():
                     return
+                self.config.logs.mkdir(exist_ok=True)  # workers make their log files anew, but not the folder
                 self.check(service for service in services.values() if service != mine and not service.temporary)
             except Exception:  # the supervisor must go on after any error
                 log.exception("the check failed")
