@@ -100,11 +100,14 @@ bench-corpus: setup ## measure only SQL, search and exports, on up to a million 
 bench-agents: setup ## compare the weave agent with ReAct on the same tasks, model and number of tokens
 	@$(BIN)/python -m bench agents
 
-lock: ## write requirements.lock anew from pyproject.toml; needs uv
+lock: ## write requirements.lock and packages.lock anew; needs uv
 	@echo 'setuptools>=77' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 		--upgrade --quiet --output-file requirements.lock >/dev/null
-	@! grep -inE '://|^torch==' requirements.lock
+	@uv pip compile weavegen/sandbox/packages.in --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+		--upgrade --quiet --output-file weavegen/sandbox/packages.lock >/dev/null
+	@! grep -inE '://|^torch==' requirements.lock weavegen/sandbox/packages.lock
 
 clean: ## remove .venv, .venv-vllm, .venv-trl and caches; traces in .weavegen stay
 	@rm -rf .venv .venv-vllm .venv-trl .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe

@@ -47,7 +47,7 @@ find_python() {
 }
 
 fingerprint() {
-    cat requirements.lock pyproject.toml scripts/setup.sh | sha256sum
+    cat requirements.lock pyproject.toml scripts/setup.sh weavegen/sandbox/packages.lock | sha256sum
 }
 
 exec 9<requirements.lock # two at once would spoil each other's work
@@ -88,4 +88,6 @@ pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
 "${pip[@]}" install --require-hashes -r requirements.lock
 # setuptools warns about installations of this kind.
 PYTHONWARNINGS=ignore "${pip[@]}" install --no-deps --no-build-isolation --no-index -e .
+echo "setup: installing the packages of the boxes"
+"$venv/bin/python" -m weavegen.sandbox.packages
 fingerprint >"$venv/.stamp"

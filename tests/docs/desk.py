@@ -31,6 +31,7 @@ from tests.support.nano_model import make
 from tests.support.ports import free_port
 from tests.support.trainer import Trainer
 from tests.support.waiting import until
+from tests.support.wheels import wheel
 from weavegen import config as configuration
 from weavegen.services import fleet, postgres, redis
 from weavegen.store import traces, urls
@@ -212,8 +213,9 @@ class Desk:
         if self.dump.exists():
             (folder / "corpus.dump").symlink_to(self.dump)
         own, made = folder / "my_bootstraps", folder / "tasks"
-        for one in (own, made, folder / "papers"):
+        for one in (own, made, folder / "papers", folder / "my-venv"):
             one.mkdir()
+        (folder / "requirements.txt").write_text(f"{wheel(folder, 'one', '1.5', 'pass')}\n")
         for file in (folder / "number.py", folder / "my_bootstrap.py", own / "number.py"):
             file.write_text(self.example("writing-bootstraps.md", '"""The task'))
         (folder / "jobs.jsonl").write_text(

@@ -9,10 +9,9 @@ import os
 import random
 import socket
 import sys
-import types
 from json import loads
 
-from weavegen.box import guard, weave
+from weavegen.box import guard, importing
 from weavegen.box.runner import Runner
 from weavegen.box.server import SocketServer
 
@@ -45,9 +44,7 @@ def main(descriptor: int) -> None:
     os.closerange(listener.fileno() + 1, 1024)
     os.set_inheritable(listener.fileno(), False)
     sys.path.insert(0, spec["app"])
-    sys.modules["weave"] = weave
-    # Bootstrap files written for weave-agent import libtmux and do not use it: an empty module is enough.
-    sys.modules.setdefault("libtmux", types.ModuleType("libtmux"))
+    importing.prepare(spec["packages"])
     random.seed(int(spec["seed"]))
     output = guard.OutputCapture()
     server = SocketServer(listener, output)

@@ -19,7 +19,7 @@ import time
 import types
 from typing import Any
 
-from weavegen.box import api, guard, weave
+from weavegen.box import api, guard, importing, weave
 from weavegen.box.plain import failure, remember_source, show
 
 PR_SET_DUMPABLE = 4
@@ -74,10 +74,10 @@ def verdict(spec: dict[str, Any], callback: str, claims: dict[str, str], seconds
 def run_bootstrap(spec: dict[str, Any]) -> dict[str, Any]:
     """Execute the bootstrap's text in a namespace like that of the live process, which is returned."""
     os.chdir(spec["app"])
-    for name in ("bootstraps", "tools", "libtmux", "__main__"):
+    for name in ("bootstraps", "tools", "__main__"):
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__path__ = [f"{spec['app']}/{name}"] if name in ("bootstraps", "tools") else []
-    sys.modules["weave"] = weave
+    importing.prepare(spec["packages"])
     args, namespace = spec["args"], sys.modules["__main__"].__dict__
     tree = api.Tree(str(args["model_name"]), float(args["budget"]))
     subagent = tree.subagent("bootstrap", None, "Set up", {}, tree.time_budget)

@@ -66,6 +66,20 @@ class JobOptions:
             "evaluator or researcher; repeatable."
         ),
     ] = None
+    packages: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A requirements file: what Python in the boxes can import, instead of the default packages.",
+        ),
+    ] = None
+    environment: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Instead of --packages: a virtual environment, or a folder of packages, on each execute host.",
+        ),
+    ] = None
     template: Annotated[
         str | None,
         typer.Option(
@@ -154,6 +168,8 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         documents=job.documents,
         user=job.user,
         template=job.template,
+        packages=job.packages,
+        environment=job.environment,
     )
 
 
@@ -217,7 +233,15 @@ def cancel(job: Annotated[int, typer.Argument(help="The job's number.", autocomp
 
 @command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A bootstrap file.")], param: Param = None, network: Network = None
+    file: Annotated[Path, typer.Argument(help="A bootstrap file.")],
+    param: Param = None,
+    network: Network = None,
+    packages: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A requirements file, as in `weavegen enqueue`.")
+    ] = None,
+    environment: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A folder of packages, as in `weavegen enqueue`.")
+    ] = None,
 ) -> Result:
     """Run only the first tick of a bootstrap file, in the sandbox. The exit code is 1 if any part of it failed.
 
@@ -227,11 +251,14 @@ def check(
     """
     from weavegen.engine import enqueueing
     from weavegen.sandbox.environment import dry_run
+    from weavegen.sandbox.packages import on_this_host
 
     [order] = enqueueing.orders([file], 1, pairs(param))
     enqueueing.compile_bootstrap(order)
     ops: tuple[Op, ...] = ("bootstrap", "evaluate", "begin")
-    results = dry_run(configuration.load(), order.source, order.params, ops=ops, network=network or "none")
+    config = configuration.load()
+    folder = on_this_host(config, enqueueing.choose_packages(config, packages, environment))
+    results = dry_run(config, order.source, order.params, ops=ops, network=network or "none", packages=folder)
     done: dict[str, Executed] = dict(zip(ops, results, strict=False))
     failures = [failure for executed in done.values() for failure in failures_of(executed)]
     return Result(done, (text + "\n" for text in report(done, failures)), code=1 if failures else 0)

@@ -15,12 +15,14 @@ from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
 from weavegen.engine.document_folder import read_folder
 from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
+from weavegen.kernel.packages import Packages
 from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
 from weavegen.pool import chat_template
 from weavegen.pool.client import ModelClient
 from weavegen.pool.served import serving
+from weavegen.sandbox import packages as box_packages
 from weavegen.sandbox.environment import dry_run
 from weavegen.sandbox.grading import declared
 from weavegen.sandbox.providers import Limits
@@ -72,6 +74,8 @@ def enqueue(
     user: str | None = None,
     template: str | None = None,
     evaluator: str | None = None,
+    packages: str | Path | None = None,
+    environment: str | Path | None = None,
 ) -> int:
     """Enqueue `n` traces of each bootstrap file or task. Returns the job's id. Raises UsageError.
 
@@ -83,6 +87,8 @@ def enqueue(
     user: who enqueues the job; by default WEAVEGEN_USER or the login name.
     evaluator: the model that answers the yes/no questions; by default the one that writes.
     template: a chat template instead of the model's own (weavegen/pool/chat_template.py).
+    packages: a requirements file with what its Python code can import, instead of the default packages.
+    environment: instead of that a virtual environment, or a folder of packages, which each execute host must have.
     """
     return submit(
         orders(files, n, params, agent=agent) + task_orders(tasks, n),
@@ -96,6 +102,8 @@ def enqueue(
         user=user,
         template=template,
         evaluator=evaluator,
+        packages=packages,
+        environment=environment,
     )
 
 
@@ -199,6 +207,8 @@ def submit(
     user: str | None = None,
     template: str | None = None,
     evaluator: str | None = None,
+    packages: str | Path | None = None,
+    environment: str | Path | None = None,
 ) -> int:
     """Check and write a job. Returns its id. Raises UsageError before it writes anything."""
     if not orders:
@@ -212,13 +222,14 @@ def submit(
     bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
     for order in bootstraps:
         compile_bootstrap(order)
+    chosen = choose_packages(config.load(), packages, environment)
     if check:
         for order in bootstraps[:MAX_DRY_RUNS]:
-            try_bootstrap(order, read_settings(options["settings"]))
+            try_bootstrap(order, read_settings(options["settings"]), chosen)
     own_template = None if template is None else chat_template.read(template)
     texts = {} if documents is None else read_folder(documents).files
     with database().begin() as conn:
-        job_id = jobs.enqueue(conn, orders, template=own_template, evaluator=evaluator, **options)
+        job_id = jobs.enqueue(conn, orders, template=own_template, evaluator=evaluator, packages=chosen, **options)
         if texts:
             document_rows.save(conn, job_id, texts)
     return job_id
@@ -384,11 +395,25 @@ def compile_bootstrap(order: Order) -> None:
         raise UsageError(f"{order.name}, {wrong}") from None
 
 
-def try_bootstrap(order: Order, numbers: Settings) -> None:
+def choose_packages(
+    own: Config, requirements: str | Path | None = None, environment: str | Path | None = None
+) -> Packages | None:
+    """The packages of a requirements file or of a folder; the default ones if neither is given. Raises UsageError."""
+    if requirements is not None and environment is not None:
+        raise UsageError("give --packages or --environment, not both")
+    if requirements is not None:
+        return box_packages.from_file(own, requirements)
+    return box_packages.usual(own) if environment is None else box_packages.from_folder(environment)
+
+
+def try_bootstrap(order: Order, numbers: Settings, packages: Packages | None) -> None:
     """Run the file in a box. Raise UsageError if it raises, or registers no action."""
-    limits = Limits(seconds=numbers.callback_seconds)
+    own, limits = config.load(), Limits(seconds=numbers.callback_seconds)
+    folder = box_packages.on_this_host(own, packages)
     try:
-        [executed] = dry_run(config.load(), order.source, order.params, limits=limits, network=numbers.network)
+        [executed] = dry_run(
+            own, order.source, order.params, limits=limits, network=numbers.network, packages=folder
+        )
     except UsageError:
         raise
     except WeavegenError as error:

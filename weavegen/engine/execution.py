@@ -3,14 +3,16 @@
 import dataclasses
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.engine.worker import Done, Worker
-from weavegen.errors import EnvironmentFailure
+from weavegen.errors import EnvironmentFailure, Unserved, UsageError
 from weavegen.kernel.steps import Execute, Executed, Failure
+from weavegen.sandbox import packages
 from weavegen.sandbox.client_session import BlockBrief
 from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
@@ -80,8 +82,18 @@ class Execution:
             before = steps.last_evaluated(conn, self.trace_id, self.claim.id)
         if step.op != "evaluate":
             return show_again(executed, before)
-        about = (self.spec.bootstrap, self.spec.seed, self.spec.params, self.spec.settings.time_budget, before)
-        return Grader(self.worker.config, self.trace_id, self.limits, *about).grade(environment.handle, executed)
+        grader = Grader(
+            self.worker.config,
+            self.trace_id,
+            self.limits,
+            self.spec.bootstrap,
+            self.spec.seed,
+            self.spec.params,
+            self.spec.settings.time_budget,
+            before,
+            self.packages(),
+        )
+        return grader.grade(environment.handle, executed)
 
     def run_in(self, environment: Environment, step_id: int, step: Execute, until: object = None) -> Executed:
         """Run a step in an environment that sees the blocks recorded before the time `until` (None: all)."""
@@ -126,6 +138,7 @@ class Execution:
         if deaths > MAX_DEATHS:
             died = f"the environment process died {deaths} times"
             raise EnvironmentFailure(died + (f": {cause}" if cause else ""))
+        folder = self.packages()
         # A process that lives but is not recorded is removed too: its starter was killed, perhaps while it rebuilt it.
         remove(config, trace_id)
         environment = Environment.start(
@@ -136,6 +149,7 @@ class Execution:
             budget=spec.settings.time_budget,
             model_name=self.worker.pools.model_name(self.claim, spec.model),
             network=spec.settings.network,
+            packages=folder,
         )
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
@@ -143,6 +157,13 @@ class Execution:
             if config.sandbox == "none":
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
         return environment
+
+    def packages(self) -> Path | None:
+        """The folder with the job's packages. Raises Unserved, so that the step waits, where there can be none."""
+        try:
+            return packages.on_this_host(self.worker.config, self.spec.packages)
+        except UsageError as error:
+            raise Unserved(f"on {self.worker.config.host}: {error}") from None
 
     def rebuild(
         self, environment: Environment, past: list[tuple[int, Execute, Executed, Any]], cause: str | None

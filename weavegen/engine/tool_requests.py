@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from weavegen import config
 from weavegen.agents.toolsmith import Task
-from weavegen.engine.enqueueing import job_options
+from weavegen.engine.enqueueing import choose_packages, job_options
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import check_json
 from weavegen.store import jobs, steps, traces
@@ -53,12 +54,13 @@ def create(
     """
     content = checked(RequestSpec(objective, tuple(requirements), tuple(constraints)))
     options = job_options("request", AGENT, model, seed, settings, user)
-    user = options["enqueued_by"]
+    user, packages = options["enqueued_by"], choose_packages(config.load())
     with database().begin() as conn:
         number = store.insert(conn, content, user)
         task = Task(content.objective, content.requirements, content.constraints, user, number)
         order = Order(f"request-{number}.json", msgspec.json.encode(task).decode())
-        store.attach_job(conn, number, jobs.enqueue(conn, [order], **options | {"name": f"request {number}"}))
+        job = jobs.enqueue(conn, [order], packages=packages, **options | {"name": f"request {number}"})
+        store.attach_job(conn, number, job)
     return number
 
 

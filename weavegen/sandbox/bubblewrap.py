@@ -24,6 +24,10 @@ FIRST_UID = 1_900_000_000
 """Above the user ids that systemd gives to containers, below 2**31."""
 BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"
 """The only folder of weavegen that is mounted in a box."""
+PACKAGES = "/opt/packages"
+"""Where the packages are that blocks may import."""
+COMMANDS = "/opt/weave/bin"
+"""Where `python` and `python3` are the interpreter that runs the box."""
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 HOSTS_FILE = b"127.0.0.1 localhost\n::1 localhost\n"
@@ -52,8 +56,8 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
-    def layout(self, workspace: Path) -> Layout:
-        return Layout(app="/app", code="/opt/weave", python=str(PYTHON))
+    def layout(self, workspace: Path, packages: Path | None = None) -> Layout:
+        return Layout("/app", "/opt/weave", str(PYTHON), None if packages is None else PACKAGES)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         """Return an id that differs for 100,000 consecutive traces, and from those of most other installations."""
@@ -160,14 +164,23 @@ class Bubblewrap:
             arguments += ["--ro-bind-try", name, name]
         for folder in WRITABLE:
             arguments += ["--size", str(limits.disk), "--perms", "1777", "--tmpfs", folder]
-        for folder in ("/opt", "/opt/weave", "/opt/weave/weavegen"):
+        for folder in ("/opt", "/opt/weave", "/opt/weave/weavegen", COMMANDS):
             arguments += ["--perms", "0755", "--dir", folder]
         arguments += ["--ro-bind", str(BOX_FOLDER), "/opt/weave/weavegen/box"]
+        if box.packages is not None:
+            arguments += ["--ro-bind", str(box.packages), PACKAGES]
+        for name in ("python", "python3"):
+            arguments += ["--symlink", str(PYTHON), f"{COMMANDS}/{name}"]
         for name, source in box.folders.items():
             arguments += ["--ro-bind", str(source), f"/app/{name}"]
         arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
         arguments += ["--clearenv"]
-        environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8", **box.environ}
+        environ = {
+            "PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": "/app",
+            "LANG": "C.UTF-8",
+            **box.environ,
+        }
         for name, value in environ.items():
             arguments += ["--setenv", name, value]
         arguments.append("--")

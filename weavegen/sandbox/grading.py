@@ -202,7 +202,8 @@ def earlier(before: Executed | None, evaluations: Sequence[Protected]) -> dict[s
 class Grader:
     """Grades a trace, in boxes that are neither the agent's nor another trace's. All it knows is from the database.
 
-    `source`: the bootstrap's text; `budget`: minutes; `before`: result of the evaluations before these.
+    `source`: the bootstrap's text; `budget`: minutes; `before`: result of the evaluations before these; `packages`:
+    the folder with those of the trace's box.
     """
 
     config: Config
@@ -213,6 +214,7 @@ class Grader:
     params: dict[str, Any] | None = None
     budget: float = 360.0
     before: Executed | None = None
+    packages: Path | None = None
 
     def grade(self, handle: Handle, executed: Executed) -> Executed:
         """Run the protected evaluations, and add their verdicts to the result of the evaluate step.
@@ -258,12 +260,13 @@ class Grader:
     def run_box(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Verdicts:
         """Run a box. Raises EnvironmentFailure if it is lost, which its own code can't bring about."""
         sandbox, limits = provider(self.config.sandbox), self.limits
-        layout = sandbox.layout(copies)
+        layout = sandbox.layout(copies, self.packages)
         reader, writer = os.pipe()
         with open(reader, "rb", buffering=0) as pipe, tempfile.TemporaryFile("w+") as file:
             with open(writer, "wb", buffering=0):
                 spec = {
-                    "app": layout.app, "verdicts": writer, "seconds": limits.seconds, "seed": self.seed,
+                    "app": layout.app, "packages": layout.packages, "verdicts": writer,
+                    "seconds": limits.seconds, "seed": self.seed,
                     "args": {"budget": self.budget, "port": 5000, "model_name": "none", "params": self.params or {}},
                     "source": self.source, "before": earlier(self.before, declared(self.source)),
                     "evaluations": [(one.callback, {name: claims[name] for name in one.claims}) for one in evaluations],
@@ -277,6 +280,7 @@ class Grader:
                     environ={"PYTHONHASHSEED": str(self.seed % 2**32)},
                     folders=IMPORTABLE | {entry.name: entry for entry in copies.iterdir()},
                     descriptors=(writer, file.fileno()),
+                    packages=self.packages,
                     log=copies.parent / "log",
                     limits=replace(limits, address_space=MAX_ADDRESS_SPACE),
                 )

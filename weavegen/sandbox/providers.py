@@ -60,6 +60,8 @@ class Layout:
     """The folder that `weavegen.box` can be imported from."""
     python: str
     """An interpreter without third-party packages."""
+    packages: str | None = None
+    """The folder with the packages that blocks may import."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Box:
     """Folders to mount read-only in the workspace, by the name there."""
     descriptors: tuple[int, ...]
     """Open files that the command inherits under the same numbers."""
+    packages: Path | None
+    """Folder with packages to mount read-only at `Layout.packages` (sandbox/packages.py)."""
     log: Path
     """File for errors that occur before the command answers on its socket."""
     limits: Limits
@@ -159,8 +163,8 @@ class Sandbox(Protocol):
 
     name: str
 
-    def layout(self, workspace: Path) -> Layout:
-        """Return the paths as the command of a box with this workspace sees them."""
+    def layout(self, workspace: Path, packages: Path | None = None) -> Layout:
+        """Return the paths as the command of a box with this workspace, and these packages, sees them."""
         ...
 
     def start(self, box: Box) -> Handle:
@@ -189,9 +193,9 @@ class NoSandbox:
 
     name = "none"
 
-    def layout(self, workspace: Path) -> Layout:
-        code = Path(__file__).resolve().parents[2]
-        return Layout(str(workspace), str(code), getattr(sys, "_base_executable", sys.executable))
+    def layout(self, workspace: Path, packages: Path | None = None) -> Layout:
+        code, python = Path(__file__).resolve().parents[2], getattr(sys, "_base_executable", sys.executable)
+        return Layout(str(workspace), str(code), python, None if packages is None else str(packages))
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         return os.getuid()

@@ -18,7 +18,7 @@ from weavegen.pool import capabilities
 from weavegen.pool.capabilities import Capabilities
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
-from weavegen.sandbox import groups
+from weavegen.sandbox import groups, packages
 from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
 from weavegen.services.faults import Fault, faults, service_faults
@@ -149,6 +149,14 @@ def _bubblewrap(config: Config) -> str:
         provider(config.sandbox).require()
     limited = "limited by control groups" if groups.parents() else "no control groups: limited by the watch alone"
     return f"{shutil.which('bwrap')}, {limited}"
+
+
+def _packages(config: Config) -> str:
+    """Count the default packages of boxes, without installing them."""
+    found = packages.installed(config, packages.default_requirements())
+    if found is None:
+        raise Problem("the default packages are not installed here", "the first job installs them with pip")
+    return f"{len(packages.read_versions(found))} in boxes by default"
 
 
 def _tmux(config: Config) -> str:
@@ -282,6 +290,7 @@ CHECKS: dict[str, Callable[[Config], str]] = {
     "home": _home,
     "disk": _disk,
     "bubblewrap": _bubblewrap,
+    "packages": _packages,
     "tmux": _tmux,
     "embedded services": _binaries,
     "database": _database,

@@ -11,11 +11,12 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from weavegen import sql
 from weavegen.errors import Unserved, UsageError
+from weavegen.kernel.packages import Packages
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
 from weavegen.kernel.template import Template
 from weavegen.store.models import JobState, TraceStatus
-from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, TEMPLATES, TRACES
+from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, PACKAGES, TEMPLATES, TRACES
 from weavegen.store.traces import OPEN
 
 MAX_FAILED_SCORES = 3
@@ -49,16 +50,19 @@ def enqueue(
     enqueued_by: str | None = None,
     template: Template | None = None,
     evaluator: str | None = None,
+    packages: Packages | None = None,
 ) -> int:
     """Write a job and its queued traces. Returns the job's id. `template` None: the model's own.
 
-    `evaluator`: the model that answers the yes/no questions; None: `model`.
+    `evaluator`: the model that answers the yes/no questions; None: `model`. `packages`: what its code can import;
+    None: the standard library alone.
     """
     values = {
         "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
         "version": version, "enqueued_by": enqueued_by,
         "evaluator": evaluator,
         "template_id": None if template is None else template_id(conn, template),
+        "packages_id": None if packages is None else packages_id(conn, packages),
     }  # fmt: skip
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
@@ -97,6 +101,14 @@ def template_id(conn: sa.Connection, template: Template) -> int:
     values = {"sha256": template.sha256, "texts": msgspec.to_builtins(template)}
     conn.execute(insert(TEMPLATES).values(values).on_conflict_do_nothing())
     query = sa.select(TEMPLATES.c.id).where(TEMPLATES.c.sha256 == template.sha256)
+    return int(conn.execute(query).scalar_one())
+
+
+def packages_id(conn: sa.Connection, packages: Packages) -> int:
+    """Id of a set of packages. A new one is written."""
+    values = msgspec.structs.asdict(packages) | {"sha256": packages.sha256}
+    conn.execute(insert(PACKAGES).values(values).on_conflict_do_nothing())
+    query = sa.select(PACKAGES.c.id).where(PACKAGES.c.sha256 == packages.sha256)
     return int(conn.execute(query).scalar_one())
 
 

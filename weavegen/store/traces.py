@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
+from weavegen.kernel.packages import Packages
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
@@ -46,6 +47,8 @@ class TraceSpec:
     """Chat template of its prompts; None: no model had been asked when this was read."""
     evaluator: str | None
     """Model that answers the yes/no questions; None: the one that writes."""
+    packages: Packages | None
+    """What its code can import; None: the standard library alone."""
 
     @property
     def judge(self) -> str | None:
@@ -69,8 +72,18 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
             "upgrade the workers, then `weavegen retry`"
         ) from None
     template = None if row.template is None else msgspec.convert(row.template, Template)
+    packages = None if row.packages is None else msgspec.convert(row.packages, Packages)
     return TraceSpec(
-        row.seed, row.agent, row.model, values, row.params, row.source, row.job_id, template, row.evaluator
+        row.seed,
+        row.agent,
+        row.model,
+        values,
+        row.params,
+        row.source,
+        row.job_id,
+        template,
+        row.evaluator,
+        packages,
     )
 
 

@@ -27,6 +27,19 @@ TEMPLATES = table(
     now("created_at", "When it was first used."),
 )
 
+PACKAGES = table(
+    "packages",
+    "Sets of packages that the Python code of traces can import, by content.",
+    key(),
+    column("sha256", str, "Hash of the content, hexadecimal.", unique=True),
+    column("requirements", str, "Text of the requirements file; empty: a folder of the user."),
+    column(
+        "folder", str | None, "The user's folder, which each execute host must have; null: a requirements file."
+    ),
+    json("versions", "Version by package."),
+    now("created_at", "When it was first used."),
+)
+
 JOBS = table(
     "jobs",
     "Traces that a user enqueued together, with one model and the same settings.",
@@ -40,6 +53,13 @@ JOBS = table(
         "template_id",
         "templates.id",
         "Chat template of its prompts; null: no model was asked yet.",
+        ondelete=None,
+        nullable=True,
+    ),
+    reference(
+        "packages_id",
+        "packages.id",
+        "Packages that its code can import; null: the standard library alone.",
         ondelete=None,
         nullable=True,
     ),
