@@ -314,7 +314,7 @@ def test_what_waits_for_acknowledgement_may_be_malformed(here: Installation, bro
     broker.zadd("unacked_index", {"good": 1.0})
     for name in ("lint", "execute"):
         os.kill(before[name], signal.SIGKILL)
-        until(lambda name=name: name not in pids(here), seconds=20)
+        until(lambda name=name: pids(here).get(name) != before[name], seconds=20)  # the supervisor starts another
     done = here.cli("up")
     assert done.returncode == 0, done.stderr + here.logs()
     until(lambda: broker.hlen("unacked") == 0 and broker.zcard("unacked_index") == 0, seconds=30)

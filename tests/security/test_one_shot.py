@@ -13,6 +13,7 @@ import pytest
 from tests.support import ROOT, command
 from weavegen import config as configuration
 from weavegen.sandbox.environment import Environment
+from weavegen.services.processes import wait
 
 CLINGING = """
 import ctypes, os, signal, time
@@ -66,7 +67,7 @@ def test_the_box_of_a_killed_check_dies_with_it(tmp_path: Path, sandbox: str, so
     assert boxed
     checking.kill()
     checking.wait()
-    _, alive = psutil.wait_procs(list(boxed.values()), timeout=5)
+    alive = wait(boxed.values(), 5)
     for process in alive:
         process.kill()
     assert not alive, alive

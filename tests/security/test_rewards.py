@@ -17,6 +17,7 @@ import pytest
 
 from tests.security.forgeries import FORGERIES
 from tests.support.protected_task import HONEST, TASK
+from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen.agents.reward import reward
 from weavegen.config import Config
@@ -441,6 +442,7 @@ def counting(environment: Environment) -> Callable[[], int]:
     )
     assert act(environment, body).error is None
     folder = Path(f"/proc/{environment.handle.pid}/root/app")
+    until(lambda: all((folder / name).exists() for name in ("thread", "fork")))
     return lambda: sum(int((folder / name).read_text() or 0) for name in ("thread", "fork"))
 
 
