@@ -473,7 +473,7 @@ def test_a_process_that_the_agent_has_stopped_stays_stopped(config: Config) -> N
     with started(config) as environment:
         body = "import os, signal\npid = os.fork()\nif pid == 0: signal.pause()\nos.kill(pid, signal.SIGSTOP)"
         assert act(environment, body).error is None
-        [last] = [pid for pid in pids(environment) if state(pid) == "T"]
+        [last] = until(lambda: [pid for pid in pids(environment) if state(pid) == "T"])
         with stopped(environment.handle):
             pass
         assert state(last) == "T"
