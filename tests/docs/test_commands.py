@@ -131,7 +131,7 @@ def outcomes(
     futures: dict[Command, Future[Outcome]] = {one: Future() for unit in chosen for one in unit}
     needed = 2 * sum(any(REQUESTS.match(one.text) for one in unit) for unit in chosen)
 
-    with desk(tmp_path_factory.mktemp("desk"), needed) as reader, ThreadPoolExecutor(4) as pool:
+    with desk(tmp_path_factory.mktemp("desk"), needed) as reader, ThreadPoolExecutor(6) as pool:
 
         def run(unit: tuple[Command, ...]) -> None:
             try:
