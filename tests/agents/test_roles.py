@@ -1,14 +1,21 @@
 """Two models in one installation: one writes, the other answers the yes/no questions."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet
 import pytest
+from tokenizers import Tokenizer
 
 from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
+from tests.support.nano_model import make_tokenizer
 from tests.support.nano_server import serving
+from weavegen.kernel.template import derive
 from weavegen.nano import WEIGHTS
+from weavegen.pool.chat_template import renderer
 
 BY_MODEL = """
 select s.kind, p.model, count(*) from prompts p join steps s on s.id = p.step_id join traces t on t.id = s.trace_id
@@ -85,3 +92,73 @@ def test_models_that_are_not_served_are_refused(
     done = installation.cli("enqueue", TICTACTOE, *options)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert problem in done.stderr
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder with a byte-level tokenizer, which loses nothing, and nano's chat template."""
+    folder = tmp_path_factory.mktemp("student")
+    make_tokenizer().save(str(folder / "tokenizer.json"))
+    for name in ("chat_template.jinja", "tokenizer_config.json"):
+        if (WEIGHTS / name).exists():
+            shutil.copy(WEIGHTS / name, folder)
+    return folder
+
+
+def exported(installation: Installation, format: str, out: Path, *options: object) -> list[dict[str, Any]]:
+    installation.json("export", "--format", format, "--out", out, *options)
+    [file] = out.rglob("*.parquet")
+    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(file).to_pylist()
+    assert len(rows) > 2
+    return rows
+
+
+def test_a_student_learns_what_its_teacher_wrote(
+    installation: Installation, tmp_path: Path, student: Path
+) -> None:
+    """In the student's chat template and tokens; what it only reads has no label."""
+    models = ("--model", "agent=a-student", "--model", "teacher=weavegen-sim")
+    rows = installation.json("run", TICTACTOE, "--ticks", "2", "--seed", "7", *models)
+    assert [row["status"] for row in rows] == ["ended"]
+    [[job]] = installation.sql("select max(id) from jobs")
+    assert installation.sql("select model, student from jobs where id = :job", job=job) == [
+        ("weavegen-sim", "a-student")
+    ]
+    where = ("--where", f"job_id = {job}")
+    own = exported(installation, "sft", tmp_path / "own", *where)
+    of_student = exported(installation, "sft", tmp_path / "student", *where, "--student", student)
+    tokenizer, template = Tokenizer.from_file(str(student / "tokenizer.json")), derive(renderer(student))
+    assert len(own) == len(of_student)
+    for one, row in zip(own, of_student, strict=True):
+        assert row["prompt"].startswith(template.block_open)
+        assert row["prompt"] != one["prompt"]
+        assert tokenizer.decode(row["input_ids"], skip_special_tokens=False) == row["prompt"] + row["completion"]
+        learned = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == token]
+        assert tokenizer.decode(learned, skip_special_tokens=False) == row["completion"]
+        assert row["labels"].count(-100) == len(row["labels"]) - len(learned)
+
+
+def test_conversations_for_a_student_are_what_its_own_template_makes(
+    installation: Installation, tmp_path: Path, student: Path
+) -> None:
+    tasks = ("--agent", "react", "--task", "Write a list.", "-n", "3", "--seed", "9")
+    installation.json("run", *tasks, "--model", "teacher=weavegen-sim")
+    tokenizer, render = Tokenizer.from_file(str(student / "tokenizer.json")), renderer(student)
+    for row in exported(installation, "messages", tmp_path / "messages", "--student", student):
+        text = tokenizer.decode(row["input_ids"], skip_special_tokens=False)
+        assert text == render(row["messages"], False)
+        learned = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == token]
+        said = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+        written = tokenizer.decode(learned, skip_special_tokens=False)
+        assert all(content in written for content in said)
+        assert len(written) < len(text) / 2
+
+
+def test_a_student_that_can_not_be_read_is_one_line(installation: Installation, tmp_path: Path) -> None:
+    for folder, format, said in (
+        (tmp_path, "sft", "give a model's folder with tokenizer.json"),
+        (WEIGHTS, "text", "--student does not apply to the format text"),
+    ):
+        done = installation.cli("export", "--format", format, "--out", tmp_path / "out", "--student", folder)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert said in done.stderr

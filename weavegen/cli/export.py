@@ -43,6 +43,14 @@ class ExportOptions:
         int | None,
         typer.Option(min=1, help="dpo: at most N pairs of a block; kto: at most N candidates of each label."),
     ] = None
+    student: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Formats sft, dpo, kto, messages: write for the model in this folder, in its chat template; sft and "
+            "messages also get its tokens, with labels.",
+        ),
+    ] = None
     shard_size: Annotated[str, typer.Option(help="Begin a new file after so many bytes, such as 500M.")] = "500M"
 
     def order(self, format: str) -> "write.Export":
@@ -51,13 +59,18 @@ class ExportOptions:
         from weavegen.exports import write
         from weavegen.exports.format import Options
 
+        chosen = exports.find(format)
+        if self.student is not None:
+            from weavegen.exports.student import Student, for_student
+
+            chosen = for_student(chosen, Student(self.student))
         return write.Export(
-            format=exports.find(format),
+            format=chosen,
             out=self.out or Path(),
             where=self.where,
             splits=write.read_splits(self.split),
             limit=self.limit,
-            options=Options(self.context, self.context_bytes, self.per_block),
+            options=Options(self.context, self.context_bytes, self.per_block, self.student),
             shard_bytes=parse_size(self.shard_size, "--shard-size", MAX_SHARD_BYTES),
             simulation=is_simulated(),
         )

@@ -30,7 +30,7 @@ Set = Annotated[
         autocompletion=settings_names,
     ),
 ]
-ROLES = ("agent", "evaluator", "researcher")
+ROLES = ("agent", "evaluator", "researcher", "teacher")
 """Who can have a model of their own: who writes, who answers yes/no questions, who does tasks of `agent.research`."""
 JobName = Annotated[str | None, typer.Option(help="A name for the job.")]
 
@@ -142,12 +142,14 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if job.until is not None:
         settings["until_bytes"] = parse_size(job.until, "--until", MOST["until_bytes"])
     models = by_role(job.model)
+    student = models.get("agent") if "teacher" in models else None
+    writer = models.get("teacher", models.get("agent"))
     if "researcher" in models:
         own = settings.setdefault("delegates", {}).setdefault("research", {})
         own.setdefault("model", models["researcher"])
     enqueueing.check_services(
         configuration.load(),
-        models.get("agent"),
+        writer,
         job.agent,
         evaluator=models.get("evaluator"),
         researcher=models.get("researcher"),
@@ -161,7 +163,8 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         orders,
         name=job.name,
         seed=job.seed,
-        model=models.get("agent"),
+        model=writer,
+        student=student,
         evaluator=models.get("evaluator"),
         agent=job.agent,
         settings=settings,

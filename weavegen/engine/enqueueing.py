@@ -74,6 +74,7 @@ def enqueue(
     user: str | None = None,
     template: str | None = None,
     evaluator: str | None = None,
+    student: str | None = None,
     packages: str | Path | None = None,
     environment: str | Path | None = None,
 ) -> int:
@@ -87,6 +88,7 @@ def enqueue(
     user: who enqueues the job; by default WEAVEGEN_USER or the login name.
     evaluator: the model that answers the yes/no questions; by default the one that writes.
     template: a chat template instead of the model's own (weavegen/pool/chat_template.py).
+    student: the model that is to learn from the traces, if `model` is its teacher.
     packages: a requirements file with what its Python code can import, instead of the default packages.
     environment: instead of that a virtual environment, or a folder of packages, which each execute host must have.
     """
@@ -102,6 +104,7 @@ def enqueue(
         user=user,
         template=template,
         evaluator=evaluator,
+        student=student,
         packages=packages,
         environment=environment,
     )
@@ -207,6 +210,7 @@ def submit(
     user: str | None = None,
     template: str | None = None,
     evaluator: str | None = None,
+    student: str | None = None,
     packages: str | Path | None = None,
     environment: str | Path | None = None,
 ) -> int:
@@ -222,6 +226,7 @@ def submit(
     bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
     for order in bootstraps:
         compile_bootstrap(order)
+    check_json({"evaluator": evaluator, "student": student}, "the job")
     chosen = choose_packages(config.load(), packages, environment)
     if check:
         for order in bootstraps[:MAX_DRY_RUNS]:
@@ -229,7 +234,8 @@ def submit(
     own_template = None if template is None else chat_template.read(template)
     texts = {} if documents is None else read_folder(documents).files
     with database().begin() as conn:
-        job_id = jobs.enqueue(conn, orders, template=own_template, evaluator=evaluator, packages=chosen, **options)
+        others: dict[str, Any] = {"evaluator": evaluator, "student": student, "packages": chosen}
+        job_id = jobs.enqueue(conn, orders, template=own_template, **others, **options)
         if texts:
             document_rows.save(conn, job_id, texts)
     return job_id

@@ -56,7 +56,7 @@ def prompt_rows(find: Find, make: Make, columns: list[pa.Field] = PLACE) -> RowM
     """
 
     def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
-        reader = PromptReader(source.conn, trace)
+        reader = PromptReader(source.conn, trace, source.template)
         for batch in batches(keys):
             records = find(source.conn, trace, batch)
             reader.load([record["step_id"] for record in records.values()])

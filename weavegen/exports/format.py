@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError
+from weavegen.kernel.template import Template
 
 Key = tuple[int, ...]
 """Identifies a row of a format's view. The trace's id comes first."""
@@ -26,6 +28,8 @@ class Options:
     """Maximum bytes (UTF-8) of a text."""
     per_block: int | None = None
     """Maximum rows per block. The most informative come first."""
+    student: Path | None = None
+    """Folder of the model that is to learn (student.py)."""
 
 
 @dataclass
@@ -39,6 +43,8 @@ class Source:
     """Rows that were not written, by reason."""
     notes: Counter[str] = field(default_factory=Counter)
     """Rows that the card makes a remark about, by remark."""
+    template: Template | None = None
+    """Chat template of the prompts; None: the one that the writer read."""
 
 
 @dataclass(frozen=True, kw_only=True)

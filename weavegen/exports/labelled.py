@@ -127,6 +127,7 @@ SFT = RowFormat(
     about="Prompt and completion: blocks that were kept, are valid and did not fail.",
     view="sft_examples",
     key=SFT_KEY,
+    takes=frozenset({"student"}),
     schema=pa.schema([PROMPT, REST, *ABOUT_BLOCK, EXACT]),
     rows=prompt_rows(found_by("sft", SFT_KEY), sft, ABOUT_BLOCK),
 )
@@ -136,7 +137,7 @@ KTO = RowFormat(
     about="Prompt, completion, label: candidates that are wanted or not, by their outcome or by their value.",
     view="kto_examples",
     key=KTO_KEY,
-    takes=frozenset({"per_block"}),
+    takes=frozenset({"per_block", "student"}),
     narrow=clearest,
     schema=pa.schema([PROMPT, COMPLETION, *WANTED, *PLACE, EXACT]),
     rows=prompt_rows(found_by("kto", KTO_KEY), kto, [*WANTED, *PLACE]),

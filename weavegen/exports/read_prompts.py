@@ -71,8 +71,9 @@ class PromptReader:
     trace's length.
     """
 
-    def __init__(self, conn: sa.Connection, trace_id: int) -> None:
-        self._conn, self._trace = conn, trace_id
+    def __init__(self, conn: sa.Connection, trace_id: int, template: Template | None = None) -> None:
+        """`template`: in place of the one that the writer read, for another model."""
+        self._conn, self._trace, self._template = conn, trace_id, template
         self._steps: dict[int, _Recorded] = {}
         self._blocks: dict[int, str] = {}
         self._prompts: OrderedDict[tuple[Any, ...], ModelPrompt] = OrderedDict()
@@ -84,7 +85,8 @@ class PromptReader:
             if row.prompt is None:
                 continue
             prompt = msgspec.convert(row.prompt, Prompt)
-            template = PLAIN if row.template is None else msgspec.convert(row.template, Template)
+            recorded = PLAIN if row.template is None else msgspec.convert(row.template, Template)
+            template = self._template or recorded
             self._steps[row.id] = _Recorded(prompt, row.first_block, row.cut or {}, row.tokens, template)
 
     def prompt(self, step_id: int) -> ModelPrompt | None:

@@ -144,7 +144,10 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
 
 
 def message_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
-    for row, _ in conversation_rows(source, trace):
+    for row, conversation in conversation_rows(source, trace):
+        if source.template is not None:  # student.py takes it out again
+            own = conversation[-1].first
+            row["spoken"] = [(BlockType(one.type), one.text, one.first == own) for one in conversation]
         yield row
 
 
@@ -161,6 +164,7 @@ MESSAGES = RowFormat(
     about="Conversations as chat messages: TRL's conversational SFT.",
     view="conversations",
     key=("trace_id",),
+    takes=frozenset({"student"}),
     schema=pa.schema([CHAT, *ABOUT]),
     rows=message_rows,
 )

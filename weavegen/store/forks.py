@@ -181,7 +181,17 @@ def enqueue(
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     parent = conn.execute(sql.load("store/fork_parent"), {"trace": cut.trace_id}).one()
-    same = ("agent", "model", "asked_model", "evaluator", "template_id", "packages_id", "settings", "revision")
+    same = (
+        "agent",
+        "model",
+        "asked_model",
+        "evaluator",
+        "student",
+        "template_id",
+        "packages_id",
+        "settings",
+        "revision",
+    )
     job = {column: getattr(parent, column) for column in same}
     job |= {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",

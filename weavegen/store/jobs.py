@@ -50,17 +50,20 @@ def enqueue(
     enqueued_by: str | None = None,
     template: Template | None = None,
     evaluator: str | None = None,
+    student: str | None = None,
     packages: Packages | None = None,
 ) -> int:
     """Write a job and its queued traces. Returns the job's id. `template` None: the model's own.
 
-    `evaluator`: the model that answers the yes/no questions; None: `model`. `packages`: what its code can import;
+    `evaluator`: the model that answers the yes/no questions; None: `model`. `student`: the model that is to learn from
+    `model`; None: `model` itself. `packages`: what its code can import;
     None: the standard library alone.
     """
     values = {
         "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
         "version": version, "enqueued_by": enqueued_by,
         "evaluator": evaluator,
+        "student": student,
         "template_id": None if template is None else template_id(conn, template),
         "packages_id": None if packages is None else packages_id(conn, packages),
     }  # fmt: skip

@@ -49,6 +49,7 @@ JOBS = table(
     column("model", str | None, "The model that writes the traces; null: no model was asked yet."),
     column("asked_model", str | None, "Model that the user named; null: whichever the servers have."),
     column("evaluator", str | None, "Model that answers the yes/no questions; null: the one that writes."),
+    column("student", str | None, "Model that is to learn from the traces; null: the one that writes."),
     reference(
         "template_id",
         "templates.id",

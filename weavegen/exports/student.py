@@ -1,0 +1,93 @@
+"""For a student: prompts in the chat template of another model than the writer, and the tokens of its tokenizer.
+
+The tokenizer and the template are those of the model's folder, as `transformers` saves them.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from tokenizers import Tokenizer
+
+from weavegen.errors import UsageError
+from weavegen.exports.format import Format, Key, Row, RowFormat, RowMaker, Source, column
+from weavegen.kernel import context
+from weavegen.kernel.template import PLAIN, Template, derive
+from weavegen.pool import chat_template
+from weavegen.trace.blocks import BlockType
+
+NOT_LEARNED = -100
+"""Label of a token that has no loss, as PyTorch's cross entropy ignores it."""
+TOKENIZED = frozenset({"sft", "messages"})
+"""Formats that get token columns. The others get prompts in the student's template."""
+COLUMNS = [
+    column("input_ids", pa.list_(pa.int64()), "Tokens of the whole, by the student's tokenizer."),
+    column("labels", pa.list_(pa.int64()), "The same, but -100 for each token that the student only reads."),
+]
+
+
+class Student:
+    """A model that is to learn from what another one wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises UsageError if the folder has no tokenizer, or a template that can't be used."""
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # noqa: BLE001 - tokenizers raises no other class
+            reason = " ".join(str(error).split())[:200]
+            raise UsageError(f"--student {folder}: {reason}: give a model's folder with tokenizer.json") from None
+        self.template = self._read_template(folder)
+
+    @staticmethod
+    def _read_template(folder: Path) -> Template:
+        if not any((folder / name).is_file() for name in (chat_template.FILE, chat_template.CONFIG)):
+            return PLAIN
+        try:
+            return derive(chat_template.renderer(folder))
+        except UsageError as error:
+            raise UsageError(f"--student {folder}: {error}") from None
+
+    def tokens(self, pieces: Iterable[tuple[str, bool]]) -> Row:
+        """`input_ids` and `labels` of consecutive texts; True: the student learns to write it.
+
+        Each text is encoded alone: what a model samples begins with a token of its own.
+        """
+        ids: list[int] = []
+        labels: list[int] = []
+        for number, (text, learned) in enumerate(pieces):
+            new = self._tokenizer.encode(text, add_special_tokens=number == 0 and self.template.bos).ids
+            ids += new
+            labels += new if learned else [NOT_LEARNED] * len(new)
+        return {"input_ids": ids, "labels": labels}
+
+    def conversation(self, messages: Iterable[tuple[BlockType, str, bool]]) -> Row:
+        """The tokens of messages: type, text, and whether the model wrote it in this conversation."""
+        pieces: list[tuple[str, bool]] = []
+        before: BlockType | None = None
+        for type, text, written in messages:
+            spoken = context.spoken(type, text, self.template, before)
+            opening = self.template.reply_open if written else ""
+            pieces += [(opening, False), (spoken.removeprefix(opening), written)]
+            before = type
+        return self.tokens(piece for piece in pieces if piece[0])
+
+
+def for_student(format: Format, student: Student) -> Format:
+    """The format as a student needs it. Raises UsageError if it does not apply."""
+    if "student" not in format.takes or not isinstance(format, RowFormat):
+        raise UsageError(f"--student does not apply to the format {format.name}: leave it out")
+    rows: RowMaker = format.rows
+    tokenized = format.name in TOKENIZED
+
+    def made(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
+        source.template = student.template
+        for row in rows(source, trace, keys):
+            if tokenized and "completion" in row:
+                row |= student.tokens([(row["prompt"], False), (row["completion"], True)])
+            elif tokenized:
+                row |= student.conversation(row.pop("spoken"))
+            yield row
+
+    fields = [*COLUMNS, *format.schema] if tokenized else list(format.schema)
+    return dataclasses.replace(format, schema=pa.schema(fields), rows=made)
