@@ -109,10 +109,9 @@ def up(
         )
         commands[BEAT] = [
             *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
-            *logfile(config, BEAT),
             *("-S", "celery.beat:Scheduler"),  # a killed beat can leave a schedule file that no beat can read
         ]
-        parts += _workers(config, commands)
+        parts += _workers(config, {name: [*words, *logfile(config, name)] for name, words in commands.items()})
         if store:
             _store_settings(config)
         parts += _pages(config) if pages else []
@@ -220,7 +219,7 @@ def worker_commands(
         name: [
             *(sys.executable, "-m", "celery", "-A", "tasks", "worker", "-Q", queues, "-P", pool),
             *("-c", str(size), "-n", node(config, name), "-l", "WARNING", "-E"),
-            *("--without-mingle", "--without-gossip", *logfile(config, name)),
+            *("--without-mingle", "--without-gossip"),
         ]
         for name, (queues, pool, size) in pools.items()
     }
