@@ -253,6 +253,38 @@ class TestOperations:
         assert error.type == "ZeroDivisionError"
 
 
+class TestAsInWeaveAgent:
+    """What files written for weave-agent rely on."""
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "simple_evaluate_outputs(make_simple_score_prompt('Is it so?'), ['a', 'b'])",
+            "simple_bayes_evaluate_outputs('Is it so?', ['Is it?'], ['a', 'b'])",
+            "agent.view_board()",
+            "self.task.run_evaluations()",
+        ],
+    )
+    def test_coroutines_of_weave_agent_can_be_awaited_or_called(self, environment: Environment, call: str) -> None:
+        body = f"""
+import asyncio
+async def awaited():
+    return await {call}
+return [asyncio.run(awaited()) == {call}, type({call}).__mro__[-2].__name__]
+"""
+        equal, kind = value(environment, body.strip())
+        assert equal
+        assert kind in ("list", "str", "dict")
+
+    @pytest.mark.parametrize(
+        ("size", "tokens"), [('"full"', 768), ('"half"', 384), ('"quarter"', 192), ("200", 384), ("None", 768)]
+    )
+    def test_sizes_of_blocks_have_names(self, environment: Environment, size: str, tokens: int) -> None:
+        executed = act(environment, f"self.block_size = {size}")
+        assert executed.error is None
+        assert [state.block_size for state in executed.subagents][:1] == [tokens]
+
+
 class TestDelivery:
     def test_a_step_is_run_once(self, environment: Environment) -> None:
         step = Execute(op="run", source="self.update_cache('n', (self.get_cache('n') or 0) + 1)\nprint('ran')")

@@ -15,6 +15,7 @@ from json import dumps
 from typing import Any
 
 from weavegen.box import api, calls, grounded, guard, trial, weave
+from weavegen.box.awaitable import awaitable
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
 from weavegen.box.server import SocketServer
 
@@ -26,6 +27,10 @@ MAX_REPORTED = 64
 """Maximum number each of evaluations, subagents and titles in the result of an operation."""
 MAX_CLAIM_CHARS = 100_000
 """Characters of a variable that a protected evaluation asks for, as JSON."""
+
+
+AWAITED = ((api.Tree, "view_board"), (api.Task, "run_evaluations"))
+"""Methods whose results files for weave-agent await."""
 
 
 class Failed(Exception):
@@ -79,6 +84,8 @@ class Runner:
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of the task evaluations, by the id() of the subagent."""
         weave.ask, weave.chat, api.work, api.delegate = self.ask, self.chat, self.work, self.delegate
+        for owner, name in AWAITED:
+            setattr(owner, name, awaitable(getattr(owner, name)))
         calls.namespace = self.module.__dict__
 
     # ------------------------------------------------------------------------------------- the loop
@@ -330,7 +337,7 @@ class Runner:
                 "schema": schema if isinstance(schema := plain(subagent.schema), dict) else {},
                 "time_budget": min(max(float(subagent.time_budget), 0.0), 1e9),
                 "evaluations": self.latest.get(id(subagent), ()),
-                "block_size": next((size for size in (192, 384) if subagent.block_size <= size), 768),
+                "block_size": block_size(subagent.block_size),
                 "completed": bool(subagent.completed),
                 "returned": plain(subagent.returned),
             }
@@ -339,6 +346,14 @@ class Runner:
 
 
 REBUILT_DIFFERENTLY = "the process was rebuilt from its blocks, which had another effect this time"
+
+
+def block_size(asked: object) -> int:
+    """Return the tokens of a subagent's blocks. weave-agent names the sizes full, half and quarter."""
+    if isinstance(asked, str):
+        return {"half": 384, "quarter": 192}.get(asked, 768)
+    number = float(asked) if isinstance(asked, int | float) else 768.0
+    return next((size for size in (192, 384) if number <= size), 768)
 
 
 def claims(namespace: dict[str, Any], names: list[str]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from weavegen.box.awaitable import awaitable
+
 ScorePrompt = Callable[[str], str]
 """Turns a text into a prompt whose next word is the model's yes or no."""
 
@@ -76,6 +78,7 @@ def sigmoid(value: float) -> float:
     return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
 
 
+@awaitable
 def simple_evaluate_outputs(
     score_prompt_fns: ScorePrompt | Sequence[ScorePrompt], texts: str | Sequence[str]
 ) -> list[Score]:
@@ -87,6 +90,7 @@ def simple_evaluate_outputs(
     return [Score(sigmoid(sum(map(log_odds, row)) / len(row))) for row in rows]
 
 
+@awaitable
 def simple_bayes_evaluate_outputs(
     parent_q: str, questions: Sequence[str], texts: str | Sequence[str]
 ) -> list[Score]:
