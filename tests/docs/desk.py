@@ -213,7 +213,7 @@ class Desk:
         if self.dump.exists():
             (folder / "corpus.dump").symlink_to(self.dump)
         own, made = folder / "my_bootstraps", folder / "tasks"
-        for one in (own, made, folder / "papers", folder / "my-venv"):
+        for one in (own, made, folder / "papers", folder / "my-venv", folder / "my-files"):
             one.mkdir()
         (folder / "requirements.txt").write_text(f"{wheel(folder, 'one', '1.5', 'pass')}\n")
         for file in (folder / "number.py", folder / "my_bootstrap.py", own / "number.py"):

@@ -7,6 +7,7 @@ kernel ends every other process in the box.
 
 import os
 import random
+import shutil
 import socket
 import sys
 from json import loads
@@ -31,6 +32,15 @@ def reap_orphans() -> None:
             os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
+def copy_files(source: str, target: str) -> None:
+    """Copy the files with which the workspace begins. The user of the box owns the copies, but not `target`."""
+    for entry in os.scandir(source):
+        if entry.is_dir():
+            shutil.copytree(entry.path, os.path.join(target, entry.name), copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(entry.path, os.path.join(target, entry.name))
+
+
 def main(descriptor: int) -> None:
     """Serve the trace described by the open file `descriptor`, which `Environment.start` writes as JSON."""
     if os.getpid() == 1:
@@ -39,6 +49,8 @@ def main(descriptor: int) -> None:
         spec = loads(file.read())
     os.chdir(spec["app"])
     os.umask(0o022)
+    if spec["files"] is not None:
+        copy_files(spec["files"], spec["app"])
     listener = socket.socket(fileno=int(spec["listener"]))
     os.closerange(3, listener.fileno())
     os.closerange(listener.fileno() + 1, 1024)

@@ -74,9 +74,10 @@ def verdict(spec: dict[str, Any], callback: str, claims: dict[str, str], seconds
 def run_bootstrap(spec: dict[str, Any]) -> dict[str, Any]:
     """Execute the bootstrap's text in a namespace like that of the live process, which is returned."""
     os.chdir(spec["app"])
+    folders = [spec["app"], *([spec["files"]] if spec["files"] else [])]
     for name in ("bootstraps", "tools", "__main__"):
         sys.modules[name] = types.ModuleType(name)
-        sys.modules[name].__path__ = [f"{spec['app']}/{name}"] if name in ("bootstraps", "tools") else []
+        sys.modules[name].__path__ = [f"{f}/{name}" for f in folders] if name in ("bootstraps", "tools") else []
     importing.prepare(spec["packages"])
     args, namespace = spec["args"], sys.modules["__main__"].__dict__
     tree = api.Tree(str(args["model_name"]), float(args["budget"]))
@@ -88,6 +89,8 @@ def run_bootstrap(spec: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     remember_source("/app/bootstrap.py", spec["source"])
     random.seed(int(spec["seed"]))
-    exec(compile(spec["source"], "/app/bootstrap.py", "exec", dont_inherit=True), namespace)
+    code = compile(spec["source"], "/app/bootstrap.py", "exec", dont_inherit=True)
+    importing.import_on_demand(code, namespace)
+    exec(code, namespace)
     namespace.update(self=subagent, graded_before=spec["before"])  # not a copy: functions read this namespace
     return namespace

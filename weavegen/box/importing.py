@@ -4,8 +4,26 @@ import importlib.util
 import os
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 from weavegen.box import weave
+
+MODULES = ("ast", "asyncio", "functools", "hashlib", "inspect", "logging", "requests", "traceback")
+ON_DEMAND: dict[str, tuple[str, str | None]] = {
+    **{name: (name, None) for name in MODULES},
+    **{name: ("typing", name) for name in ("Any", "Dict", "List", "Optional")},
+    "ArgumentParser": ("argparse", "ArgumentParser"),
+    "Enum": ("enum", "Enum"),
+    "auto": ("enum", "auto"),
+    "deepcopy": ("copy", "deepcopy"),
+    "deque": ("collections", "deque"),
+    "pformat": ("pprint", "pformat"),
+    "validate": ("jsonschema", "validate"),
+}
+"""Names that blocks may use without an import, as in weave-agent: module, and its attribute or None. They are imported
+when a block first uses them, because some take a tenth of a second."""
 
 
 def prepare(packages: str | None) -> None:
@@ -23,3 +41,20 @@ def prepare(packages: str | None) -> None:
     # Files written for weave-agent import libtmux and do not use it: an empty module is enough.
     if importlib.util.find_spec("libtmux") is None:
         sys.modules["libtmux"] = types.ModuleType("libtmux")
+
+
+def import_on_demand(code: types.CodeType, namespace: dict[str, Any]) -> None:
+    """Import what a block uses of ON_DEMAND and the namespace lacks. What can't be imported is left to the block."""
+    for name in set(names(code)) & ON_DEMAND.keys() - namespace.keys():
+        module, attribute = ON_DEMAND[name]
+        with suppress(ImportError):
+            imported = importlib.import_module(module)
+            namespace[name] = imported if attribute is None else getattr(imported, attribute)
+
+
+def names(code: types.CodeType) -> Iterator[str]:
+    """The global names that a block and the functions in it use."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names(constant)

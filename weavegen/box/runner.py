@@ -16,6 +16,7 @@ from typing import Any
 
 from weavegen.box import api, calls, grounded, guard, trial, weave
 from weavegen.box.awaitable import awaitable
+from weavegen.box.importing import import_on_demand
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
 from weavegen.box.server import SocketServer
 
@@ -295,6 +296,7 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
             raise Failed("compile", error) from None
         try:
+            import_on_demand(code, self.module.__dict__)
             exec(code, self.module.__dict__)
         except BaseException as error:  # noqa: BLE001 - even SystemExit is only this block's exception
             raise Failed("register", error) from None

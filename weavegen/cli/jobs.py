@@ -80,6 +80,10 @@ class JobOptions:
             help="Instead of --packages: a virtual environment, or a folder of packages, on each execute host.",
         ),
     ] = None
+    files_folder: Annotated[
+        Path | None,
+        typer.Option("--files", metavar="FOLDER", help="A folder whose files /app begins with in each box."),
+    ] = None
     template: Annotated[
         str | None,
         typer.Option(
@@ -173,6 +177,7 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         template=job.template,
         packages=job.packages,
         environment=job.environment,
+        files_folder=job.files_folder,
     )
 
 
@@ -245,6 +250,9 @@ def check(
     environment: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A folder of packages, as in `weavegen enqueue`.")
     ] = None,
+    files_folder: Annotated[
+        Path | None, typer.Option("--files", metavar="FOLDER", help="Files of /app, as in `weavegen enqueue`.")
+    ] = None,
 ) -> Result:
     """Run only the first tick of a bootstrap file, in the sandbox. The exit code is 1 if any part of it failed.
 
@@ -261,7 +269,10 @@ def check(
     ops: tuple[Op, ...] = ("bootstrap", "evaluate", "begin")
     config = configuration.load()
     folder = on_this_host(config, enqueueing.choose_packages(config, packages, environment))
-    results = dry_run(config, order.source, order.params, ops=ops, network=network or "none", packages=folder)
+    files = enqueueing.files_here(config, enqueueing.pack_files([order], files_folder))
+    results = dry_run(
+        config, order.source, order.params, ops=ops, network=network or "none", packages=folder, files=files
+    )
     done: dict[str, Executed] = dict(zip(ops, results, strict=False))
     failures = [failure for executed in done.values() for failure in failures_of(executed)]
     return Result(done, (text + "\n" for text in report(done, failures)), code=1 if failures else 0)

@@ -13,6 +13,7 @@ from weavegen import config
 from weavegen.agents import AGENTS, Agent
 from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
+from weavegen.engine import job_files
 from weavegen.engine.document_folder import read_folder
 from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
 from weavegen.kernel.packages import Packages
@@ -23,6 +24,7 @@ from weavegen.pool import chat_template
 from weavegen.pool.client import ModelClient
 from weavegen.pool.served import serving
 from weavegen.sandbox import packages as box_packages
+from weavegen.sandbox import starting_files
 from weavegen.sandbox.environment import dry_run
 from weavegen.sandbox.grading import declared
 from weavegen.sandbox.providers import Limits
@@ -77,6 +79,7 @@ def enqueue(
     student: str | None = None,
     packages: str | Path | None = None,
     environment: str | Path | None = None,
+    files_folder: str | Path | None = None,
 ) -> int:
     """Enqueue `n` traces of each bootstrap file or task. Returns the job's id. Raises UsageError.
 
@@ -90,7 +93,8 @@ def enqueue(
     template: a chat template instead of the model's own (weavegen/pool/chat_template.py).
     student: the model that is to learn from the traces, if `model` is its teacher.
     packages: a requirements file with what its Python code can import, instead of the default packages.
-    environment: instead of that a virtual environment, or a folder of packages, which each execute host must have.
+    files_folder: a folder whose files /app begins with.
+    environment: instead of `packages` a virtual environment, or a folder of packages, on each execute host.
     """
     return submit(
         orders(files, n, params, agent=agent) + task_orders(tasks, n),
@@ -107,6 +111,7 @@ def enqueue(
         student=student,
         packages=packages,
         environment=environment,
+        files_folder=files_folder,
     )
 
 
@@ -135,7 +140,8 @@ def orders(
                 source = task_source(json_object(source, path) if path.endswith(".json") else source)
             elif is_pattern and "self.add_action(" not in source:
                 continue
-            orders += repeated(Order(named(path), source, dict(params or {})), n, len(orders))
+            needed = job_files.neighbours(Path(path), source)
+            orders += repeated(Order(named(path), source, dict(params or {}), files=needed), n, len(orders))
         if len(orders) == before:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
     return orders
@@ -188,7 +194,8 @@ def rows(path: str | Path) -> list[Order]:
             file = Path(row.bootstrap) if exists(row.bootstrap) else Path(path).parent / row.bootstrap
             if file not in sources:
                 sources[file] = read(file)
-            order = Order(named(file), sources[file], row.params, row.seed)
+            needed = job_files.neighbours(file, sources[file])
+            order = Order(named(file), sources[file], row.params, row.seed, needed)
         else:
             raise UsageError(f"{place}: give a bootstrap or a task: one of them")
         orders += repeated(order, row.n, len(orders))
@@ -213,6 +220,7 @@ def submit(
     student: str | None = None,
     packages: str | Path | None = None,
     environment: str | Path | None = None,
+    files_folder: str | Path | None = None,
 ) -> int:
     """Check and write a job. Returns its id. Raises UsageError before it writes anything."""
     if not orders:
@@ -228,13 +236,14 @@ def submit(
         compile_bootstrap(order)
     check_json({"evaluator": evaluator, "student": student}, "the job")
     chosen = choose_packages(config.load(), packages, environment)
+    archive = pack_files(orders, files_folder)
     if check:
         for order in bootstraps[:MAX_DRY_RUNS]:
-            try_bootstrap(order, read_settings(options["settings"]), chosen)
+            try_bootstrap(order, read_settings(options["settings"]), chosen, archive)
     own_template = None if template is None else chat_template.read(template)
     texts = {} if documents is None else read_folder(documents).files
     with database().begin() as conn:
-        others: dict[str, Any] = {"evaluator": evaluator, "student": student, "packages": chosen}
+        others: dict[str, Any] = {"evaluator": evaluator, "student": student, "packages": chosen, "files": archive}
         job_id = jobs.enqueue(conn, orders, template=own_template, **others, **options)
         if texts:
             document_rows.save(conn, job_id, texts)
@@ -412,13 +421,34 @@ def choose_packages(
     return box_packages.usual(own) if environment is None else box_packages.from_folder(environment)
 
 
-def try_bootstrap(order: Order, numbers: Settings, packages: Packages | None) -> None:
+def pack_files(orders: Sequence[Order], folder: str | Path | None = None) -> bytes | None:
+    """The archive of the files that /app begins with; None for none. Raises UsageError."""
+    own = {} if folder is None else job_files.read_files(folder)
+    needed = {id(order.files): order.files for order in orders}.values()
+    files = job_files.merged([own, *needed])
+    return starting_files.pack(files) if files else None
+
+
+def files_here(own: Config, archive: bytes | None) -> Path | None:
+    """The folder with the files of an archive on this host."""
+    if archive is None:
+        return None
+    return starting_files.unpacked(own, starting_files.sha256(archive), lambda: archive)
+
+
+def try_bootstrap(order: Order, numbers: Settings, packages: Packages | None, archive: bytes | None) -> None:
     """Run the file in a box. Raise UsageError if it raises, or registers no action."""
     own, limits = config.load(), Limits(seconds=numbers.callback_seconds)
     folder = box_packages.on_this_host(own, packages)
     try:
         [executed] = dry_run(
-            own, order.source, order.params, limits=limits, network=numbers.network, packages=folder
+            own,
+            order.source,
+            order.params,
+            limits=limits,
+            network=numbers.network,
+            packages=folder,
+            files=files_here(own, archive),
         )
     except UsageError:
         raise

@@ -12,13 +12,13 @@ from weavegen.channels.exchange import Chat, Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
 from weavegen.kernel.steps import Execute, Executed, Failure
-from weavegen.sandbox import packages
+from weavegen.sandbox import packages, starting_files
 from weavegen.sandbox.client_session import BlockBrief
 from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.providers import Limits
 from weavegen.sandbox.stopping import members, resume
-from weavegen.store import blocks, environments, messages, steps, traces
+from weavegen.store import blocks, environments, jobs, messages, steps, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -92,6 +92,7 @@ class Execution:
             self.spec.settings.time_budget,
             before,
             self.packages(),
+            self.files(),
         )
         return grader.grade(environment.handle, executed)
 
@@ -150,6 +151,7 @@ class Execution:
             model_name=self.worker.pools.model_name(self.claim, spec.model),
             network=spec.settings.network,
             packages=folder,
+            files=self.files(),
         )
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
@@ -164,6 +166,17 @@ class Execution:
             return packages.on_this_host(self.worker.config, self.spec.packages)
         except UsageError as error:
             raise Unserved(f"on {self.worker.config.host}: {error}") from None
+
+    def files(self) -> Path | None:
+        """The folder with the files that /app begins with, on this host."""
+        if (digest := self.spec.files) is None:
+            return None
+
+        def load() -> bytes:
+            with single().connect() as conn:
+                return jobs.starting_files(conn, digest)
+
+        return starting_files.unpacked(self.worker.config, digest, load)
 
     def rebuild(
         self, environment: Environment, past: list[tuple[int, Execute, Executed, Any]], cause: str | None

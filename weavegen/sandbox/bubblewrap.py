@@ -26,6 +26,8 @@ BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"
 """The only folder of weavegen that is mounted in a box."""
 PACKAGES = "/opt/packages"
 """Where the packages are that blocks may import."""
+FILES = "/opt/files"
+"""Where the files are that /app begins with."""
 COMMANDS = "/opt/weave/bin"
 """Where `python` and `python3` are the interpreter that runs the box."""
 PREFIX = Path(os.path.realpath(sys.base_prefix))
@@ -56,8 +58,9 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
-    def layout(self, workspace: Path, packages: Path | None = None) -> Layout:
-        return Layout("/app", "/opt/weave", str(PYTHON), None if packages is None else PACKAGES)
+    def layout(self, workspace: Path, packages: Path | None = None, files: Path | None = None) -> Layout:
+        inside = None if packages is None else PACKAGES, None if files is None else FILES
+        return Layout("/app", "/opt/weave", str(PYTHON), *inside)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         """Return an id that differs for 100,000 consecutive traces, and from those of most other installations."""
@@ -167,8 +170,9 @@ class Bubblewrap:
         for folder in ("/opt", "/opt/weave", "/opt/weave/weavegen", COMMANDS):
             arguments += ["--perms", "0755", "--dir", folder]
         arguments += ["--ro-bind", str(BOX_FOLDER), "/opt/weave/weavegen/box"]
-        if box.packages is not None:
-            arguments += ["--ro-bind", str(box.packages), PACKAGES]
+        for source, place in ((box.packages, PACKAGES), (box.files, FILES)):
+            if source is not None:
+                arguments += ["--ro-bind", str(source), place]
         for name in ("python", "python3"):
             arguments += ["--symlink", str(PYTHON), f"{COMMANDS}/{name}"]
         for name, source in box.folders.items():

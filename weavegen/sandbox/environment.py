@@ -36,8 +36,9 @@ from weavegen.sandbox.client_session import (
     no_blocks,
     undecided,
 )
-from weavegen.sandbox.grading import IMPORTABLE, Grader, asked, protected
+from weavegen.sandbox.grading import Grader, asked, protected
 from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider
+from weavegen.sandbox.starting_files import importable
 from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 
 LOCK_FILES = 256
@@ -68,14 +69,16 @@ class Environment:
         port: int = 5000,
         network: str = "none",
         packages: Path | None = None,
+        files: Path | None = None,
         limits: Limits | None = None,
         temporary: bool = False,
     ) -> "Environment":
         """Start the trace's environment with an empty /app, and kill the old one if it still runs.
 
         `budget`: minutes. `network`: "none", or "host" for the host's network. `packages`: a folder of packages
-        that blocks may import (sandbox/packages.py). The environment outlives this process, unless it is
-        `temporary`. Raises EnvironmentFailure if it does not answer in time.
+        that blocks may import (sandbox/packages.py). `files`: a folder whose files /app
+        begins with. The environment outlives this process, unless it is `temporary`. Raises EnvironmentFailure if it
+        does not answer in time.
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
@@ -86,7 +89,7 @@ class Environment:
                 sandbox.kill(old.handle)
             workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
             workspace.chmod(0o700)
-            layout, path = sandbox.layout(workspace, packages), socket_path(config, trace_id)
+            layout, path = sandbox.layout(workspace, packages, files), socket_path(config, trace_id)
             for leftover in (path, path.with_suffix(".why")):
                 leftover.unlink(missing_ok=True)
             args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
@@ -95,17 +98,18 @@ class Environment:
                 listener.bind(os.fspath(path))
                 path.chmod(0o600)
                 listener.listen(16)
-                spec = {"app": layout.app, "packages": layout.packages, "listener": listener.fileno()}
-                json.dump(spec | {"seed": seed, "args": args}, file)
+                spec = {"app": layout.app, "packages": layout.packages, "files": layout.files, "seed": seed}
+                json.dump(spec | {"listener": listener.fileno(), "args": args}, file)
                 file.seek(0)
                 box = Box(
                     workspace=workspace,
                     uid=uid,
                     command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
-                    folders=IMPORTABLE,
+                    folders=importable(files),
                     descriptors=(listener.fileno(), file.fileno()),
                     packages=packages,
+                    files=files,
                     log=log_path(config, trace_id),
                     limits=limits,
                     network=network,
@@ -209,6 +213,7 @@ def dry_run(
     ops: Sequence[Op] = ("bootstrap",),
     network: str = "none",
     packages: Path | None = None,
+    files: Path | None = None,
 ) -> list[Executed]:
     """Execute `ops` one after another in a temporary environment. The evaluator always answers 50%.
 
@@ -221,14 +226,23 @@ def dry_run(
         config = replace(config, home=Path(home))
         with watching(private(config.runtime)):
             environment = Environment.start(
-                config, 0, params=params, network=network, packages=packages, limits=limits, temporary=True
+                config,
+                0,
+                params=params,
+                network=network,
+                packages=packages,
+                files=files,
+                limits=limits,
+                temporary=True,
             )
             try:
                 for number, op in enumerate(ops, 1):
                     text = asked(protected(config, source)) if op == "evaluate" else source
                     executed = environment.execute(number, Execute(op=op, source=text), chat=chat)
                     if op == "evaluate" and text:
-                        grader = Grader(config, 0, environment.limits, source, params=params, packages=packages)
+                        grader = Grader(
+                            config, 0, environment.limits, source, params=params, packages=packages, files=files
+                        )
                         executed = grader.grade(environment.handle, executed)
                     done.append(executed)
                     if done[-1].error is not None or done[-1].waits_for is not None:

@@ -202,8 +202,8 @@ def earlier(before: Executed | None, evaluations: Sequence[Protected]) -> dict[s
 class Grader:
     """Grades a trace, in boxes that are neither the agent's nor another trace's. All it knows is from the database.
 
-    `source`: the bootstrap's text; `budget`: minutes; `before`: result of the evaluations before these; `packages`:
-    the folder with those of the trace's box.
+    `source`: the bootstrap's text; `budget`: minutes; `before`: result of the evaluations before these; `packages`,
+    `files`: the folders of the trace's box.
     """
 
     config: Config
@@ -215,6 +215,7 @@ class Grader:
     budget: float = 360.0
     before: Executed | None = None
     packages: Path | None = None
+    files: Path | None = None
 
     def grade(self, handle: Handle, executed: Executed) -> Executed:
         """Run the protected evaluations, and add their verdicts to the result of the evaluate step.
@@ -260,12 +261,12 @@ class Grader:
     def run_box(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Verdicts:
         """Run a box. Raises EnvironmentFailure if it is lost, which its own code can't bring about."""
         sandbox, limits = provider(self.config.sandbox), self.limits
-        layout = sandbox.layout(copies, self.packages)
+        layout = sandbox.layout(copies, self.packages, self.files)
         reader, writer = os.pipe()
         with open(reader, "rb", buffering=0) as pipe, tempfile.TemporaryFile("w+") as file:
             with open(writer, "wb", buffering=0):
                 spec = {
-                    "app": layout.app, "packages": layout.packages, "verdicts": writer,
+                    "app": layout.app, "packages": layout.packages, "files": layout.files, "verdicts": writer,
                     "seconds": limits.seconds, "seed": self.seed,
                     "args": {"budget": self.budget, "port": 5000, "model_name": "none", "params": self.params or {}},
                     "source": self.source, "before": earlier(self.before, declared(self.source)),
@@ -278,9 +279,11 @@ class Grader:
                     uid=sandbox.uid(self.trace_id, self.config.workspaces / "graders"),  # limits count by user
                     command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(self.seed % 2**32)},
-                    folders=IMPORTABLE | {entry.name: entry for entry in copies.iterdir()},
+                    folders={n: f for n, f in IMPORTABLE.items() if not (self.files and (self.files / n).is_dir())}
+                    | {entry.name: entry for entry in copies.iterdir()},
                     descriptors=(writer, file.fileno()),
                     packages=self.packages,
+                    files=self.files,
                     log=copies.parent / "log",
                     limits=replace(limits, address_space=MAX_ADDRESS_SPACE),
                 )

@@ -62,6 +62,8 @@ class Layout:
     """An interpreter without third-party packages."""
     packages: str | None = None
     """The folder with the packages that blocks may import."""
+    files: str | None = None
+    """The folder with the files that the workspace begins with."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Box:
     """Open files that the command inherits under the same numbers."""
     packages: Path | None
     """Folder with packages to mount read-only at `Layout.packages` (sandbox/packages.py)."""
+    files: Path | None
+    """Folder to mount read-only at `Layout.files` (sandbox/starting_files.py)."""
     log: Path
     """File for errors that occur before the command answers on its socket."""
     limits: Limits
@@ -163,8 +167,8 @@ class Sandbox(Protocol):
 
     name: str
 
-    def layout(self, workspace: Path, packages: Path | None = None) -> Layout:
-        """Return the paths as the command of a box with this workspace, and these packages, sees them."""
+    def layout(self, workspace: Path, packages: Path | None = None, files: Path | None = None) -> Layout:
+        """Return the paths as the command of a box with this workspace, packages and files sees them."""
         ...
 
     def start(self, box: Box) -> Handle:
@@ -193,9 +197,10 @@ class NoSandbox:
 
     name = "none"
 
-    def layout(self, workspace: Path, packages: Path | None = None) -> Layout:
+    def layout(self, workspace: Path, packages: Path | None = None, files: Path | None = None) -> Layout:
         code, python = Path(__file__).resolve().parents[2], getattr(sys, "_base_executable", sys.executable)
-        return Layout(str(workspace), str(code), python, None if packages is None else str(packages))
+        inside = [None if folder is None else str(folder) for folder in (packages, files)]
+        return Layout(str(workspace), str(code), python, *inside)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         return os.getuid()

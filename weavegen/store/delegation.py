@@ -62,6 +62,7 @@ def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, se
         "evaluator": caller.evaluator,
         "student": caller.student,
         "packages_id": caller.packages_id,
+        "starting_files_id": caller.starting_files_id,
         "template_id": caller.template_id if model == caller.asked_model else None,
         "seed": derive_seed(caller.seed, "delegate", agent),
         "settings": own,

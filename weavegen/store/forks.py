@@ -189,6 +189,7 @@ def enqueue(
         "student",
         "template_id",
         "packages_id",
+        "starting_files_id",
         "settings",
         "revision",
     )

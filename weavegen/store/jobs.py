@@ -16,7 +16,15 @@ from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
 from weavegen.kernel.template import Template
 from weavegen.store.models import JobState, TraceStatus
-from weavegen.store.models.traces import BOOTSTRAPS, JOB_SETTINGS, JOBS, PACKAGES, TEMPLATES, TRACES
+from weavegen.store.models.traces import (
+    BOOTSTRAPS,
+    JOB_SETTINGS,
+    JOBS,
+    PACKAGES,
+    STARTING_FILES,
+    TEMPLATES,
+    TRACES,
+)
 from weavegen.store.traces import OPEN
 
 MAX_FAILED_SCORES = 3
@@ -35,6 +43,8 @@ class Order:
     params: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
     """None: derived from the job's seed and the trace's number."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Files that it needs in /app, by path."""
 
 
 def enqueue(
@@ -52,12 +62,13 @@ def enqueue(
     evaluator: str | None = None,
     student: str | None = None,
     packages: Packages | None = None,
+    files: bytes | None = None,
 ) -> int:
     """Write a job and its queued traces. Returns the job's id. `template` None: the model's own.
 
     `evaluator`: the model that answers the yes/no questions; None: `model`. `student`: the model that is to learn from
     `model`; None: `model` itself. `packages`: what its code can import;
-    None: the standard library alone.
+    None: the standard library alone. `files`: an archive of the files with which /app begins.
     """
     values = {
         "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
@@ -66,6 +77,7 @@ def enqueue(
         "student": student,
         "template_id": None if template is None else template_id(conn, template),
         "packages_id": None if packages is None else packages_id(conn, packages),
+        "starting_files_id": None if files is None else starting_files_id(conn, files),
     }  # fmt: skip
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
@@ -113,6 +125,20 @@ def packages_id(conn: sa.Connection, packages: Packages) -> int:
     conn.execute(insert(PACKAGES).values(values).on_conflict_do_nothing())
     query = sa.select(PACKAGES.c.id).where(PACKAGES.c.sha256 == packages.sha256)
     return int(conn.execute(query).scalar_one())
+
+
+def starting_files_id(conn: sa.Connection, archive: bytes) -> int:
+    """Id of an archive of files. A new one is written."""
+    digest = hashlib.sha256(archive).hexdigest()
+    values = {"sha256": digest, "archive": archive}
+    conn.execute(insert(STARTING_FILES).values(values).on_conflict_do_nothing())
+    return int(conn.execute(sa.select(STARTING_FILES.c.id).where(STARTING_FILES.c.sha256 == digest)).scalar_one())
+
+
+def starting_files(conn: sa.Connection, digest: str) -> bytes:
+    """The archive with this hash."""
+    query = sa.select(STARTING_FILES.c.archive).where(STARTING_FILES.c.sha256 == digest)
+    return bytes(conn.execute(query).scalar_one())
 
 
 def record_template(conn: sa.Connection, job_id: int, template: Template) -> Template:

@@ -49,6 +49,8 @@ class TraceSpec:
     """Model that answers the yes/no questions; None: the one that writes."""
     packages: Packages | None
     """What its code can import; None: the standard library alone."""
+    files: str | None
+    """Hash of the archive of files with which /app begins; None: none."""
 
     @property
     def judge(self) -> str | None:
@@ -84,6 +86,7 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
         template,
         row.evaluator,
         packages,
+        row.files,
     )
 
 

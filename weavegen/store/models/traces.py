@@ -40,6 +40,15 @@ PACKAGES = table(
     now("created_at", "When it was first used."),
 )
 
+STARTING_FILES = table(
+    "starting_files",
+    "Files with which /app begins in the boxes of a job, by content.",
+    key(),
+    column("sha256", str, "Hash of the archive, hexadecimal.", unique=True),
+    column("archive", bytes, "The files, as a tar archive."),
+    now("created_at", "When they were first used."),
+)
+
 JOBS = table(
     "jobs",
     "Traces that a user enqueued together, with one model and the same settings.",
@@ -61,6 +70,13 @@ JOBS = table(
         "packages_id",
         "packages.id",
         "Packages that its code can import; null: the standard library alone.",
+        ondelete=None,
+        nullable=True,
+    ),
+    reference(
+        "starting_files_id",
+        "starting_files.id",
+        "Files with which /app begins; null: none.",
         ondelete=None,
         nullable=True,
     ),

@@ -1,2 +1,2 @@
-select t.bootstrap_id, t.params, t.job_id, j.agent, j.model, j.asked_model, j.evaluator, j.student, j.template_id, j.packages_id, j.settings, j.revision
+select t.bootstrap_id, t.params, t.job_id, j.agent, j.model, j.asked_model, j.evaluator, j.student, j.template_id, j.packages_id, j.starting_files_id, j.settings, j.revision
 from traces t join jobs j on j.id = t.job_id where t.id = :trace

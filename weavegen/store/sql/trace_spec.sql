@@ -9,11 +9,13 @@ select (select seed from line where fork_of is null) as seed, t.params, t.job_id
   case when p.id is not null then
     jsonb_build_object('requirements', p.requirements, 'folder', p.folder, 'versions', p.versions)
   end as packages,
+  f.sha256 as files,
   coalesce(s.settings, j.settings) as settings, b.source
 from traces t
 join jobs j on j.id = t.job_id
 join bootstraps b on b.id = t.bootstrap_id
 left join templates m on m.id = j.template_id
 left join packages p on p.id = j.packages_id
+left join starting_files f on f.id = j.starting_files_id
 left join job_settings s on s.job_id = t.job_id and s.revision = :revision
 where t.id = :trace

@@ -1,0 +1,62 @@
+"""The files with which /app begins: packed when a job is enqueued, unpacked once on each execute host.
+
+Boxes mount them read-only at `Layout.files`, and copy them to /app before anything is executed. The project's own
+folders `bootstraps` and `tools` are under them: a file of the job has priority over one of the same name.
+"""
+
+import hashlib
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from weavegen import folders
+from weavegen.config import Config
+from weavegen.sandbox.grading import IMPORTABLE
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """An archive of files by relative path. Equal files give equal bytes."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, data in sorted(files.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def sha256(archive: bytes) -> str:
+    return hashlib.sha256(archive).hexdigest()
+
+
+def unpacked(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
+    """The folder with the files of an archive on this host; `load` gives the archive if it is missing."""
+    place = folders.private(config.home) / "files"
+    place.mkdir(mode=0o755, exist_ok=True)
+    with folders.locked(place / ".lock"):
+        if not (found := place / digest).is_dir():
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=place) as scratch:
+                draft = Path(scratch, "files")
+                draft.mkdir(mode=0o755)
+                unpack(load(), draft)
+                draft.rename(found)
+    return found
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """Write the files of an archive into a folder, over the project's own ones."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        names = {entry.name.partition("/")[0] for entry in opened}
+        for name in names & IMPORTABLE.keys():
+            shutil.copytree(IMPORTABLE[name], folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        opened.extractall(folder, filter="data")
+    for path in folder.rglob("*"):  # boxes have user ids of their own
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def importable(files: Path | None) -> dict[str, Path]:
+    """The folders that can be imported besides the standard library, by name, without those that `files` has."""
+    return {name: folder for name, folder in IMPORTABLE.items() if files is None or not (files / name).is_dir()}
