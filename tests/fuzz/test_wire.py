@@ -247,7 +247,8 @@ class Process:
         with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryFile("w+") as file:
             listener.bind(os.fspath(self.path))
             listener.listen(64)
-            json.dump({"app": str(app), "listener": listener.fileno(), "seed": 1, "args": args}, file)
+            folders = {"app": str(app), "packages": None, "files": None}
+            json.dump(folders | {"listener": listener.fileno(), "seed": 1, "args": args}, file)
             file.seek(0)
             self.child = subprocess.Popen(
                 [sys.executable, "-sSPB", "-c", START, str(PROJECT), str(file.fileno())],
