@@ -46,9 +46,28 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
 
 
 @pytest.fixture(scope="session")
-def server(model: Path, start_server: StartServer) -> Server:
+def both(model: Path, start_server: StartServer) -> tuple[Server, Server]:
+    """Two servers of the same model. They start together, because a start uses one core for half a minute."""
+    own = ("--max-num-seqs", str(SLOTS))
+    first = start_server(model, *own, wait=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
+        second = start_server(model, *own, "--enable-lora", "--max-lora-rank", "8", wait=False)
+    for one in (first, second):
+        one.wait()
+    return first, second
+
+
+@pytest.fixture(scope="session")
+def server(both: tuple[Server, Server]) -> Server:
     """The server that most tests share. It has `SLOTS` slots."""
-    return start_server(model, "--max-num-seqs", str(SLOTS))
+    return both[0]
+
+
+@pytest.fixture(scope="session")
+def second(both: tuple[Server, Server]) -> Server:
+    """A second one, started as in docs/tuning.md, so that adapters can be loaded."""
+    return both[1]
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,12 @@
 """An adapter that a real vLLM loads while it is running."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.nano_model import make_adapter
 from tests.support.nano_server import likelihood, serving
-from tests.support.vllm_server import Server, StartServer
+from tests.support.vllm_server import Server
 from weavegen.errors import UsageError
 from weavegen.pool import adapters
 from weavegen.pool.http import Http
@@ -18,13 +17,8 @@ PROMPTS = ("def move(cell):\n", "Once upon a time", "#startblock type: action\n"
 
 
 @pytest.fixture(scope="module")
-def url(model: Path, start_server: StartServer) -> Iterator[str]:
-    """The URL of a server started as in docs/tuning.md."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
-        own = start_server(model, "--enable-lora", "--max-lora-rank", "8")
-    yield own.url
-    own.kill()
+def url(second: Server) -> str:
+    return second.url
 
 
 def test_an_adapter_is_loaded_gives_the_same_as_in_nano_and_is_unloaded(

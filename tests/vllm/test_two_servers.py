@@ -2,13 +2,11 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from tests.support.vllm_server import SLOTS, Server, StartServer
+from tests.support.vllm_server import Server
 from tests.support.waiting import until
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import YesNo
@@ -16,14 +14,6 @@ from weavegen.pool.client import ModelClient
 from weavegen.pool.pool import Pool
 
 PROMPT = "<s> [INST] a lamp [/INST]\n"
-
-
-@pytest.fixture(scope="module")
-def second(model: Path, start_server: StartServer) -> Iterator[Server]:
-    """A second server, only for this module."""
-    server = start_server(model, "--max-num-seqs", str(SLOTS))
-    yield server
-    server.kill()
 
 
 def texts(client: ModelClient, max_tokens: int = 50) -> list[str]:
