@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bootstraps.tools.nethack import objects
 from weavegen import config as configuration
 from weavegen.channels.exchange import Exchange, private_channels
 from weavegen.errors import TransientError
@@ -141,6 +142,20 @@ class TestEmacs:
 
 
 class TestNethack:
+    def test_objects_are_seen_from_the_player(self) -> None:
+        rows = ["The door is locked.", "   -----+--", "   |..$..>|", "   |.@....|##", "   -<------"]
+        seen = objects([*rows, *[""] * 17, "Weaver the Stripling   St:18 @ $"])
+        assert seen == {
+            "door": [(3, -2)],
+            "gold": [(1, -1)],
+            "down staircase": [(4, -1)],
+            "corridor": [(6, 0), (7, 0)],
+            "up staircase": [(-1, 1)],
+            "nearest-stairs": [(-1, 1), (4, -1)],
+            "nearest-exits": [(3, -2), (6, 0), (7, 0)],
+        }
+        assert objects([""] * 24) == {}
+
     def test_a_game(self, environment: Environment, act: Act) -> None:
         executed = act(
             "from tools.nethack import WeaveNethack\n"
@@ -159,6 +174,13 @@ class TestNethack:
         assert "Weaver the" in shown
         assert "Last keys sent:" in shown
         assert "':'" in shown
+        moved = act(
+            "nethack = self.tools['nethack']\n"
+            "places = nethack.get_objects()\n"
+            "nethack.simple_move((1, 0))\n"
+            "return [sorted(places) == sorted(set(places)), all(len(p) == 2 for ps in places.values() for p in ps)]"
+        )
+        assert value(moved) == [True, True]
         assert "Dlvl:1" in value(act("n = self.tools['nethack']\nn.send_keys('Escape')\nreturn n.render()"))
 
 

@@ -1,0 +1,1 @@
+"""Bootstrap files that others wrote, as they are."""
