@@ -90,3 +90,24 @@ def test_a_server_that_does_not_answer_says_why() -> None:
     [reason] = capabilities.probe_all({"http://127.0.0.1:9/v1": "EMPTY"}).values()
     assert isinstance(reason, str)
     assert "no connection" in reason
+
+
+def test_conversations_prefer_the_chat_api_of_a_server_that_tells_no_template() -> None:
+    """As transformers' own server and llama.cpp's: they have both, and no /tokenize that takes messages."""
+
+    def reply(request: dict[str, object]) -> bytes | None:
+        return None if "prompt" in request else answer({"error": "no messages"}, "500 Internal Server Error")
+
+    with RawServer(reply) as server:
+        server.paths = ("/v1/completions", "/v1/chat/completions")
+        assert ModelClient(server.url, "EMPTY", None).chats_better
+        server.paths = ("/v1/completions",)
+        assert not ModelClient(server.url, "EMPTY", None).chats_better
+
+
+def test_a_server_that_tells_its_template_gets_conversations_as_tokens(tmp_path: Path) -> None:
+    server = Process(tmp_path, "whole", "--port", "0")
+    try:
+        assert not ModelClient(server.url, "EMPTY", None).chats_better
+    finally:
+        server.kill()

@@ -43,7 +43,7 @@ def sample(worker: Worker, claim: Claimed) -> Done:
         if step.prompt.type not in MESSAGE:
             return complete(client)
         try:
-            return chat(worker, claim, step, client) if client.chat_only else complete(client)
+            return chat(worker, claim, step, client) if by_chat(spec, client) else complete(client)
         except ChatOnly:
             return chat(worker, claim, step, client)
 
@@ -86,6 +86,14 @@ def sample(worker: Worker, claim: Claimed) -> Done:
         save_prompt(conn, claim, spec, server, read, answer.prompt_tokens, answer.cached_tokens)
 
     return Done(result, save, model_seconds=seconds, stored=read.stored)
+
+
+def by_chat(spec: TraceSpec, client: ModelClient) -> bool:
+    """Whether a conversation goes through the chat API, where the server applies the model's template.
+
+    So it does where there are no completions, and where no template is known: the job has none, the server tells none.
+    """
+    return client.chat_only or (spec.template is None and client.chats_better)
 
 
 def chat(
@@ -155,7 +163,7 @@ def score(worker: Worker, claim: Claimed) -> Done:
         if step.prompt.type not in MESSAGE:
             return complete(client)
         try:
-            return judge(client) if client.chat_only else complete(client)
+            return judge(client) if by_chat(spec, client) else complete(client)
         except ChatOnly:
             return judge(client)
 

@@ -160,6 +160,8 @@ class ModelClient:
         self.chat = ChatClient(self.base_url, api_key, timeout=timeout)
         self.chat_only = False
         """Whether the server has a chat API and no completions, as far as is known."""
+        self._has_chat: bool | None = None
+        """Whether it has a chat API; None: not asked yet."""
         self._refused: set[str] = set()
         """Parameters that the server does not take."""
         self._scores = False
@@ -189,6 +191,15 @@ class ModelClient:
                 logger.warning("%s can't tokenize (%s): prompts go to it as text", self.base_url, error)
                 self._tokenizes = False
         return self._tokenizes
+
+    @property
+    def chats_better(self) -> bool:
+        """Whether the server has a chat API, and tells no chat template for completions."""
+        if self.tokenizes:
+            return False
+        if self._has_chat is None:
+            self._has_chat = self._has(f"{self.base_url}/chat/completions")
+        return self._has_chat
 
     def encode(self, text: str, *, bos: bool = False) -> Tokens:
         """Return the tokens of a text. Raises ModelError if the server can't tokenise.
@@ -440,13 +451,16 @@ class ModelClient:
             raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
 
     def _has(self, url: str) -> bool:
-        """Whether an address takes requests. It is sent an empty one, which costs nothing."""
+        """Whether an address takes requests. It is sent an incomplete one; some answer that with status 500."""
         try:
-            self._http.send(url, {}, TEMPLATE_SECONDS)
+            self._http.send(url, {"model": self.model}, TEMPLATE_SECONDS)
         except NotFound:
             return False
         except ModelError:
             return True
+        except TransientError as error:
+            if error.kind != "status":
+                raise
         return True
 
     def _top(self, choice: Choice) -> dict[str, float]:
