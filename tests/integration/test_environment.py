@@ -284,6 +284,12 @@ return [asyncio.run(awaited()) == {call}, type({call}).__mro__[-2].__name__]
         assert executed.error is None
         assert [state.block_size for state in executed.subagents][:1] == [tokens]
 
+    def test_what_can_be_awaited_can_be_returned(self, environment: Environment) -> None:
+        question = "simple_evaluate_outputs(make_simple_score_prompt('Is it so?'), ['a'])"
+        assert value(environment, f"return {question}", ask=lambda prompts: [(0.5, 0.5)]) == [0.5]
+        body = f"async def later(): return await {question}\nreturn later()"
+        assert value(environment, body, ask=lambda prompts: [(0.5, 0.5)]) == [0.5]
+
 
 class TestDelivery:
     def test_a_step_is_run_once(self, environment: Environment) -> None:

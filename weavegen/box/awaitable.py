@@ -2,9 +2,10 @@
 
 import functools
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 class _Awaitable:
@@ -28,6 +29,20 @@ class AwaitableText(_Awaitable, str):
 
 
 TYPES: dict[type, Callable[[Any], Any]] = {list: AwaitableList, dict: AwaitableDict, str: AwaitableText}
+
+
+def returning_plain(call: C) -> C:
+    """Let `call`, which awaits what a callback returns, take the results of `awaitable` functions as they are."""
+
+    @functools.wraps(call)
+    def called(callback: Callable[[Any], Any], subagent: Any) -> Any:
+        def plain(subagent: Any) -> Any:
+            result = callback(subagent)
+            return next((kind(result) for kind, own in TYPES.items() if type(result) is own), result)
+
+        return call(plain, subagent)
+
+    return cast(C, called)
 
 
 def awaitable(function: Callable[..., T]) -> Callable[..., T]:

@@ -15,7 +15,7 @@ from json import dumps
 from typing import Any
 
 from weavegen.box import api, calls, grounded, guard, trial, weave
-from weavegen.box.awaitable import awaitable
+from weavegen.box.awaitable import awaitable, returning_plain
 from weavegen.box.importing import import_on_demand
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
 from weavegen.box.server import SocketServer
@@ -85,6 +85,7 @@ class Runner:
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of the task evaluations, by the id() of the subagent."""
         weave.ask, weave.chat, api.work, api.delegate = self.ask, self.chat, self.work, self.delegate
+        api.call = returning_plain(api.call)
         for owner, name in AWAITED:
             setattr(owner, name, awaitable(getattr(owner, name)))
         calls.namespace = self.module.__dict__
