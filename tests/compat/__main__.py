@@ -55,12 +55,16 @@ def main() -> int:
     if not files:
         sys.stderr.write(f"compat: {options.folder} has no Python files\n")
         return 2
-    outcomes = [first_tick(file, options.files) for file in files]
+    console, outcomes = Console(width=170, highlight=False), []
+    for file in files:
+        outcomes.append(first_tick(file, options.files))
+        console.print(file.name, outcomes[-1].first, markup=False)
     with installed() as installation:
         for outcome in outcomes:
             if outcome.first != OLDER:
                 outcome.further = further_ticks(installation, options.folder / outcome.name, options.files)
-    Console(width=170, highlight=False).print(table(outcomes))
+                console.print(outcome.name, outcome.further, markup=False)
+    console.print(table(outcomes))
     return int(any(outcome.failed for outcome in outcomes))
 
 
