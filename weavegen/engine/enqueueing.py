@@ -181,7 +181,7 @@ def decoded(text: str, type: type[T], place: str, hint: str) -> T:
 def rows(path: str | Path) -> list[Order]:
     """The traces of a jobs file: one JSON object per line, as in Row. Raises UsageError."""
     orders: list[Order] = []
-    sources: dict[Path, str] = {}
+    sources: dict[Path, tuple[str, dict[str, bytes]]] = {}  # text, and the modules beside the file
     hint = f"a row has these keys: {', '.join(Row.__struct_fields__)}"
     for number, line in enumerate(read(path).split("\n"), 1):  # splitlines would split inside JSON strings
         if not line.strip():
@@ -193,9 +193,10 @@ def rows(path: str | Path) -> list[Order]:
         elif row.bootstrap is not None and row.task is None:
             file = Path(row.bootstrap) if exists(row.bootstrap) else Path(path).parent / row.bootstrap
             if file not in sources:
-                sources[file] = read(file)
-            needed = job_files.neighbours(file, sources[file])
-            order = Order(named(file), sources[file], row.params, row.seed, needed)
+                source = read(file)
+                sources[file] = source, job_files.neighbours(file, source)
+            source, needed = sources[file]
+            order = Order(named(file), source, row.params, row.seed, needed)
         else:
             raise UsageError(f"{place}: give a bootstrap or a task: one of them")
         orders += repeated(order, row.n, len(orders))

@@ -18,20 +18,22 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
     if not root.is_dir():
         raise UsageError(f"{folder} is no folder: give one whose files /app begins with")
     files: dict[str, bytes] = {}
+    size = 0
     for path in visible(root):
         name = path.relative_to(root).as_posix()
         if "__pycache__" in path.parts or not path.resolve().is_relative_to(root) or not path.is_file():
             continue
         if not named_plainly(name):
             raise UsageError(f"{name!a} can't be the name of a file in a box: rename it")
+        size += path.stat().st_size
+        if len(files) >= MAX_FILES or size > MAX_BYTES:  # before a file is read that does not fit into memory
+            raise UsageError(
+                f"{folder} has more than {MAX_FILES:,} files or {MAX_BYTES >> 20} MB: give a smaller one"
+            )
         try:
             files[name] = path.read_bytes()
         except OSError as error:
             raise UsageError(f"{path} can't be read: {error.strerror}; allow it, or hide it with a dot") from None
-        if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
-            raise UsageError(
-                f"{folder} has more than {MAX_FILES:,} files or {MAX_BYTES >> 20} MB: give a smaller one"
-            )
     return files
 
 
