@@ -162,8 +162,12 @@ class Execution:
 
     def packages(self) -> Path | None:
         """The folder with the job's packages. Raises Unserved, so that the step waits, where there can be none."""
+        if (digest := self.spec.packages) is None:
+            return None
+        with single().connect() as conn:
+            wanted = jobs.packages(conn, digest)
         try:
-            return packages.on_this_host(self.worker.config, self.spec.packages)
+            return packages.on_this_host(self.worker.config, wanted)
         except UsageError as error:
             raise Unserved(f"on {self.worker.config.host}: {error}") from None
 

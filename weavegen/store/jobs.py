@@ -1,7 +1,7 @@
 """Jobs in Postgres: traces enqueued in one transaction; paused, retuned, retried."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,14 +70,19 @@ def enqueue(
     `model`; None: `model` itself. `packages`: what its code can import;
     None: the standard library alone. `files`: an archive of the files with which /app begins.
     """
+    chosen = files_row = None
+    if packages is not None:
+        chosen = content_id(conn, PACKAGES, packages.sha256, msgspec.structs.asdict(packages))
+    if files is not None:
+        files_row = content_id(conn, STARTING_FILES, hashlib.sha256(files).hexdigest(), {"archive": files})
     values = {
         "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
         "version": version, "enqueued_by": enqueued_by,
         "evaluator": evaluator,
         "student": student,
         "template_id": None if template is None else template_id(conn, template),
-        "packages_id": None if packages is None else packages_id(conn, packages),
-        "starting_files_id": None if files is None else starting_files_id(conn, files),
+        "packages_id": chosen,
+        "starting_files_id": files_row,
     }  # fmt: skip
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
@@ -111,28 +116,22 @@ def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
     conn.execute(sa.update(JOBS).where(JOBS.c.id == job, JOBS.c.model.is_(None)).values(model=model))
 
 
+def content_id(conn: sa.Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:
+    """Id of the row of a content, by its hash. A new one is written."""
+    conn.execute(insert(table).values(sha256=digest, **values).on_conflict_do_nothing())
+    return int(conn.execute(sa.select(table.c.id).where(table.c.sha256 == digest)).scalar_one())
+
+
 def template_id(conn: sa.Connection, template: Template) -> int:
     """Id of a template. A new one is written."""
-    values = {"sha256": template.sha256, "texts": msgspec.to_builtins(template)}
-    conn.execute(insert(TEMPLATES).values(values).on_conflict_do_nothing())
-    query = sa.select(TEMPLATES.c.id).where(TEMPLATES.c.sha256 == template.sha256)
-    return int(conn.execute(query).scalar_one())
+    return content_id(conn, TEMPLATES, template.sha256, {"texts": msgspec.to_builtins(template)})
 
 
-def packages_id(conn: sa.Connection, packages: Packages) -> int:
-    """Id of a set of packages. A new one is written."""
-    values = msgspec.structs.asdict(packages) | {"sha256": packages.sha256}
-    conn.execute(insert(PACKAGES).values(values).on_conflict_do_nothing())
-    query = sa.select(PACKAGES.c.id).where(PACKAGES.c.sha256 == packages.sha256)
-    return int(conn.execute(query).scalar_one())
-
-
-def starting_files_id(conn: sa.Connection, archive: bytes) -> int:
-    """Id of an archive of files. A new one is written."""
-    digest = hashlib.sha256(archive).hexdigest()
-    values = {"sha256": digest, "archive": archive}
-    conn.execute(insert(STARTING_FILES).values(values).on_conflict_do_nothing())
-    return int(conn.execute(sa.select(STARTING_FILES.c.id).where(STARTING_FILES.c.sha256 == digest)).scalar_one())
+def packages(conn: sa.Connection, digest: str) -> Packages:
+    """The packages with this hash."""
+    query = sa.select(PACKAGES.c.requirements, PACKAGES.c.folder, PACKAGES.c.versions)
+    row = conn.execute(query.where(PACKAGES.c.sha256 == digest)).one()
+    return Packages(requirements=row.requirements, folder=row.folder, versions=row.versions)
 
 
 def starting_files(conn: sa.Connection, digest: str) -> bytes:

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
-from weavegen.kernel.packages import Packages
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
@@ -47,8 +46,8 @@ class TraceSpec:
     """Chat template of its prompts; None: no model had been asked when this was read."""
     evaluator: str | None
     """Model that answers the yes/no questions; None: the one that writes."""
-    packages: Packages | None
-    """What its code can import; None: the standard library alone."""
+    packages: str | None
+    """Hash of the packages that its code can import; None: the standard library alone."""
     files: str | None
     """Hash of the archive of files with which /app begins; None: none."""
 
@@ -74,7 +73,6 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
             "upgrade the workers, then `weavegen retry`"
         ) from None
     template = None if row.template is None else msgspec.convert(row.template, Template)
-    packages = None if row.packages is None else msgspec.convert(row.packages, Packages)
     return TraceSpec(
         row.seed,
         row.agent,
@@ -85,7 +83,7 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
         row.job_id,
         template,
         row.evaluator,
-        packages,
+        row.packages,
         row.files,
     )
 

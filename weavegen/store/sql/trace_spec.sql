@@ -6,10 +6,7 @@ with recursive line as (
   select t.id, t.seed, t.fork_of from traces t join line l on t.id = l.fork_of
 )
 select (select seed from line where fork_of is null) as seed, t.params, t.job_id, j.agent, j.asked_model as model, j.evaluator, m.texts as template,
-  case when p.id is not null then
-    jsonb_build_object('requirements', p.requirements, 'folder', p.folder, 'versions', p.versions)
-  end as packages,
-  f.sha256 as files,
+  p.sha256 as packages, f.sha256 as files,
   coalesce(s.settings, j.settings) as settings, b.source
 from traces t
 join jobs j on j.id = t.job_id
