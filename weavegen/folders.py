@@ -5,8 +5,9 @@ import fcntl
 import logging
 import os
 import stat
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from weavegen.config import Config
@@ -55,6 +56,29 @@ def let_through(path: Path) -> None:
         if not mode & stat.S_IXOTH:
             log.warning("%s: mode is now %o, so that PostgreSQL's user can reach %s", folder, mode | 1, path)
             folder.chmod(mode | stat.S_IXOTH)
+
+
+def let_read(folder: Path) -> None:
+    """Let every user read a folder and what is in it: boxes have user ids of their own."""
+    for path in (folder, *folder.rglob("*")):
+        with contextlib.suppress(OSError):
+            path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+
+
+def once(folder: Path, make: Callable[[Path], None], timeout: float = LOCK_TIMEOUT_SECONDS) -> Path:
+    """Return `folder`. If it is missing, `make` makes a draft, which takes the name when it is complete.
+
+    Processes that need the same folder wait for the first of them. Raises what `make` raises.
+    """
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with locked(folder.parent / f".{folder.name}.lock", timeout):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder.parent) as scratch:
+                make(draft := Path(scratch, folder.name))
+                draft.rename(folder)
+    return folder
 
 
 class Kept:

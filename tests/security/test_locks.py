@@ -8,7 +8,8 @@ from weavegen import config as configuration
 from weavegen.folders import private
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox.bubblewrap import BOX_FOLDER, PREFIX
-from weavegen.sandbox.environment import IMPORTABLE, Environment, locked
+from weavegen.sandbox.environment import Environment, locked
+from weavegen.sandbox.starting_files import IMPORTABLE
 from weavegen.sandbox.watch import watching
 
 

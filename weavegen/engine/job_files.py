@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weavegen.engine.document_folder import named_plainly, visible
 from weavegen.errors import UsageError
-from weavegen.sandbox.grading import IMPORTABLE
+from weavegen.sandbox.starting_files import IMPORTABLE
 
 MAX_FILES = 10_000
 MAX_BYTES = 64 << 20

@@ -30,12 +30,9 @@ from weavegen.sandbox import groups
 from weavegen.sandbox.answer import InvalidAnswer, check_value
 from weavegen.sandbox.children import tail
 from weavegen.sandbox.providers import Box, Handle, Limits, provider
+from weavegen.sandbox.starting_files import FOLDERS, importable
 from weavegen.sandbox.stopping import stopped
 
-PROJECT = Path(__file__).resolve().parents[2]
-FOLDERS = {"bootstraps": PROJECT / "bootstraps", "tools": PROJECT / "bootstraps" / "tools"}
-IMPORTABLE = {name: folder for name, folder in FOLDERS.items() if folder.is_dir()}
-"""The folders that can be imported in boxes besides the standard library, by name."""
 MAX_BYTES = 16 * 2**20
 """Bytes of all files that the evaluations of a bootstrap name."""
 MAX_VERDICT_BYTES = 2**20
@@ -279,8 +276,7 @@ class Grader:
                     uid=sandbox.uid(self.trace_id, self.config.workspaces / "graders"),  # limits count by user
                     command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(self.seed % 2**32)},
-                    folders={n: f for n, f in IMPORTABLE.items() if not (self.files and (self.files / n).is_dir())}
-                    | {entry.name: entry for entry in copies.iterdir()},
+                    folders=importable(self.files) | {entry.name: entry for entry in copies.iterdir()},
                     descriptors=(writer, file.fileno()),
                     packages=self.packages,
                     files=self.files,

@@ -5,12 +5,10 @@ beside weavegen itself (`python -m weavegen.sandbox.packages`), and without that
 WEAVEGEN_HOME. The interpreter is the one that runs weavegen, so wheels fit.
 """
 
-import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -50,12 +48,8 @@ def install(config: Config, requirements: str, versions: Mapping[str, str] | Non
     name = folder_name(requirements)
     if versions is not None:
         name += "-" + hashlib.sha256(repr(sorted(versions.items())).encode()).hexdigest()[:16]
-    place = folders.private(config.home) / "packages"
-    place.mkdir(mode=0o755, exist_ok=True)
-    found = place / name
-    with folders.locked(place / f"{name}.lock", INSTALL_SECONDS):
-        if not found.is_dir():
-            run_pip(requirements, found, versions)
+    place = folders.private(config.home) / "packages" / name
+    found = folders.once(place, lambda draft: run_pip(requirements, draft, versions), INSTALL_SECONDS)
     if versions is not None and (wrong := ", ".join(differences(versions, read_versions(found))[:3])):
         raise UsageError(f"this host has other packages than the job was enqueued with: {wrong}; enqueue it again")
     return found
@@ -84,15 +78,14 @@ def read_versions(folder: Path) -> dict[str, str]:
 
 
 def run_pip(requirements: str, folder: Path, versions: Mapping[str, str] | None) -> None:
-    """Install a requirements file into a new folder, which appears only when it is complete. Raises UsageError."""
+    """Install a requirements file into a new folder. Raises UsageError."""
     if importlib.util.find_spec("pip") is None:
         raise UsageError("packages can't be installed: this Python has no pip; run `python -m ensurepip`")
-    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="weavegen-packages-", dir=folder.parent) as scratch:
-        listed, draft = Path(scratch, "requirements.txt"), Path(scratch, "packages")
+    with tempfile.TemporaryDirectory(prefix="weavegen-requirements-") as scratch:
+        listed = Path(scratch, "requirements.txt")
         listed.write_text(requirements)
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q", "install"]
-        command += ["--target", str(draft), "-r", str(listed)]
+        command += ["--target", str(folder), "-r", str(listed)]
         if versions is not None and "--hash=" not in requirements:
             constraints = Path(scratch, "constraints.txt")
             constraints.write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
@@ -103,10 +96,9 @@ def run_pip(requirements: str, folder: Path, versions: Mapping[str, str] | None)
             raise UsageError(f"pip has not installed the packages within {INSTALL_SECONDS:.0f} seconds") from None
         if done.returncode != 0:
             raise UsageError(f"pip can't install the packages: {reason(done.stderr)}")
-        draft.mkdir(exist_ok=True)  # pip makes no folder for an empty file
-        mend_scripts(draft / "bin")
-        make_readable(draft)
-        draft.rename(folder)
+    folder.mkdir(exist_ok=True)  # pip makes no folder for an empty file
+    mend_scripts(folder / "bin")
+    folders.let_read(folder)
 
 
 def reason(stderr: str) -> str:
@@ -122,13 +114,6 @@ def mend_scripts(scripts: Path) -> None:
         first, separator, rest = script.read_bytes().partition(b"\n")
         if first.startswith(b"#!") and b"python" in first:
             script.write_bytes(b"#!/usr/bin/env python3" + separator + rest)
-
-
-def make_readable(folder: Path) -> None:
-    """Let other users read the folder: boxes have user ids of their own."""
-    for path in (folder, *folder.rglob("*")):
-        with contextlib.suppress(OSError):
-            path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644, follow_symlinks=True)
 
 
 def from_folder(folder: str | Path) -> Packages:
@@ -192,12 +177,11 @@ def main() -> None:
     """Install the default packages for all installations with this Python environment."""
     text = default_requirements()
     folder = SHARED / folder_name(text)
-    if folder.is_dir():
-        return
     for old in SHARED.glob("*"):
-        shutil.rmtree(old, ignore_errors=True)
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
     try:
-        run_pip(text, folder, None)
+        folders.once(folder, lambda draft: run_pip(text, draft, None), INSTALL_SECONDS)
     except UsageError as error:
         sys.exit(f"setup: {error}")
 

@@ -8,13 +8,16 @@ import hashlib
 import io
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from weavegen import folders
 from weavegen.config import Config
-from weavegen.sandbox.grading import IMPORTABLE
+
+PROJECT = Path(__file__).resolve().parents[2]
+FOLDERS = {"bootstraps": PROJECT / "bootstraps", "tools": PROJECT / "bootstraps" / "tools"}
+IMPORTABLE = {name: folder for name, folder in FOLDERS.items() if folder.is_dir()}
+"""The folders that can be imported in boxes besides the standard library, by name."""
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
@@ -34,27 +37,18 @@ def sha256(archive: bytes) -> str:
 
 def unpacked(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
     """The folder with the files of an archive on this host; `load` gives the archive if it is missing."""
-    place = folders.private(config.home) / "files"
-    place.mkdir(mode=0o755, exist_ok=True)
-    with folders.locked(place / ".lock"):
-        if not (found := place / digest).is_dir():
-            with tempfile.TemporaryDirectory(prefix=".new-", dir=place) as scratch:
-                draft = Path(scratch, "files")
-                draft.mkdir(mode=0o755)
-                unpack(load(), draft)
-                draft.rename(found)
-    return found
+    return folders.once(folders.private(config.home) / "files" / digest, lambda draft: unpack(load(), draft))
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Write the files of an archive into a folder, over the project's own ones."""
+    """Write the files of an archive into a new folder, over the project's own ones."""
+    folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         names = {entry.name.partition("/")[0] for entry in opened}
         for name in names & IMPORTABLE.keys():
             shutil.copytree(IMPORTABLE[name], folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         opened.extractall(folder, filter="data")
-    for path in folder.rglob("*"):  # boxes have user ids of their own
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    folders.let_read(folder)
 
 
 def importable(files: Path | None) -> dict[str, Path]:

@@ -21,9 +21,9 @@ from weavegen.folders import private
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox import groups
 from weavegen.sandbox.environment import Environment, remove
-from weavegen.sandbox.grading import PROJECT
 from weavegen.sandbox.providers import provider
 from weavegen.sandbox.seccomp import CLONE, CLONE3, REFUSED
+from weavegen.sandbox.starting_files import PROJECT
 from weavegen.sandbox.watch import process_table, watching
 
 NEIGHBOUR, FIRST = 1, 2
