@@ -1,6 +1,7 @@
 """Exports of groups, trajectories and queries, from traces that real workers wrote with the simulated model."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from weavegen.errors import UsageError
 from weavegen.exports import push, retrieval, write
 from weavegen.store import urls
 from weavegen.store.session import make_engine
-from weavegen.trace.query import parse
+from weavegen.trace.query import parse, words
 
 Json = dict[str, Any]
 
@@ -135,7 +136,7 @@ def test_groups_are_pushed_to_a_running_server(
     assert trainer.groups == lines(tmp_path / "out")
     assert pushed["groups"] == len(trainer.groups)
     assert pushed["sequences"] == sum(len(group["tokens"]) for group in trainer.groups)
-    monkeypatch.setattr(push.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     with Trainer(fail=3, batch_size=4) as trainer:  # it fails three times, and accepts at most four at a time
         trainer.full = 2
         small = push.push(conn, wanted("job = 'whole'"), trainer.url + "/")
@@ -294,7 +295,7 @@ def test_queries_find_what_the_export_says(corpus: Installation, tmp_path: Path,
             # Every word is in the situation, and the query finds the block again.
             asked = parse(row["query"])
             assert asked is not None
-            assert set(asked.words) <= set(retrieval.words(row["prompt"]))
+            assert set(asked.words) <= set(words(row["prompt"]))
             assert row["rank"] == 1 + row["found_ids"].index(
                 corpus.sql(
                     "select id from blocks where trace_id = :trace and index = :index",

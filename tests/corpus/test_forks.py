@@ -15,8 +15,8 @@ from weavegen.errors import UsageError
 from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Step
-from weavegen.store import jobs, traces
-from weavegen.store.models import StepStatus
+from weavegen.store import jobs
+from weavegen.store.models import StepStatus, TraceStatus
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 
 TIMES = re.compile(r"#timestamp [^\\]*\\n#time_remaining [^\\]*\\n")
@@ -354,7 +354,7 @@ def test_a_failed_fork_is_retried_as_a_fork(db: sa.Engine) -> None:
     assert held is not None
     worker.engine.finish(held, StepStatus.FAILED, failure_kind="model", failure="it is gone")
     with db.begin() as conn:
-        assert jobs.retry(conn, [id], [traces.TraceStatus.FAILED]) == (1, [id])
+        assert jobs.retry(conn, [id], [TraceStatus.FAILED]) == (1, [id])
     play(db)
     again = scalar(db, "select id from traces where retry_of = :id", id=id)
     check(db, again)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from kombu import Connection
+from kombu.connection import Connection
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 

@@ -144,7 +144,9 @@ def test_a_model_that_left_a_server_is_still_a_usage_error(server: RawServer) ->
     right = server.answer
     server.reply = body(b'{"error": {"message": "The model `raw` does not exist."}}', "404 Not Found")
     models = answer({"data": [{"id": "other"}]})
-    server.answer = lambda at, asked: models if at == "/v1/models" else right(at, asked)  # type: ignore[method-assign]
+    server.answer = (  # type: ignore[method-assign]
+        lambda path, body: models if path == "/v1/models" else right(path, body)
+    )
     with pytest.raises(UsageError, match="has no model 'raw'"):
         sample(client)
     client.close()

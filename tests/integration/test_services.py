@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from kombu import Connection
+from kombu.connection import Connection
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 

@@ -22,7 +22,7 @@ from weavegen.trace.render import parse_trace
 BLOCKS = ["--set", "rounds=[2]", "--set", "max_tokens=128", "--set", "query_samples=2", "--set", "query_tokens=24"]
 MESSAGES = ["--set", "assistant.max_tokens=200", "--set", "steps=3"]
 FILES = ROOT / "bootstraps"
-CASES = {
+CASES: dict[str, tuple[list[str | Path], list[str]]] = {
     "weave": ([FILES / "sums.py", FILES / "tictactoe.py"], [*BLOCKS, "--ticks", "1"]),
     "react": ([FILES / "sums.py", "Write the names of three colours into colours.txt."], MESSAGES),
     "planning": ([FILES / "sums.py", FILES / "tictactoe.py"], [*BLOCKS, "--ticks", "1"]),

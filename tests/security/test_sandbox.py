@@ -16,6 +16,7 @@ from tests.security.attacks import ATTACKS, selfcheck
 from tests.security.attacks.arena import Arena, arena
 from tests.security.attacks.attack import Attack
 from weavegen import config as configuration
+from weavegen.box.confine import RETURN
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
@@ -229,7 +230,7 @@ def test_the_filter_is_a_program_that_always_ends(machine: str) -> None:
     rows = [filter_[at : at + 8] for at in range(0, len(filter_), 8)]
     for place, row in enumerate(rows):
         jumps = (row[2], row[3]) if row[0] & 0x07 == 0x05 else (0,)
-        ends = row[0] == seccomp.RETURN
+        ends = row[0] == RETURN
         assert ends or all(place + 1 + jump < len(rows) for jump in jumps)
     assert seccomp.program("riscv64") is None
 

@@ -6,14 +6,14 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from weavegen import exports
+from weavegen.exports import atropos
 
 Json = dict[str, Any]
 
 
 def check_group(group: Json) -> None:
     """Check a group against atroposlib's ScoredData and its documentation of masks and logprobs."""
-    assert set(group) == set(exports.find("atropos").schema.names)  # type: ignore[union-attr]
+    assert set(group) == set(atropos.SCHEMA.names)
     size = len(group["tokens"])
     assert size >= 2
     for name in ("masks", "scores", "inference_logprobs", "messages", "overrides"):

@@ -23,10 +23,10 @@ def test_the_loop_runs_and_writes_its_table(
         monkeypatch.setenv(name, value)
     readme = tmp_path / "README.md"
     readme.write_text(f"Before.\n{loop.BEGIN}an older table\n{loop.END}After.\n")
-    small = {"GAMES": 8, "MEASURED": 2, "ROUNDS": 1, "PYTHON": str(PYTHON), "README": readme}
-    sure = {"SURE": 0.9}  # with so few games there is only one win
-    for name, value in (small | sure).items():
-        monkeypatch.setattr(loop, name, value)
+    small: dict[str, object] = {"GAMES": 8, "MEASURED": 2, "ROUNDS": 1, "PYTHON": str(PYTHON), "README": readme}
+    small["SURE"] = 0.9  # with so few games there is only one win
+    for constant, changed in small.items():
+        monkeypatch.setattr(loop, constant, changed)
     monkeypatch.setattr(loop, "TUNING", replace(loop.TUNING, epochs=1, most=16))
     said = io.StringIO()
     figures = loop.run(Console(file=said, width=WIDE))
