@@ -152,6 +152,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=24).map
 @example(BlockType.ACTION, "\\\n@f\ndef f(self): pass\nx=1")
 @example(BlockType.ORIENTATION, "'a' \\\n'b'  # q: c\nx")
 @example(BlockType.ORIENTATION, '\r"""a\r\nb"""\rx')
+@example(BlockType.ACTION, "\\\r\n")
 def test_any_text_is_handled_without_an_exception(type: BlockType, text: str) -> None:
     verdict = lint(type, text)
     assert verdict == lint(type, text)

@@ -53,7 +53,7 @@ def compiles(text: str) -> bool:
 def _read(text: str) -> ast.Module | str:
     """The syntax tree, or the syntax error."""
     try:
-        tree = parse(text)
+        tree = parse(text.rstrip("\n"))  # as it will be recorded
         if "*" in text or len(text) > MAX_FOLDING_CHARS:
             _prevent_folding(tree)
         with warnings.catch_warnings():
