@@ -31,6 +31,7 @@ from weavegen.sandbox.client_session import (
     await_result,
     block_messages,
     no_blocks,
+    silent,
     undecided,
 )
 
@@ -133,7 +134,7 @@ class Box:
                 for message in block_messages(no_blocks, session.hello()):
                     session.send(message)
                 session.send({"op": {"step_id": 1}})
-                return await_result(session, undecided, private_channels(), 1, step)
+                return await_result(session, undecided, silent, private_channels(), 1, step)
         except (SessionBroken, TransientError):
             return None
         finally:
@@ -158,6 +159,14 @@ def acceptable(executed: Executed | None) -> None:
 FIELDS = {
     "hello": {"blocks": whole},
     "ask": {"number": whole, "prompts": st.lists(strange, max_size=3)},
+    "complete": {
+        "number": whole,
+        "prompt": strange,
+        "n": whole,
+        "max_tokens": whole,
+        "stop": st.lists(strange, max_size=3),
+        "temperature": anything,
+    },
     "chat": {"number": whole, "turn": whole, "do": strange, "channel": strange, "text": strange, "limit": whole},
     "result": dict.fromkeys(Executed.__struct_fields__, anything),
 }

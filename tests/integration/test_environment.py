@@ -22,10 +22,12 @@ import pytest
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
-from weavegen.kernel.steps import Execute, Executed
-from weavegen.sandbox.client_session import Ask, BlockBrief, undecided
+from weavegen.kernel.steps import Execute, Executed, Writes
+from weavegen.sandbox import packages
+from weavegen.sandbox.client_session import Ask, BlockBrief, CompleteRequest, undecided
 from weavegen.sandbox.environment import Environment, dry_run, log_path, remove, running
 from weavegen.sandbox.providers import Limits
+from weavegen.trace.blocks import BlockType
 
 QUICK = Limits(seconds=1.0, grace=1.0)
 TICTACTOE = Path("bootstraps/tictactoe.py").read_text()
@@ -659,3 +661,119 @@ class TestTicTacToe:
         assert error is not None
         assert "can't be taken" in error.message
         assert value(environment, "return request('/reset', {})")["results"] == ["lost"]
+
+
+class TestFilesOfWeaveAgent:
+    """What files written for weave-agent may use besides the API that the model reads."""
+
+    def test_the_model_continues_texts(self, environment: Environment) -> None:
+        asked: list[CompleteRequest] = []
+
+        def complete(request: CompleteRequest) -> list[str]:
+            asked.append(request)
+            return ["a", "b"]
+
+        source = (
+            "async def action_ask(self):\n"
+            "    return await generate_outputs_vllm(self.model_name, 'Once', 7, port=5001, n=2, stop='end')\n"
+            "self.add_action('Ask', action_ask)\n"
+        )
+        step = Execute(op="run", type=BlockType.ACTION, source=source)
+        executed = environment.execute(next(step_ids), step, complete=complete)
+        assert executed.value == ["a", "b"], executed.error
+        [request] = asked
+        assert (request.prompt, request.max_tokens, request.n, request.stop) == ("Once", 7, 2, ["end"])
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "n=0", "n=65", "stop=['']", "stop=['x'] * 17", "temperature=-1",
+        ],
+    )  # fmt: skip
+    def test_a_request_beyond_the_bounds_ends_the_process(self, start: Start, call: str) -> None:
+        with pytest.raises(EnvironmentFailure, match="invalid message"):
+            act(start(), f"generate_outputs_vllm('', 'Once', 7, **dict({call}))")
+
+    def test_callbacks_add_blocks(self, environment: Environment) -> None:
+        body = "self.add_error_block('one')\nagent.add_block({'type': 'error', 'message': 'two'})\nreturn 3"
+        executed = act(environment, body)
+        assert executed.value == 3
+        assert [(block.type, block.text) for block in executed.added] == [("error", "one"), ("error", "two")]
+        assert act(environment, "pass").added == ()
+        assert value(environment, "return self.render_context() == agent.render_context() == self.context")
+        refused = act(
+            environment, "self.add_block({'type': 'observation', 'title': 'T', 'observation': 'x'})"
+        ).error
+        assert refused is not None
+        assert refused.message == "this callback can add a block of type error, not 'observation'"
+        assert act(environment, "for i in range(65):\n    self.add_error_block(i)").error is not None
+
+    def test_an_action_has_a_block_written(self, environment: Environment) -> None:
+        source = (
+            "async def action_plan(self):\n"
+            "    block = await self.generate_block('debug', self.context, ['Is it?'], hint='Be short.')\n"
+            "    return block['body']\n"
+            "self.add_action('Plan', action_plan)\n"
+        )
+        step = Execute(op="run", type=BlockType.ACTION, source=source)
+        asks = environment.execute(next(step_ids), step)
+        assert asks.writes == Writes(type="debug", hint="Be short.", questions=("Is it?",))
+        told = Execute(op="resume", source='{"type": "debug", "body": "Why?"}')
+        assert environment.execute(next(step_ids), told).value == "Why?"
+        assert "types orientation" in act(environment, "self.generate_block('action')").error.message  # type: ignore
+
+    def test_coroutines_run_while_a_coroutine_waits_for_a_subagent(self, environment: Environment) -> None:
+        source = (
+            "async def action_call(self):\n"
+            "    helper = agent.subagent('helper', self.name, 'Help', {'n': 'integer'}, 5)\n"
+            "    async def look(subagent):\n        return 'seen'\n"
+            "    helper.add_observation_view('Look', look)\n"
+            "    return await agent.run('helper')\n"
+            "self.add_action('Call', action_call)\n"
+        )
+        step = Execute(op="run", type=BlockType.ACTION, source=source)
+        assert environment.execute(next(step_ids), step).waits_for == "helper"
+        begun = environment.execute(next(step_ids), Execute(op="begin", subagent="helper"))
+        assert [view.text for view in begun.views] == ["seen"]
+        done = (
+            "def action_done(self):\n    self.return_to_caller({'n': 3})\nself.add_action('Done', action_done)\n"
+        )
+        step = Execute(op="run", type=BlockType.ACTION, source=done, subagent="helper")
+        assert environment.execute(next(step_ids), step).error is None
+        resumed = environment.execute(next(step_ids), Execute(op="resume"))
+        assert resumed.value == {"name": "helper", "children": [], "schema": {"n": "integer"}, "n": 3}
+
+    @pytest.mark.parametrize(
+        ("schema", "value", "wrong"),
+        [
+            ({"moves": {"type": "array", "items": {"type": "integer"}}}, {"moves": [1, 2]}, None),
+            (
+                {"moves": {"type": "array", "items": {"type": "integer"}}},
+                {"moves": ["a"]},
+                "'moves[0]': 'a' is not",
+            ),
+            ({"moves": {"type": "list", "items": "integer"}}, {"moves": ["a"]}, "'moves[0]': 'a' is not"),
+            ({"a": {"type": "object", "properties": {"b": "float"}}}, {"a": {"b": True}}, "'a.b': True is not"),
+            ({"a": {"type": "integer", "minimum": 3}}, {"a": 2}, "'a': 2 is less than"),
+            ({"a": {"type": "no such type", "minimum": 1}}, {"a": "x"}, None),
+            ({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": "x"}, "'a' is 'x'"),
+            ({"type": "object", "properties": {"a": {"type": "integer"}}, "required": []}, {}, None),
+            ({"type": "object", "properties": {"a": {"type": "integer"}}}, {}, "'a' is missing"),
+            ({"type": "string", "properties": "integer"}, {"type": "x", "properties": 2}, None),
+        ],
+    )
+    def test_nested_schemas_are_checked(
+        self, config: Config, start: Start, schema: dict[str, Any], value: dict[str, Any], wrong: str | None
+    ) -> None:
+        folder = packages.install(config, packages.default_requirements())
+        source = (
+            f"def action_go(self):\n    helper = agent.subagent('helper', None, '', {schema!r}, 5)\n"
+            f"    helper.return_to_caller({value!r})\nself.add_action('Go', action_go)\n"
+        )
+        failure = (
+            start(source=None, packages=folder)
+            .execute(next(step_ids), Execute(op="bootstrap", source=source))
+            .error
+        )
+        assert (failure is None) == (wrong is None), failure
+        assert wrong is None or (failure is not None and wrong in failure.message)

@@ -227,12 +227,14 @@ LEGAL = {
 }
 WIDER = {
     "task-reminder": "error",
-    "error": "observation orientation",
-    "action": "task-reminder return",
+    "error": "observation orientation expectation return",
+    "action": "task-reminder return orientation debug",
     "outcome": "return",
+    **dict.fromkeys(("orientation", "debug", "backtrack", "expectation"), "return"),
 }
 """What weavegen allows in addition: a failing view is an error block before the orientation, a subagent's ticks
-stand between its caller's action and the return block, and what another agent returns follows the action."""
+stand between its caller's action and the return block, what another agent returns follows the action, an action may
+have reasoning written before its return, and a callback that succeeds may add an error block."""
 
 
 @pytest.mark.parametrize("type", LEGAL)

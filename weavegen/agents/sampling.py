@@ -19,6 +19,8 @@ class BlockRequest:
     """The settings of its type."""
     max_tokens: int
     questions: tuple[str, ...]
+    hint: str = ""
+    """Added to the instruction."""
     after_debug: bool = False
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from weavegen.agents import tables
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.world import Execution, Imagination, World, state_of
+from weavegen.agents.world import Execution, Imagination, World, add, place, record, state_of
 from weavegen.agents.write_block import open_prompt, write_block
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
@@ -48,11 +48,11 @@ def tick(t: Tick, world: World) -> Part[Ended]:
     t.say(BlockType.TASK_REMINDER, tables.problem_map(begun.subagents))
     for view in begun.views:
         yield from world.observe(t, view)
+    add(t, begun)
     if 0 < t.settings.doom_loop <= t.cursor.start.repeats:
         t.append(Append(type=BlockType.ERROR, body=tables.doom_loop(t.cursor.start.repeats), tags=("doom-loop",)))
 
-    tick_start, directory = t.cursor.start.blocks, begun.working_directory
-    yield from write_prose(t, BlockType.ORIENTATION, tick_start=tick_start, working_directory=directory)
+    yield from write_prose(t, BlockType.ORIENTATION, **place(t, BlockType.ORIENTATION, begun))
     action = yield from attempt(t, world, BlockType.ACTION)
     if action is not None:
         if (yield from write_prose(t, BlockType.EXPECTATION)):
@@ -66,13 +66,6 @@ def write_prose(t: Tick, type: BlockType, **header: Any) -> Part[bool]:
     draft, error = yield from write_block(t, type, **header)
     record(t, draft, error)
     return draft.compiles
-
-
-def record(t: Tick, draft: Append, error: str) -> None:
-    """Record a block without executing it, and its syntax error if it does not compile."""
-    t.append(draft)
-    if not draft.compiles:
-        t.say(BlockType.ERROR, error)
 
 
 def attempt(t: Tick, world: World, type: BlockType) -> Part[Executed | None]:

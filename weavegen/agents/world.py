@@ -4,7 +4,7 @@
 observations, errors and outcomes. Their methods are parts of a tick, used with `yield from`.
 """
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,6 @@ from weavegen.kernel.replay import encode
 from weavegen.kernel.steps import (
     Append,
     Candidate,
-    Delegated,
     Ended,
     Executed,
     Failure,
@@ -28,7 +27,7 @@ from weavegen.kernel.steps import (
     SubagentState,
     View,
 )
-from weavegen.trace.blocks import SUCCESSORS, Block, BlockType
+from weavegen.trace.blocks import USUAL, Block, BlockType
 from weavegen.trace.render import one_line
 
 HEADER_SAMPLES = 16
@@ -60,26 +59,41 @@ class Execution:
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute(op, *((draft.type, draft.body) if op == "run" else ()))
         t.append(with_result(draft, executed, ordinal))
+        added = [executed]
         while waits(executed):
-            executed = yield from self.resume(t, executed)
+            added.append(executed := (yield from self.resume(t, executed)))
+        for one in added:
+            add(t, one)
         if executed.error is not None:
             t.append(error_block(executed.error))
         return executed
 
     def resume(self, t: Tick, executed: Executed) -> Part[Executed]:
-        """Wait for the subagent or the other agents that an action has called, then resume the action.
+        """Wait for the subagent, the other agents or the block that an action has asked for, then resume the action.
 
         Records their results. The blocks of other agents are in traces of their own.
         """
-        results: tuple[Delegated, ...] = ()
+        source, results, written = "", (), None
         if (name := executed.waits_for) is not None:
             yield RunSubagent(subagent=name, minutes=state_of(executed, name).time_budget)
+        elif (asked := executed.writes) is not None:
+            type = BlockType(asked.type)
+            questions = tuple(map(one_line, asked.questions))
+            draft, error = yield from write_block(
+                t, type, hint=asked.hint, questions=questions, **place(t, type, executed)
+            )
+            written = record(t, draft, error)
+            told = {"type": written.type, "index": written.index, "body": written.body, "score": draft.score}
+            source = encode(told).decode()
         else:
             results = yield executed.delegates
+            source = encode(results).decode()
         ordinal = t.cursor.ordinal
-        resumed: Executed = yield t.execute("resume", source=encode(results).decode() if results else "")
+        resumed: Executed = yield t.execute("resume", source=source)
         if name is not None:
             body = tables.subagent_result(state_of(resumed, name))
+        elif written is not None:
+            body = f"The model has written block {written.index}, of type {written.type}."
         else:
             body = tables.delegated_results(executed.delegates, results)
         t.append(with_result(Append(type=BlockType.RETURN, body=body), resumed, ordinal))
@@ -91,6 +105,7 @@ class Execution:
         for evaluated in checked.evaluations:
             if evaluated.error is not None:
                 t.append(error_block(evaluated.error))
+        add(t, checked)
         t.say(BlockType.OUTCOME, tables.outcome_table(action, checked.evaluations))
         t.emit(reward(t.cursor.recorded, checked.evaluations, t.settings))
         subagent = state_of(checked, t.subagent)
@@ -141,12 +156,33 @@ def next_type(t: Tick, last: BlockType) -> Part[BlockType | None]:
     header = f"#subagent {one_line(t.subagent)}\n#startblock type: "
     prompt = Prompt(type=last, window=window(t.cursor.index, t.settings), header=header, next=True)
     samples: list[Candidate] = yield t.sample(prompt, t.settings, "next", HEADER_SAMPLES, round=0, max_tokens=8)
-    return next((type for sample in samples for type in SUCCESSORS[last] if sample.text.strip() == type), None)
+    return next((type for sample in samples for type in USUAL[last] if sample.text.strip() == type), None)
 
 
 def waits(executed: Executed) -> bool:
-    """Whether the action waits for a subagent or other agents that it has called."""
-    return executed.waits_for is not None or bool(executed.delegates)
+    """Whether the action waits for a subagent, other agents or a block that it has asked for."""
+    return executed.waits_for is not None or bool(executed.delegates) or executed.writes is not None
+
+
+def record(t: Tick, draft: Append, error: str) -> Block:
+    """Record a block without executing it, and its syntax error if it does not compile."""
+    block = t.append(draft)
+    if not draft.compiles:
+        t.say(BlockType.ERROR, error)
+    return block
+
+
+def place(t: Tick, type: BlockType, executed: Executed) -> dict[str, Any]:
+    """The header fields that only an orientation has: the tick's first block, and the working directory."""
+    if type is not BlockType.ORIENTATION:
+        return {}
+    return {"tick_start": t.cursor.start.blocks, "working_directory": executed.working_directory}
+
+
+def add(t: Tick, executed: Executed) -> None:
+    """Record the blocks that callbacks have added. Only views can add observations."""
+    for block in executed.added:
+        t.append(Append(type=BlockType(block.type), title=block.title or None, body=block.text))
 
 
 def state_of(executed: Executed, name: str) -> SubagentState:

@@ -33,8 +33,18 @@ RETRIEVES = frozenset({BlockType.ORIENTATION, BlockType.ACTION, BlockType.BACKTR
 """Types whose prompt has retrieved blocks, from the second round on or in the tree search."""
 
 
-def write_block(t: Tick, type: BlockType, *, after_debug: bool = False, **header: Any) -> Part[tuple[Append, str]]:
-    """Search for a good candidate, cut it to its legal structure, and score the result. `header`: more header fields.
+def write_block(
+    t: Tick,
+    type: BlockType,
+    *,
+    after_debug: bool = False,
+    hint: str = "",
+    questions: Sequence[str] = (),
+    **header: Any,
+) -> Part[tuple[Append, str]]:
+    """Search for a good candidate, cut it to its legal structure, and score the result.
+
+    `hint`: added to the instruction. `questions`: instead of those of the type. `header`: more header fields.
 
     Returns the block and, if it does not compile, the text of the error block after it. The block is not recorded
     yet, because an executed block is recorded with its result. Its score has no penalties subtracted, except 2 if
@@ -45,7 +55,8 @@ def write_block(t: Tick, type: BlockType, *, after_debug: bool = False, **header
         type=type,
         settings=s,
         max_tokens=max(1, s.max_tokens * t.block_size // FULL_BLOCK),
-        questions=prompts.questions(type)[: None if s.all_questions else 1],
+        questions=tuple(questions) or prompts.questions(type)[: None if s.all_questions else 1],
+        hint=hint,
         after_debug=after_debug,
     )
     draft = Append(type=type, body="", began=t.cursor.now, block_size=request.max_tokens, **header)
@@ -76,7 +87,7 @@ Search: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
 
 def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
     """Sample growing rounds until a round has a good candidate. Draw from the last round by softmax(score)."""
-    prompt = open_prompt(t, draft)
+    prompt = open_prompt(t, draft, request.hint)
     for number, n in enumerate(request.settings.rounds):
         if number == 1 and request.type in RETRIEVES:
             draft, prompt = yield from retrieve(t, draft, prompt)
@@ -89,7 +100,7 @@ def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
 
 def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
     """Sample one round. If it has no good candidate, and always for an orientation, search a tree."""
-    s, prompt = request.settings, open_prompt(t, draft)
+    s, prompt = request.settings, open_prompt(t, draft, request.hint)
     if s.tree_first and request.type is not BlockType.ORIENTATION:
         candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, s.tree_first, 0)
         if good_enough(candidates, s.tree_accept):
@@ -138,13 +149,17 @@ def retrieve(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Promp
     return draft, msgspec.structs.replace(prompt, header=header(t, draft), recalled=tuple(hits))
 
 
-def open_prompt(t: Tick, draft: Append) -> Prompt:
+def open_prompt(t: Tick, draft: Append, hint: str = "") -> Prompt:
     """The prompt for the block that `draft` begins, with the header that the block will have."""
     prefix = PREFIX.get(draft.type, "")
     if stems := prompts.stems(draft.type):
         prefix += random.Random(t.seed("stem")).choice(stems)
     return Prompt(
-        type=draft.type, window=window(t.cursor.index, t.settings), header=header(t, draft), prefix=prefix
+        type=draft.type,
+        window=window(t.cursor.index, t.settings),
+        header=header(t, draft),
+        prefix=prefix,
+        hint=hint,
     )
 
 

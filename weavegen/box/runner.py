@@ -14,8 +14,7 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any
 
-from weavegen.box import api, calls, grounded, guard, trial, weave
-from weavegen.box.awaitable import awaitable, returning_plain
+from weavegen.box import api, calls, grounded, guard, trial, weave, weave_agent
 from weavegen.box.importing import import_on_demand
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
 from weavegen.box.server import SocketServer
@@ -28,10 +27,6 @@ MAX_REPORTED = 64
 """Maximum number each of evaluations, subagents and titles in the result of an operation."""
 MAX_CLAIM_CHARS = 100_000
 """Characters of a variable that a protected evaluation asks for, as JSON."""
-
-
-AWAITED = ((api.Tree, "view_board"), (api.Task, "run_evaluations"))
-"""Methods whose results files for weave-agent await."""
 
 
 class Failed(Exception):
@@ -84,10 +79,9 @@ class Runner:
         }  # fmt: skip
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of the task evaluations, by the id() of the subagent."""
-        weave.ask, weave.chat, api.work, api.delegate = self.ask, self.chat, self.work, self.delegate
-        api.call = returning_plain(api.call)
-        for owner, name in AWAITED:
-            setattr(owner, name, awaitable(getattr(owner, name)))
+        weave_agent.install()
+        weave.ask, weave.chat, weave.complete = self.ask, self.chat, self.complete
+        api.work, api.delegate, weave_agent.write = self.work, self.delegate, self.write
         calls.namespace = self.module.__dict__
 
     # ------------------------------------------------------------------------------------- the loop
@@ -110,7 +104,8 @@ class Runner:
     def execute(self, op: dict[str, Any]) -> dict[str, Any]:
         """Execute an operation and return a `steps.Executed`. Every exception becomes its `error`."""
         self.output.take()  # discard the output since the last operation
-        self.enter(op["subagent"], grounded.Labels(), acts=op["op"] == "bootstrap" or op.get("type") == "action")
+        acts = op["op"] == "bootstrap" or op.get("type") == "action"
+        self.enter(op["subagent"], grounded.Labels(), acts=acts, shows=op["op"] == "begin")
         self.result: dict[str, Any] = {}
         result = self.result
         try:
@@ -124,8 +119,9 @@ class Runner:
             result["error"] = failure(failed.error, failed.stage, self.app)
         return self.report(result)
 
-    def enter(self, subagent: str, labels: grounded.Labels, *, acts: bool) -> None:
-        """Prepare the shared namespace for an operation of `subagent`."""
+    def enter(self, subagent: str, labels: grounded.Labels, *, acts: bool, shows: bool = False) -> None:
+        """Prepare the shared namespace for an operation of `subagent`, which `shows` observation views or not."""
+        weave_agent.addable = ("error", "observation") if shows else ("error",)
         self.subagent, self.labels, self.acts = subagent, labels, acts
         mock = self.mock if subagent == "main" else None
         agents = self.tree.agents if isinstance(self.tree.agents, dict) else {}  # a callback may have replaced it
@@ -141,6 +137,8 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - a callback may have broken the tree
             result.setdefault("error", failure(error, "process", self.app))
         result["assertions"] = self.labels.take()
+        result["added"] = list(weave_agent.added)
+        weave_agent.added.clear()
         result["working_directory"] = working_directory()
         result["output"] = clean(self.output.take())
         return result
@@ -158,11 +156,18 @@ class Runner:
         returned: list[dict[str, Any]] = json.loads(self.wait({"delegates": asked})["source"])
         return returned
 
+    def write(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Let the running action wait while the model writes a block. Returns the block as a dict."""
+        written: dict[str, Any] = json.loads(self.wait({"writes": asked})["source"])
+        return written
+
     def wait(self, why: dict[str, Any]) -> dict[str, Any]:
         """Report the running action as waiting for `why`. Returns the operation that ends the wait."""
         self.end_forks()
         if not self.acts or threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("Only an action that is being carried out can run a subagent, and not in a thread.")
+            raise RuntimeError(
+                "Only an action that is being carried out can wait for agents, and not in a thread."
+            )
         if self.postponed:
             raise TickRestarted
         caller, labels, result = self.subagent, self.labels, self.result
@@ -170,7 +175,8 @@ class Runner:
             self.server.finish(self.step_id, self.report({**result, **why}))
             self.waiting.append(caller)
             try:
-                op = self.serve()
+                with weave_agent.OutsideLoop():
+                    op = self.serve()
                 self.step_id = int(op["step_id"])
             finally:
                 self.waiting.pop()
@@ -182,6 +188,10 @@ class Runner:
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         with self.clock.paused():
             return self.server.ask(self.step_id, [clean(str(prompt), 2**20) for prompt in prompts])
+
+    def complete(self, request: dict[str, Any]) -> list[str]:
+        with self.clock.paused():
+            return self.server.complete(self.step_id, plain(request))
 
     def chat(self, request: dict[str, Any]) -> Any:
         with self.clock.paused():

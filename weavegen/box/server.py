@@ -81,6 +81,13 @@ class SocketServer:
             raise ValueError(f"{len(prompts)} questions were asked, {len(values)} answered")
         return [(float(yes), float(no)) for yes, no in values]
 
+    def complete(self, step_id: int, request: dict[str, Any]) -> list[str]:
+        """Return texts with which the model continues a prompt. The worker asks the model."""
+        answers = self._request(step_id, "complete", request)
+        if "values" not in answers:
+            raise RuntimeError(f"the model can't be asked: {answers.get('error')}")
+        return [str(text) for text in answers["values"]]
+
     def chat(self, step_id: int, request: dict[str, Any]) -> Any:
         """Let the worker write to a channel or read it. Raises ValueError if the worker answers with an error."""
         self._turns[step_id] += 1

@@ -1,4 +1,4 @@
-"""Functions by which a callback asks the model yes/no questions. In the box this is the module `weave`."""
+"""Functions by which a callback asks the model. In the box this is the module `weave`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ IN_SCOPE = (
     "simple_bayes_evaluate_outputs",
     "make_simple_score_prompt",
     "make_simple_bayes_score_prompt",
+    "generate_outputs_vllm",
 )
 """Functions that blocks use without an import."""
 EXAMPLES = """\
@@ -37,6 +38,11 @@ class Score(float):
 def ask(prompts: list[str]) -> list[tuple[float, float]]:
     """Return the model's probabilities of yes and of no after each prompt. The runner replaces this function."""
     raise RuntimeError("the evaluator can only be asked while a callback runs")
+
+
+def complete(request: dict[str, Any]) -> list[str]:
+    """Return texts with which the model continues a prompt. The runner replaces this function."""
+    raise RuntimeError("the model can only be asked while a callback runs")
 
 
 def chat(request: dict[str, Any]) -> Any:
@@ -113,3 +119,22 @@ def simple_bayes_evaluate_outputs(
             yes, no = yes * sigmoid(given_yes), no * sigmoid(given_no)
         results.append(Score(yes / (yes + no) if yes + no else 0.5))
     return results
+
+
+@awaitable
+def generate_outputs_vllm(
+    model_name: str,
+    prompt: str,
+    n_tokens: int,
+    n: int = 1,
+    port: int | None = None,
+    stop: str | Sequence[str] = (),
+    temperature: float = 1.0,
+) -> list[str]:
+    """Return `n` texts of at most `n_tokens` tokens with which the job's model continues `prompt`.
+
+    A text ends before the first of the `stop` strings. `model_name` and `port` are not used.
+    """
+    ends = [stop] if isinstance(stop, str) else list(stop)
+    asked = {"prompt": str(prompt), "n": int(n), "max_tokens": int(n_tokens), "stop": ends}
+    return complete({**asked, "temperature": float(temperature)})

@@ -296,5 +296,7 @@ def report(done: dict[str, Executed], failures: list[Failure]) -> Iterator[str]:
     yield from (failure.traceback for failure in failures)
     if waits_for := done["bootstrap"].waits_for:
         yield f"The first tick runs up to a call of subagent {waits_for!r}. Only a model can continue from there."
+    elif writes := done["bootstrap"].writes:
+        yield f"The first tick runs up to a block of type {writes.type}. Only a model can continue from there."
     else:
         yield "The first tick fails." if failures else "The first tick runs."

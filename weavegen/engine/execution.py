@@ -11,9 +11,11 @@ import sqlalchemy as sa
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Execute, Executed, Failure
+from weavegen.pool.client import ModelClient, Sampled
 from weavegen.sandbox import packages, starting_files
-from weavegen.sandbox.client_session import BlockBrief
+from weavegen.sandbox.client_session import BlockBrief, CompleteRequest
 from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.providers import Limits
@@ -108,7 +110,7 @@ class Execution:
                 return [BlockBrief(*row) for row in blocks.briefs(conn, self.trace_id, index, until)]
 
         chat = exchange_messages(self.trace_id, step_id)
-        return environment.execute(step_id, step, blocks_from, self.ask, self.limits, chat)
+        return environment.execute(step_id, step, blocks_from, self.ask, self.limits, chat, self.complete)
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         """The model's answers to yes/no questions."""
@@ -122,6 +124,27 @@ class Execution:
         )
         self.model_seconds += time.monotonic() - began
         return [(answer.yes, answer.no) for answer in answers]
+
+    def complete(self, request: CompleteRequest) -> list[str]:
+        """Texts with which the model continues a prompt of a callback."""
+        began, claim, spec = time.monotonic(), self.claim, self.spec
+
+        def sample(client: ModelClient) -> Sampled:
+            return client.sample(
+                request.prompt,
+                n=request.n,
+                max_tokens=request.max_tokens,
+                temperature=request.temperature,
+                top_k=spec.settings.top_k,
+                repetition_penalty=spec.settings.repetition_penalty,
+                seed=derive_seed(spec.seed, claim.tick, claim.ordinal, "callback", request.number),
+                stop=request.stop,
+                priority=self.trace_id,
+            )
+
+        sampled = self.worker.pools.call(claim, spec.model, request.n, sample)
+        self.model_seconds += time.monotonic() - began
+        return [one.text for one in sampled.continuations]
 
     def open_environment(self) -> Environment:
         """The trace's environment: found, or started, or rebuilt after its death. Raises EnvironmentFailure."""
@@ -227,6 +250,8 @@ def comparable(executed: Executed) -> object:
         None if executed.error is None else executed.error.type,
         executed.waits_for,
         executed.delegates,
+        executed.writes,
+        executed.added,
         executed.registered,
         executed.value,
         executed.views,

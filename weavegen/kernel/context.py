@@ -49,7 +49,7 @@ def asked(prompt: Prompt, template: Template) -> str:
     elif prompt.query:
         instruction = prompts.query_instruction(prompt.type)
     else:
-        instruction = prompts.instruction(prompt.type)
+        instruction = prompts.instruction(prompt.type) + (f"\n{prompt.hint}" if prompt.hint else "")
     asking = f"{instruction}{template.block_close}"
     return f"{asking.removesuffix(NEW_LINE)}{NEW_LINE}{prompt.header}"
 

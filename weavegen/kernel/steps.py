@@ -145,6 +145,24 @@ class SubagentState(Value, frozen=True, kw_only=True):
     """What it returned to its caller, with the results of its task's evaluations. None: it has not returned."""
 
 
+class Added(Value, frozen=True, kw_only=True):
+    """A block that a callback has added."""
+
+    type: Literal["error", "observation"]
+    text: str
+    title: str = ""
+
+
+class Writes(Value, frozen=True, kw_only=True):
+    """A block of reasoning that an action has the model write."""
+
+    type: Literal["orientation", "debug", "backtrack", "expectation"]
+    hint: str = ""
+    """Added to the instruction."""
+    questions: tuple[str, ...] = ()
+    """What the evaluator is asked about the candidates. Empty: what it is asked about this type."""
+
+
 class Executed(Value, frozen=True, kw_only=True):
     """The result of an `Execute` step."""
 
@@ -153,6 +171,10 @@ class Executed(Value, frozen=True, kw_only=True):
     """Name of the subagent that the action has called. A `resume` lets the action go on after its ticks."""
     delegates: "tuple[Delegate, ...]" = ()
     """Tasks that the action gives to other agents. A `resume` lets the action go on when all have ended."""
+    writes: Writes | None = None
+    """The block that the action has the model write. A `resume` lets the action go on after it."""
+    added: tuple[Added, ...] = ()
+    """Blocks that the callbacks have added."""
     registered: tuple[str, ...] = ()
     """Titles that the block registered, in order."""
     value: Any = None
@@ -245,6 +267,8 @@ class Prompt(Value, frozen=True, kw_only=True):
     """The model names the type of the block after one of `type`."""
     prefix: str = ""
     """Fixed beginning of the body, such as `def action_`."""
+    hint: str = ""
+    """Added to the instruction."""
 
 
 class Sample(Step, frozen=True, kw_only=True, tag="sample"):
@@ -355,8 +379,9 @@ class Execute(Step, frozen=True, kw_only=True, tag="execute"):
     begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
     list: like begin, but name the views without showing them.
     run: execute a block; for an action, also the callback that it registered.
-    resume: let an action go on that waits for a subagent (`Executed.waits_for`) or for other traces
-    (`Executed.delegates`); `source` is then a JSON list of `Delegated`.
+    resume: let an action go on that waits for a subagent (`Executed.waits_for`), for other traces
+    (`Executed.delegates`; `source` is then a JSON list of `Delegated`) or for a block (`Executed.writes`; `source` is
+    then the block as a JSON object).
     evaluate: run the evaluations of the task and of the tick. The worker sets `source` for protected evaluations: a
     JSON object with their `titles`, and the variables to report as `claims`.
     call: call a function of box/calls.py; `source` is a JSON object with its name and arguments.

@@ -21,6 +21,8 @@ DELEGATES = ("research",)
 """Agents that an action may delegate to."""
 MAX_ITEMS = 64
 """Views, titles, assertions, subagents; evaluations of each kind."""
+MAX_QUESTIONS = 16
+"""About a block that an action has the model write."""
 MAX_INTEGER = 2**63
 MAX_TIME_BUDGET = 1e9
 """Minutes."""
@@ -32,7 +34,7 @@ class InvalidAnswer(Exception):
 
 def check_answer(executed: Executed, step: Execute) -> Executed:
     """Return the answer if it is a possible result of `step`. Raises InvalidAnswer."""
-    limits = dict.fromkeys(("registered", "views", "assertions", "subagents"), MAX_ITEMS)
+    limits = dict.fromkeys(("added", "registered", "views", "assertions", "subagents"), MAX_ITEMS)
     for name, limit in {**limits, "evaluations": 2 * MAX_ITEMS}.items():
         if len(getattr(executed, name)) > limit:
             raise InvalidAnswer(f"more than {limit} {name}")
@@ -43,6 +45,11 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
         raise InvalidAnswer("claims that were not asked for")
     for text in (*executed.claims, *executed.claims.values()):
         check_text(text, MAX_TEXT_CHARS)
+    for block in executed.added:
+        check_text(block.text, MAX_TEXT_CHARS)
+        check_text(block.title, MAX_NAME_CHARS)
+        if block.type == "observation" and step.op != "begin":
+            raise InvalidAnswer("an observation that no view added")
     values = [executed.value]
     failures = [executed.error]
     for view in executed.views:
@@ -87,17 +94,23 @@ def check_waiting(executed: Executed, step: Execute) -> None:
     if len(names) < len(executed.subagents):
         raise InvalidAnswer("two subagents with the same name")
     may_wait = step.op in ("bootstrap", "run", "resume")
+    waits = (executed.waits_for is not None, bool(executed.delegates), executed.writes is not None)
+    if sum(waits) > may_wait:
+        raise InvalidAnswer("this step can't wait, or it waits for more than one thing")
+    if (writes := executed.writes) is not None:
+        for text in (writes.hint, *writes.questions):
+            check_text(text, MAX_TEXT_CHARS)
+        if len(writes.questions) > MAX_QUESTIONS:
+            raise InvalidAnswer(f"more than {MAX_QUESTIONS} questions about a block")
     if executed.delegates:
-        if not may_wait or executed.waits_for is not None:
-            raise InvalidAnswer("this step can't wait for other agents")
         if len(executed.delegates) > MAX_ITEMS or any(task.agent not in DELEGATES for task in executed.delegates):
             raise InvalidAnswer("too many tasks are delegated, or to an agent that is not allowed")
         for task in executed.delegates:
             check_text(task.label, MAX_NAME_CHARS)
             check_value(task.task)
     if executed.waits_for is not None:
-        if not may_wait or executed.waits_for == step.subagent:
-            raise InvalidAnswer("this step can't wait for a subagent")
+        if executed.waits_for == step.subagent:
+            raise InvalidAnswer("a subagent can't wait for itself")
         if executed.waits_for not in names:
             raise InvalidAnswer("the action waits for a subagent that does not exist")
 

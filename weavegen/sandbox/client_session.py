@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ MAX_CHANNEL_REQUESTS = 1_000
 """Requests to channels per operation."""
 MAX_WAIT_SECONDS = 1_800.0
 """Total time that an operation may wait for people. It occupies a thread of a worker meanwhile."""
+T = TypeVar("T")
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -45,6 +46,8 @@ class BlockBrief(msgspec.Struct, frozen=True):
 
 Blocks = Callable[[int], list[BlockBrief]]
 """Returns the trace's blocks from an index on."""
+Complete = Callable[["CompleteRequest"], list[str]]
+"""Returns texts with which the model continues a prompt."""
 Ask = Callable[[list[str]], list[tuple[float, float]]]
 """Returns the model's probabilities of yes and of no after each prompt."""
 
@@ -58,6 +61,11 @@ def undecided(prompts: list[str]) -> list[tuple[float, float]]:
     return [(0.5, 0.5)] * len(prompts)
 
 
+def silent(request: "CompleteRequest") -> list[str]:
+    """Answer as a model that ends every text at once."""
+    return [""] * request.n
+
+
 class Hello(msgspec.Struct, frozen=True):
     blocks: Whole
 
@@ -67,11 +75,23 @@ class AskRequest(msgspec.Struct, frozen=True):
     prompts: list[str]
 
 
+class CompleteRequest(msgspec.Struct, frozen=True):
+    number: Whole
+    prompt: str
+    n: Annotated[int, msgspec.Meta(ge=1, le=64)]
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=8_192)]
+    stop: Annotated[
+        list[Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]], msgspec.Meta(max_length=16)
+    ]
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
+
+
 class Message(msgspec.Struct, frozen=True):
     """A message of the box. One of the fields is set."""
 
     hello: Hello | None = None
     ask: AskRequest | None = None
+    complete: CompleteRequest | None = None
     chat: Exchange | None = None
     result: Executed | None = None
     step_id: int | None = None
@@ -196,9 +216,9 @@ class Usage:
                 f"or waited for more than {MAX_WAIT_SECONDS:,.0f} seconds"
             )
 
-    def count_prompts(self, prompts: list[str]) -> None:
+    def count_prompts(self, prompts: list[str], sequences: int) -> None:
         self.prompt_messages += 1
-        self.prompts += len(prompts)
+        self.prompts += sequences
         self.prompt_chars += sum(map(len, prompts))
         too_many = self.prompt_messages > MAX_PROMPT_MESSAGES or self.prompts > MAX_PROMPTS
         if too_many or self.prompt_chars > MAX_PROMPT_CHARS:
@@ -207,7 +227,9 @@ class Usage:
             )
 
 
-def await_result(session: ClientSession, ask: Ask, chat: Chat, step_id: int, step: Execute) -> Executed:
+def await_result(
+    session: ClientSession, ask: Ask, complete: Complete, chat: Chat, step_id: int, step: Execute
+) -> Executed:
     """Answer the box's requests until it sends the result of the step. Raises SessionBroken, TransientError."""
     usage = Usage()
     while True:
@@ -224,8 +246,11 @@ def await_result(session: ClientSession, ask: Ask, chat: Chat, step_id: int, ste
             reply(session, request.number, (request.text, request.channel), partial(chat, request))
         elif message.ask is not None:
             prompts = message.ask.prompts
-            usage.count_prompts(prompts)
-            reply(session, message.ask.number, prompts, partial(answer_prompts, ask, prompts))
+            usage.count_prompts(prompts, len(prompts))
+            reply(session, message.ask.number, prompts, partial(answer, ask, prompts))
+        elif (wish := message.complete) is not None:
+            usage.count_prompts([wish.prompt], wish.n)
+            reply(session, wish.number, (wish.prompt, *wish.stop), partial(answer, complete, wish))
         else:
             raise SessionBroken("it sent an empty message")
 
@@ -240,8 +265,8 @@ def reply(session: ClientSession, number: int, texts: Iterable[str], work: Calla
     session.send({"answers": {"number": number, **answers}})
 
 
-def answer_prompts(ask: Ask, prompts: list[str]) -> dict[str, Any]:
+def answer(work: Callable[[T], Any], asked: T) -> dict[str, Any]:
     try:
-        return {"values": ask(prompts)}
+        return {"values": work(asked)}
     except ModelError as error:
         return {"error": str(error)}

@@ -30,10 +30,12 @@ from weavegen.sandbox.client_session import (
     Ask,
     Blocks,
     ClientSession,
+    Complete,
     SessionBroken,
     await_result,
     block_messages,
     no_blocks,
+    silent,
     undecided,
 )
 from weavegen.sandbox.grading import Grader, asked, protected
@@ -148,12 +150,13 @@ class Environment:
         ask: Ask = undecided,
         limits: Limits | None = None,
         chat: Chat | None = None,
+        complete: Complete = silent,
     ) -> Executed:
         """Execute a step. If this id was executed before, return that result.
 
-        Takes at most `limits.seconds + limits.grace`, plus the time of `ask` and `chat`. Raises
+        Takes at most `limits.seconds + limits.grace`, plus the time of `ask`, `chat` and `complete`. Raises
         EnvironmentFailure, after killing the process, if it died, hung or sent an invalid message; TransientError
-        if another worker has taken the step over. Errors of `blocks`, `ask` and `chat` pass through; the step can
+        if another worker has taken the step over. Their errors and those of `blocks` pass through; the step can
         then be requested again under its id.
         """
         limits = limits or self.limits
@@ -164,7 +167,7 @@ class Environment:
                 for message in block_messages(blocks, session.hello()):
                     session.send(message)
                 session.send({"op": op})
-                return await_result(session, ask, chat or private_channels(), step_id, step)
+                return await_result(session, ask, complete, chat or private_channels(), step_id, step)
         except SessionBroken as error:
             raise self.failure(error) from error
 
@@ -215,10 +218,11 @@ def dry_run(
     packages: Path | None = None,
     files: Path | None = None,
 ) -> list[Executed]:
-    """Execute `ops` one after another in a temporary environment. The evaluator always answers 50%.
+    """Execute `ops` one after another in a temporary environment.
 
-    Stops after an operation that fails, so that the last result tells whether all succeeded, and when an action
-    waits for a subagent, because nothing would write its ticks.
+    The evaluator always answers 50%, and completions are empty. Stops after an operation that fails, so that the last
+    result tells whether all succeeded, and when an action waits for the model, which would write a subagent's ticks
+    or a block.
     """
     done: list[Executed] = []
     chat = private_channels()
@@ -245,7 +249,7 @@ def dry_run(
                         )
                         executed = grader.grade(environment.handle, executed)
                     done.append(executed)
-                    if done[-1].error is not None or done[-1].waits_for is not None:
+                    if done[-1].error is not None or done[-1].waits_for is not None or done[-1].writes is not None:
                         break
             finally:
                 environment.stop()

@@ -35,7 +35,22 @@ ANY = frozenset(BlockType)
 MESSAGE = frozenset({T.SYSTEM, T.USER, T.ASSISTANT, T.TOOL})
 """Messages of a conversation (agents/dialogue.py). The model reads them in its chat template."""
 
-SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
+PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
+"""Blocks whose body is one triple-quoted string."""
+
+ON_REQUEST = {
+    T.ACTION: PROSE,
+    T.RETURN: PROSE,
+    T.ERROR: frozenset({T.EXPECTATION, T.RETURN}),
+    **dict.fromkeys(PROSE, frozenset({T.RETURN})),
+}
+"""What may follow because a callback asks for it.
+
+An action can have the model write a block of reasoning, which stands between the action and its return. A callback
+can add an error block and yet succeed.
+"""
+
+USUAL: dict[BlockType, frozenset[BlockType]] = {
     T.GENESIS: ANY,
     T.BOOTSTRAP: ANY,
     T.TASK_REMINDER: frozenset({T.OBSERVATION, T.ORIENTATION, T.ERROR}),
@@ -55,7 +70,7 @@ SUCCESSORS: dict[BlockType, frozenset[BlockType]] = {
     T.RETURN: frozenset({T.OUTCOME, T.EXPECTATION, T.ERROR, T.TASK_REMINDER, T.RETURN}),
     **dict.fromkeys(MESSAGE, MESSAGE | {T.ERROR, T.OUTCOME}),
 }
-"""Which type of block may follow which.
+"""Which type of block follows which in ticks whose callbacks ask for no block.
 
 Wider than weave-agent's table in three places. A failing observation view is an error block, so an error may
 follow a task-reminder, and an observation or orientation may follow an error. A subagent's ticks stand between the
@@ -63,8 +78,8 @@ action that called it (or the return of the subagent called before) and its own 
 The return of an agent that worked in a trace of its own directly follows the action.
 """
 
-PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
-"""Blocks whose body is one triple-quoted string."""
+SUCCESSORS = {type: usual | ON_REQUEST.get(type, frozenset()) for type, usual in USUAL.items()}
+"""Which type of block may follow which."""
 
 CALLBACK = frozenset({T.ACTION, T.EVALUATION})
 """Blocks whose body is one function and the call that registers it."""

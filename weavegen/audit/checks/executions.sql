@@ -26,7 +26,7 @@ select trace, 'block ' || index, problem from (
   from blocks b join traces t on t.id = b.trace_id
   left join ticks k on k.trace_id = b.trace_id and k.number = b.tick
   left join steps s on s.id = b.executed_by
-  cross join lateral (select s.result ->> 'waits_for' is not null
+  cross join lateral (select s.result ->> 'waits_for' is not null or s.result ->> 'writes' is not null
     or coalesce(jsonb_array_length(s.result -> 'delegates'), 0) > 0 as waits) w
   where {scope}
 ) x where problem is not null order by trace, index

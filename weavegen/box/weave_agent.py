@@ -1,0 +1,167 @@
+"""What files written for weave-agent may use besides api.py, which is the text that the model reads first.
+
+`install` adds it to the classes of api.py when a runner starts.
+"""
+
+import importlib
+import sys
+from typing import Any
+
+from weavegen.box import api
+from weavegen.box.awaitable import AwaitableDict, awaitable, returning_plain
+from weavegen.box.plain import clean
+
+AWAITED = ((api.Tree, "view_board"), (api.Task, "run_evaluations"))
+"""Methods whose results such files may await."""
+WRITTEN = ("orientation", "debug", "backtrack", "expectation")
+"""Types of blocks that `generate_block` writes: those that are not executed."""
+MAX_ADDED = 64
+"""Blocks that callbacks may add in one operation."""
+MAX_QUESTIONS = 16
+MAX_HINT_CHARS = 10_000
+JSON_TYPES = {name: name for name in ("string", "boolean", "integer", "number", "array", "object", "null")}
+JSON_TYPES |= {"float": "number", "list": "array"}
+"""Types of a schema, and their names in JSON Schema."""
+check_keys, work_on = api.check_schema, api.Tree.run
+
+added: list[dict[str, Any]] = []
+"""Blocks that callbacks have added in the operation that runs."""
+addable: tuple[str, ...] = ("error",)
+"""Types of blocks that the callbacks of this operation may add."""
+
+
+def install() -> None:
+    """Add what follows to the classes of api.py."""
+    api.call, api.check_schema = returning_plain(api.call), check_schema
+    for owner, name in AWAITED:
+        setattr(owner, name, awaitable(getattr(owner, name)))
+    for name, member in MEMBERS.items():
+        setattr(api.Subagent, name, member)
+    for name, method in {"add_block": add_block, "render_context": render_context, "run": run}.items():
+        setattr(api.Tree, name, method)
+
+
+def write(asked: dict[str, Any]) -> dict[str, Any]:
+    """Have the model write a block. The runner replaces this function."""
+    raise RuntimeError("the model can only write a block while an action runs")
+
+
+def add_block(self: api.Subagent | api.Tree, block: dict[str, Any], context: str = "") -> None:
+    """Record an error or, in an observation view, an observation, after the block or view that runs.
+
+    An error block does not make the action fail. `block` has the keys of weave-agent's blocks: type, and message or
+    body; an observation also has a title. `context` is not used.
+    """
+    kind = block.get("type")
+    if kind not in addable:
+        raise ValueError(f"this callback can add a block of type {' or '.join(addable)}, not {kind!r}")
+    text = next((block[key] for key in ("message", "observation", "body") if key in block), None)
+    if not isinstance(text, str):
+        raise ValueError("a block needs a text: {'type': 'error', 'message': '...'}")
+    if len(added) >= MAX_ADDED:
+        raise ValueError(f"callbacks may add {MAX_ADDED} blocks at once")
+    added.append({"type": kind, "title": clean(str(block.get("title", "")), 200), "text": clean(text)})
+
+
+def add_error_block(self: api.Subagent, error_message: str) -> None:
+    """Record an error block after the block or view that runs."""
+    add_block(self, {"type": "error", "message": str(error_message)})
+
+
+def generate_block(
+    self: api.Subagent,
+    block_type: str,
+    context: str = "",
+    eval_questions: list[str] | tuple[str, ...] = (),
+    weave_params: dict[str, Any] | None = None,
+    hint: str = "",
+) -> dict[str, Any]:
+    """Have the model write a block of reasoning, which follows the running action's block. Return it as a dict.
+
+    Candidates are chosen by `eval_questions`; without them, by those of the type. `hint` is added to the
+    instruction. The trace is the context, and the job's settings decide how the block is searched: `context` and
+    `weave_params` are not used. Raises RuntimeError outside an action.
+    """
+    if block_type not in WRITTEN:
+        raise ValueError(
+            f"a callback can have blocks written of the types {', '.join(WRITTEN)}, not {block_type!r}"
+        )
+    questions = [clean(str(question), 1_000) for question in eval_questions][:MAX_QUESTIONS]
+    return AwaitableDict(
+        write({"type": block_type, "hint": clean(str(hint), MAX_HINT_CHARS), "questions": questions})
+    )
+
+
+def render_context(self: api.Subagent | api.Tree) -> str:
+    """The last blocks as text."""
+    return self.context if isinstance(self, api.Subagent) else next(iter(self.agents.values())).context
+
+
+def run(self: api.Tree, name: str) -> dict[str, Any] | None:
+    """Let a subagent work on its task. What it returned also says its name, its children and its schema."""
+    returned, subagent = work_on(self, name), self.agents[name]
+    if returned is None:
+        return None
+    about = {"name": name, "children": list(subagent.children), "schema": subagent.schema}
+    return AwaitableDict(about | returned)
+
+
+MEMBERS = {
+    "add_block": add_block,
+    "add_error_block": add_error_block,
+    "generate_block": generate_block,
+    "model_name": property(lambda self: self.tree.model_name),
+    "render_context": render_context,
+}
+"""Members of a subagent."""
+
+
+def check_schema(value: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Raise ValueError unless `value` satisfies `schema`, which may be a JSON Schema or have one for each key.
+
+    What is nested is checked by jsonschema, where the job has this package.
+    """
+    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
+        whole = schema
+        schema = {key: schema["properties"].get(key, {}) for key in schema.get("required", schema["properties"])}
+    else:
+        whole = {"properties": {key: rule for key, rule in schema.items() if isinstance(rule, dict)}}
+    check_keys(value, schema)
+    if not any(isinstance(rule, dict) and rule.keys() - {"type", "enum"} for rule in whole["properties"].values()):
+        return
+    try:
+        jsonschema = importlib.import_module("jsonschema")
+    except ImportError:
+        return
+    for error in jsonschema.Draft202012Validator(standard(whole)).iter_errors(value):
+        raise ValueError(f"{error.json_path.removeprefix('$.')!r}: {error.message}")
+
+
+def standard(rule: Any) -> Any:
+    """A schema in the words of JSON Schema. weave-agent's may be the name of a type alone."""
+    if not isinstance(rule, dict):
+        return {"type": JSON_TYPES[rule]} if isinstance(rule, str) and rule in JSON_TYPES else {}
+    told = dict(rule)
+    names = told.pop("type", [])
+    known = [JSON_TYPES[name] for name in ([names] if isinstance(names, str) else names) if name in JSON_TYPES]
+    if known:
+        told["type"] = known
+    if isinstance(properties := told.get("properties"), dict):
+        told["properties"] = {key: standard(part) for key, part in properties.items()}
+    if "items" in told:
+        told["items"] = standard(told["items"])
+    return told
+
+
+class OutsideLoop:
+    """Lets what runs inside the `with` block start an event loop, even if a coroutine of one called it."""
+
+    def __enter__(self) -> None:
+        self.asyncio = sys.modules.get("asyncio")
+        if self.asyncio is not None:
+            self.loop = self.asyncio._get_running_loop()
+            self.asyncio._set_running_loop(None)
+
+    def __exit__(self, *exception: object) -> None:
+        if self.asyncio is not None:
+            self.asyncio._set_running_loop(self.loop)
