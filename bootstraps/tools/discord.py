@@ -1,9 +1,16 @@
 """Conversations with people, in channels.
 
 The box has no network. Messages go through the environment's socket to the worker; people read and write them in a
-terminal (`weavegen chat`) or on Discord.
+terminal (`weavegen chat`) or on Discord. For files written for weave-agent, a client also answers at PORT, as the bot's
+process of weave-agent does, and a box without `discord.json` gets one.
 """
 
+import contextlib
+import json
+import os
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from .window import Window
@@ -14,6 +21,10 @@ if TYPE_CHECKING:
 SHOWN = 15
 """Messages in the view."""
 MAX_MESSAGE_CHARS = 2_000
+NAME = "Weaver"
+"""The author of the agent's own messages."""
+PORT = 8080
+ACCOUNT = "discord.json"
 
 
 class WeaveDiscordClient(Window):
@@ -35,6 +46,7 @@ class WeaveDiscordClient(Window):
         except BaseException:
             super().close()
             raise
+        serve(self)
 
     def send_message(self, text: str) -> int:
         """Write into the channel. Gives the message's id."""
@@ -60,7 +72,8 @@ class WeaveDiscordClient(Window):
         """
         self.check_open()
         limit, wait = min(max(int(limit), 1), 100), min(max(float(wait), 0.0), 60.0)
-        return list(self.exchange("read", after=whole(after), limit=limit, wait=wait))
+        found = self.exchange("read", after=whole(after), limit=limit, wait=wait)
+        return [{**one, "author": NAME if one["own"] else one["author"]} for one in found]
 
     def render(self, agent: "Subagent | None" = None) -> str:
         """The newest messages."""
@@ -101,3 +114,64 @@ def whole(message_id: int | str) -> int:
     if not 0 <= number <= 2**62:
         raise ValueError(f"there is no message {message_id}")
     return number
+
+
+opened: list[WeaveDiscordClient] = []
+"""All clients, the newest last."""
+
+
+class Bot(BaseHTTPRequestHandler):
+    """Answers `{"action": "get_messages"}` and the other methods of a client, for the client opened last."""
+
+    def do_POST(self) -> None:
+        try:
+            asked = json.loads(self.rfile.read(min(int(self.headers.get("Content-Length", 0)), 2**20)))
+            status, answer = 200, self.answer(asked)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            status, answer = 400, {"error": str(error)}
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def answer(self, asked: dict[str, Any]) -> Any:
+        client = next(client for client in reversed(opened) if client.is_open)
+        match asked["action"]:
+            case "get_messages":
+                return client.get_messages()
+            case "send_message":
+                return {"id": client.send_message(asked["content"])}
+            case "reply_to_message":
+                return {"id": client.reply_to_message(asked["message_id"], asked["content"])}
+            case "react_to_message":
+                return client.react_to_message(asked["message_id"], asked["emoji"])
+            case other:
+                raise ValueError(f"there is no action {other!r}")
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+def serve(client: WeaveDiscordClient) -> None:
+    """Let `client` answer at PORT of this box, unless something else has the port, or the network is the host's."""
+    opened.append(client)
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        return
+    with contextlib.suppress(OSError):
+        threading.Thread(target=ThreadingHTTPServer(("127.0.0.1", PORT), Bot).serve_forever, daemon=True).start()
+
+
+def make_account() -> None:
+    """Write a stand-in for the file with the bot's token and channel, if this is a box that has none."""
+    try:
+        import weave  # noqa: F401 - only boxes have it
+    except ImportError:
+        return
+    if not os.path.exists(ACCOUNT):
+        with open(ACCOUNT, "w") as file:
+            json.dump({"key": "stand-in", "cid": "lobby"}, file)
+
+
+make_account()

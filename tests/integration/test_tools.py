@@ -16,7 +16,8 @@ from weavegen import config as configuration
 from weavegen.channels.exchange import Exchange, private_channels
 from weavegen.errors import TransientError
 from weavegen.kernel.steps import Execute, Executed
-from weavegen.sandbox.environment import Environment
+from weavegen.sandbox import packages
+from weavegen.sandbox.environment import Environment, dry_run
 from weavegen.sandbox.providers import Limits
 
 EMPTY = "def action_nothing(self):\n    return 1\n\nself.add_action('Nothing', action_nothing)\n"
@@ -290,6 +291,31 @@ class TestDiscord:
         shown = environment.execute(next(step_ids), Execute(op="begin"), chat=chat).views
         assert "[1] me: Hello\n[2] me, answering 1: Hello?" in shown[0].text
         assert (wishes[-1].turn, wishes[-1].do) == (1, "read"), "Do turns count from 1 in each step?"
+
+    def test_the_bot_answers_over_http_as_in_weave_agent(self) -> None:
+        source = (
+            "import json, requests\nfrom tools.discord import WeaveDiscordClient\n"
+            "def action_talk(self):\n"
+            "    account = json.load(open('discord.json'))\n"
+            "    client = WeaveDiscordClient(self, account['key'], account['cid'])\n"
+            "    def post(**asked):\n"
+            "        answer = requests.post('http://localhost:8080', json=asked)\n"
+            "        return answer.status_code, answer.json()\n"
+            "    client.send_message('Hello')\n"
+            "    sent = post(action='send_message', content='Who is there?')\n"
+            "    status, messages = post(action='get_messages')\n"
+            "    said = [[message['author'], message['content']] for message in messages]\n"
+            "    return [sent, status, said, post(action='sing'), post()[0]]\n"
+            "self.add_action('Talk', action_talk)\n"
+        )
+        config = configuration.load()
+        folder = packages.install(config, packages.default_requirements())
+        [executed] = dry_run(config, source, packages=folder)
+        sent, status, said, refused, empty = value(executed)
+        assert (sent, status) == ([200, {"id": 2}], 200)
+        assert said == [["Weaver", "Hello"], ["Weaver", "Who is there?"]]
+        assert refused == [400, {"error": "there is no action 'sing'"}]
+        assert empty == 400
 
     def test_an_exchange_survives_its_worker(self, environment: Environment, act: Act) -> None:
         wishes: list[Exchange] = []
