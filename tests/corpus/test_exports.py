@@ -115,9 +115,14 @@ def test_load_dataset_opens_every_format_with_the_rows_of_its_view(
     found = load(tmp_path / "out", tmp_path / "cache")
     assert {split: len(rows) for split, rows in found.items()} == said["rows"]
     assert min(said["rows"].values()) > 0
-    [(expected,)] = corpus.sql(f"select count(*) from {format.view} where {format.narrow(Options())}")
-    assert sum(said["rows"].values()) == expected
-    assert (said["left_out"], said["simulated"]) == ({}, True)
+    condition, reason = format.weak(Options()) or ("false", "")
+    query = (
+        f"select count(*), count(*) filter (where {condition}) from {format.view} where {format.narrow(Options())}"
+    )
+    [(expected, weak)] = corpus.sql(query)
+    assert sum(said["rows"].values()) == expected - weak
+    assert (said["left_out"], said["simulated"]) == ({reason: weak} if weak else {}, True)
+    assert (name == "dpo") == bool(weak)
     for row in itertools.chain(*found.values()):
         assert list(row) == format.schema.names
     traces = [{row["trace_id"] for row in rows} for rows in found.values()]
@@ -169,7 +174,7 @@ def test_a_prompt_is_what_the_model_read_token_by_token(corpus: Installation, tm
 
 
 def test_pairs_are_ordered_by_score_penalties_and_outcome(corpus: Installation, tmp_path: Path) -> None:
-    found = rows(corpus, tmp_path, "--format", "dpo", "--per-block", "3")
+    found = rows(corpus, tmp_path, "--format", "dpo", "--per-block", "3", "--min-margin", "0")
     penalties = Penalties.__struct_fields__
     worth: dict[tuple[int, int, str], set[float]] = {}
     for trace, index, text, preference, yes, no, *lost in corpus.sql(
@@ -200,6 +205,23 @@ def test_pairs_are_ordered_by_score_penalties_and_outcome(corpus: Installation, 
             for side in ("chosen", "rejected"):
                 key = (row["trace_id"], row["index"], begin + stopped(row[side]))
                 assert round(row[f"{side}_value"], 9) in worth[key]
+
+
+def test_near_ties_are_left_out_unless_their_outcomes_differ(corpus: Installation, tmp_path: Path) -> None:
+    strong = "count(*) filter (where margin >= {0} or outcome_differs)"
+    query = f"select count(*), {strong} from preference_pairs where pair = 1"
+    for name, options, least in (("usual", (), 1), ("wide", ("--min-margin", "2.5"), 2.5)):
+        said = exported(corpus, tmp_path / name, "--format", "dpo", *options)
+        [(all_, enough)] = corpus.sql(query.format(least))
+        assert 0 < enough < all_
+        assert said["rows"] == {"train": enough}
+        reason = f"the values differ by less than {least:g}, and the outcomes do not differ (--min-margin)"
+        assert said["left_out"] == {reason: all_ - enough}
+        assert f"- Left out, {all_ - enough} rows: {reason}" in (tmp_path / name / "README.md").read_text()
+    limited = exported(corpus, tmp_path / "few", "--format", "dpo", "--limit", "3")
+    assert limited["rows"] == {"train": 3}
+    line = refused(corpus, tmp_path / "none", "--format", "dpo", "--where", "not outcome_differs and margin < 0.5")
+    assert "rows were left out" in line
 
 
 def test_failed_candidates_are_never_chosen_and_unscored_ones_are_in_no_pair(conn: sa.Connection) -> None:
@@ -439,7 +461,7 @@ def refused(corpus: Installation, out: Path, *arguments: str, code: int = 2) -> 
         ("(delete from blocks returning true)", "syntax error"),
         ("nextval('blocks_id_seq') > 0", "(read-only|permission denied)"),
         ("set_config('role', 'weavegen', false) = 'x'", "permission denied|denied"),
-        ("true) union select null, null, null from blocks where (true", "no condition"),
+        ("true) union select null, null, null, null from blocks where (true", "no condition"),
         ("(select count(*) from generate_series(1, 1e12)) > 0", "--seconds"),
         ("false", "nothing to export"),
     ],

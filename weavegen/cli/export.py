@@ -43,6 +43,10 @@ class ExportOptions:
         int | None,
         typer.Option(min=1, help="dpo: at most N pairs of a block; kto: at most N candidates of each label."),
     ] = None
+    min_margin: Annotated[
+        float | None,
+        typer.Option(min=0, help="dpo: least difference in value of two texts with one outcome. Default: 1."),
+    ] = None
     student: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +74,7 @@ class ExportOptions:
             where=self.where,
             splits=write.read_splits(self.split),
             limit=self.limit,
-            options=Options(self.context, self.context_bytes, self.per_block, self.student),
+            options=Options(self.context, self.context_bytes, self.per_block, self.min_margin, self.student),
             shard_bytes=parse_size(self.shard_size, "--shard-size", MAX_SHARD_BYTES),
             simulation=is_simulated(),
         )

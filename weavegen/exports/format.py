@@ -28,6 +28,8 @@ class Options:
     """Maximum bytes (UTF-8) of a text."""
     per_block: int | None = None
     """Maximum rows per block. The most informative come first."""
+    min_margin: float | None = None
+    """Least difference of the values of two texts whose outcomes do not differ."""
     student: Path | None = None
     """Folder of the model that is to learn (student.py)."""
 
@@ -62,6 +64,9 @@ class Format:
     """Names of the fields of Options that apply to it."""
     narrow: Callable[[Options], str] = lambda options: "true"
     """The condition over the view that the options stand for; by default all rows."""
+
+    weak: Callable[[Options], tuple[str, str] | None] = lambda options: None
+    """The condition over the view for rows that are counted and left out, and the reason."""
 
     def check(self, options: Options) -> None:
         """Raise UsageError where an option does not apply to this format."""

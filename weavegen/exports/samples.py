@@ -15,12 +15,15 @@ from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, completio
 from weavegen.exports.format import Key, Options, Row, RowFormat, column
 from weavegen.exports.read_prompts import ModelPrompt
 
+MIN_MARGIN = 1.0
+"""Default of --min-margin, in log odds: the better text is then at least e times as likely a yes."""
 PAIR = [
     column("chosen", pa.string(), "The better completion, as it was sampled."),
     column("rejected", pa.string(), "The worse completion."),
     column(
         "kind", pa.string(), "candidates: two of one block; correction: a failed attempt and the next, which ran."
     ),
+    column("outcome_differs", pa.bool_(), "Whether the worse one failed or is not legal Python."),
     column("margin", pa.float64(), "chosen_value minus rejected_value; null in a correction."),
     column(
         "chosen_value", pa.float64(), "Log odds minus penalties, corrected by the outcome; null in a correction."
@@ -48,6 +51,13 @@ def first_pairs(options: Options) -> str:
     return f"pair <= {options.per_block or 1:d}"
 
 
+def near_ties(options: Options) -> tuple[str, str]:
+    """Pairs whose texts differ little in value and not in outcome teach noise."""
+    least = MIN_MARGIN if options.min_margin is None else options.min_margin
+    reason = f"the values differ by less than {least:g}, and the outcomes do not differ (--min-margin)"
+    return f"not outcome_differs and margin < {least!r}", reason
+
+
 def pairs(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The rejected candidates, each with its chosen one. The prompt is that of the rejected candidate."""
     ids = [candidate for _, _, *pair in batch for candidate in pair]
@@ -68,6 +78,7 @@ def pair(rejected: Record, prompt: ModelPrompt) -> Row:
         "chosen": completion(prompt, chosen),
         "rejected": completion(prompt, rejected),
         "kind": "candidates" if same_block else "correction",
+        "outcome_differs": not same_block or rejected["failed"] or not rejected["compiles"],
         "margin": chosen["value"] - rejected["value"] if same_block else None,
         "chosen_value": chosen["value"] if same_block else None,
         "rejected_value": rejected["value"] if same_block else None,
@@ -113,8 +124,9 @@ DPO = RowFormat(
     about="Prompt, chosen, rejected: candidates of a block by value, failed attempts and the next that ran.",
     view="preference_pairs",
     key=("trace_id", "index", "chosen_id", "rejected_id"),
-    takes=frozenset({"per_block", "student"}),
+    takes=frozenset({"per_block", "min_margin", "student"}),
     narrow=first_pairs,
+    weak=near_ties,
     schema=pa.schema([PROMPT, *PAIR, *PLACE, EXACT]),
     rows=prompt_rows(pairs, pair),
 )

@@ -56,6 +56,8 @@ class Selection:
     def __init__(self, keys: Iterable[Key], width: int, folder: Path | None = None) -> None:
         """Store `keys`, of `width` integers each, in an unnamed file in `folder`."""
         self.count = 0
+        self.left_out: Counter[str] = Counter()
+        """Rows that the format leaves out, by reason."""
         self._struct = struct.Struct(f"<{width}q")
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as this object)
         try:
@@ -92,6 +94,8 @@ def export(
     with new_folder(order.out) as folder, reading(conn) as own, contextlib.ExitStack() as stack:
         selection = keys or stack.enter_context(contextlib.closing(selected(own, order, folder)))
         if not selection.count:
+            if selection.left_out:
+                raise all_left_out(selection, selection.left_out)
             raise UsageError(f"no row of the view {order.format.view} matches: nothing to export")
         written = write_splits(own, order, selection, folder, progress or (lambda done, count: None))
         if not sum(written.rows.values()):
@@ -131,14 +135,27 @@ def selected(conn: sa.Connection, order: Export, folder: Path | None = None) -> 
     format, where = order.format, order.where
     format.check(order.options)
     keys = ", ".join(format.key)
+    condition, reason = format.weak(order.options) or ("false", "")
     statement = reports.narrowed(
-        f"select {keys} from {format.view} where {format.narrow(order.options)}",
+        f"select ({condition})::int, {keys} from {format.view} where {format.narrow(order.options)}",
         where or None,
-        f"order by {keys}" + (f" limit {order.limit:d}" if order.limit is not None else ""),
+        f"order by {keys}" + (f" limit {order.limit:d}" if order.limit is not None and not reason else ""),
     )
+    weak = 0
+
+    def strong(rows: Iterable[Key]) -> Iterator[Key]:
+        nonlocal weak
+        for is_weak, *key in rows:
+            if is_weak:
+                weak += 1
+            else:
+                yield tuple(key)
+
     try:
         with reports.answer(conn, statement, order.seconds) as (_, rows):
-            return Selection(rows, len(format.key), folder)
+            selection = Selection(itertools.islice(strong(rows), order.limit), len(format.key), folder)
+            selection.left_out.update({reason: weak} if weak else {})
+            return selection
     except struct.error:
         raise UsageError("--where is no condition: give one over the columns of the view") from None
     except UsageError as error:
@@ -184,7 +201,7 @@ def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> st
 def all_left_out(selection: Selection, left_out: dict[str, int]) -> UsageError:
     """The error of an export that has nothing to write."""
     reasons = "; ".join(f"{count}: {reason}" for reason, count in sorted(left_out.items()))
-    return UsageError(f"all {selection.count} rows were left out: {reasons}")
+    return UsageError(f"all {sum(left_out.values())} rows were left out: {reasons}")
 
 
 def write_splits(
@@ -220,7 +237,7 @@ def write_splits(
         sha256={str(path.relative_to(folder)): file_sha256(path) for path in paths},
         text_bytes=sum(writer.text_bytes for writer in writers.values()),
         bytes=sum(path.stat().st_size for path in paths),
-        left_out=dict(source.left_out),
+        left_out=dict(source.left_out + selection.left_out),
         notes=dict(source.notes),
         origin=origin,
         simulated=origin.simulated(order.simulation),

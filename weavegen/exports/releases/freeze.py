@@ -76,6 +76,7 @@ def freeze(
                 f"{matching.count} rows of the view {format.view} match, "
                 "none in a trace that is over: nothing to do"
             )
+        kept.left_out.update(matching.left_out)
         facts = collect_facts(conn, order, config, threshold, removed, kept)
         facts["rows"] = {
             "found": matching.count,
@@ -83,6 +84,7 @@ def freeze(
             "near_duplicates": len(removed),
             "kept": kept.count,
         }
+        facts["left_out"] = dict(kept.left_out)
         return publish(conn, name, order, facts, removed, kept, progress)
 
 
@@ -227,6 +229,7 @@ def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = lam
         extra=compare,
     )
     with contextlib.closing(write.Selection(releases.keys(conn, row), row.key_width)) as kept:
+        kept.left_out.update(row.facts.get("left_out", {}))
         return write_rows(conn, order, kept, progress)
 
 

@@ -7,7 +7,7 @@ create view preference_pairs as
 with pairs as (
   select
     'candidates' as kind, g.trace_id, g.index, u.pair::bigint, g.step_id, u.chosen_id, u.rejected_id,
-    u.chosen_value, u.rejected_value, u.chosen_value - u.rejected_value as margin
+    u.chosen_value, u.rejected_value, u.chosen_value - u.rejected_value as margin, u.rejected_bad as outcome_differs
   from (
     select
       d.trace_id, d.index, d.header, min(d.step_id) as step_id,
@@ -17,7 +17,8 @@ with pairs as (
       array_agg(d.value order by d.value desc, d.candidate_id) filter (where d.compiles and not d.failed)
         as best_values,
       array_agg(d.candidate_id order by d.value, d.candidate_id desc) as worst,
-      array_agg(d.value order by d.value, d.candidate_id desc) as worst_values
+      array_agg(d.value order by d.value, d.candidate_id desc) as worst_values,
+      array_agg(d.failed or not d.compiles order by d.value, d.candidate_id desc) as worst_bad
     from (
       -- Equal texts count once: as the candidate that became the block, about which more is known.
       select distinct on (v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text)
@@ -29,12 +30,12 @@ with pairs as (
     ) d
     group by d.trace_id, d.index, d.header
   ) g
-  cross join lateral unnest(g.best, g.worst, g.best_values, g.worst_values) with ordinality
-    as u (chosen_id, rejected_id, chosen_value, rejected_value, pair)
+  cross join lateral unnest(g.best, g.worst, g.best_values, g.worst_values, g.worst_bad) with ordinality
+    as u (chosen_id, rejected_id, chosen_value, rejected_value, rejected_bad, pair)
   where u.chosen_value > u.rejected_value
   union all
   select
-    'correction', b.trace_id, b.index, 1, c.step_id, n.candidate_id, b.candidate_id, null, null, null
+    'correction', b.trace_id, b.index, 1, c.step_id, n.candidate_id, b.candidate_id, null, null, null, true
   from blocks b
   join candidates c on c.id = b.candidate_id and c.trace_id = b.trace_id
   join lateral (
@@ -50,7 +51,7 @@ with pairs as (
 )
 select
   p.kind, p.trace_id, p.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
-  t.status as trace_status, s.tick, c.type, p.pair, p.margin, p.chosen_value, p.rejected_value, p.chosen_id,
+  t.status as trace_status, s.tick, c.type, p.pair, p.margin, p.outcome_differs, p.chosen_value, p.rejected_value, p.chosen_id,
   p.rejected_id, c.text as chosen, r.text as rejected, b.id is not null as chosen_kept, x.ran as rejected_ran,
   k.reward as tick_reward, k.protected as tick_protected, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, p.step_id
 from pairs p
@@ -82,6 +83,8 @@ comment on column preference_pairs.type is 'Type of the block.';
 comment on column preference_pairs.pair is 'Number among the pairs of one prompt, from 1, the widest margin first.';
 comment on column preference_pairs.margin is
   'chosen_value minus rejected_value, above 0; null: the two were scored after different prompts.';
+comment on column preference_pairs.outcome_differs is
+  'Whether the worse text failed or is not legal Python, which the better one did not and is.';
 comment on column preference_pairs.chosen_value is
   'Value of the better text, see candidate_values; null in a correction.';
 comment on column preference_pairs.rejected_value is 'Value of the worse text; null in a correction.';
