@@ -13,7 +13,8 @@ from rich.console import Console
 from bench.bars import report
 
 NAMES = (
-    "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "exports", "corpus_sql", "retrieval",
+    "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "search", "exports", "corpus_sql",
+    "retrieval",
 )  # fmt: skip
 APART = ("loop",)
 """Takes an hour and needs PyTorch. Run `make loop`."""

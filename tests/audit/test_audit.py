@@ -73,7 +73,7 @@ def corpus() -> Iterator[Corpus]:
         rows.write_text("\n".join(map(json.dumps, (short, {"bootstrap": str(TICTACTOE), "seed": 3, "n": 2}))))
         endless = int(installation.json("enqueue", file, "-p", "long=true", "--seed", "3")["job"])
         small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval can find blocks
-        installation.json("enqueue", "--from", rows, "--ticks", "3", *small)
+        installation.json("enqueue", "--from", rows, "--ticks", "3", *small, "--set", "action.search=execute")
         conversing = ("enqueue", "--agent", "react", "--seed", "3")
         tasks = installation.home / "tasks.jsonl"
         tasks.write_text(json.dumps({"task": TASK, "n": 2}))
@@ -356,6 +356,17 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
             "update blocks set executed_by = null, ran = null, rendered = replace(rendered, "
             f"E'#q: Does this block run without errors? Yes.\\n', '') where id = {EVALUATION}",
             ADD_UP,
+        ),
+    ),
+    "the outcome of a candidate is lost": (
+        "trials",
+        ("delete from trials where candidate_id = (select min(candidate_id) from trials where trace_id = {g})",),
+    ),
+    "a candidate that failed when it was tried was preferred": (
+        "trials",
+        (
+            "update trials set ran = candidate_id <> (select max(candidate_id) from blocks where trace_id = {g} "
+            "and candidate_id in (select candidate_id from trials)) where trace_id = {g}",
         ),
     ),
     "a block names no candidate": (

@@ -1,12 +1,24 @@
 """The loop body of both searches: sample candidates for a block, lint them, have the model score them."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from weavegen.agents.program import Part, Tick
 from weavegen.kernel.selection import Line, mean_score, penalised
 from weavegen.kernel.settings import BlockSettings
-from weavegen.kernel.steps import Candidate, Lint, Penalties, Prompt, Score, Verdict, YesNo
+from weavegen.kernel.steps import (
+    Candidate,
+    Execute,
+    Executed,
+    Lint,
+    Note,
+    Penalties,
+    Prompt,
+    Score,
+    Verdict,
+    YesNo,
+)
 from weavegen.trace.blocks import BlockType
 
 
@@ -22,6 +34,8 @@ class BlockRequest:
     hint: str = ""
     """Added to the instruction."""
     after_debug: bool = False
+    tries: bool = False
+    """Whether the best candidates are tried."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,8 @@ class ScoredCandidate:
     """Whether its token limit cut it off and the block may have more tokens."""
     corrections: tuple[Line | None, ...] = ()
     """For each question: the correction of its log odds. Empty: no corrections."""
+    trial: Executed | None = None
+    """What came of it when it was tried; None: it was not."""
 
     @cached_property
     def score(self) -> float:
@@ -96,3 +112,17 @@ def sample(
             )
         )
     return scored
+
+
+def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidate]) -> Part[list[ScoredCandidate]]:
+    """Try the best candidates that compile, in copies of the environment. Returns all, with what came of them."""
+    legal = [one for one in candidates if one.verdict.compiles]
+    best = sorted(legal, key=lambda one: -one.score)[: request.settings.trials]
+    if not best:
+        return list(candidates)
+    places = tuple(one.position for one in best)
+    done: Executed = yield Execute(op="try", subagent=t.subagent, type=request.type, candidates=places)
+    if done.not_tried is not None:
+        t.emit(Note(kind="not tried", detail=f"a block of type {request.type}: {done.not_tried}"))
+    results = dict(zip(places, done.trials, strict=False))
+    return [replace(one, trial=results.get(one.position)) for one in candidates]

@@ -76,7 +76,7 @@ def attempt(t: Tick, world: World, type: BlockType) -> Part[Executed | None]:
     """
     may_backtrack, after_debug = type is BlockType.ACTION, False
     for attempts_left in reversed(range(t.settings.attempts)):
-        draft, error = yield from write_block(t, type, after_debug=after_debug)
+        draft, error = yield from write_block(t, type, after_debug=after_debug, tries=world.executes)
         if not draft.compiles:
             record(t, draft, error)
         elif attempts_left and may_backtrack and (draft.score or 0.0) < t.settings.backtrack_below:
@@ -101,7 +101,7 @@ def reconsider_views(t: Tick, world: World) -> Part[None]:
     option = t.append(msgspec.structs.replace(draft, question=question, yes=probability(answer)))
     if option.label is None or not option.label.answer:
         return
-    draft, error = yield from write_block(t, BlockType.OBSERVATION_INFERENCE)
+    draft, error = yield from write_block(t, BlockType.OBSERVATION_INFERENCE, tries=world.executes)
     if draft.compiles:
         yield from world.execute(t, draft)
     else:

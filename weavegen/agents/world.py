@@ -21,6 +21,7 @@ from weavegen.kernel.steps import (
     Ended,
     Executed,
     Failure,
+    Note,
     Op,
     Prompt,
     RunSubagent,
@@ -36,6 +37,8 @@ HEADER_SAMPLES = 16
 
 class Execution:
     """Execution in the live Python process of the trace."""
+
+    executes = True
 
     def begin(self, t: Tick) -> Part[Executed]:
         """Start the tick. The result has the observation views and the state of all subagents."""
@@ -64,6 +67,13 @@ class Execution:
             added.append(executed := (yield from self.resume(t, executed)))
         for one in added:
             add(t, one)
+        if draft.tried is not None and draft.tried is not (executed.error is None):
+            came = "ran" if executed.error is None else f"failed ({executed.error.type})"
+            t.emit(
+                Note(
+                    kind="divergence", detail=f"a block of type {draft.type} {came}, other than when it was tried"
+                )
+            )
         if executed.error is not None:
             t.append(error_block(executed.error))
         return executed
@@ -114,6 +124,8 @@ class Execution:
 
 class Imagination:
     """The world of planning, which the model imagines."""
+
+    executes = False
 
     def begin(self, t: Tick) -> Part[Executed]:
         """Start the tick in the environment, which lists its views without running them."""

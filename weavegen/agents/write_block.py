@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import BlockRequest, ScoredCandidate, sample
+from weavegen.agents.sampling import BlockRequest, ScoredCandidate, sample, try_best
 from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
-from weavegen.kernel.selection import accepts, draw, mean_score, probability
+from weavegen.kernel.selection import accepts, achieved, draw, mean_score, probability
 from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, BlockType
 from weavegen.trace.query import parse, restricted
@@ -40,11 +40,13 @@ def write_block(
     after_debug: bool = False,
     hint: str = "",
     questions: Sequence[str] = (),
+    tries: bool = False,
     **header: Any,
 ) -> Part[tuple[Append, str]]:
     """Search for a good candidate, cut it to its legal structure, and score the result.
 
-    `hint`: added to the instruction. `questions`: instead of those of the type. `header`: more header fields.
+    `hint`: added to the instruction. `questions`: instead of those of the type. `tries`: whether
+    candidates may be tried. `header`: more header fields.
 
     Returns the block and, if it does not compile, the text of the error block after it. The block is not recorded
     yet, because an executed block is recorded with its result. Its score has no penalties subtracted, except 2 if
@@ -58,6 +60,7 @@ def write_block(
         questions=tuple(questions) or prompts.questions(type)[: None if s.all_questions else 1],
         hint=hint,
         after_debug=after_debug,
+        tries=tries and s.search == "execute",
     )
     draft = Append(type=type, body="", began=t.cursor.now, block_size=request.max_tokens, **header)
     draft, prompt, chosen = yield from (by_tree if s.search == "tree" else cascade)(t, request, draft)
@@ -77,6 +80,7 @@ def write_block(
         yes=probability(answers[0]),
         candidate=chosen.position,
         score=score,
+        tried=None if achieved(chosen.trial) == 1 else achieved(chosen.trial) > 1,
     )
     return block, "" if verdict.compiles else error_text(chosen)
 
@@ -92,6 +96,8 @@ def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
         if number == 1 and request.type in RETRIEVES:
             draft, prompt = yield from retrieve(t, draft, prompt)
         candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, n, number)
+        if request.tries:
+            candidates = yield from try_best(t, request, candidates)
         may_end = number > 0 or request.type is not BlockType.ORIENTATION
         if may_end and good_enough(candidates, request.settings.accept):
             break
@@ -111,13 +117,17 @@ def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
 
 
 def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool:
-    """Whether the round's best candidate is good enough to end the search."""
+    """Whether the round's best candidate is good enough to end the search: if some were tried, whether one ran."""
+    if any(candidate.trial for candidate in candidates):
+        return max(achieved(candidate.trial) for candidate in candidates) >= 2
     scores = [candidate.score for candidate in candidates]
     return accepts(scores, [candidate.verdict for candidate in candidates], threshold)
 
 
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
-    """One of a round's candidates, by softmax(score)."""
+    """One of a round's candidates, by softmax(score); if some were tried, among those that came furthest."""
+    furthest = max(achieved(candidate.trial) for candidate in candidates)
+    candidates = [candidate for candidate in candidates if achieved(candidate.trial) == furthest]
     return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]
 
 

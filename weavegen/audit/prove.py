@@ -13,7 +13,7 @@ SQL_CHECKS = (
     "ticks", "tick-blocks", "tick-states", "homeless", "open-ticks",
     "steps-once", "step-ordinals", "step-states", "step-results", "open-steps", "leases", "evaluations",
     "executions", "executed-once", "unexecuted",
-    "block-candidates", "candidates", "verdicts", "scores", "block-scores",
+    "block-candidates", "candidates", "verdicts", "scores", "block-scores", "trials",
     "prompts", "block-tokens", "reply-tokens", "conversation-tokens", "retrievals",
     "subagents", "calls", "delegations", "delegation-ends", "programs",
     "forks", "trace-states", "advancing", "events", "messages", "environments", "rebuilds",

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any
 
-from weavegen.box import api, calls, grounded, guard, trial, weave, weave_agent
+from weavegen.box import api, calls, grounded, guard, trial, trying, weave, weave_agent
 from weavegen.box.importing import import_on_demand
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
 from weavegen.box.server import SocketServer
@@ -75,11 +75,12 @@ class Runner:
         self.operations: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
             "bootstrap": self.bootstrap, "begin": self.begin, "list": self.list_views, "run": self.run,
             "resume": self.resume, "evaluate": self.evaluate, "call": self.call_function,
-            "trial": self.trial,
+            "trial": self.trial, "try": self.try_candidates,
         }  # fmt: skip
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of the task evaluations, by the id() of the subagent."""
         weave_agent.install()
+        trying.install()
         weave.ask, weave.chat, weave.complete = self.ask, self.chat, self.complete
         api.work, api.delegate, weave_agent.write = self.work, self.delegate, self.write
         calls.namespace = self.module.__dict__
@@ -284,6 +285,14 @@ class Runner:
     def trial(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Evaluate programs in processes of their own."""
         result["value"] = plain(trial.evaluate_programs(op["source"], float(op["seconds"])))
+
+    def try_candidates(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """Run candidates of a block in copies of this process, which leave nothing behind."""
+        try:
+            with self.clock.paused():
+                result["trials"] = trying.try_all(self, op)
+        except trying.NotTried as why:
+            result["not_tried"] = str(why)
 
     # ------------------------------------------------------------------------------- helpers
 

@@ -59,6 +59,11 @@ class SocketServer:
             self._selector.register(source, selectors.EVENT_READ)
         threading.Thread(target=self._serve, name="server", daemon=True).start()
 
+    def descriptors(self) -> set[int]:
+        """Its sockets and pipes."""
+        own = (self._listener, self._wakeup_reader, self._wakeup_writer, *self._readers)
+        return {one.fileno() for one in own} | {self._output.read_end, self._output.write_end}
+
     # ------------------------------------------------------------------------ called by the main thread
 
     def finish(self, step_id: int, result: dict[str, Any]) -> None:

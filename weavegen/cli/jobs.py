@@ -102,8 +102,8 @@ class JobOptions:
     ] = None
     network: Network = None
     search: Annotated[
-        Literal["cascade", "tree"] | None,
-        typer.Option(help="Sample whole blocks in rounds, or grow a tree of half-written blocks."),
+        Literal["cascade", "tree", "execute"] | None,
+        typer.Option(help="Sample blocks in rounds, grow a tree of half-written ones, or try the best ones of a round first."),
     ] = None
     correction: Annotated[
         str | None,

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import structs
 
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
+from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Execute, Executed, Failure
 from weavegen.pool.client import ModelClient, Sampled
@@ -20,7 +22,7 @@ from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.providers import Limits
 from weavegen.sandbox.stopping import members, resume
-from weavegen.store import blocks, environments, jobs, messages, steps, traces
+from weavegen.store import blocks, candidates, environments, jobs, messages, steps, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -48,16 +50,17 @@ def execute(worker: Worker, claim: Claimed) -> Done:
         try:
             executed = execution.run(step)
         except EnvironmentFailure as error:
-            if step.op not in ("run", "resume", "call"):
+            if step.op not in ("run", "resume", "call", "try"):
                 raise
             failure = Failure(type="EnvironmentFailure", message=str(error), traceback=str(error), stage="process")
-            executed = Executed(error=failure)
+            executed = Executed(not_tried=str(error)) if step.op == "try" else Executed(error=failure)
     seconds, model_seconds = time.monotonic() - began, execution.model_seconds
 
     def save(conn: sa.Connection) -> None:
         environments.save_evaluations(conn, claim.trace_id, claim.id, claim.tick, executed.evaluations)
         environments.save_assertions(conn, claim.trace_id, claim.id, executed.assertions)
         environments.save_subagents(conn, claim.trace_id, executed.subagents)
+        environments.save_trials(conn, claim.trace_id, claim.id, execution.tried, executed)
 
     return Done(executed, save, model_seconds=model_seconds, environment_seconds=seconds - model_seconds)
 
@@ -70,6 +73,8 @@ class Execution:
         self.trace_id = claim.trace_id
         self.limits = dataclasses.replace(Limits(), seconds=spec.settings.callback_seconds)
         self.protected = protected(worker.config, spec.bootstrap)
+        self.tried: list[int] = []
+        """Ids of the candidates that the step tries."""
         self.model_seconds = 0.0
         """Time that the callbacks' questions took."""
 
@@ -102,15 +107,35 @@ class Execution:
         """Run a step in an environment that sees the blocks recorded before the time `until` (None: all)."""
         if step.op == "bootstrap":  # the journal does not repeat the bootstrap's text
             step = Execute(op="bootstrap", source=self.spec.bootstrap)
+        elif step.op == "try":
+            return self.try_in(environment, step_id, step)
         elif step.op == "evaluate" and step.subagent == "main":
             step = Execute(op="evaluate", source=asked(self.protected))
 
+        return self.ask_environment(environment, step_id, step, self.limits, until)
+
+    def try_in(self, environment: Environment, step_id: int, step: Execute) -> Executed:
+        """Try candidates in copies of an environment, each with the time of an operation."""
+        claim, found = self.claim, {}
+        with single().connect() as conn:
+            for ordinal in {ordinal for ordinal, _ in step.candidates}:
+                for at, row in enumerate(candidates.load(conn, self.trace_id, claim.tick, claim.run, ordinal)):
+                    found[ordinal, at] = row
+        rows = [found[place] for place in step.candidates]
+        self.tried = [row.id for row in rows]
+        source = encode([row.legal for row in rows]).decode()
+        limits = dataclasses.replace(self.limits, seconds=self.limits.seconds * len(rows))
+        return self.ask_environment(environment, step_id, structs.replace(step, source=source), limits)
+
+    def ask_environment(
+        self, environment: Environment, step_id: int, step: Execute, limits: Limits, until: object = None
+    ) -> Executed:
         def blocks_from(index: int) -> list[BlockBrief]:
             with single().connect() as conn:
                 return [BlockBrief(*row) for row in blocks.briefs(conn, self.trace_id, index, until)]
 
         chat = exchange_messages(self.trace_id, step_id)
-        return environment.execute(step_id, step, blocks_from, self.ask, self.limits, chat, self.complete)
+        return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, self.complete)
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         """The model's answers to yes/no questions."""
@@ -216,7 +241,7 @@ class Execution:
         divergent = []
         for id, step, result, claimed_at in past:
             killed = result.error is not None and result.error.stage == "process"
-            if killed or step.op == "trial":  # a trial leaves nothing behind, and there may be hundreds
+            if killed or step.op in ("trial", "try"):  # they leave nothing behind, and there may be hundreds
                 continue
             if comparable(self.run_in(environment, id, step, until=claimed_at)) != comparable(result):
                 divergent.append(str(id))

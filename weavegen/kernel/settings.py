@@ -24,8 +24,11 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     repetition_penalty: float = 1.02
 
     # Selection.
-    search: Literal["cascade", "tree"] = "cascade"
-    """Growing rounds of whole candidates, or a tree of unfinished ones (docs/weave.md)."""
+    search: Literal["cascade", "tree", "execute"] = "cascade"
+    """Growing rounds of whole candidates; a tree of unfinished ones; rounds whose best candidates are tried, if the
+    block is executed (docs/weave.md)."""
+    trials: int = 4
+    """With `search` execute: candidates of a round that are tried, the best ones."""
     all_questions: bool = False
     """Ask every question of the rubric, and select by their mean. False: ask the first question of the type."""
     linting: bool = True
@@ -85,7 +88,7 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 LEAST = {
     **dict.fromkeys(("max_tokens", "steps"), 0),
-    **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam"), 1),
+    **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "trials"), 1),
     **dict.fromkeys(("tree_lookahead", "query_samples", "query_tokens", "top_k_hits"), 1),
     **dict.fromkeys(
         ("tree_first", "same_type_until", "hits_in_prompt", "temperature", "repetition_penalty", "doom_loop"), 0

@@ -171,6 +171,12 @@ class Executed(Value, frozen=True, kw_only=True):
     """Name of the subagent that the action has called. A `resume` lets the action go on after its ticks."""
     delegates: "tuple[Delegate, ...]" = ()
     """Tasks that the action gives to other agents. A `resume` lets the action go on when all have ended."""
+    trials: "tuple[Executed, ...]" = ()
+    """What came of each candidate that a `try` has run."""
+    not_tried: str | None = None
+    """Why a candidate, or all of them, could not be tried."""
+    seconds: float = 0.0
+    """Of a trial."""
     writes: Writes | None = None
     """The block that the action has the model write. A `resume` lets the action go on after it."""
     added: tuple[Added, ...] = ()
@@ -364,7 +370,7 @@ class Retrieve(Step, frozen=True, kw_only=True, tag="retrieve"):
     """Which other traces: those of the job, or those of all jobs."""
 
 
-Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial"]
+Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial", "try"]
 
 
 class Execute(Step, frozen=True, kw_only=True, tag="execute"):
@@ -387,11 +393,15 @@ class Execute(Step, frozen=True, kw_only=True, tag="execute"):
     call: call a function of box/calls.py; `source` is a JSON object with its name and arguments.
     `Executed.value` is then `{"success": true, "output": ...}` or `{"success": false, "error": ...}`.
     trial: run programs in processes of their own, test and evaluate them; `source` is the JSON object that
-    `evaluate_programs` in box/trial.py takes, `Executed.value` is its result."""
+    `evaluate_programs` in box/trial.py takes, `Executed.value` is its result.
+    try: run each of `candidates` in a copy of the environment that leaves nothing behind; `Executed.trials` has the
+    results. The worker sets `source` to their texts, as a JSON list."""
     subagent: str = "main"
     """Whose tick it is."""
     type: BlockType | None = None
     source: str = ""
+    candidates: tuple[tuple[int, int], ...] = ()
+    """try: (ordinal of the Sample step, position) of each."""
 
     @property
     def summary(self) -> str:
@@ -490,6 +500,8 @@ class Append(Value, frozen=True, kw_only=True):
     """Raw score: after rewriting, without penalties. Log odds."""
     executed: int | None = None
     """Ordinal of the Execute step that ran it."""
+    tried: bool | None = None
+    """Whether it ran without errors when it was tried."""
     tags: tuple[str, ...] = ()
 
 

@@ -28,6 +28,10 @@ MAX_TIME_BUDGET = 1e9
 """Minutes."""
 
 
+EVALUATED = Execute(op="evaluate")
+"""The operation whose results a trial may have."""
+
+
 class InvalidAnswer(Exception):
     """The answer of a box is out of bounds. The message says in what."""
 
@@ -50,6 +54,13 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
         check_text(block.title, MAX_NAME_CHARS)
         if block.type == "observation" and step.op != "begin":
             raise InvalidAnswer("an observation that no view added")
+    if len(executed.trials) > (len(step.candidates) if step.op == "try" else 0):
+        raise InvalidAnswer("trials that were not asked for")
+    for trial in executed.trials:
+        if trial.trials or not 0 <= trial.seconds <= MAX_TIME_BUDGET:
+            raise InvalidAnswer("an invalid trial")
+        check_answer(trial, EVALUATED)
+    check_text(executed.not_tried or "", MAX_NAME_CHARS)
     values = [executed.value]
     failures = [executed.error]
     for view in executed.views:

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
-from weavegen.kernel.steps import Asserted, Evaluated, SubagentState
-from weavegen.store.models.blocks import EVALUATIONS, LABELS
+from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState
+from weavegen.store.models.blocks import EVALUATIONS, LABELS, TRIALS
 from weavegen.store.models.traces import ENVIRONMENTS, SUBAGENTS
 
 
@@ -73,6 +73,30 @@ def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions
     ]
     if rows:
         conn.execute(sa.insert(LABELS), rows)
+
+
+def save_trials(
+    conn: sa.Connection, trace_id: int, step_id: int, tried: Sequence[int], executed: Executed
+) -> None:
+    """Store what came of candidates, by their ids."""
+    rows = [
+        {
+            "step_id": step_id,
+            "candidate_id": candidate,
+            "trace_id": trace_id,
+            "ran": None if trial.not_tried is not None else trial.error is None,
+            "not_tried": trial.not_tried,
+            "exception": trial.error.type if trial.error else None,
+            "error": (trial.error.traceback or trial.error.message) if trial.error else None,
+            "value": trial.value,
+            **{name: msgspec.to_builtins(getattr(trial, name)) for name in ("assertions", "evaluations", "views")},
+            "output": trial.output,
+            "seconds": trial.seconds,
+        }
+        for candidate, trial in zip(tried, executed.trials, strict=False)
+    ]
+    if rows:
+        conn.execute(sa.insert(TRIALS), rows)
 
 
 def save_subagents(conn: sa.Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:

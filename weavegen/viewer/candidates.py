@@ -32,6 +32,8 @@ class Candidate:
     answers: list[Answer]
     linted: dict[str, Any]
     """As in traces.penalties_of. Empty if the text was not linted."""
+    trial: dict[str, Any] = field(default_factory=dict)
+    """Its row of the table trials. Empty if it was not tried."""
     share: float | None = None
     """Probability in the draw from its round. None if nothing was drawn from the round."""
     reason: str = ""
@@ -76,6 +78,14 @@ class Candidate:
     def illegal(self) -> bool:
         """Whether it does not compile; for a half-written node, whether no continuation compiles."""
         return self.linted["viable"] is False if self.half_written else self.linted.get("compiles") is False
+
+    @property
+    def achieved(self) -> float:
+        """How far it came when it was tried, as kernel.selection.achieved says."""
+        if self.trial.get("ran") is None:
+            return 1.0
+        checks = [one.get("value") is True for one in self.trial["evaluations"] if one["scope"] == "task"]
+        return (2.0 + sum(checks) / max(len(checks), 1)) if self.trial["ran"] else 0.0
 
     @property
     def selection(self) -> float | None:
@@ -123,9 +133,13 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
     if chosen is None:
         return "The block is not recorded yet"
     if chosen in members:
-        return (
-            "The block was drawn from this round by softmax of the scores" if members[1:] else "The only candidate"
+        among = (
+            ", among the candidates that came furthest when they were tried"
+            if any(member.trial for member in members)
+            else ""
         )
+        how = f"The block was drawn from this round by softmax of the scores{among}"
+        return how if members[1:] else "The only candidate"
     if members[0].run < chosen.run:
         return "From an earlier run of the tick, which was started again"
     best = max(map(_selection, members))
@@ -135,6 +149,8 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
 
 def set_shares(members: list[Candidate]) -> None:
     """Set the probability of each candidate in the draw: softmax of what the selection used."""
+    furthest = max(candidate.achieved for candidate in members)
+    members = [candidate for candidate in members if candidate.achieved == furthest]
     scores = [_selection(candidate) for candidate in members]
     if -math.inf in scores:
         return
@@ -157,6 +173,8 @@ def reason(candidate: Candidate, chosen: Candidate | None, among: int) -> str:
     elif candidate.illegal:
         cut = ", cut off at its token limit" if candidate.finish_reason == "length" else ""
         parts.append(f"does not compile{cut}")
+    if candidate.trial.get("ran") is False:
+        parts.append(f"failed when it was tried ({candidate.trial['exception']})")
     held = sorted(candidate.held.items(), key=lambda item: -item[1])
     parts += [f"{MINUS}{value:.2g}: {PENALTIES[name]}" for name, value in held if name != "syntax"]
     if any(answer.score is not None and answer.score < 0 for answer in candidate.questions):
@@ -176,6 +194,8 @@ def _how_it_lost(candidate: Candidate, chosen: Candidate | None) -> str:
         return "its tick was started again"
     if candidate.round < chosen.round or chosen.depth is not None:
         return "no candidate of its round was good enough"
+    if candidate.achieved < chosen.achieved:
+        return "another one came further when it was tried"
     if candidate.share is None or chosen.share is None:
         return ""
     beaten = "scored higher than the block, but was " if candidate.share > chosen.share else ""

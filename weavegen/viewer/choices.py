@@ -72,6 +72,8 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     rows = conn.execute(sql.load("viewer/sampled"), place).all()
     ids = [row.id for row in rows]
     answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
+    query = sa.text("select * from trials where candidate_id = any(:ids)")
+    trials = {row.candidate_id: dict(row._mapping) for row in conn.execute(query, {"ids": ids})}
     sampled: list[Candidate] = []
     queries: list[Candidate] = []
     for row in rows:
@@ -79,6 +81,7 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
             id=row.id, step=row.step, run=row.run, round=row.round, depth=row.depth, parent=row.parent,
             position=row.position, text=row.text, tokens=row.tokens, finish_reason=row.finish_reason,
             chosen=row.id == block["candidate_id"], answers=answers.get(row.id, []), linted=linted.get(row.id, {}),
+            trial=trials.get(row.id, {}),
         )  # fmt: skip
         (queries if row.type in ("bm25-query", "next-type") else sampled).append(candidate)
     roots = tree(sampled)  # before the reasons, which use `on_path`

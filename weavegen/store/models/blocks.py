@@ -162,3 +162,21 @@ SCORES = table(
     column("score", float | None, "Log odds of yes; null: neither answer had any mass."),
     sa.UniqueConstraint("step_id", "position", "question"),
 )
+
+TRIALS = table(
+    "trials",
+    "What came of candidates that ran in a copy of the environment, before one of them was chosen.",
+    reference("step_id", "steps.id", "The step that tried them.", primary_key=True),
+    reference("candidate_id", "candidates.id", "The candidate.", primary_key=True, index=True),
+    reference("trace_id", "traces.id", "Its trace.", index=True),
+    column("ran", bool | None, "Whether it ran without errors; null: it could not be tried."),
+    column("not_tried", str | None, "Why it could not be tried."),
+    column("exception", str | None, "Class of the exception that ended it."),
+    column("error", str | None, "The exception's text, with the traceback."),
+    json("value", "What its callback returned.", nullable=True),
+    json("assertions", "The questions of its assertions, and whether they held."),
+    json("evaluations", "The task's evaluations after it: title, value, error."),
+    json("views", "The observation views after it: title, text, error."),
+    column("output", str, "What it printed."),
+    column("seconds", float, "How long it took."),
+)

@@ -8,7 +8,7 @@ select
   -- A text that does not compile loses its score above 4, as in selection. Null: it was never scored, or not linted.
   q.score - case when n.syntax > 0 and q.score > 4 then q.score else 0 end - e.penalty
     + coalesce(b.preference, 0) as value,
-  b.preference, b.id as block_id, b.ran, b.ran is false as failed, k.reward as tick_reward, k.protected as tick_protected
+  b.preference, b.id as block_id, coalesce(b.ran, r.ran) as ran, coalesce(b.ran, r.ran) is false as failed, k.reward as tick_reward, k.protected as tick_protected
 from candidates c
 join steps s on s.id = c.step_id
 -- Without runs of ticks that were started over: the blocks before the texts were dropped, so the prompts are lost.
@@ -25,6 +25,7 @@ left join lateral (
   select avg(a.score) as score from scores a where a.candidate_id = c.id and a.stage = 'selection'
 ) q on true
 left join blocks b on b.candidate_id = c.id and b.trace_id = c.trace_id
+left join trials r on r.candidate_id = c.id
 where c.type not in ('bm25-query', 'next-type');
 
 comment on view candidate_values is
@@ -56,8 +57,9 @@ comment on column candidate_values.value is
 comment on column candidate_values.preference is
   'Preference correction by its outcome; null: none, or it did not become a block.';
 comment on column candidate_values.block_id is 'The block that it became; null: it was not chosen.';
-comment on column candidate_values.ran is 'Whether that ran without errors; null: it was not executed.';
-comment on column candidate_values.failed is 'Whether it was executed and failed.';
+comment on column candidate_values.ran is
+  'Whether it ran without errors, as a block or when it was tried; null: it was not executed.';
+comment on column candidate_values.failed is 'Whether it was executed, or tried, and failed.';
 comment on column candidate_values.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
 comment on column candidate_values.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

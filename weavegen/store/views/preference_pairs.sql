@@ -1,6 +1,8 @@
 -- Two texts for one prompt, one better than the other.
--- candidates: sampled for the same block after the same prompt. Pair 1 has the highest and the lowest value, pair 2 the
---   second highest and the second lowest, and so on: no text is in two pairs of a block.
+-- candidates: sampled for the same block after the same prompt. Texts that failed, as the block or when they were tried,
+--   and texts that are not legal Python are the worst, then those of low value; texts that ran are the best, then those
+--   of high value. Pair 1 has the best and the worst, pair 2 the second best and the second worst, and so on: no text is
+--   in two pairs of a block.
 -- correction: a callback block that failed, or is not legal Python, and the next attempt, which ran. The prompt is that
 --   of the failed block. The two were scored after different prompts, so the pair has no margin.
 create view preference_pairs as
@@ -12,18 +14,16 @@ with pairs as (
     select
       d.trace_id, d.index, d.header, min(d.step_id) as step_id,
       -- A text that failed, or is not legal Python, is never the better one.
-      array_agg(d.candidate_id order by d.value desc, d.candidate_id) filter (where d.compiles and not d.failed)
-        as best,
-      array_agg(d.value order by d.value desc, d.candidate_id) filter (where d.compiles and not d.failed)
-        as best_values,
-      array_agg(d.candidate_id order by d.value, d.candidate_id desc) as worst,
-      array_agg(d.value order by d.value, d.candidate_id desc) as worst_values,
-      array_agg(d.failed or not d.compiles order by d.value, d.candidate_id desc) as worst_bad
+      array_agg(d.candidate_id order by d.ran, d.value desc, d.candidate_id) filter (where not d.bad) as best,
+      array_agg(d.value order by d.ran, d.value desc, d.candidate_id) filter (where not d.bad) as best_values,
+      array_agg(d.candidate_id order by d.bad desc, coalesce(d.ran, false), d.value, d.candidate_id desc) as worst,
+      array_agg(d.value order by d.bad desc, coalesce(d.ran, false), d.value, d.candidate_id desc) as worst_values,
+      array_agg(d.bad order by d.bad desc, coalesce(d.ran, false), d.value, d.candidate_id desc) as worst_bad
     from (
       -- Equal texts count once: as the candidate that became the block, about which more is known.
       select distinct on (v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text)
         v.trace_id, v.index, s.request -> 'prompt' ->> 'header' as header, v.step_id, v.candidate_id, v.value,
-        v.compiles, v.failed
+        v.failed or not v.compiles as bad, v.ran
       from candidate_values v join steps s on s.id = v.step_id
       where v.value is not null and (v.depth is null or v.finish_reason = 'stop')
       order by v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text, v.block_id is null, v.candidate_id
@@ -32,7 +32,7 @@ with pairs as (
   ) g
   cross join lateral unnest(g.best, g.worst, g.best_values, g.worst_values, g.worst_bad) with ordinality
     as u (chosen_id, rejected_id, chosen_value, rejected_value, rejected_bad, pair)
-  where u.chosen_value > u.rejected_value
+  where u.chosen_value > u.rejected_value or (u.rejected_bad and u.chosen_id <> u.rejected_id)
   union all
   select
     'correction', b.trace_id, b.index, 1, c.step_id, n.candidate_id, b.candidate_id, null, null, null, true
@@ -52,7 +52,7 @@ with pairs as (
 select
   p.kind, p.trace_id, p.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, s.tick, c.type, p.pair, p.margin, p.outcome_differs, p.chosen_value, p.rejected_value, p.chosen_id,
-  p.rejected_id, c.text as chosen, r.text as rejected, b.id is not null as chosen_kept, x.ran as rejected_ran,
+  p.rejected_id, c.text as chosen, r.text as rejected, b.id is not null as chosen_kept, coalesce(x.ran, y.ran) as rejected_ran,
   k.reward as tick_reward, k.protected as tick_protected, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, p.step_id
 from pairs p
 join candidates c on c.id = p.chosen_id
@@ -64,7 +64,8 @@ join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
 left join ticks k on k.trace_id = p.trace_id and k.number = s.tick
 left join blocks b on b.candidate_id = p.chosen_id and b.trace_id = p.trace_id
-left join blocks x on x.candidate_id = p.rejected_id and x.trace_id = p.trace_id;
+left join blocks x on x.candidate_id = p.rejected_id and x.trace_id = p.trace_id
+left join trials y on y.candidate_id = p.rejected_id;
 
 comment on view preference_pairs is
   'Two texts for one prompt, one better than the other: by value among the candidates of a block, or a failed attempt and the next one, which ran.';
@@ -80,9 +81,9 @@ comment on column preference_pairs.bootstrap is 'File name of the bootstrap.';
 comment on column preference_pairs.trace_status is 'queued, running, ended, failed or cancelled.';
 comment on column preference_pairs.tick is 'Number of its tick.';
 comment on column preference_pairs.type is 'Type of the block.';
-comment on column preference_pairs.pair is 'Number among the pairs of one prompt, from 1, the widest margin first.';
+comment on column preference_pairs.pair is 'Number among the pairs of one prompt, from 1, those of different outcome first, then the widest margin.';
 comment on column preference_pairs.margin is
-  'chosen_value minus rejected_value, above 0; null: the two were scored after different prompts.';
+  'chosen_value minus rejected_value, above 0 unless the outcomes differ; null: the two were scored after different prompts.';
 comment on column preference_pairs.outcome_differs is
   'Whether the worse text failed or is not legal Python, which the better one did not and is.';
 comment on column preference_pairs.chosen_value is
@@ -94,7 +95,7 @@ comment on column preference_pairs.chosen is 'The better body, as sampled.';
 comment on column preference_pairs.rejected is 'The worse body, as sampled.';
 comment on column preference_pairs.chosen_kept is 'Whether the better text became a block.';
 comment on column preference_pairs.rejected_ran is
-  'Whether the worse text ran without errors; null: it was not executed.';
+  'Whether the worse text ran without errors, as the block or when it was tried; null: neither.';
 comment on column preference_pairs.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
 comment on column preference_pairs.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

@@ -2,17 +2,15 @@
 -- 1 drawn: an answer drawn by the evaluator's probability. It is not known to be true: it keeps a model calibrated.
 -- 2 ran: whether the block ran without errors. Known from execution.
 -- 3 asserted: the question of an assertion in the block, and whether it held. Known from execution.
+-- 4 tried: whether a candidate that was not chosen ran without errors when it was tried.
 create view verifier_labels as
 select
-  l.source, l.source_id, l.label_id, b.id as block_id, b.trace_id, b.index, t.job_id, j.name as job, j.agent,
-  j.model, f.name as bootstrap, t.status as trace_status, b.tick, b.type, l.question, l.label, l.predicted, b.body,
-  b.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
+  v.source, v.source_id, v.label_id, v.block_id, v.trace_id, v.index, t.job_id, j.name as job, j.agent,
+  j.model, f.name as bootstrap, t.status as trace_status, v.tick, v.type, v.question, v.label, v.predicted, v.body,
+  v.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
+from (
+select b.id as block_id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, l.*
 from blocks b
-join candidates c on c.id = b.candidate_id and c.trace_id = b.trace_id
-join prompts q on q.step_id = c.step_id
-join traces t on t.id = b.trace_id
-join jobs j on j.id = t.job_id
-join bootstraps f on f.id = t.bootstrap_id
 join lateral (
   select 'drawn' as source, 1 as source_id, b.id as label_id, b.question, b.answer as label,
     case when b.answer then b.probability else 1 - b.probability end as predicted
@@ -30,15 +28,33 @@ join lateral (
     where s.candidate_id = b.candidate_id and s.question = g.question
   )
   from grounded_labels g where g.step_id = b.executed_by
-) l on true;
+) l on true
+union all
+select b.id, b.trace_id, b.index, b.tick, b.type, c.id, coalesce(n.rewritten, c.text), '{}', 'tried', 4, c.id,
+  'Does this block run without errors?', r.ran, (
+    select avg(s.yes / nullif(s.yes + s.no, 0)) from scores s
+    where s.candidate_id = c.id
+      and s.question in ('Does this block run without errors?', 'Will this action run without raising an error?')
+  )
+from trials r
+join candidates c on c.id = r.candidate_id
+join blocks b on b.trace_id = c.trace_id and b.index = c.block_index and b.candidate_id <> c.id
+left join penalties n on n.candidate_id = c.id
+where r.ran is not null
+) v
+join candidates c on c.id = v.candidate_id and c.trace_id = v.trace_id
+join prompts q on q.step_id = c.step_id
+join traces t on t.id = v.trace_id
+join jobs j on j.id = t.job_id
+join bootstraps f on f.id = t.bootstrap_id;
 
 comment on view verifier_labels is
-  'Yes/no questions about blocks that the model wrote, with answers. Answers are drawn (source drawn) or known (ran, asserted).';
+  'Yes/no questions about blocks that the model wrote, with answers. Answers are drawn (source drawn) or known (ran, asserted, tried).';
 comment on column verifier_labels.source is
-  'drawn: drawn by the evaluator''s probability; ran: whether the block ran; asserted: whether an assertion in it held.';
-comment on column verifier_labels.source_id is 'The source as a number: 1 drawn, 2 ran, 3 asserted.';
-comment on column verifier_labels.label_id is 'grounded_labels.id for the source asserted, else blocks.id.';
-comment on column verifier_labels.block_id is 'The block.';
+  'drawn: drawn by the evaluator''s probability; ran: whether the block ran; asserted: whether an assertion in it held; tried: whether a candidate that was not chosen ran.';
+comment on column verifier_labels.source_id is 'The source as a number: 1 drawn, 2 ran, 3 asserted, 4 tried.';
+comment on column verifier_labels.label_id is 'grounded_labels.id for the source asserted, candidates.id for tried, else blocks.id.';
+comment on column verifier_labels.block_id is 'The block; for the source tried, the one that was chosen instead.';
 comment on column verifier_labels.trace_id is 'Its trace.';
 comment on column verifier_labels.index is 'Index of the block in the trace, from 0.';
 comment on column verifier_labels.job_id is 'Its job.';
@@ -53,8 +69,8 @@ comment on column verifier_labels.question is 'The question.';
 comment on column verifier_labels.label is 'The answer.';
 comment on column verifier_labels.predicted is
   'The model''s probability of yes, if it was asked this question about this text; null: it was not asked.';
-comment on column verifier_labels.body is 'The block''s text.';
+comment on column verifier_labels.body is 'The text that the question is about.';
 comment on column verifier_labels.tags is 'Tags.';
 comment on column verifier_labels.exact_prompt is
   'Whether the prompt of the block can be rebuilt exactly: no block in it was shortened.';
-comment on column verifier_labels.step_id is 'The step that sampled the block''s candidate.';
+comment on column verifier_labels.step_id is 'The step that sampled the text.';

@@ -1,0 +1,71 @@
+"""Search that executes: the best candidates run in copies of the environment before one is chosen."""
+
+import pytest
+
+from tests.support import TICTACTOE
+from tests.support.installation import Installation
+
+EXECUTE = ("--set", "search=execute")
+
+
+@pytest.fixture(scope="module")
+def installation(own_installation: Installation) -> Installation:
+    return own_installation
+
+
+@pytest.fixture(scope="module")
+def job(installation: Installation) -> int:
+    """Games that are played with a server in the box."""
+    rows = installation.json("run", TICTACTOE, "-n", "4", "--ticks", "6", "--seed", "2", *EXECUTE)
+    assert {row["status"] for row in rows} == {"ended"}, rows
+    [[number]] = installation.sql("select max(id) from jobs")
+    return int(number)
+
+
+def test_losers_and_winners_have_outcomes(installation: Installation, job: int) -> None:
+    query = """
+        select count(*), count(*) filter (where r.ran), count(*) filter (where b.id is not null),
+          count(distinct r.step_id)
+        from trials r join traces t on t.id = r.trace_id
+        left join blocks b on b.candidate_id = r.candidate_id where t.job_id = :job
+    """
+    [[all_, ran, chosen, steps]] = installation.sql(query, job=job)
+    assert 0 < ran < all_
+    assert 0 < chosen <= steps < all_
+
+
+def test_a_block_that_failed_when_tried_is_never_chosen_over_one_that_ran(
+    installation: Installation, job: int
+) -> None:
+    query = """
+        select count(*) from trials r
+        join blocks b on b.candidate_id = r.candidate_id join traces t on t.id = r.trace_id
+        where t.job_id = :job and not r.ran and exists (select from trials o where o.step_id = r.step_id and o.ran)
+    """
+    assert installation.sql(query, job=job) == [(0,)]
+
+
+def test_what_is_chosen_does_in_reality_what_it_did_when_it_was_tried(
+    installation: Installation, job: int
+) -> None:
+    query = """
+        select count(*), count(*) filter (where r.ran is distinct from b.ran)
+        from trials r join blocks b on b.candidate_id = r.candidate_id join traces t on t.id = r.trace_id
+        where t.job_id = :job and b.ran is not null
+    """
+    [[both, different]] = installation.sql(query, job=job)
+    assert both > 8
+    assert different == 0
+    kinds = installation.sql(
+        "select distinct e.kind from events e join traces t on t.id = e.trace_id where job_id = :j", j=job
+    )
+    assert not {"divergence", "not tried"} & {kind for [kind] in kinds}
+
+
+def test_equal_seeds_give_equal_traces(installation: Installation, job: int) -> None:
+    installation.json("run", TICTACTOE, "-n", "4", "--ticks", "6", "--seed", "2", *EXECUTE)
+    assert installation.bodies(job) == installation.bodies(job + 1)
+
+
+def test_the_corpus_is_sound(installation: Installation, job: int) -> None:
+    assert installation.cli("audit").returncode == 0

@@ -1,0 +1,444 @@
+"""Tries candidates of a block: each runs in a copy of this process, and leaves nothing behind.
+
+A copy is a fork. Servers in threads are paused in this process, and serve in the copy, on the same listening sockets.
+The copy asks the evaluator through this process; its messages reach no channel. When it has ended, its processes are
+killed, and the files that it changed are written back. `obstacle` says what can't be copied.
+"""
+
+import contextlib
+import gc
+import os
+import select
+import selectors
+import signal
+import socket
+import socketserver
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from json import loads
+from typing import TYPE_CHECKING, Any
+
+from weavegen.box import api, weave_agent
+from weavegen.box.guard import MAX_OUTPUT_CHARS, Clock
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, Reader, frame, parse
+
+if TYPE_CHECKING:
+    from weavegen.box.runner import Runner
+
+MAX_FILES, MAX_BYTES = 5_000, 64 * 2**20
+"""Files and folders in the writable folders, and bytes of them, that are copied."""
+GRACE_SECONDS = 1.0
+PAUSE_SECONDS = 0.2
+"""Time for servers to finish the requests that they handle."""
+FOLDERS = ("/tmp", "/dev/shm")
+"""Writable folders of a box besides the workspace."""
+
+
+class NotTried(BaseException):
+    """A candidate needs what a copy can't have. The message says what."""
+
+
+# ------------------------------------------------------------------------------------------- servers
+
+
+class Loop:
+    """The loop of a server in a thread, which can be paused."""
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.reader, self.writer = os.pipe()
+        self.stopped, self.go = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        os.read(self.reader, 1)
+        self.stopped.set()
+        self.go.wait()
+
+    def pause(self) -> bool:
+        """Return whether the loop has stopped in time."""
+        self.stopped.clear()
+        self.go.clear()
+        os.write(self.writer, b"!")
+        return self.stopped.wait(PAUSE_SECONDS)
+
+    def close(self) -> None:
+        os.close(self.reader)
+        os.close(self.writer)
+
+
+loops: dict[Any, Loop] = {}
+"""By server."""
+
+
+def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
+    """`socketserver.BaseServer.serve_forever`, with a loop that can be paused."""
+    loops[self] = loop = Loop()
+    self._BaseServer__is_shut_down.clear()
+    try:
+        with selectors.PollSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            selector.register(loop.reader, selectors.EVENT_READ)
+            while not self._BaseServer__shutdown_request:
+                ready = [key.fileobj for key, _ in selector.select(poll_interval)]
+                if self._BaseServer__shutdown_request:
+                    break
+                if self in ready:
+                    self._handle_request_noblock()
+                if loop.reader in ready:
+                    loop.wait()
+                self.service_actions()
+    finally:
+        self._BaseServer__shutdown_request = False
+        self._BaseServer__is_shut_down.set()
+        del loops[self]
+        loop.close()
+
+
+def install() -> None:
+    """Let servers be paused. Call it before any server starts."""
+    socketserver.BaseServer.serve_forever = serve_forever  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[bool]:
+    """Pause all servers in the body. Yields whether all have stopped. Connections of copies are dropped at the end."""
+    held = dict(loops)
+    try:
+        stopped = [loop.pause() for loop in held.values()]
+        yield all(stopped)
+    finally:
+        for server, loop in held.items():
+            drop_connections(server.socket)
+            loop.go.set()
+
+
+def drop_connections(listener: socket.socket) -> None:
+    """Close the connections that wait to be accepted: their clients were in a copy, which is gone."""
+    with contextlib.suppress(OSError):
+        timeout = listener.gettimeout()
+        listener.setblocking(False)
+        try:
+            while True:
+                listener.accept()[0].close()
+        finally:
+            listener.settimeout(timeout)
+
+
+def restart_servers() -> None:
+    """Serve again in a copy, whose threads are gone."""
+    for server in list(loops):
+        del loops[server]
+        server._BaseServer__is_shut_down = threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+# --------------------------------------------------------------------------------------------- files
+
+Mark = tuple[int, int, int, int]
+"""Inode, size, time of the last change and mode of a file."""
+
+
+class Files:
+    """The files of some folders as they are now."""
+
+    def __init__(self, folders: list[str]) -> None:
+        """Raises NotTried if there are too many."""
+        self.folders = folders
+        self.kept: dict[str, tuple[Mark, int, bytes | str | None]] = {}
+        """By path: its mark, the time of its last modification, and what it holds; None: it is no file or link."""
+        total = 0
+        for path, status in self.walk():
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+            if total > MAX_BYTES or len(self.kept) >= MAX_FILES:
+                raise NotTried(f"its folders have more than {MAX_FILES:,} files or {MAX_BYTES >> 20} MB")
+            self.kept[path] = (mark(status), status.st_mtime_ns, content(path, status))
+        self.positions = {fd: os.lseek(fd, 0, os.SEEK_CUR) for fd in descriptors(stat.S_ISREG)}
+
+    def walk(self, opening: bool = False) -> Iterator[tuple[str, os.stat_result]]:
+        """Every path below the folders with its status; a folder before what is in it, `opening` it if it is closed."""
+        waiting = list(self.folders)
+        while waiting:
+            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode):
+                            if opening and status.st_mode & 0o700 != 0o700:
+                                os.chmod(entry.path, 0o700)
+                                status = os.lstat(entry.path)
+                            waiting.append(entry.path)
+                        yield entry.path, status
+
+    def restore(self) -> None:
+        """Write back what has changed, and remove what is new."""
+        now = dict(self.walk(opening=True))
+        for path in sorted(now.keys() - self.kept.keys(), reverse=True):  # what is in a folder before the folder
+            with contextlib.suppress(OSError):
+                (os.rmdir if stat.S_ISDIR(now[path].st_mode) else os.unlink)(path)
+        changed = [path for path, (held, *_) in self.kept.items() if path not in now or mark(now[path]) != held]
+        for path in sorted(changed):
+            with contextlib.suppress(OSError):
+                write_back(path, self.kept[path][0][3], self.kept[path][2], now.get(path))
+        for path in sorted(changed, reverse=True):
+            (_, _, _, mode), modified, held = self.kept[path]
+            with contextlib.suppress(OSError):
+                if not stat.S_ISLNK(mode):
+                    os.chmod(path, stat.S_IMODE(mode))
+                    os.utime(path, ns=(modified, modified))
+                self.kept[path] = (mark(os.lstat(path)), modified, held)
+        for fd, position in self.positions.items():
+            with contextlib.suppress(OSError):
+                os.lseek(fd, position, os.SEEK_SET)
+
+
+def mark(status: os.stat_result) -> Mark:
+    size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    changed = 0 if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
+    return status.st_ino, size, changed, status.st_mode
+
+
+def content(path: str, status: os.stat_result) -> bytes | str | None:
+    if stat.S_ISLNK(status.st_mode):
+        return os.readlink(path)
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_back(path: str, mode: int, held: bytes | str | None, status: os.stat_result | None) -> None:
+    """Make a path hold what it did. A file that is still the same is written in place, for those who have it open."""
+    if status is not None and stat.S_IFMT(status.st_mode) != stat.S_IFMT(mode):
+        (os.rmdir if stat.S_ISDIR(status.st_mode) else os.unlink)(path)
+        status = None
+    if isinstance(held, str):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.symlink(held, path)
+    elif isinstance(held, bytes):
+        if status is not None:
+            os.chmod(path, 0o600)
+        with open(path, "wb") as file:
+            file.write(held)
+    elif stat.S_ISDIR(mode) and status is None:
+        os.mkdir(path)
+
+
+# ------------------------------------------------------------------------------- what can't be copied
+
+
+def descriptors(wanted: Any) -> list[int]:
+    """Open descriptors, above those of the terminal, for whose mode `wanted` is true."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and wanted(os.fstat(int(name)).st_mode):
+                found.append(int(name))
+    return found
+
+
+def processes() -> list[int]:
+    """The other processes of the box, without the one that reaps orphans."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
+
+
+def obstacle(known: set[int]) -> str | None:
+    """Why this process can't be copied; None if it can. `known`: descriptors of the runner itself."""
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        return "its network, or its machine, is not its own"
+    if processes():
+        return "it has processes of its own, which a copy would share"
+    serving = {loop.thread for loop in loops.values()}
+    deadline = time.monotonic() + PAUSE_SECONDS
+    for thread in threading.enumerate():
+        if thread not in serving and thread is not threading.main_thread() and thread.name != "server":
+            thread.join(max(deadline - time.monotonic(), 0.0))
+            if thread.is_alive():
+                return f"it has a thread, {thread.name}, which a copy would not have"
+    for server, loop in loops.items():
+        known = known | {server.fileno(), loop.reader, loop.writer}
+    if set(descriptors(lambda mode: stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode))) - known:
+        return "it has an open connection, which a copy would share"
+    return None
+
+
+# ----------------------------------------------------------------------------------------- the copies
+
+
+class Relay:
+    """In a copy: takes the place of the socket server. The original process asks the model."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self.reader, self.writer = reader, writer
+        self.sent = 0
+        self.lock = threading.Lock()
+
+    def request(self, kind: str, body: Any) -> Any:
+        with self.lock:
+            write_all(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
+            answer = receive(self.reader)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["values"]
+
+    def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
+        return [(float(yes), float(no)) for yes, no in self.request("ask", prompts)]
+
+    def complete(self, step_id: int, request: dict[str, Any]) -> list[str]:
+        return list(self.request("complete", request))
+
+    def chat(self, step_id: int, request: dict[str, Any]) -> Any:
+        """Read messages. What is sent, nobody gets."""
+        if request.get("do") == "read":
+            return self.request("chat", {**request, "wait": 0})
+        self.sent += 1
+        return 2**31 + self.sent
+
+
+class Output:
+    """In a copy: what is printed, in a file without a name."""
+
+    def __init__(self) -> None:
+        self.unnamed = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        self.file = self.unnamed.fileno()
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(self.file, number)
+            setattr(sys, name, open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
+        self.taken = 0
+
+    def take(self) -> str:
+        for file in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                file.flush()
+        data = os.pread(self.file, 4 * MAX_OUTPUT_CHARS, self.taken)
+        self.taken = os.fstat(self.file).st_size
+        return data.decode("utf-8", "backslashreplace")[:MAX_OUTPUT_CHARS]
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def receive(fd: int) -> dict[str, Any]:
+    """The next message of a pipe that carries one at a time. Raises BrokenFrame at its end."""
+    reader = Reader(MAX_BYTES_FROM_BOX)
+    while data := os.read(fd, 2**18):
+        for payload in reader.feed(data):
+            return parse(payload)
+    raise BrokenFrame("the pipe was closed")
+
+
+def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
+    """Try each candidate of an operation. Returns a `steps.Executed` for each. Raises NotTried if none can be."""
+    candidates: list[str] = loads(op["source"])
+    seconds = float(op["seconds"]) / max(len(candidates), 1)
+    with paused() as stopped:
+        why = obstacle(runner.server.descriptors()) if stopped else "it has a server that does not stop"
+        if why is not None:
+            raise NotTried(why)
+        files = Files([runner.app, *(folder for folder in FOLDERS if os.path.isdir(folder))])
+        gc.freeze()  # a collection in a copy would copy all memory
+        try:
+            return [try_one(runner, {**op, "source": source, "seconds": seconds}, files) for source in candidates]
+        finally:
+            gc.unfreeze()
+
+
+def try_one(runner: "Runner", op: dict[str, Any], files: Files) -> dict[str, Any]:
+    began = time.monotonic()
+    answers, told = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run_copy(runner, op, answers[0], told[1])
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it happened in the copy alone
+            write_all(told[1], frame({"result": lost(f"{type(error).__name__}: {error}")}, MAX_BYTES_FROM_BOX))
+        finally:
+            os._exit(0)
+    os.close(answers[0])
+    os.close(told[1])
+    try:
+        result = listen(runner, told[0], answers[1], began + float(op["seconds"]) + GRACE_SECONDS)
+    finally:
+        os.close(told[0])
+        os.close(answers[1])
+        end_processes(pid)
+        files.restore()
+    result["seconds"] = round(time.monotonic() - began, 6)
+    return result
+
+
+def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[str, Any]:
+    """Answer a copy until it gives its result."""
+    reader = Reader(MAX_BYTES_FROM_BOX)
+    asks: dict[str, Any] = {"ask": runner.ask, "complete": runner.complete, "chat": runner.chat}
+    while True:
+        if not select.select([told], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+            return lost("it did not end in time")
+        try:
+            messages = list(map(parse, reader.feed(data := os.read(told, 2**18))))
+        except BrokenFrame as error:
+            return lost(str(error))
+        for message in messages:
+            if "result" in message:
+                return dict(message["result"])
+            asked = time.monotonic()
+            [(kind, body)] = message.items()
+            try:
+                answer = {"values": asks[kind](body)}
+            except (RuntimeError, ValueError, KeyError) as error:
+                answer = {"error": str(error)}
+            with contextlib.suppress(OSError):
+                write_all(answers, frame(answer, MAX_BYTES_FROM_BOX))
+            deadline += time.monotonic() - asked
+        if not data:
+            return lost("its process ended")
+
+
+def lost(why: str) -> dict[str, Any]:
+    """The result of a copy that gave none: as if the block had killed its process."""
+    return {"error": {"type": "EnvironmentFailure", "message": why, "traceback": why, "stage": "process"}}
+
+
+def end_processes(child: int) -> None:
+    """Kill a copy, and every process that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (left := processes()) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int) -> None:
+    """In the copy: run the block, and for an action the task's evaluations and the observation views after it."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # if memory is short, the copy is killed, not the original
+    for descriptor in runner.server.descriptors():
+        os.close(descriptor)
+    runner.pid, runner.clock = os.getpid(), Clock()
+    runner.output = Output()  # type: ignore[assignment]
+    runner.server = Relay(answers, told)  # type: ignore[assignment]
+    api.work = api.delegate = weave_agent.write = waits  # type: ignore[assignment]
+    restart_servers()
+    result = runner.execute({**op, "op": "run"})
+    error = result.get("error")
+    if error is not None and error["type"] == NotTried.__name__:
+        result = {"not_tried": error["message"]}
+    elif error is None and op.get("type") == "action":
+        result["evaluations"] = runner.execute({**op, "op": "evaluate", "source": ""}).get("evaluations", [])
+        result["views"] = runner.execute({**op, "op": "begin"}).get("views", [])
+    write_all(told, frame({"result": result}, MAX_BYTES_FROM_BOX))
+
+
+def waits(*arguments: Any) -> Any:
+    raise NotTried("it waits for another agent")
