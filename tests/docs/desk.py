@@ -82,7 +82,7 @@ PLACEHOLDERS = (
     (r"-n \d+", "-n 2"),  # two traces are enough
     (r"--until \d+[kM]", "--until 40k"),  # the reader of `watch` waits for their end
     (
-        r"(--search tree|--agent funsearch|--from jobs\.jsonl)",
+        r"(--search tree|--search execute|--agent funsearch|--from jobs\.jsonl)",
         r"\1 --ticks 1",
     ),  # running to the end would take minutes
     (r"\b(pairs-1b?|ran-1|clean)\b", r"\1-{place}"),  # names that can be used only once

@@ -103,7 +103,9 @@ class JobOptions:
     network: Network = None
     search: Annotated[
         Literal["cascade", "tree", "execute"] | None,
-        typer.Option(help="Sample blocks in rounds, grow a tree of half-written ones, or try the best ones of a round first."),
+        typer.Option(
+            help="Sample blocks in rounds, grow a tree of half-written ones, or try the best ones first."
+        ),
     ] = None
     correction: Annotated[
         str | None,
