@@ -159,13 +159,19 @@ class Files:
         self.positions = {fd: os.lseek(fd, 0, os.SEEK_CUR) for fd in descriptors(stat.S_ISREG)}
 
     def walk(self, opening: bool = False) -> Iterator[tuple[str, os.stat_result]]:
-        """Every path below the folders with its status; a folder before what is in it, `opening` it if it is closed."""
+        """Every path below the folders with its status; a folder before what is in it, `opening` it if it is closed.
+
+        What is mounted below them is left out: nothing can change it.
+        """
+        devices = {os.stat(folder).st_dev for folder in self.folders}
         waiting = list(self.folders)
         while waiting:
             with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):
                         status = entry.stat(follow_symlinks=False)
+                        if status.st_dev not in devices:
+                            continue
                         if stat.S_ISDIR(status.st_mode):
                             if opening and status.st_mode & 0o700 != 0o700:
                                 os.chmod(entry.path, 0o700)
@@ -302,9 +308,8 @@ class Relay:
 class Output:
     """In a copy: what is printed, in a file without a name."""
 
-    def __init__(self) -> None:
-        self.unnamed = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        self.file = self.unnamed.fileno()
+    def __init__(self, file: int) -> None:
+        self.file = file
         for number, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(self.file, number)
             setattr(sys, name, open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
@@ -345,18 +350,20 @@ def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
         files = Files([runner.app, *(folder for folder in FOLDERS if os.path.isdir(folder))])
         gc.freeze()  # a collection in a copy would copy all memory
         try:
-            return [try_one(runner, {**op, "source": source, "seconds": seconds}, files) for source in candidates]
+            with tempfile.TemporaryFile(buffering=0) as printed:
+                ops = ({**op, "source": source, "seconds": seconds} for source in candidates)
+                return [try_one(runner, each, files, printed.fileno()) for each in ops]
         finally:
             gc.unfreeze()
 
 
-def try_one(runner: "Runner", op: dict[str, Any], files: Files) -> dict[str, Any]:
+def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) -> dict[str, Any]:
     began = time.monotonic()
     answers, told = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            run_copy(runner, op, answers[0], told[1])
+            run_copy(runner, op, answers[0], told[1], printed)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it happened in the copy alone
             write_all(told[1], frame({"result": lost(f"{type(error).__name__}: {error}")}, MAX_BYTES_FROM_BOX))
         finally:
@@ -370,6 +377,8 @@ def try_one(runner: "Runner", op: dict[str, Any], files: Files) -> dict[str, Any
         os.close(answers[1])
         end_processes(pid)
         files.restore()
+        os.ftruncate(printed, 0)
+        os.lseek(printed, 0, os.SEEK_SET)
     result["seconds"] = round(time.monotonic() - began, 6)
     return result
 
@@ -419,14 +428,14 @@ def end_processes(child: int) -> None:
         time.sleep(0.001)
 
 
-def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int) -> None:
+def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, printed: int) -> None:
     """In the copy: run the block, and for an action the task's evaluations and the observation views after it."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory is short, the copy is killed, not the original
     for descriptor in runner.server.descriptors():
         os.close(descriptor)
     runner.pid, runner.clock = os.getpid(), Clock()
-    runner.output = Output()  # type: ignore[assignment]
+    runner.output = Output(printed)  # type: ignore[assignment]
     runner.server = Relay(answers, told)  # type: ignore[assignment]
     api.work = api.delegate = weave_agent.write = waits  # type: ignore[assignment]
     restart_servers()
