@@ -13,11 +13,10 @@ from rich.console import Console
 from bench.bars import report
 
 NAMES = (
-    "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "search", "exports", "corpus_sql",
-    "retrieval",
+    "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "exports", "corpus_sql", "retrieval",
 )  # fmt: skip
-APART = ("loop",)
-"""Takes an hour and needs PyTorch. Run `make loop`."""
+APART = ("loop", "models", "search")
+"""They take an hour. `loop` needs PyTorch: run `make loop`; `models` compares nano with a model of yours."""
 RESULTS = Path(__file__).parent / "results"
 
 
