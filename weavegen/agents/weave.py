@@ -54,10 +54,10 @@ def tick(t: Tick, world: World) -> Part[Ended]:
 
     yield from write_prose(t, BlockType.ORIENTATION, **place(t, BlockType.ORIENTATION, begun))
     action = yield from attempt(t, world, BlockType.ACTION)
-    if action is not None:
-        if (yield from write_prose(t, BlockType.EXPECTATION)):
-            yield from reconsider_views(t, world)
-        yield from attempt(t, world, BlockType.EVALUATION)
+    # Even if every attempt failed, something may have changed: what is expected is checked all the same.
+    if (yield from write_prose(t, BlockType.EXPECTATION)):
+        yield from reconsider_views(t, world)
+    yield from attempt(t, world, BlockType.EVALUATION)
     return (yield from world.outcome(t, action))
 
 

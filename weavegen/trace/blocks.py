@@ -41,7 +41,7 @@ PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
 ON_REQUEST = {
     T.ACTION: PROSE,
     T.RETURN: PROSE,
-    T.ERROR: frozenset({T.EXPECTATION, T.RETURN}),
+    T.ERROR: frozenset({T.RETURN}),
     **dict.fromkeys(PROSE, frozenset({T.RETURN})),
 }
 """What may follow because a callback asks for it.
@@ -58,7 +58,17 @@ USUAL: dict[BlockType, frozenset[BlockType]] = {
     T.ORIENTATION: frozenset({T.ACTION, T.ERROR}),
     T.ACTION: frozenset({T.EXPECTATION, T.ERROR, T.BACKTRACK, T.TASK_REMINDER, T.RETURN}),
     T.ERROR: frozenset(
-        {T.DEBUG, T.ACTION, T.EVALUATION, T.OUTCOME, T.TASK_REMINDER, T.ERROR, T.OBSERVATION, T.ORIENTATION}
+        {
+            T.DEBUG,
+            T.ACTION,
+            T.EVALUATION,
+            T.OUTCOME,
+            T.TASK_REMINDER,
+            T.ERROR,
+            T.OBSERVATION,
+            T.ORIENTATION,
+            T.EXPECTATION,
+        }
     ),
     T.DEBUG: frozenset({T.ACTION, T.EVALUATION, T.TASK_REMINDER, T.ERROR, T.EXPECTATION}),
     T.BACKTRACK: frozenset({T.ACTION, T.EVALUATION, T.TASK_REMINDER, T.ERROR}),
@@ -72,7 +82,8 @@ USUAL: dict[BlockType, frozenset[BlockType]] = {
 }
 """Which type of block follows which in ticks whose callbacks ask for no block.
 
-Wider than weave-agent's table in three places. A failing observation view is an error block, so an error may
+Wider than weave-agent's table in four places. A tick whose attempts at an action all failed goes on with its
+expectation, after an error. A failing observation view is an error block, so an error may
 follow a task-reminder, and an observation or orientation may follow an error. A subagent's ticks stand between the
 action that called it (or the return of the subagent called before) and its own return, which follows an outcome.
 The return of an agent that worked in a trace of its own directly follows the action.
