@@ -67,5 +67,17 @@ def test_equal_seeds_give_equal_traces(installation: Installation, job: int) -> 
     assert installation.bodies(job) == installation.bodies(job + 1)
 
 
+def test_a_trace_with_trials_can_be_forked_at_any_block(installation: Installation, job: int) -> None:
+    [[trace, blocks]] = installation.sql(
+        "select id, blocks from traces where job_id = :j order by id limit 1", j=job
+    )
+    for at in range(6, min(blocks, 16)):
+        installation.json("fork", str(trace), "--at", str(at))
+    open_ = "select count(*) = 0 from traces where fork_of = :t and status in ('queued', 'running')"
+    installation.until(open_, t=trace)
+    rows = installation.sql("select status, failure from traces where fork_of = :t", t=trace)
+    assert {status for status, _ in rows} == {"ended"}, rows
+
+
 def test_the_corpus_is_sound(installation: Installation, job: int) -> None:
     assert installation.cli("audit").returncode == 0

@@ -5,6 +5,7 @@ select s.trace_id, 'step ' || s.id, format('it tried %s candidates, of which %s 
     jsonb_array_length(s.result -> 'trials'), count(r.candidate_id))
 from steps s join traces t on t.id = s.trace_id left join trials r on r.step_id = s.id
 where {scope} and s.kind = 'execute' and s.request ->> 'op' = 'try' and s.status = 'done'
+  and s.copy_of is null
 group by s.id
 having count(r.candidate_id) <> coalesce(jsonb_array_length(s.result -> 'trials'), 0)
 union all
