@@ -57,7 +57,8 @@ class SocketServer:
         self._wakeup_writer.setblocking(False)
         for source in (self._listener, self._wakeup_reader, self._output.read_end):
             self._selector.register(source, selectors.EVENT_READ)
-        threading.Thread(target=self._serve, name="server", daemon=True).start()
+        self.thread = threading.Thread(target=self._serve, name="server", daemon=True)
+        self.thread.start()
 
     def descriptors(self) -> set[int]:
         """Its sockets and pipes."""

@@ -7,6 +7,7 @@ killed, and the files that it changed are written back. `obstacle` says what can
 
 import contextlib
 import gc
+import math
 import os
 import select
 import selectors
@@ -212,8 +213,11 @@ def content(path: str, status: os.stat_result) -> bytes | str | None:
         return os.readlink(path)
     if not stat.S_ISREG(status.st_mode):
         return None
-    with open(path, "rb") as file:
-        return file.read()
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise NotTried(f"{path} can't be read: {error.strerror}") from None
 
 
 def write_back(path: str, mode: int, held: bytes | str | None, status: os.stat_result | None) -> None:
@@ -252,21 +256,22 @@ def processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
 
 
-def obstacle(known: set[int]) -> str | None:
-    """Why this process can't be copied; None if it can. `known`: descriptors of the runner itself."""
+def obstacle(runner: "Runner") -> str | None:
+    """Why this process can't be copied; None if it can."""
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
         return "its network, or its machine, is not its own"
     if processes():
         return "it has processes of its own, which a copy would share"
-    serving = {loop.thread for loop in loops.values()}
+    usual = {threading.main_thread(), runner.server.thread, *(loop.thread for loop in loops.values())}
     deadline = time.monotonic() + PAUSE_SECONDS
     for thread in threading.enumerate():
-        if thread not in serving and thread is not threading.main_thread() and thread.name != "server":
+        if thread not in usual:
             thread.join(max(deadline - time.monotonic(), 0.0))
             if thread.is_alive():
                 return f"it has a thread, {thread.name}, which a copy would not have"
+    known = runner.server.descriptors()
     for server, loop in loops.items():
-        known = known | {server.fileno(), loop.reader, loop.writer}
+        known |= {server.fileno(), loop.reader, loop.writer}
     if set(descriptors(lambda mode: stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode))) - known:
         return "it has an open connection, which a copy would share"
     return None
@@ -324,10 +329,11 @@ class Output:
         return data.decode("utf-8", "backslashreplace")[:MAX_OUTPUT_CHARS]
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes, deadline: float = math.inf) -> None:
+    """Write to a pipe, until `deadline` at most: its reader may not read."""
     view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    while view and select.select([], [fd], [], min(max(deadline - time.monotonic(), 0.0), 1e6))[1]:
+        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
 
 
 def receive(fd: int) -> dict[str, Any]:
@@ -344,7 +350,7 @@ def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
     candidates: list[str] = loads(op["source"])
     seconds = float(op["seconds"]) / max(len(candidates), 1)
     with paused() as stopped:
-        why = obstacle(runner.server.descriptors()) if stopped else "it has a server that does not stop"
+        why = obstacle(runner) if stopped else "it has a server that does not stop"
         if why is not None:
             raise NotTried(why)
         files = Files([runner.app, *(folder for folder in FOLDERS if os.path.isdir(folder))])
@@ -395,17 +401,17 @@ def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[s
         except BrokenFrame as error:
             return lost(str(error))
         for message in messages:
-            if "result" in message:
+            if isinstance(message.get("result"), dict):
                 return dict(message["result"])
             asked = time.monotonic()
-            [(kind, body)] = message.items()
             try:
+                [(kind, body)] = message.items()
                 answer = {"values": asks[kind](body)}
-            except (RuntimeError, ValueError, KeyError) as error:
+            except Exception as error:  # noqa: BLE001 - the copy's code may have sent anything
                 answer = {"error": str(error)}
-            with contextlib.suppress(OSError):
-                write_all(answers, frame(answer, MAX_BYTES_FROM_BOX))
             deadline += time.monotonic() - asked
+            with contextlib.suppress(OSError):
+                write_all(answers, frame(answer, MAX_BYTES_FROM_BOX), deadline)
         if not data:
             return lost("its process ended")
 
