@@ -700,7 +700,6 @@ class TestFilesOfWeaveAgent:
         assert executed.value == 3
         assert [(block.type, block.text) for block in executed.added] == [("error", "one"), ("error", "two")]
         assert act(environment, "pass").added == ()
-        assert value(environment, "return self.render_context() == agent.render_context() == self.context")
         refused = act(
             environment, "self.add_block({'type': 'observation', 'title': 'T', 'observation': 'x'})"
         ).error

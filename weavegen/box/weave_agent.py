@@ -37,8 +37,8 @@ def install() -> None:
         setattr(owner, name, awaitable(getattr(owner, name)))
     for name, member in MEMBERS.items():
         setattr(api.Subagent, name, member)
-    for name, method in {"add_block": add_block, "render_context": render_context, "run": run}.items():
-        setattr(api.Tree, name, method)
+    setattr(api.Tree, "add_block", add_block)  # noqa: B010 - they are not declared
+    api.Tree.run = run  # type: ignore[method-assign]
 
 
 def write(asked: dict[str, Any]) -> dict[str, Any]:
@@ -92,11 +92,6 @@ def generate_block(
     )
 
 
-def render_context(self: api.Subagent | api.Tree) -> str:
-    """The last blocks as text."""
-    return self.context if isinstance(self, api.Subagent) else next(iter(self.agents.values())).context
-
-
 def run(self: api.Tree, name: str) -> dict[str, Any] | None:
     """Let a subagent work on its task. What it returned also says its name, its children and its schema."""
     returned, subagent = work_on(self, name), self.agents[name]
@@ -111,7 +106,6 @@ MEMBERS = {
     "add_error_block": add_error_block,
     "generate_block": generate_block,
     "model_name": property(lambda self: self.tree.model_name),
-    "render_context": render_context,
 }
 """Members of a subagent."""
 

@@ -1,7 +1,9 @@
 """The work of each kind of step: what a worker does with a claimed step before its result is stored."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -11,7 +13,7 @@ from weavegen.engine.prompt_assembly import Read, begun, question_prompt
 from weavegen.engine.worker import Done, Work, Worker
 from weavegen.errors import ChatOnly
 from weavegen.kernel import context
-from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Retrieve, Sample, Score, Step, YesNo
+from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Prompt, Retrieve, Sample, Score, Step, YesNo
 from weavegen.linting.lint import verdict
 from weavegen.pool.client import Continuation, ModelClient, Sampled
 from weavegen.pool.tokens import Tokens
@@ -23,6 +25,7 @@ from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
 from weavegen.trace.blocks import MESSAGE
 
+T = TypeVar("T")
 MAX_MESSAGE_TOKENS = 4096
 """Of a message, where neither the job nor the server limits it."""
 
@@ -40,12 +43,7 @@ def sample(worker: Worker, claim: Claimed) -> Done:
             above, parent = row.text, row.id
 
     def call(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
-        if step.prompt.type not in MESSAGE:
-            return complete(client)
-        try:
-            return chat(worker, claim, step, client) if by_chat(spec, client) else complete(client)
-        except ChatOnly:
-            return chat(worker, claim, step, client)
+        return by_chat_or_not(spec, step.prompt, client, partial(chat, worker, claim, step), complete)
 
     def complete(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
         template = worker.pools.template(spec, client)
@@ -88,12 +86,23 @@ def sample(worker: Worker, claim: Claimed) -> Done:
     return Done(result, save, model_seconds=seconds, stored=read.stored)
 
 
-def by_chat(spec: TraceSpec, client: ModelClient) -> bool:
-    """Whether a conversation goes through the chat API, where the server applies the model's template.
-
-    So it does where there are no completions, and where no template is known: the job has none, the server tells none.
+def by_chat_or_not(
+    spec: TraceSpec,
+    prompt: Prompt,
+    client: ModelClient,
+    chat: Callable[[ModelClient], T],
+    complete: Callable[[ModelClient], T],
+) -> T:
+    """Ask by `chat` or by `complete`. Conversations go through the chat API, where the server applies the template,
+    if there are no completions or no template is known: the job has none, the server tells none.
     """
-    return client.chat_only or (spec.template is None and client.chats_better)
+    if prompt.type not in MESSAGE:
+        return complete(client)
+    try:
+        by_chat = client.chat_only or (spec.template is None and client.chats_better)
+        return (chat if by_chat else complete)(client)
+    except ChatOnly:
+        return chat(client)
 
 
 def chat(
@@ -160,12 +169,7 @@ def score(worker: Worker, claim: Claimed) -> Done:
     kept = worker.judged_texts if other else worker.texts
 
     def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
-        if step.prompt.type not in MESSAGE:
-            return complete(client)
-        try:
-            return judge(client) if by_chat(spec, client) else complete(client)
-        except ChatOnly:
-            return judge(client)
+        return by_chat_or_not(spec, step.prompt, client, judge, complete)
 
     def judge(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
         said, read = kept.said(claim, step.prompt, client)
