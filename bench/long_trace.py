@@ -125,9 +125,7 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
     job = enqueueing.submit(orders, seed=1, check=False)
     with engine().connect() as conn:
         ids = (
-            conn.execute(sa.text("select id from traces where job_id = :job order by id"), {"job": job})
-            .scalars()
-            .all()
+            conn.execute(sa.text("select id from traces where job_id = :job order by id"), {"job": job}).scalars().all()
         )
     traces = {name: list(ids[number :: len(SIZES)]) for number, name in enumerate(SIZES)}
     for trace in ids:

@@ -50,9 +50,7 @@ If the unlikeliest tokens were cut off, the model would learn this from any of i
 block's first candidate is taken if the evaluator scores it well; otherwise four more are sampled, because so small a
 model varies little. Retrieved blocks are not read: the tokenizer leaves them out.
 """
-TUNING = TunePlan(
-    model="", data="", out="", norms=True, window=384, most=1000, epochs=2, batch=16, rates={"sft": 3e-2}
-)
+TUNING = TunePlan(model="", data="", out="", norms=True, window=384, most=1000, epochs=2, batch=16, rates={"sft": 3e-2})
 """Only the norms are trained: a thousand examples can't determine three million weights."""
 RAN = "type = 'action' and source = 'ran'"
 WON = "trace_id in (select trace_id from text_examples where result = 'won')"
@@ -188,8 +186,6 @@ def into_readme(evaluations: dict[str, Evaluation], minutes: float) -> None:
     columns, rows = cells(evaluations)
     lines = [columns, ["---", *["---:"] * len(evaluations)], *rows]
     drawn = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    caption = (
-        f"{MEASURED} games on held-out seeds, in brackets 95% intervals; all of it in {minutes:.0f} minutes.\n"
-    )
+    caption = f"{MEASURED} games on held-out seeds, in brackets 95% intervals; all of it in {minutes:.0f} minutes.\n"
     before, _, rest = README.read_text().partition(BEGIN)
     README.write_text(f"{before}{BEGIN}\n{drawn}\n{caption}\n{END}{rest.partition(END)[2]}")

@@ -50,9 +50,7 @@ class Sim(Process):
         """Values of its metrics."""
         with urllib.request.urlopen(self.url.removesuffix("/v1") + "/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        values = {
-            line.partition("{")[0].partition(" ")[0]: line.rpartition(" ")[2] for line in lines if line[0] != "#"
-        }
+        values = {line.partition("{")[0].partition(" ")[0]: line.rpartition(" ")[2] for line in lines if line[0] != "#"}
         return [float(values[name]) for name in names]
 
 
@@ -159,8 +157,7 @@ def death(console: Console, sims: Sequence[Sim]) -> list[Figure]:
         failed = conn.execute(sa.text("select count(*) from traces where status = 'failed'")).scalar_one()
     before = spans["before"][0]
     rows = [
-        [name, got, f"{got / before:.2f}", made[0], statistics.fmean(made[1:])]
-        for name, (got, made) in spans.items()
+        [name, got, f"{got / before:.2f}", made[0], statistics.fmean(made[1:])] for name, (got, made) in spans.items()
     ]
     columns = ("", "tokens/s of traces", "of before", "of that server", "of each other one")
     console.print(table(f"\nOne server of four killed for {AWAY:.0f} s", columns, rows))

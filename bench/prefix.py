@@ -147,9 +147,7 @@ def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Wr
         seed=1,
         stop=(),
     )
-    client.yes_no(
-        [question_prompt(client, prompt, "", text, block.question, None, None) for text in block.candidates]
-    )
+    client.yes_no([question_prompt(client, prompt, "", text, block.question, None, None) for text in block.candidates])
 
 
 def ours(client: ModelClient, texts: Sequence[str], block: WrittenBlock) -> str | Tokens:

@@ -83,9 +83,7 @@ def texts() -> Iterator[Text]:
         type = TYPES[int(5 * dice.random() ** 1.3)]
         if type in (BlockType.ACTION, BlockType.EVALUATION):
             words_of_text = subject.take(30 + int(70 * dice.random() ** 1.5))
-            body = generator.function(
-                type[:4], words_of_text, identifiers.take(7 + 3 * int(4 * dice.random())), "add"
-            )
+            body = generator.function(type[:4], words_of_text, identifiers.take(7 + 3 * int(4 * dice.random())), "add")
         else:
             body = generator.sentences(subject.take(40 + int(150 * dice.random() ** 1.5)))
         yield Text(number, type, body)
@@ -111,9 +109,7 @@ def run(console: Console) -> list[Figure]:
         if int(os.environ.get("BENCH_RETRIEVAL", LARGE)) >= LARGE:
             began = time.perf_counter()
             load(db, islice(stream, LARGE - SMALL))
-            console.print(
-                f"\n{LARGE - SMALL:,} texts more loaded and indexed in {time.perf_counter() - began:.0f} s"
-            )
+            console.print(f"\n{LARGE - SMALL:,} texts more loaded and indexed in {time.perf_counter() - began:.0f} s")
             figures += measure_large(console, db, seen)
         return figures
 
@@ -134,9 +130,7 @@ def corpus() -> Iterator[sa.Engine]:
                 for number in range(10):
                     orders = [Order("a.py", "x = 1")] * (TRACES // 10)
                     name = f"job {number}"
-                    jobs.enqueue(
-                        conn, orders, name=name, agent="weave", model=None, seed=1, settings={}, version="0"
-                    )
+                    jobs.enqueue(conn, orders, name=name, agent="weave", model=None, seed=1, settings={}, version="0")
             yield db
             db.dispose()
         finally:
@@ -221,9 +215,7 @@ def queries(seen: Sequence[Text], n: int, seed: int) -> list[str]:
     while len(made) < n:
         text = dice.choice(some)
         listed = sorted(set(words(text.body)))
-        ranks = {
-            word: dice.random() ** holding[word] ** 0.5 for word in listed
-        }  # a draw by weight, each word once
+        ranks = {word: dice.random() ** holding[word] ** 0.5 for word in listed}  # a draw by weight, each word once
         chosen = sorted(listed, key=lambda word: -ranks[word])[:12]
         terms = [f"+{word}" if dice.random() < 0.25 else word for word in chosen]
         query = " ".join([*([f"type:'{text.type}'"] if dice.random() < 0.2 else []), *terms])

@@ -71,9 +71,7 @@ def judge_entries(self):
     judged = self.get_cache("judged")
     for entry in get_entries(self)[len(judged) :]:
         before = "\n\n".join(earlier["text"] for earlier in get_entries(self)[: len(judged)])
-        asks = [
-            partial(make_score_prompt_vllm, template, f"{examples}#q: {asked} ", before) for asked in questions
-        ]
+        asks = [partial(make_score_prompt_vllm, template, f"{examples}#q: {asked} ", before) for asked in questions]
         judged = [*judged, simple_evaluate_outputs(asks, [before + entry["text"]])[0].item()]
     self.update_cache("judged", judged)
     return judged

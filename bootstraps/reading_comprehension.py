@@ -10,9 +10,7 @@ This file is my first tick, written for me as an example. Every later block of m
 from bootstraps import texts
 from bootstraps.params import read_params
 
-text_name, most_questions = read_params(
-    args.params, text=("rock_pool", texts.names()), questions=(6, range(1, 11))
-)
+text_name, most_questions = read_params(args.params, text=("rock_pool", texts.names()), questions=(6, range(1, 11)))
 pages = texts.pages(text_name)
 drawn = sorted(random.sample(range(len(texts.questions(text_name))), most_questions))
 questions = [texts.questions(text_name)[number] for number in drawn]

@@ -9,9 +9,7 @@ This file is my first tick, written for me as an example. Every later block of m
 import random
 
 digits = int(args.params.get("digits", 2))
-sums = [
-    (random.randrange(10**digits), random.randrange(10**digits)) for _ in range(int(args.params.get("sums", 4)))
-]
+sums = [(random.randrange(10**digits), random.randrange(10**digits)) for _ in range(int(args.params.get("sums", 4)))]
 given = []
 answered = 0
 wrong = 0

@@ -99,9 +99,7 @@ def pretrain(export: Path, folder: Path, plan: Plan, say: Callable[[str], None])
     model = LlamaForCausalLM(llama_config(words, plan))
     say(f"{model.num_parameters():,} parameters, {len(windows) // plan.batch:,} steps")
     if plan.close_ups and close_ups:
-        first = trainer(
-            model, plan, folder, close_ups, validation_close_ups, words, plan.batch * 4, plan.close_ups
-        )
+        first = trainer(model, plan, folder, close_ups, validation_close_ups, words, plan.batch * 4, plan.close_ups)
         first.train()
         loss = first.evaluate()["eval_loss"] if validation_close_ups else "none"
         say(f"{len(close_ups):,} close-ups, validation loss: {loss}")
@@ -187,9 +185,7 @@ def read_texts(export: Path) -> list[str]:
     """The traces of a `text` export. Raises UsageError if it is not one."""
     files = sorted((export / "data").glob("*.parquet"))
     if not files:
-        raise UsageError(
-            f"{export} is not an export: make one with `weavegen export --format text --out {export}`"
-        )
+        raise UsageError(f"{export} is not an export: make one with `weavegen export --format text --out {export}`")
     try:
         return [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     except KeyError:

@@ -21,9 +21,7 @@ BOUNDS = {
 
 def files(folder: str) -> list[Path]:
     """The Python files below a folder that git tracks."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    listed = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True)
     return [ROOT / name for name in listed.stdout.split("\0") if name.endswith(".py")]
 
 

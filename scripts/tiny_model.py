@@ -38,9 +38,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator([*texts, ANSWERS * 500], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
 
 
 def make(folder: str) -> None:
@@ -64,9 +62,7 @@ def make(folder: str) -> None:
     )
     model = LlamaForCausalLM(config)
     with torch.no_grad():
-        model.lm_head.weight[1] = (
-            0  # `</s>` is never among the likeliest tokens, so texts reach their requested length
-        )
+        model.lm_head.weight[1] = 0  # `</s>` is never among the likeliest tokens, so texts reach their requested length
     model.save_pretrained(folder)
 
 

@@ -181,10 +181,7 @@ class Batch:
                 prompt = prompt.goes_on(sequence.output[: WIDTH * sequence.generated])
             # One more token for each decoding sequence; otherwise the new sequence would be the first to be
             # preempted.
-            if (
-                self._used() + self.cache.missing(prompt) + self._decoding() > self.load.cache_tokens
-                and self.running
-            ):
+            if self._used() + self.cache.missing(prompt) + self._decoding() > self.load.cache_tokens and self.running:
                 self._full = True
                 return
             heapq.heappop(self._queue)

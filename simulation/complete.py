@@ -62,9 +62,7 @@ def without_extras(request: CompletionRequest) -> None:
     request.add_special_tokens, request.include_stop_str_in_output, request.priority = True, False, 0
 
 
-def complete(
-    request: CompletionRequest, engine: Engine
-) -> tuple[protocol.CompletionResponse, list[batch.Sequence]]:
+def complete(request: CompletionRequest, engine: Engine) -> tuple[protocol.CompletionResponse, list[batch.Sequence]]:
     """The response, and the sequences that the engine must process before it is sent. Raises BadRequest."""
     load = engine.load
     protocol.check(request, [MODEL], tokenizer.SIZE, priorities=load.scheduling_policy == "priority")
@@ -115,9 +113,7 @@ def _write(
     return Choice(index, text, logprobs, finish, reason), ids
 
 
-def cut(
-    text: str, stop: str | list[str] | tuple[str, ...], most: int
-) -> tuple[str, tuple[int, ...], str, str | None]:
+def cut(text: str, stop: str | list[str] | tuple[str, ...], most: int) -> tuple[str, tuple[int, ...], str, str | None]:
     """(text, tokens, finish reason, stop string) of a continuation, cut at stop strings and at `most` tokens."""
     return _cut(text, (stop,) if isinstance(stop, str) else tuple(stop), most)
 
@@ -142,9 +138,7 @@ def _fluency(token: int) -> float:
 # ---------------------------------------------------------------------------------------------- yes/no
 
 
-def _answer(
-    request: CompletionRequest, situation: Situation, index: int, seed: int
-) -> tuple[Choice, tuple[int, ...]]:
+def _answer(request: CompletionRequest, situation: Situation, index: int, seed: int) -> tuple[Choice, tuple[int, ...]]:
     likely = distribution(answer(situation))
     if request.temperature is not None and request.temperature < 1e-5:
         token = max(likely, key=likely.__getitem__)

@@ -191,6 +191,4 @@ def serve(options: Options) -> None:
     """Serve until interrupted. Raises UsageError if the port is in use."""
     about = f"; {options.load}"
     ready_file = options.ready_file
-    http.serve(
-        _Api(options), options.port, options.host, about=about, ready_file=ready_file, connections=_Protocol
-    )
+    http.serve(_Api(options), options.port, options.host, about=about, ready_file=ready_file, connections=_Protocol)

@@ -117,9 +117,7 @@ class Config:
             except ValueError:
                 prompt = sampled = -1.0
             if not model or not (0 <= prompt < 1 and 0 <= sampled < 1):
-                raise UsageError(
-                    f"WEAVEGEN_PRICES has {entry!r:.60}: give MODEL=PROMPT/SAMPLED for a million tokens"
-                )
+                raise UsageError(f"WEAVEGEN_PRICES has {entry!r:.60}: give MODEL=PROMPT/SAMPLED for a million tokens")
             table[model] = prompt, sampled
         return table
 

@@ -30,9 +30,7 @@ def private(folder: Path) -> Path:
         ) from None
     # The runtime folder may be in /tmp, where another user could have made it first.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise UsageError(
-            f"{folder} belongs to another user: remove it, or set WEAVEGEN_HOME to a folder of your own"
-        )
+        raise UsageError(f"{folder} belongs to another user: remove it, or set WEAVEGEN_HOME to a folder of your own")
     # PostgreSQL does not run as root: its user must be able to pass through this folder, but not to list it.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     if stat.S_IMODE(status.st_mode) != mode:
@@ -110,9 +108,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise UsageError(
-                        f"another weavegen command holds {path}: wait until it ends, or end it"
-                    ) from None
+                    raise UsageError(f"another weavegen command holds {path}: wait until it ends, or end it") from None
             if not waiting:
                 log.info("waiting for another weavegen command (%s)", path.name)
                 waiting = True

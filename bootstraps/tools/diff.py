@@ -102,9 +102,7 @@ def place(hunk: Hunk, number: int, lines: list[str], done: int, shift: int) -> i
     room = range(done, len(lines) - len(old) + 1)
     for same in (str, str.rstrip):  # without an exact match, blanks at line ends may differ
         seek = [same(text) for text in old]
-        found = [
-            at for at in room if same(lines[at]) == seek[0] and list(map(same, lines[at : at + len(old)])) == seek
-        ]
+        found = [at for at in room if same(lines[at]) == seek[0] and list(map(same, lines[at : at + len(old)])) == seek]
         if len(found) > 1 and hunk.start is None:
             raise ValueError(f"hunk {number} fits {len(found)} places: give its line number, '@@ -12,3 +12,4 @@'")
         if found:

@@ -152,26 +152,20 @@ class WeaveEditor(Window):
             kind = os.stat(self.path).st_mode
         except FileNotFoundError:
             if not os.path.isdir(os.path.dirname(self.path)):
-                raise FileNotFoundError(
-                    f"there is no folder {os.path.dirname(self.path)}: make it first"
-                ) from None
+                raise FileNotFoundError(f"there is no folder {os.path.dirname(self.path)}: make it first") from None
             return []
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(f"{self.path} is a folder: this edits files")
         if not stat.S_ISREG(kind):
             raise ValueError(f"{self.path} is no ordinary file")
         if os.path.getsize(self.path) > MAX_FILE_BYTES:
-            raise ValueError(
-                f"{self.path} is larger than {MAX_FILE_BYTES // 2**20} MiB, too large for this editor"
-            )
+            raise ValueError(f"{self.path} is larger than {MAX_FILE_BYTES // 2**20} MiB, too large for this editor")
         with open(self.path, "rb") as file:
             data = file.read()
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{self.path} is no UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
-            ) from None
+            raise ValueError(f"{self.path} is no UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from None
         self.crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
         self.newline_at_end = text.endswith("\n") or not text
         return as_lines(self.own(text))

@@ -79,9 +79,7 @@ class WeaveNethack(Terminal):
 
     def render(self, agent: "Subagent | None" = None) -> str:
         """The screen, the last keys with whether they changed it, and a list of keys."""
-        moves = [
-            f"{keys!r}{'' if changed else ' (nothing changed)'}" for keys, changed in self.moves[-SHOWN_KEYS:]
-        ]
+        moves = [f"{keys!r}{'' if changed else ' (nothing changed)'}" for keys, changed in self.moves[-SHOWN_KEYS:]]
         return f"{super().render(agent)}\nLast keys sent: {', '.join(moves) or 'none'}\n{KEYS}"
 
 

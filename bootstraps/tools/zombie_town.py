@@ -44,9 +44,7 @@ TOWN = {
         "The hardware store, dark and full of shelves.", ("park", "farm"), 2, ("axe", "scrap", "scrap", "cloth")
     ),
     "farm": Place("A farm on the slope.", ("hardware", "hill"), 1, ("food", "food", "cloth")),
-    "bridge": Place(
-        "The bridge over the weir, choked with cars.", ("square", "petrol", "park", "hill"), 2, ("scrap",)
-    ),
+    "bridge": Place("The bridge over the weir, choked with cars.", ("square", "petrol", "park", "hill"), 2, ("scrap",)),
     "hill": Place("The hill road. The tower is behind a locked gate.", ("bridge", "farm", "tower"), 1),
     "tower": Place("The radio tower. The generator is dry, the fuse box open.", ("hill",), 1, ("scrap",)),
 }

@@ -126,9 +126,7 @@ def upgrade() -> None:
             nullable=False,
             comment="When it was enqueued.",
         ),
-        sa.Column(
-            "state", sa.Text(), server_default="active", nullable=False, comment="active, paused or draining."
-        ),
+        sa.Column("state", sa.Text(), server_default="active", nullable=False, comment="active, paused or draining."),
         sa.Column(
             "paused_at",
             sa.DateTime(timezone=True),
@@ -223,9 +221,7 @@ def upgrade() -> None:
             comment="Ticks finished, the bootstrap's not counted.",
         ),
         sa.Column("blocks", sa.BigInteger(), server_default="0", nullable=False, comment="Blocks recorded."),
-        sa.Column(
-            "bytes", sa.BigInteger(), server_default="0", nullable=False, comment="Bytes of rendered trace."
-        ),
+        sa.Column("bytes", sa.BigInteger(), server_default="0", nullable=False, comment="Bytes of rendered trace."),
         sa.Column(
             "server",
             sa.Text(),
@@ -334,9 +330,7 @@ def upgrade() -> None:
         sa.Column(
             "closed_at", sa.DateTime(timezone=True), nullable=True, comment="When it was stopped, or found dead."
         ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_environments_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_environments_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_environments")),
         comment="The live Python processes in which traces run their code.",
     )
@@ -359,12 +353,8 @@ def upgrade() -> None:
         "events",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
-        sa.Column(
-            "at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False, comment="When."
-        ),
-        sa.Column(
-            "kind", sa.Text(), nullable=False, comment="started, ended, failed, cancelled, tick restarted, ..."
-        ),
+        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False, comment="When."),
+        sa.Column("kind", sa.Text(), nullable=False, comment="started, ended, failed, cancelled, tick restarted, ..."),
         sa.Column("detail", sa.Text(), nullable=True, comment="More, in one line."),
         sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_events_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
@@ -453,18 +443,14 @@ def upgrade() -> None:
         sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=True, comment="When it was taken last."),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True, comment="When its result was stored."),
         sa.Column("model_seconds", sa.Double(), nullable=True, comment="Time spent waiting for the model server."),
-        sa.Column(
-            "environment_seconds", sa.Double(), nullable=True, comment="Time spent waiting for the environment."
-        ),
+        sa.Column("environment_seconds", sa.Double(), nullable=True, comment="Time spent waiting for the environment."),
         sa.Column(
             "working_seconds",
             sa.Double(),
             nullable=True,
             comment="Time from claim to commit, model and environment included.",
         ),
-        sa.CheckConstraint(
-            "status in ('ready', 'running', 'done', 'failed', 'void')", name=op.f("ck_steps_status")
-        ),
+        sa.CheckConstraint("status in ('ready', 'running', 'done', 'failed', 'void')", name=op.f("ck_steps_status")),
         sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_steps_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_steps")),
         sa.UniqueConstraint("trace_id", "tick", "run", "ordinal", name=op.f("uq_steps_trace_id_tick_run_ordinal")),
@@ -498,9 +484,7 @@ def upgrade() -> None:
             nullable=True,
             comment="What it returned; null before.",
         ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_subagents_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_subagents_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_subagents")),
         sa.UniqueConstraint("trace_id", "name", name=op.f("uq_subagents_trace_id_name")),
         comment="The agents of a trace: main, and those that it made. The rows of the problem map.",
@@ -570,12 +554,8 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that sampled it."),
-        sa.Column(
-            "position", sa.BigInteger(), nullable=False, comment="Among the candidates of its round, from 0."
-        ),
-        sa.Column(
-            "block_index", sa.BigInteger(), nullable=False, comment="Index of the block it was sampled for."
-        ),
+        sa.Column("position", sa.BigInteger(), nullable=False, comment="Among the candidates of its round, from 0."),
+        sa.Column("block_index", sa.BigInteger(), nullable=False, comment="Index of the block it was sampled for."),
         sa.Column(
             "type",
             sa.Text(),
@@ -619,9 +599,7 @@ def upgrade() -> None:
             ["parent_id"], ["candidates.id"], name=op.f("fk_candidates_parent_id"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_candidates_step_id"), ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_candidates_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_candidates_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_candidates")),
         sa.UniqueConstraint("step_id", "position", name=op.f("uq_candidates_step_id_position")),
         comment="Every text the model was sampled for, losers included.",
@@ -634,9 +612,7 @@ def upgrade() -> None:
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that ran it."),
         sa.Column("tick", sa.BigInteger(), nullable=False, comment="Number of its tick."),
-        sa.Column(
-            "position", sa.BigInteger(), nullable=False, comment="Among the evaluations of the tick, from 0."
-        ),
+        sa.Column("position", sa.BigInteger(), nullable=False, comment="Among the evaluations of the tick, from 0."),
         sa.Column(
             "scope", sa.Text(), nullable=False, comment="task: bound by the bootstrap; tick: written by the agent."
         ),
@@ -648,12 +624,8 @@ def upgrade() -> None:
             comment="What it returned: a JSON value, or the repr of what is none. Null on an error.",
         ),
         sa.Column("error", sa.Text(), nullable=True, comment="The exception, where it raised one."),
-        sa.ForeignKeyConstraint(
-            ["step_id"], ["steps.id"], name=op.f("fk_evaluations_step_id"), ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_evaluations_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_evaluations_step_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_evaluations_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_evaluations")),
         sa.UniqueConstraint("step_id", "position", name=op.f("uq_evaluations_step_id_position")),
         comment="Results of evaluation callbacks, the task's and the tick's.",
@@ -672,9 +644,7 @@ def upgrade() -> None:
         ),
         sa.Column("question", sa.Text(), nullable=False, comment="The assertion's message."),
         sa.Column("answer", sa.Boolean(), nullable=False, comment="Whether it held."),
-        sa.ForeignKeyConstraint(
-            ["step_id"], ["steps.id"], name=op.f("fk_grounded_labels_step_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_grounded_labels_step_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(
             ["trace_id"], ["traces.id"], name=op.f("fk_grounded_labels_trace_id"), ondelete="CASCADE"
         ),
@@ -688,9 +658,7 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column("step_id", sa.BigInteger(), nullable=False, comment="The step that ran it."),
-        sa.Column(
-            "query", sa.Text(), nullable=False, comment="The query, with the type restriction of a young trace."
-        ),
+        sa.Column("query", sa.Text(), nullable=False, comment="The query, with the type restriction of a young trace."),
         sa.Column(
             "before",
             sa.BigInteger(),
@@ -699,9 +667,7 @@ def upgrade() -> None:
         ),
         sa.Column("least_score", sa.Double(), nullable=False, comment="Hits below this score were dropped."),
         sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name=op.f("fk_retrievals_step_id"), ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_retrievals_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_retrievals_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_retrievals")),
         sa.UniqueConstraint("step_id", name=op.f("uq_retrievals_step_id")),
         comment="Queries that were run before a block was written, and what they could see.",
@@ -711,19 +677,13 @@ def upgrade() -> None:
         "blocks",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
-        sa.Column(
-            "index", sa.BigInteger(), nullable=False, comment="Position in the trace, from 0, without gaps."
-        ),
+        sa.Column("index", sa.BigInteger(), nullable=False, comment="Position in the trace, from 0, without gaps."),
         sa.Column("tick", sa.BigInteger(), nullable=False, comment="Number of its tick."),
         sa.Column("subagent", sa.Text(), nullable=False, comment="Name of the subagent that wrote it."),
         sa.Column("type", sa.Text(), nullable=False, comment="Its type: orientation, action, ..."),
-        sa.Column(
-            "body", sa.Text(), nullable=False, comment="The text between header and footer, not commented out."
-        ),
+        sa.Column("body", sa.Text(), nullable=False, comment="The text between header and footer, not commented out."),
         sa.Column("rendered", sa.Text(), nullable=False, comment="The block as it stands in the trace."),
-        sa.Column(
-            "timestamp", sa.Double(), nullable=False, comment="When its writing began, seconds since the epoch."
-        ),
+        sa.Column("timestamp", sa.Double(), nullable=False, comment="When its writing began, seconds since the epoch."),
         sa.Column("time_remaining", sa.Double(), nullable=False, comment="Seconds left of the time budget then."),
         sa.Column(
             "block_size",
@@ -788,9 +748,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["candidate_id"], ["candidates.id"], name=op.f("fk_blocks_candidate_id"), ondelete="CASCADE"
         ),
-        sa.ForeignKeyConstraint(
-            ["executed_by"], ["steps.id"], name=op.f("fk_blocks_executed_by"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["executed_by"], ["steps.id"], name=op.f("fk_blocks_executed_by"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_blocks_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_blocks")),
         sa.UniqueConstraint("trace_id", "index", name=op.f("uq_blocks_trace_id_index")),
@@ -874,9 +832,7 @@ def upgrade() -> None:
             "rewritten", sa.Text(), nullable=True, comment="Its legal structure, where that differs from its text."
         ),
         sa.Column("syntax", sa.Double(), nullable=False, comment="Does not compile."),
-        sa.Column(
-            "extra_elements", sa.Double(), nullable=False, comment="More top-level elements than the shape has."
-        ),
+        sa.Column("extra_elements", sa.Double(), nullable=False, comment="More top-level elements than the shape has."),
         sa.Column(
             "not_a_string", sa.Double(), nullable=False, comment="A prose block that does not begin with a string."
         ),
@@ -887,9 +843,7 @@ def upgrade() -> None:
             nullable=False,
             comment="A callback block that is not exactly a function and its registration.",
         ),
-        sa.Column(
-            "wrong_name", sa.Double(), nullable=False, comment="Registers another name than the function's."
-        ),
+        sa.Column("wrong_name", sa.Double(), nullable=False, comment="Registers another name than the function's."),
         sa.Column(
             "title",
             sa.Double(),
@@ -902,9 +856,7 @@ def upgrade() -> None:
             nullable=False,
             comment="Assertions missing, without a question, inside a try, or too many.",
         ),
-        sa.Column(
-            "forbidden_calls", sa.Double(), nullable=False, comment="Calls that do not belong into an action."
-        ),
+        sa.Column("forbidden_calls", sa.Double(), nullable=False, comment="Calls that do not belong into an action."),
         sa.Column(
             "length_after_debug",
             sa.Double(),
@@ -930,9 +882,7 @@ def upgrade() -> None:
             nullable=False,
             comment="selection: as sampled; raw: as rewritten; option: asked of the model itself.",
         ),
-        sa.Column(
-            "rubric", sa.Text(), nullable=False, comment="Version of the rubric and its calibration examples."
-        ),
+        sa.Column("rubric", sa.Text(), nullable=False, comment="Version of the rubric and its calibration examples."),
         sa.Column("question", sa.Text(), nullable=False, comment="The question."),
         sa.Column("yes", sa.Double(), nullable=False, comment="Probability mass of yes."),
         sa.Column("no", sa.Double(), nullable=False, comment="Probability mass of no."),
@@ -962,9 +912,7 @@ def upgrade() -> None:
         sa.Column("example_id", sa.BigInteger(), nullable=True, comment="Or the example found."),
         sa.Column("score", sa.Double(), nullable=False, comment="BM25."),
         sa.Column("used", sa.Boolean(), nullable=False, comment="Whether it was put into the prompt."),
-        sa.CheckConstraint(
-            "(block_id is null) <> (example_id is null)", name=op.f("ck_retrieval_hits_one_source")
-        ),
+        sa.CheckConstraint("(block_id is null) <> (example_id is null)", name=op.f("ck_retrieval_hits_one_source")),
         sa.ForeignKeyConstraint(
             ["block_id"], ["blocks.id"], name=op.f("fk_retrieval_hits_block_id"), ondelete="CASCADE"
         ),
@@ -1000,9 +948,7 @@ def upgrade() -> None:
             nullable=False,
             comment="How many words stand in so many blocks, up to its end.",
         ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_segments_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_segments_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("trace_id", "number", name=op.f("pk_segments")),
         comment="The index of what traces left behind, in parts of equal size; see retrieval.py.",
     )
@@ -1010,21 +956,15 @@ def upgrade() -> None:
         "postings",
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column("word", sa.Text(), nullable=False, comment="The word, in lower case."),
-        sa.Column(
-            "segment", sa.BigInteger(), autoincrement=False, nullable=False, comment="Number of its segment."
-        ),
+        sa.Column("segment", sa.BigInteger(), autoincrement=False, nullable=False, comment="Number of its segment."),
         sa.Column(
             "documents",
             sa.BigInteger(),
             nullable=False,
             comment="Indexed blocks of the trace with the word, up to the segment's end.",
         ),
-        sa.Column(
-            "blocks", sa.LargeBinary(), nullable=False, comment="Positions in the index and times, in pairs."
-        ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_postings_trace_id"), ondelete="CASCADE"
-        ),
+        sa.Column("blocks", sa.LargeBinary(), nullable=False, comment="Positions in the index and times, in pairs."),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_postings_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("trace_id", "word", "segment", name=op.f("pk_postings")),
         comment="Where in a segment a word stands.",
     )
@@ -1067,9 +1007,7 @@ def upgrade() -> None:
             comment="Discord's id of the newest message that was fetched from there.",
         ),
         sa.Column("failure", sa.Text(), nullable=True, comment="Why the bridge has given it up."),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_channels_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_channels_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_channels")),
         sa.UniqueConstraint("trace_id", "name", name=op.f("uq_channels_trace_id_name")),
         comment="Where traces exchange messages with people (weavegen chat, or Discord).",

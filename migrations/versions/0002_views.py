@@ -16,9 +16,7 @@ def upgrade() -> None:
         "views",
         sa.Column("name", sa.Text(), nullable=False, comment="Its name."),
         sa.Column("position", sa.BigInteger(), nullable=False, comment="They are made in this order."),
-        sa.Column(
-            "sha256", sa.Text(), nullable=False, comment="Hash of the text that it was made of, hexadecimal."
-        ),
+        sa.Column("sha256", sa.Text(), nullable=False, comment="Hash of the text that it was made of, hexadecimal."),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_views")),
         comment="The views that weavegen has made here, and of which text (store/views/).",
     )

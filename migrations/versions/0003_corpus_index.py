@@ -38,9 +38,7 @@ def upgrade() -> None:
     op.create_table(
         "corpus_queue",
         sa.Column("block_id", sa.BigInteger(), nullable=False, comment="The block."),
-        sa.ForeignKeyConstraint(
-            ["block_id"], ["blocks.id"], name=op.f("fk_corpus_queue_block_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["block_id"], ["blocks.id"], name=op.f("fk_corpus_queue_block_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("block_id", name=op.f("pk_corpus_queue")),
         comment="Blocks that can be recalled and are in no segment of the corpus index yet.",
     )
@@ -73,9 +71,7 @@ def upgrade() -> None:
         sa.Column("jobs", sa.LargeBinary(), nullable=False, comment="Their jobs, int64."),
         sa.Column("indexes", sa.LargeBinary(), nullable=False, comment="Their indexes in the trace, int32."),
         sa.Column("lengths", sa.LargeBinary(), nullable=False, comment="Their lengths in words, uint32."),
-        sa.Column(
-            "types", sa.LargeBinary(), nullable=False, comment="Their types, uint8; see retrieval/documents.py."
-        ),
+        sa.Column("types", sa.LargeBinary(), nullable=False, comment="Their types, uint8; see retrieval/documents.py."),
         sa.Column(
             "goods",
             sa.LargeBinary(),

@@ -78,14 +78,10 @@ def upgrade() -> None:
             comment="It is sent, or sent again, after this, if nobody took it.",
         ),
         sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=True, comment="When it was taken last."),
-        sa.Column(
-            "finished_at", sa.DateTime(timezone=True), nullable=True, comment="When its answers were stored."
-        ),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True, comment="When its answers were stored."),
         sa.Column("failure", sa.Text(), nullable=True, comment="The last transient error."),
         sa.Column("model_seconds", sa.Double(), nullable=True, comment="Time spent waiting for the model server."),
-        sa.CheckConstraint(
-            "status in ('waiting', 'sent', 'running', 'done')", name=op.f("ck_campaign_batches_status")
-        ),
+        sa.CheckConstraint("status in ('waiting', 'sent', 'running', 'done')", name=op.f("ck_campaign_batches_status")),
         sa.ForeignKeyConstraint(
             ["campaign_id"], ["campaigns.id"], name=op.f("fk_campaign_batches_campaign_id"), ondelete="CASCADE"
         ),
@@ -123,9 +119,7 @@ def upgrade() -> None:
             nullable=False,
             comment="The candidate asked about; of a block the one that it was made of.",
         ),
-        sa.Column(
-            "block_id", sa.BigInteger(), nullable=True, comment="The block asked about; null: the candidate."
-        ),
+        sa.Column("block_id", sa.BigInteger(), nullable=True, comment="The block asked about; null: the candidate."),
         sa.Column(
             "context_tokens",
             sa.BigInteger(),

@@ -24,9 +24,7 @@ def upgrade() -> None:
             nullable=True,
             comment="The SQL condition over the format's view; null: all rows.",
         ),
-        sa.Column(
-            "row_limit", sa.BigInteger(), nullable=True, comment="Rows of the view at most; null: no limit."
-        ),
+        sa.Column("row_limit", sa.BigInteger(), nullable=True, comment="Rows of the view at most; null: no limit."),
         sa.Column(
             "options",
             JSONB(none_as_null=True),
@@ -46,9 +44,7 @@ def upgrade() -> None:
             nullable=True,
             comment="Similarity of near-duplicates, which were removed; null: all were kept.",
         ),
-        sa.Column(
-            "key_width", sa.BigInteger(), nullable=False, comment="Numbers that identify a row of the view."
-        ),
+        sa.Column("key_width", sa.BigInteger(), nullable=False, comment="Numbers that identify a row of the view."),
         sa.Column("rows", sa.BigInteger(), nullable=False, comment="Rows of the view that are in it."),
         sa.Column(
             "facts",

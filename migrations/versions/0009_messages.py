@@ -61,12 +61,8 @@ def upgrade() -> None:
             comment="The step of another trace that asked for it and waits for what it returns; null: none.",
         ),
     )
-    op.create_foreign_key(
-        op.f("fk_traces_called_by"), "traces", "steps", ["called_by"], ["id"], ondelete="SET NULL"
-    )
-    op.create_index(
-        "ix_traces_called_by", "traces", ["called_by"], postgresql_where=sa.text("called_by is not null")
-    )
+    op.create_foreign_key(op.f("fk_traces_called_by"), "traces", "steps", ["called_by"], ["id"], ondelete="SET NULL")
+    op.create_index("ix_traces_called_by", "traces", ["called_by"], postgresql_where=sa.text("called_by is not null"))
     op.add_column(
         "jobs",
         sa.Column(

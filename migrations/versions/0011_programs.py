@@ -66,9 +66,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["candidate_id"], ["candidates.id"], name=op.f("fk_programs_candidate_id"), ondelete="CASCADE"
         ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_programs_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_programs_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_programs")),
         sa.UniqueConstraint("trace_id", "number", name=op.f("uq_programs_trace_id_number")),
         comment="Every program that a search has tried, the failed ones too, with those it was made from.",

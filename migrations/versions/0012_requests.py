@@ -44,9 +44,7 @@ def upgrade() -> None:
             nullable=False,
             comment="NOT_STARTED, IN_PROGRESS, WAITING_FEEDBACK, SUCCEEDED, FAILED or CANCELED.",
         ),
-        sa.Column(
-            "question", sa.Text(), nullable=True, comment="What it waits to be told; null: it does not wait."
-        ),
+        sa.Column("question", sa.Text(), nullable=True, comment="What it waits to be told; null: it does not wait."),
         sa.Column(
             "result",
             sa.Text(),
@@ -66,16 +64,12 @@ def upgrade() -> None:
             nullable=False,
             comment="When it was made.",
         ),
-        sa.CheckConstraint(
-            "(question is not null) = (status = 'WAITING_FEEDBACK')", name=op.f("ck_requests_question")
-        ),
+        sa.CheckConstraint("(question is not null) = (status = 'WAITING_FEEDBACK')", name=op.f("ck_requests_question")),
         sa.CheckConstraint(
             "status in ('NOT_STARTED', 'IN_PROGRESS', 'WAITING_FEEDBACK', 'SUCCEEDED', 'FAILED', 'CANCELED')",
             name=op.f("ck_requests_status"),
         ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_requests_trace_id"), ondelete="SET NULL"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_requests_trace_id"), ondelete="SET NULL"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_requests")),
         sa.UniqueConstraint("trace_id", name=op.f("uq_requests_trace_id")),
         comment="What users ask the toolsmith for (`weavegen request`), as it stands.",
@@ -196,15 +190,11 @@ def upgrade() -> None:
             nullable=False,
             comment="When it was made.",
         ),
-        sa.ForeignKeyConstraint(
-            ["made_by"], ["traces.id"], name=op.f("fk_tool_versions_made_by"), ondelete="SET NULL"
-        ),
+        sa.ForeignKeyConstraint(["made_by"], ["traces.id"], name=op.f("fk_tool_versions_made_by"), ondelete="SET NULL"),
         sa.ForeignKeyConstraint(
             ["searched_by"], ["traces.id"], name=op.f("fk_tool_versions_searched_by"), ondelete="SET NULL"
         ),
-        sa.ForeignKeyConstraint(
-            ["tool_id"], ["tools.id"], name=op.f("fk_tool_versions_tool_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["tool_id"], ["tools.id"], name=op.f("fk_tool_versions_tool_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tool_versions")),
         sa.UniqueConstraint("tool_id", "version", name=op.f("uq_tool_versions_tool_id_version")),
         comment="The versions of tools. Rows are never changed; the newest is the one that is used.",
@@ -217,18 +207,14 @@ def upgrade() -> None:
         sa.Column("tool_version_id", sa.BigInteger(), nullable=False, comment="The version called."),
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="The trace that called it."),
         sa.Column("success", sa.Boolean(), nullable=False, comment="Whether it came back with a value."),
-        sa.Column(
-            "at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False, comment="When."
-        ),
+        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False, comment="When."),
         sa.ForeignKeyConstraint(
             ["tool_version_id"],
             ["tool_versions.id"],
             name=op.f("fk_tool_uses_tool_version_id"),
             ondelete="CASCADE",
         ),
-        sa.ForeignKeyConstraint(
-            ["trace_id"], ["traces.id"], name=op.f("fk_tool_uses_trace_id"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_tool_uses_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tool_uses")),
         comment="Each call of a tool of the library, and whether it worked.",
     )

@@ -14,9 +14,7 @@ depends_on: str | Sequence[str] | None = None
 def upgrade() -> None:
     op.add_column(
         "jobs",
-        sa.Column(
-            "enqueued_by", sa.Text(), nullable=True, comment="Who enqueued it; null: that was not kept yet."
-        ),
+        sa.Column("enqueued_by", sa.Text(), nullable=True, comment="Who enqueued it; null: that was not kept yet."),
     )
     op.create_table(
         "model_servers",
@@ -58,9 +56,7 @@ def upgrade() -> None:
             comment="When it was answered.",
         ),
         sa.Column("server", sa.Text(), nullable=False, comment="Base URL of the server."),
-        sa.Column(
-            "owner", sa.Text(), nullable=True, comment="Who lent it then; null: it is one of OPENAI_BASE_URL."
-        ),
+        sa.Column("owner", sa.Text(), nullable=True, comment="Who lent it then; null: it is one of OPENAI_BASE_URL."),
         sa.Column(
             "trace_id",
             sa.BigInteger(),

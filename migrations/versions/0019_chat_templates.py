@@ -47,7 +47,9 @@ def keep_templates(conn: sa.Connection) -> None:
             values = {"job": job.id, "template": template_id(conn, DEFAULTS | named)}
             conn.execute(sa.text("update jobs set template_id = :template where id = :job"), values)
     for table in ("jobs", "job_settings"):
-        drop = f"update {table} set settings = settings - cast(:names as text[]) where settings ?| cast(:names as text[])"
+        drop = (
+            f"update {table} set settings = settings - cast(:names as text[]) where settings ?| cast(:names as text[])"
+        )
         conn.execute(sa.text(drop), {"names": list(DEFAULTS)})
     delegates(conn)
 

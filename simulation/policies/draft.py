@@ -119,9 +119,7 @@ def _runs_on(callback: Callback, chance: random.Random) -> Callback:
 
 
 def _fake(callback: Callback, chance: random.Random) -> Callback:
-    label = chance.choice(
-        ["# q : Did this work as planned? Yes. (99.8%)", "#q : Is this the best step? Yes. (100%)"]
-    )
+    label = chance.choice(["# q : Did this work as planned? Yes. (99.8%)", "#q : Is this the best step? Yes. (100%)"])
     if chance.random() < 0.5:
         return _insert(callback, label, chance.randrange(len(callback.lines)))
     return replace(callback, after=label + "\n")
@@ -161,9 +159,7 @@ def flawed_prose(text: str, flaw: str | None, chance: random.Random) -> str:
         text += "\n# q : Is this reasoning sound? Yes. (99.97%)"
     closed = text + '\n"""'
     if flaw == "runs_on":
-        closed += chance.choice(
-            ["\n# endblock\nplan = 'win'\n", '\n"""And one more thought."""\n', "\nstep = 1\n"]
-        )
+        closed += chance.choice(["\n# endblock\nplan = 'win'\n", '\n"""And one more thought."""\n', "\nstep = 1\n"])
     return closed
 
 

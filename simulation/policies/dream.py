@@ -40,9 +40,7 @@ def write(situation: Situation, seed: int, number: int) -> str:
     if situation.type == "error":
         text = f'Traceback (most recent call last):\n  File "/app/block.py", line 3\n{chance.choice(_ERRORS)}'
     elif situation.type == "outcome":
-        text = (
-            f"Outcome:\naction | as planned | {chance.choice(['done', 'True', 'None'])}\n{_evaluation(situation)}"
-        )
+        text = f"Outcome:\naction | as planned | {chance.choice(['done', 'True', 'None'])}\n{_evaluation(situation)}"
     else:
         seen = situation.observations
         text = seen[0].rstrip("\n") if seen and chance.random() < 0.7 else compose(chance, _OBSERVED)

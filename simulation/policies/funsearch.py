@@ -209,9 +209,7 @@ def _moved(term: str, chance: random.Random) -> str:
         return term
     match = chance.choice(matches)
     number = float(match[0])
-    moved = chance.choice(
-        [number + 1, max(number - 1, 0), number * 2, round(number / 2, 2), number + 5, number * 10]
-    )
+    moved = chance.choice([number + 1, max(number - 1, 0), number * 2, round(number / 2, 2), number + 5, number * 10])
     text = f"{moved:g}" if moved < 1e6 else match[0]
     if "." in text and "%" in term:
         text = match[0]  # a modulus stays an integer

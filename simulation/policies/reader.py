@@ -21,9 +21,7 @@ SURE = 0.5
 """Share of a question's words in one sentence from which on its answer is expected in this sentence."""
 
 _TASK = re.compile(r'^"""The task: read a text (?:from the first page|and answer questions)', re.MULTILINE)
-_PAGE = re.compile(
-    r'^Page (\d+) of (\d+) of "(.*)":\n\n(.*?)(?:\n\nQuestion \d+: .*)?\Z', re.DOTALL | re.MULTILINE
-)
+_PAGE = re.compile(r'^Page (\d+) of (\d+) of "(.*)":\n\n(.*?)(?:\n\nQuestion \d+: .*)?\Z', re.DOTALL | re.MULTILINE)
 _REPORT = re.compile(
     r"^Pages read: (.*) of \d+\nOwn words: (\d+) of (\d+)\nPages quoted: (.*) \((\d+) of (\d+)\)\n"
     r"Quotes that do not stand in the text: (.*)$",

@@ -73,9 +73,7 @@ def _next(conversation: "Conversation", chance: random.Random) -> tuple[str, ...
     ]
     if places:
         path, first, _ = chance.choice(places)
-        ways += [
-            (f"I read {path} closely.", call("read_document", path=path, first_line=int(first), lines=40))
-        ] * 2
+        ways += [(f"I read {path} closely.", call("read_document", path=path, first_line=int(first), lines=40))] * 2
     if listed:
         path = chance.choice(listed)
         ways.append((f"What is in {path}?", call("read_document", path=path)))

@@ -19,9 +19,7 @@ ENTRIES = {"wrong_sum": 0.1, "no_event": 0.1, "short": 0.1}
 WHOLE = {"story": 300, "log": 300, "report": 150, "entry": 60}
 """Number of words from which a text of this kind counts as complete."""
 
-_TASK = re.compile(
-    r'^"""The task: write (?:a haunted mansion story|the log of a small colony on Mars)', re.MULTILINE
-)
+_TASK = re.compile(r'^"""The task: write (?:a haunted mansion story|the log of a small colony on Mars)', re.MULTILINE)
 _ASKED = re.compile(r"\b(entry|report|story|log)\b")
 _GIVEN = re.compile(r"\? (Yes|No)\.\n#q: [^\n]*$")
 _NEWEST = "The newest entry of the log:\n"
@@ -262,9 +260,7 @@ _LOOK = Plan(
         ("count = len(self.observation_views)", 'assert count > 0, "Is there a view?"', "return count"),
         "Count the views",
     ),
-    evaluation=Callback(
-        "evaluation", "views_exist", ("return len(self.observation_views) > 0",), "Is there a view?"
-    ),
+    evaluation=Callback("evaluation", "views_exist", ("return len(self.observation_views) > 0",), "Is there a view?"),
     evidence="If it worked, the outcome has the number of views.",
 )
 _TITLES = ("The {word}", "After the {word}", "What the {word} cost", "A long sol")

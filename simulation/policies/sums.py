@@ -57,9 +57,7 @@ def plan(situation: Situation) -> Plan | None:
             seen="The view says that all sums are answered.",
             step="tell the caller how it went",
             action=_return,
-            evaluation=Callback(
-                "evaluation", "has_returned", ("return self.completed",), "Has the caller been told?"
-            ),
+            evaluation=Callback("evaluation", "has_returned", ("return self.completed",), "Has the caller been told?"),
             evidence="This subagent should count as completed.",
         )
     now = Sum(int(match[1]), int(match[2]))
@@ -67,9 +65,7 @@ def plan(situation: Situation) -> Plan | None:
         seen=f"The sum is {now.a} + {now.b}. {now.steps}",
         step=f"answer {now.a + now.b}",
         action=lambda chance, failed: _answer(now, chance, failed),
-        evaluation=Callback(
-            "evaluation", "none_is_wrong", ("return not wrong",), "Were all answers right so far?"
-        ),
+        evaluation=Callback("evaluation", "none_is_wrong", ("return not wrong",), "Were all answers right so far?"),
         evidence=f"The answer {now.a + now.b} should count as right, and the view should pose another sum.",
     )
 

@@ -91,9 +91,7 @@ def write(situation: Situation, seed: int, number: int) -> str:
         case "backtrack":
             return generic.prose(situation, _backtrack(now, chance), chance)
         case _:
-            words = (
-                f"+cell +move free board {' '.join(sorted(set(now.board) - {' '}))} opponent line corner centre"
-            )
+            words = f"+cell +move free board {' '.join(sorted(set(now.board) - {' '}))} opponent line corner centre"
             return f"{words} get_state assert mark block win evaluation\n{ENDING}"
 
 

@@ -118,9 +118,7 @@ def write(conversation: "Conversation", seed: int, number: int) -> str:
     if stage == "execute":
         return _execute(conversation, chance)
     if stage not in ("summary", "signature") and chance.random() < FORMLESS:
-        return chance.choice(
-            ["I would look at the text first, and then see.", "Use what is best: it depends.", ""]
-        )
+        return chance.choice(["I would look at the text first, and then see.", "Use what is best: it depends.", ""])
     return _STAGES[stage](conversation, chance)
 
 
@@ -181,9 +179,7 @@ def _choice(conversation: "Conversation", chance: random.Random) -> str:
 
 def _neighbours(conversation: "Conversation", chance: random.Random) -> str:
     skill = _skill(_objective(conversation))
-    asked = (
-        skill.neighbours if skill is not None else ("What is in this file?", "Sort a list.", "Compare two texts.")
-    )
+    asked = skill.neighbours if skill is not None else ("What is in this file?", "Sort a list.", "Compare two texts.")
     return "\n".join(f"request: {text}" for text in asked)
 
 

@@ -47,8 +47,7 @@ TICKS = 30
 def traces(installation: Installation) -> dict[str, tuple[int, str, Any]]:
     """Each case's trace: its number, why it ended, what it returned. All traces run in one job."""
     rows = [
-        {"bootstrap": str(ROOT / "bootstraps" / case.file), "params": case.params, "seed": case.seed}
-        for case in CASES
+        {"bootstrap": str(ROOT / "bootstraps" / case.file), "params": case.params, "seed": case.seed} for case in CASES
     ]
     jobs = installation.home / "bootstraps.jsonl"
     jobs.write_text("\n".join(map(json.dumps, rows)))

@@ -20,9 +20,7 @@ def test_weavegens_own_model_reads_the_board_and_wins(nano: Installation) -> Non
     assert "weavegen-nano" in done.stdout
     assert "SIMULATED" not in done.stdout
     assert nano.sql("select model from jobs") == [("weavegen-nano",)]
-    results = [
-        result for [result] in nano.sql("select result from text_examples where ended_because = 'returned'")
-    ]
+    results = [result for [result] in nano.sql("select result from text_examples where ended_because = 'returned'")]
     assert len(results) == 8
     # The model wins five games of six; one that does not read the board won one of eight. Fewer than four wins have a
     # probability of 0.2%.

@@ -70,9 +70,7 @@ def test_eight_workers_write_the_same_as_one(alone: Installation, undisturbed: l
     assert alone.bodies(job) == undisturbed
 
 
-def test_killed_workers_lose_and_double_nothing(
-    alone: Installation, undisturbed: list[tuple[object, ...]]
-) -> None:
+def test_killed_workers_lose_and_double_nothing(alone: Installation, undisturbed: list[tuple[object, ...]]) -> None:
     rng = random.Random(1)
     names = itertools.count()
 
@@ -158,9 +156,7 @@ def test_a_trace_that_keeps_killing_its_process_ends_with_the_reason(alone: Inst
     )
     assert (status, kind) == ("failed", "environment")
     assert "died" in failure
-    assert alone.sql(
-        "select count(*) > 10 from blocks b join traces t on t.id = b.trace_id where job_id = :j", j=job
-    )
+    assert alone.sql("select count(*) > 10 from blocks b join traces t on t.id = b.trace_id where job_id = :j", j=job)
 
 
 def test_a_trace_without_isolation_records_it(alone: Installation) -> None:
@@ -231,9 +227,7 @@ def test_subagents_work_while_their_caller_waits_and_its_process_dies(alone: Ins
         "select id, ended_because, failure from traces where job_id = :job", job=job
     )
     assert (because, failure) == ("ticks", None)
-    [(detail,)] = alone.sql(
-        "select detail from events where trace_id = :t and kind = 'environment rebuilt'", t=trace
-    )
+    [(detail,)] = alone.sql("select detail from events where trace_id = :t and kind = 'environment rebuilt'", t=trace)
     assert detail.endswith("all came out as before")
 
     returns = alone.sql(

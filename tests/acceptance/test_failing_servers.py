@@ -99,9 +99,7 @@ def test_a_pool_that_answers_500_is_seen_everywhere(fleet: Installation, front: 
         assert done.returncode == int(command in (("pool",), ("doctor",))), command
     assert metric(fleet, f'server_failing{{server="{front.url}"}}') == 1
     assert metric(fleet, f'server_errors_total{{kind="status",server="{front.url}"}}') >= 3
-    until(
-        lambda: "500: CUDA out of memory" in reasons(fleet, job), "no step says why it waits", seconds=SEEN_SECONDS
-    )
+    until(lambda: "500: CUDA out of memory" in reasons(fleet, job), "no step says why it waits", seconds=SEEN_SECONDS)
     heal(front)
     ended(fleet, job)
     assert pool(fleet)[0] == 0

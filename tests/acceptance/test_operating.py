@@ -175,8 +175,7 @@ def test_a_failed_trace_is_retried_after_its_cause_is_repaired(
     capsys.readouterr()
     at_once(up, operate.retry, job, "number < 3) or (number = 1")
     assert capsys.readouterr().out == (
-        "2 failed traces match: 2 queued once more\n"
-        f"job {job} is draining: they start after  weavegen resume {job}\n"
+        f"2 failed traces match: 2 queued once more\njob {job} is draining: they start after  weavegen resume {job}\n"
     )
     at_once(up, operate.resume, job)
     assert len(up.json("retry", "--where", everything)["retried"]) == 1

@@ -82,9 +82,7 @@ def test_honest_work_and_forgeries_side_by_side(installation: Installation) -> N
         here.wait(job)
         first = [row for row in here.sql(EVALUATIONS, job=job) if row[0] == 0]
         assert [value for _, _, value, protected, _ in first if protected] == values, name
-        assert [cause for *_, cause in first] == [None if value is not None else "agent" for value in values] + [
-            None
-        ]
+        assert [cause for *_, cause in first] == [None if value is not None else "agent" for value in values] + [None]
         number, got, protected, count = here.sql(TICKS, job=job)[0]
         # The bootstrap's own tick has no action block, so that its reward is half the share.
         assert (number, got, protected, count) == (0, reward, True, left_out), name

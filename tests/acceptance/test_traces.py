@@ -33,9 +33,7 @@ def test_a_trace_is_one_python_file_that_parses_back(installation: Installation,
         blocks = parse_trace(text)
         assert render_trace(blocks) == text
         assert [block.index for block in blocks] == list(range(len(blocks)))
-        assert [block["type"] for block in installation.json("show", str(trace))] == [
-            block.type for block in blocks
-        ]
+        assert [block["type"] for block in installation.json("show", str(trace))] == [block.type for block in blocks]
 
 
 def test_all_candidates_are_recorded(installation: Installation, job: int) -> None:
@@ -64,9 +62,7 @@ def test_every_step_ran_once_and_every_environment_is_closed(installation: Insta
         f"select count(*) = 0 from environments where closed_at is null and trace_id in {OF_JOB}", job=job
     )
     traces = installation.sql("select id from traces where job_id = :job", job=job)
-    assert not {str(trace) for [trace] in traces} & {
-        path.name for path in installation.config.workspaces.iterdir()
-    }
+    assert not {str(trace) for [trace] in traces} & {path.name for path in installation.config.workspaces.iterdir()}
 
 
 def test_rewards_follow_the_evaluations(installation: Installation, job: int) -> None:
@@ -129,9 +125,7 @@ def test_a_bootstrap_file_can_be_tried_alone(installation: Installation) -> None
 
 def test_a_jobs_file_sets_parameters_per_row(installation: Installation) -> None:
     file = installation.home / "jobs.jsonl"
-    rows = [
-        {"bootstrap": str(TICTACTOE), "params": {"opponent": name}, "seed": 4} for name in ("random", "minimax")
-    ]
+    rows = [{"bootstrap": str(TICTACTOE), "params": {"opponent": name}, "seed": 4} for name in ("random", "minimax")]
     file.write_text("\n".join(map(json.dumps, rows)))
     job = installation.json("enqueue", "--from", file, "--ticks", "1")["job"]
     installation.wait(job)

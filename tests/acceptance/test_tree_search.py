@@ -124,9 +124,7 @@ def test_status_shows_the_candidates_per_kept_block(installation: Installation, 
         (("--set", "action.rounds=[1]", "--set", 'types={"debug": {"rounds": [2]}}'), "types"),
     ],
 )
-def test_invalid_settings_are_refused_by_name(
-    installation: Installation, option: tuple[str, ...], said: str
-) -> None:
+def test_invalid_settings_are_refused_by_name(installation: Installation, option: tuple[str, ...], said: str) -> None:
     done = installation.cli("enqueue", TICTACTOE, *option)
     assert done.returncode == 2
     assert said in done.stderr

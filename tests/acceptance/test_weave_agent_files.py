@@ -35,10 +35,7 @@ def test_the_first_tick_and_five_more_run(installation: Installation, job: int) 
 def test_only_blocks_that_the_model_wrote_may_fail(installation: Installation, job: int) -> None:
     """Views, the task's evaluations and the bootstrap's blocks come from the file: none of them ends in an error."""
     of_job = "join traces t on t.id = b.trace_id where t.job_id = :job"
-    assert (
-        installation.sql(f"select b.body from blocks b {of_job} and b.tick = 0 and b.type = 'error'", job=job)
-        == []
-    )
+    assert installation.sql(f"select b.body from blocks b {of_job} and b.tick = 0 and b.type = 'error'", job=job) == []
     # An error block follows a block that failed or did not compile, never one that the world wrote. The exception is
     # an agent that repeats itself, which is told so by an error block.
     before = "lag(b.type) over (partition by b.trace_id order by b.index) as before"

@@ -47,9 +47,7 @@ def installation(server: Process) -> Iterator[Installation]:
         yield one
 
 
-def test_fifty_tasks_end_and_the_ledger_has_the_servers_tokens(
-    installation: Installation, server: Process
-) -> None:
+def test_fifty_tasks_end_and_the_ledger_has_the_servers_tokens(installation: Installation, server: Process) -> None:
     before = usage(server)
     rows = installation.json("run", "--agent", "react", "--task", "Write a list.", "-n", "50", "--seed", "5")
     assert {(row["status"], row["result"]) for row in rows} == {("ended", "success")}
@@ -151,9 +149,7 @@ def test_questions_are_answered_by_logprobs_or_by_samples(server: Process) -> No
     client.close()
 
 
-def test_without_logprobs_a_question_is_asked_several_times(
-    server: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_logprobs_a_question_is_asked_several_times(server: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     client = ChatClient(server.url, "EMPTY")
     request, asked = client._request, []
 
@@ -201,9 +197,7 @@ MALFORMED = {
     "content is a number": {"choices": [{"index": 0, "message": WELL | {"content": 7}}]},
     "content is a list": {"choices": [{"index": 0, "message": WELL | {"content": [{"type": "text"}]}}]},
     "calls are a number": {"choices": [{"index": 0, "message": WELL | {"tool_calls": 3}}]},
-    "a call has no function": {
-        "choices": [{"index": 0, "message": WELL | {"tool_calls": [{"type": "function"}]}}]
-    },
+    "a call has no function": {"choices": [{"index": 0, "message": WELL | {"tool_calls": [{"type": "function"}]}}]},
     "a huge number": b'{"choices": [{"index": 0, "message": {"content": 1' + b"0" * 5000 + b"}}]}",
     "nothing": b"",
 }

@@ -56,9 +56,7 @@ class Simulation:
         with self.db.connect() as conn:
             query = sa.text("select type, body from blocks where index >= :first and index < :end order by index")
             rows = conn.execute(query, {"first": first, "end": end}).all()
-        conversation = Conversation(
-            [("assistant" if row.type == "assistant" else "user", row.body) for row in rows]
-        )
+        conversation = Conversation([("assistant" if row.type == "assistant" else "user", row.body) for row in rows])
         texts = [write(conversation, step.seed, number) for number in range(step.n)]
         return [Candidate(text=text, finish_reason="stop", tokens=len(text) // 4) for text in texts]
 
@@ -150,9 +148,7 @@ def test_a_restarted_tick_leaves_no_program_behind(db: sa.Engine, box: Environme
     task = json.loads((TASKS / "cap_set.json").read_text()) | {"generations": 1, "islands": 1, "candidates": 3}
     trace = search(db, box, task)
     with db.begin() as conn:
-        programs.save(
-            conn, trace, 1, ProgramEvaluated(number=1, generation=1, island=0, source="", error="no"), {}
-        )
+        programs.save(conn, trace, 1, ProgramEvaluated(number=1, generation=1, island=0, source="", error="no"), {})
         rows = programs.of_trace(conn, trace)
     assert [(row.number, row.error is None) for row in rows] == [(0, True), (1, False)]
 
@@ -439,9 +435,7 @@ def test_an_evaluator_may_catch_a_programs_exception_but_not_its_timeout(box: En
 
 
 def test_plain_data_arrives_unchanged_in_the_box(box: Environment) -> None:
-    data = (
-        "[None, True, 1, -2**70, 1.5, float('inf'), 'é', b'\\x00', (1, (2,)), [()], {1, 2}, {(1, 2): {'a': [0]}}]"
-    )
+    data = "[None, True, 1, -2**70, 1.5, float('inf'), 'é', b'\\x00', (1, (2,)), [()], {1, 2}, {(1, 2): {'a': [0]}}]"
     tests = f"def test(function):\n    data = {data}\n    assert function(data, again=2) == [data, data]\n"
     [tried] = evaluated(box, ["def f(x, again):\n    return [x] * again\n"], tests=tests, evaluator="")
     assert tried == {"success": True, "score": None, "scores": [], "error": None, "output": ""}

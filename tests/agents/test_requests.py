@@ -180,9 +180,7 @@ def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> N
     returned = scalar(db, "select returned from traces where id = :id", id=row.trace_id)
     assert (row.status, returned["made"], returned["tools"]) == (S.SUCCEEDED, [], ["count_units@1"])
     assert scalar(db, "select count(*) from tool_versions") == 1
-    assert (
-        scalar(db, "select count(*) from steps where trace_id = :id and kind = 'delegate'", id=row.trace_id) == 0
-    )
+    assert scalar(db, "select count(*) from steps where trace_id = :id and kind = 'delegate'", id=row.trace_id) == 0
     with db.connect() as conn:
         uses = tools.rows(conn)[0]
     assert uses.uses >= uses.successes >= 1
@@ -328,9 +326,7 @@ def test_a_failed_trace_fails_its_request_and_a_retry_starts_it_again(simulation
     number = tool_requests.create("How warm is it?")
     held = simulation.claim(simulation.engine.start_queued()[0].step_id)
     assert held is not None
-    simulation.engine.finish(
-        held, StepStatus.FAILED, failure_kind=ModelError.kind, failure="the context is too long"
-    )
+    simulation.engine.finish(held, StepStatus.FAILED, failure_kind=ModelError.kind, failure="the context is too long")
     shown = tool_requests.show(number)
     assert (shown.request.status, shown.changes[-1].reason) == (S.FAILED, "the context is too long")
     with db.begin() as conn:
@@ -420,9 +416,7 @@ def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
     number = tool_requests.create("How warm is it?")
     trace = tool_requests.show(number).request.trace_id
     assert trace is not None
-    made = ToolSaved(
-        name="count_units", description="Count words.", signature="def count_units(text)", source="one"
-    )
+    made = ToolSaved(name="count_units", description="Count words.", signature="def count_units(text)", source="one")
     with here.begin() as conn:
         assert tools.save(conn, trace, made) == 1
         assert tools.save(conn, trace, made) == 1  # as if its tick had been restarted
@@ -460,9 +454,7 @@ def test_the_best_matching_tool_comes_first(here: sa.Engine) -> None:
         ):
             line = f"def {name}(value: str) -> int"
             tools.save(conn, trace, ToolSaved(name=name, description=what, signature=line, source=name))
-    found = json.loads(
-        consult(here, trace, "find_tools", {"query": "count_words: how many words", "limit": 2}).output
-    )
+    found = json.loads(consult(here, trace, "find_tools", {"query": "count_words: how many words", "limit": 2}).output)
     assert [one["name"] for one in found] == ["count_words", "count_rows"]
 
 
@@ -511,9 +503,7 @@ def test_bad_input_gives_a_one_line_error(
 def test_the_commands_show_requests_and_tools(
     here: sa.Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    number = tool_requests.create(
-        "How warm is it?\x1b[31m".replace("\x1b", "~"), constraints=["no [red]network[/red]"]
-    )
+    number = tool_requests.create("How warm is it?\x1b[31m".replace("\x1b", "~"), constraints=["no [red]network[/red]"])
     trace = tool_requests.show(number).request.trace_id
     assert trace is not None
     with here.begin() as conn:

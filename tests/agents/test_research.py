@@ -245,9 +245,7 @@ class TestSql:
         reader.refused("sql", query=query)
         assert scalar(reader.db, CONTENT) == before
 
-    def test_a_query_that_takes_too_long_is_cancelled(
-        self, reader: Reader, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_query_that_takes_too_long_is_cancelled(self, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("weavegen.search.lookups.corpus.TIMEOUT_SECONDS", 0.3)
         assert "timeout" in reader.refused("sql", query="select pg_sleep(60)")
 

@@ -113,9 +113,7 @@ def exported(installation: Installation, format: str, out: Path, *options: objec
     return rows
 
 
-def test_a_student_learns_what_its_teacher_wrote(
-    installation: Installation, tmp_path: Path, student: Path
-) -> None:
+def test_a_student_learns_what_its_teacher_wrote(installation: Installation, tmp_path: Path, student: Path) -> None:
     """In the student's chat template and tokens; what it only reads has no label."""
     models = ("--model", "agent=a-student", "--model", "teacher=weavegen-sim")
     rows = installation.json("run", TICTACTOE, "--ticks", "2", "--seed", "7", *models)

@@ -34,9 +34,7 @@ def test_losers_and_winners_have_outcomes(installation: Installation, job: int) 
     assert 0 < chosen <= steps < all_
 
 
-def test_a_block_that_failed_when_tried_is_never_chosen_over_one_that_ran(
-    installation: Installation, job: int
-) -> None:
+def test_a_block_that_failed_when_tried_is_never_chosen_over_one_that_ran(installation: Installation, job: int) -> None:
     query = """
         select count(*) from trials r
         join blocks b on b.candidate_id = r.candidate_id join traces t on t.id = r.trace_id
@@ -45,9 +43,7 @@ def test_a_block_that_failed_when_tried_is_never_chosen_over_one_that_ran(
     assert installation.sql(query, job=job) == [(0,)]
 
 
-def test_what_is_chosen_does_in_reality_what_it_did_when_it_was_tried(
-    installation: Installation, job: int
-) -> None:
+def test_what_is_chosen_does_in_reality_what_it_did_when_it_was_tried(installation: Installation, job: int) -> None:
     query = """
         select count(*), count(*) filter (where r.ran is distinct from b.ran)
         from trials r join blocks b on b.candidate_id = r.candidate_id join traces t on t.id = r.trace_id
@@ -68,9 +64,7 @@ def test_equal_seeds_give_equal_traces(installation: Installation, job: int) -> 
 
 
 def test_a_trace_with_trials_can_be_forked_at_any_block(installation: Installation, job: int) -> None:
-    [[trace, blocks]] = installation.sql(
-        "select id, blocks from traces where job_id = :j order by id limit 1", j=job
-    )
+    [[trace, blocks]] = installation.sql("select id, blocks from traces where job_id = :j order by id limit 1", j=job)
     for at in range(6, min(blocks, 16)):
         installation.json("fork", str(trace), "--at", str(at))
     open_ = "select count(*) = 0 from traces where fork_of = :t and status in ('queued', 'running')"

@@ -551,10 +551,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "a text is not what its block renders to": (
         "rendered",
-        (
-            "update blocks set rendered = overlay(rendered placing '!' from length(rendered) - 20) "
-            f"where id = {OPTION}",
-        ),
+        (f"update blocks set rendered = overlay(rendered placing '!' from length(rendered) - 20) where id = {OPTION}",),
     ),
     "a text does not parse back": (
         "parsed",
@@ -638,10 +635,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "an evaluation came out otherwise": (
         "evaluations tick-rewards block-rewards",
-        (
-            "update evaluations set value = to_jsonb(value <> 'true'), error = null "
-            "where trace_id = {g} and tick = 2",
-        ),
+        ("update evaluations set value = to_jsonb(value <> 'true'), error = null where trace_id = {g} and tick = 2",),
     ),
     "a block has another part of the reward": (
         "block-rewards",
@@ -666,9 +660,7 @@ def test_damage_is_found_by_its_check(corpus: Corpus, damage: str) -> None:
             assert conn.execute(sa.text(text)).rowcount != 0, text
         report = prove(conn, Scope(), 3600, None)
         planting.rollback()
-    assert set(findings_by_check(report)) == set(checks.split()), [
-        one.findings for one in report.outcomes if one.found
-    ]
+    assert set(findings_by_check(report)) == set(checks.split()), [one.findings for one in report.outcomes if one.found]
 
 
 def test_a_tick_of_a_conversation_may_have_no_blocks(corpus: Corpus) -> None:

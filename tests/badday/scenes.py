@@ -310,14 +310,10 @@ SCENES = (
         replies("401 No", {"error": {"message": "bad key"}}),
         "401|bad key|OPENAI_API_KEY",
     ),
-    server(
-        "completions answer 404", replies("404 No", {"error": {"message": "no such model"}}), "404|no such model"
-    ),
+    server("completions answer 404", replies("404 No", {"error": {"message": "no such model"}}), "404|no such model"),
     server("completions are no JSON", raw(lambda: answer(b"<html>hello</html>")), "invalid|malformed|JSON"),
     server("completions are nested 100,000 deep", raw(lambda: answer(b"[" * 100_000)), "invalid|malformed|JSON"),
-    server(
-        "completions redirect elsewhere", replies("302 Found", {}, "Location: http://127.0.0.1:9/"), "302|redirect"
-    ),
+    server("completions redirect elsewhere", replies("302 Found", {}, "Location: http://127.0.0.1:9/"), "302|redirect"),
     server("completions come without logprobs", spoilt(without_logprobs), "logprobs"),
     server("completions have one choice less", spoilt(one_choice_less), "choices"),
     Scene("completions take 40 seconds", raw(hang), {"top": "running|oldest"}, healed),

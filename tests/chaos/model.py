@@ -85,9 +85,7 @@ class Relay:
             upstream_reader, upstream = await asyncio.open_connection(*self._server)
             self._open.add(upstream)
             try:
-                await asyncio.gather(
-                    self._requests(reader, upstream, writer), self._answers(upstream_reader, writer)
-                )
+                await asyncio.gather(self._requests(reader, upstream, writer), self._answers(upstream_reader, writer))
             finally:
                 self._open.discard(upstream)
                 upstream.close()

@@ -97,9 +97,7 @@ def enqueue(place: Installation, seed: int, traces: int) -> int:
     files = [ROOT / "bootstraps" / "tictactoe.py", *sorted(BOOTSTRAPS.glob("*.py"))]
     share = [traces // len(files) + (number < traces % len(files)) for number in range(len(files))]
     rows.write_text(
-        "".join(
-            json.dumps({"bootstrap": str(file), "n": n}) + "\n" for file, n in zip(files, share, strict=True) if n
-        )
+        "".join(json.dumps({"bootstrap": str(file), "n": n}) + "\n" for file, n in zip(files, share, strict=True) if n)
     )
     # A small window, so that blocks leave it and can be retrieved.
     small = ("--set", "window=16", "--set", "window_kept=8", "--set", "time_budget=100000")
@@ -240,9 +238,7 @@ def audit(place: Installation, report: Report) -> None:
 
 def show(report: Report, seed: int, minutes: float) -> None:
     console = Console(highlight=False, width=120)
-    table = Table(
-        title=f"Seed {seed}, {minutes:g} minutes: faults, and seconds until every trace went on", box=None
-    )
+    table = Table(title=f"Seed {seed}, {minutes:g} minutes: faults, and seconds until every trace went on", box=None)
     for name in ("fault", "times", "lasted, mean", "went on after, median", "at worst"):
         table.add_column(name, justify="left" if name == "fault" else "right")
     for name in FAULTS:

@@ -231,9 +231,7 @@ def test_failed_items_are_kept_with_their_reason_and_retried_alone(corpus: sa.En
         finish(corpus, held)
     row = campaign_row(corpus)
     assert (row.state, row.failed, row.done) == ("done", 1, row.items)
-    assert (
-        scalar(corpus, f"select failure from campaign_items where id = {lost}") == "model: the context is too long"
-    )
+    assert scalar(corpus, f"select failure from campaign_items where id = {lost}") == "model: the context is too long"
     with corpus.begin() as conn:
         assert campaigns.retry(conn, "a") == 1
     assert send(corpus) == sent[:1]
@@ -298,9 +296,7 @@ def test_pairs_are_probabilities_and_grounded_labels(corpus: sa.Engine) -> None:
     with corpus.begin() as conn:
         conn.execute(sa.text("delete from scores"))
         executed = conn.execute(
-            sa.text(
-                "select id, candidate_id, ran from blocks where type = 'action' and ran is not null order by id"
-            )
+            sa.text("select id, candidate_id, ran from blocks where type = 'action' and ran is not null order by id")
         ).all()
         step = conn.execute(sa.text("select min(id) from steps")).scalar_one()
         for position, row in enumerate(executed):

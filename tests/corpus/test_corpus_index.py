@@ -120,9 +120,7 @@ def exhaustive(db: sa.Engine, query: str, where: str = "true") -> dict[int, floa
     retrievable = "type in ('orientation', 'action', 'evaluation', 'debug', 'error')"
     with db.connect() as conn:
         rows = conn.execute(
-            sa.text(
-                f"select b.id, body from blocks b join traces t on t.id = trace_id where {retrievable} and {where}"
-            )
+            sa.text(f"select b.id, body from blocks b join traces t on t.id = trace_id where {retrievable} and {where}")
         ).all()
     scores = BM25Okapi([words(row.body) or [""] for row in rows]).get_scores(parsed.words)
     return {row.id: score for row, score in zip(rows, scores, strict=True) if score >= 0.01}
@@ -223,9 +221,7 @@ def test_a_scope_in_the_queue_has_the_mean_idf_of_its_own_words(db: sa.Engine) -
     write(db, 0, 60)
     index_all(db)
     with db.begin() as conn:
-        jobs.enqueue(
-            conn, [Order("b.py", "")], name="v", agent="weave", model=None, seed=1, settings={}, version="0"
-        )
+        jobs.enqueue(conn, [Order("b.py", "")], name="v", agent="weave", model=None, seed=1, settings={}, version="0")
     for index, word in enumerate(("wordaa", "wordab", "wordac")):
         add_block(db, f"always {word}", trace=5, index=index)
     query = "always wordab"
@@ -241,9 +237,7 @@ def test_filters_lose_no_hits(db: sa.Engine) -> None:
         rows = {
             row.id: row
             for row in conn.execute(
-                sa.text(
-                    "select id, trace_id, index as place, type, body, score, compiles, ran, created_at from blocks"
-                )
+                sa.text("select id, trace_id, index as place, type, body, score, compiles, ran, created_at from blocks")
             )
         }
 
@@ -395,9 +389,7 @@ def test_a_rebuilt_index_is_the_same(db: sa.Engine) -> None:
     with db.begin() as conn:
         assert indexing.rebuild(conn, lambda done, of: told.append((done, of))) == len(retrievable(db))
         with db.connect() as other:  # queries continue with the old index
-            assert other.execute(
-                sa.text("select count(*) from corpus_segments where retired_at is null")
-            ).scalar_one()
+            assert other.execute(sa.text("select count(*) from corpus_segments where retired_at is null")).scalar_one()
     assert told == sorted(told)
     assert held(db) == retrievable(db)
     assert {query: found(db, query) for query in QUERIES} == before

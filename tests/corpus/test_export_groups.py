@@ -92,8 +92,7 @@ def test_groups_contain_what_was_read_and_sampled(corpus: Installation, tmp_path
             step=step,
         )
         assert ids == [
-            row[0]
-            for row in corpus.sql("select id from candidates where step_id = :step order by position", step=step)
+            row[0] for row in corpus.sql("select id from candidates where step_id = :step order by position", step=step)
         ]
         for place, (token_ids, logprobs, tokens, value, temperature) in enumerate(recorded):
             read = group["masks"][place].count(-100)
@@ -143,9 +142,7 @@ def test_groups_are_pushed_to_a_running_server(
     assert trainer.full < 0
     assert {len(group["tokens"]) for group in trainer.groups} == {4}
     assert small.groups == len(trainer.groups) < pushed["groups"]
-    assert small.left_out == {
-        "it has more sequences than the trainer's batches of 4": pushed["groups"] - small.groups
-    }
+    assert small.left_out == {"it has more sequences than the trainer's batches of 4": pushed["groups"] - small.groups}
 
 
 def test_groups_that_can_not_be_pushed_give_a_one_line_error(

@@ -116,9 +116,7 @@ def test_load_dataset_opens_every_format_with_the_rows_of_its_view(
     assert {split: len(rows) for split, rows in found.items()} == said["rows"]
     assert min(said["rows"].values()) > 0
     condition, reason = format.weak(Options()) or ("false", "")
-    query = (
-        f"select count(*), count(*) filter (where {condition}) from {format.view} where {format.narrow(Options())}"
-    )
+    query = f"select count(*), count(*) filter (where {condition}) from {format.view} where {format.narrow(Options())}"
     [(expected, weak)] = corpus.sql(query)
     assert sum(said["rows"].values()) == expected - weak
     assert (said["left_out"], said["simulated"]) == ({reason: weak} if weak else {}, True)
@@ -192,9 +190,7 @@ def test_pairs_are_ordered_by_score_penalties_and_outcome(corpus: Installation, 
     kinds = {row["kind"] for row in found}
     assert kinds == {"candidates", "correction"}
     for row in found:
-        begin = next(
-            prefix for prefix in ("def action_", "def eval_", '"""', "") if row["prompt"].endswith(prefix)
-        )
+        begin = next(prefix for prefix in ("def action_", "def eval_", '"""', "") if row["prompt"].endswith(prefix))
         assert row["chosen"] != row["rejected"]
         if row["kind"] == "correction":
             assert row["margin"] is None
@@ -230,9 +226,7 @@ def test_failed_candidates_are_never_chosen_and_unscored_ones_are_in_no_pair(con
     kept = conn.execute(
         sa.text("select p.chosen_id from preference_pairs p where p.chosen_kept and p.kind = 'candidates' limit 1")
     ).scalar_one()
-    conn.execute(
-        sa.text("update blocks set ran = false, preference = -0.5 where candidate_id = :id"), {"id": kept}
-    )
+    conn.execute(sa.text("update blocks set ran = false, preference = -0.5 where candidate_id = :id"), {"id": kept})
     assert kept not in [row.chosen_id for row in conn.execute(query)]
     unscored = before[0].rejected_id
     conn.execute(sa.text("update scores set score = null where candidate_id = :id"), {"id": unscored})
@@ -281,8 +275,7 @@ def test_a_reward_function_gets_the_candidates_and_their_outcome(corpus: Install
     bodies = {
         (trace, index): (text, tokens)
         for trace, index, text, tokens in corpus.sql(
-            "select b.trace_id, b.index, c.text, b.block_size "
-            "from blocks b join candidates c on c.id = b.candidate_id"
+            "select b.trace_id, b.index, c.text, b.block_size from blocks b join candidates c on c.id = b.candidate_id"
         )
     }
     assert len(found) == len(bodies)
@@ -363,9 +356,7 @@ def test_texts_are_whole_traces_or_pieces_cut_between_blocks(corpus: Installatio
     assert counted
     sizes = {
         (trace, index): count
-        for trace, index, count in corpus.sql(
-            "select trace_id, index, array_length(token_ids, 1) from block_tokens"
-        )
+        for trace, index, count in corpus.sql("select trace_id, index, array_length(token_ids, 1) from block_tokens")
     }
     for row in counted:
         indexes = range(row["first_block"], row["first_block"] + row["blocks"])
@@ -396,9 +387,7 @@ def test_equal_rows_give_equal_bytes_and_the_same_splits(corpus: Installation, t
     assert first["rows"].keys() == {"train", "validation", "test"}
     assert 0 in first["rows"].values()  # this split is empty: it has no file, and the others can be opened
     splits = {
-        row["trace_id"]: name
-        for name, found in load(tmp_path / "one", tmp_path / "cache").items()
-        for row in found
+        row["trace_id"]: name for name, found in load(tmp_path / "one", tmp_path / "cache").items() for row in found
     }
     exported(corpus, tmp_path / "few", *arguments, "--where", "type = 'action'")
     for name, found in load(tmp_path / "few", tmp_path / "cache").items():
@@ -491,9 +480,7 @@ def test_options_without_effect_are_refused(
 
 
 def test_a_comment_at_the_end_of_a_condition_has_no_effect(corpus: Installation, tmp_path: Path) -> None:
-    said = exported(
-        corpus, tmp_path / "out", "--format", "text", "--where", "ticks > 1 -- as said", "--limit", "2"
-    )
+    said = exported(corpus, tmp_path / "out", "--format", "text", "--where", "ticks > 1 -- as said", "--limit", "2")
     assert said["rows"] == {"train": 2}
 
 
@@ -556,9 +543,7 @@ def test_interrupted_while_it_selects(corpus: Installation, tmp_path: Path) -> N
         [Path(sys.executable).parent / "weavegen", "export", "-f", "sft", "-o", "out", "--where", slow],
         env=corpus.environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    asking = (
-        "select count(*) from pg_stat_activity where query like '%pg_sleep(600)%' and usename = 'weavegen_reader'"
-    )
+    asking = "select count(*) from pg_stat_activity where query like '%pg_sleep(600)%' and usename = 'weavegen_reader'"
     while corpus.sql(f"{asking} and state = 'active'") == [(0,)]:
         assert process.poll() is None
         time.sleep(0.05)
@@ -582,9 +567,7 @@ def test_interrupted_while_it_writes(conn: sa.Connection, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_that_goes_away_in_the_middle(
-    conn: sa.Connection, corpus: Installation, tmp_path: Path
-) -> None:
+def test_a_database_that_goes_away_in_the_middle(conn: sa.Connection, corpus: Installation, tmp_path: Path) -> None:
     def cut(done: int, count: int) -> None:
         if done == 1:
             corpus.sql(

@@ -104,9 +104,7 @@ def check(db: sa.Engine, trace: int) -> None:
     assert row.shared_bytes == counted.shared
     assert row.status == "ended", row.failure
     assert (
-        scalar(
-            db, "select count(*) from steps where trace_id = :trace and status in ('ready', 'running')", **values
-        )
+        scalar(db, "select count(*) from steps where trace_id = :trace and status in ('ready', 'running')", **values)
         == 0
     )
     assert (
@@ -118,10 +116,7 @@ def check(db: sa.Engine, trace: int) -> None:
         )
         == 0
     )
-    assert (
-        scalar(db, "select count(*) from events where trace_id = :trace and kind = 'tick restarted'", **values)
-        == 0
-    )
+    assert scalar(db, "select count(*) from events where trace_id = :trace and kind = 'tick restarted'", **values) == 0
 
 
 def indexes(db: sa.Engine, trace: int) -> list[int]:
@@ -226,9 +221,7 @@ def test_a_fork_continues_with_the_clock_of_its_first_own_block(db: sa.Engine) -
     old, new = rows(db, trace), rows(db, id)
     assert new[at].timestamp == old[at].timestamp
     assert new[at].time_remaining == old[at].time_remaining
-    real = (
-        "select extract(epoch from created_at)::double precision from blocks where trace_id = :id and index = :at"
-    )
+    real = "select extract(epoch from created_at)::double precision from blocks where trace_id = :id and index = :at"
     assert new[at].timestamp < scalar(db, real, id=trace, at=at) < scalar(db, real, id=id, at=at)
     assert scalar(db, "select lag from traces where id = :id", id=id) > 0
     check(db, id)
@@ -291,9 +284,7 @@ def test_a_restarted_tick_of_a_fork_belongs_to_the_fork(db: sa.Engine) -> None:
     worker = worker_of(db, calls=0)
     messages = worker.engine.start_queued()
     with db.begin() as conn:  # as if a newer version requested another number of candidates
-        query = (
-            "update steps set request = jsonb_set(request, '{n}', '5') where trace_id = :id and kind = 'sample'"
-        )
+        query = "update steps set request = jsonb_set(request, '{n}', '5') where trace_id = :id and kind = 'sample'"
         conn.execute(sa.text(query), {"id": id})
     worker.run(messages)
     first = scalar(db, "select first_block from ticks where trace_id = :id and run = 1", id=id)
@@ -333,9 +324,7 @@ def test_invalid_forks_are_refused_with_advice(db: sa.Engine) -> None:
         fork(db, trace, index_of_later_block(db, trace))
     with db.begin() as conn:
         conn.execute(sa.text("update jobs set agent = 'weave' where id = 1"))
-        query = (
-            "update steps set request = jsonb_set(request, '{n}', '5') where trace_id = :id and kind = 'sample'"
-        )
+        query = "update steps set request = jsonb_set(request, '{n}', '5') where trace_id = :id and kind = 'sample'"
         conn.execute(sa.text(query), {"id": trace})
     with pytest.raises(UsageError, match="another version of weavegen"):
         fork(db, trace, index_of_later_block(db, trace))
@@ -372,10 +361,7 @@ def test_model_usage_is_counted_once(db: sa.Engine) -> None:
     worker.engine.start_queued()
     assert {name: scalar(db, counted.format(name)) for name in names} == before
     assert scalar(db, "select sum(model_seconds + working_seconds) from steps where copy_of is not null") is None
-    assert (
-        scalar(db, "select count(*) from corpus_queue q join blocks b on b.id = q.block_id where trace_id <> 1")
-        == 0
-    )
+    assert scalar(db, "select count(*) from corpus_queue q join blocks b on b.id = q.block_id where trace_id <> 1") == 0
     shared = "select count(*) from blocks b join traces t on t.id = b.trace_id where b.index < t.fork_at"
     assert scalar(db, shared) == scalar(db, "select sum(blocks) from traces where fork_of is not null")
     assert scalar(db, "select bool_and(bytes = shared_bytes) from traces where fork_of is not null")

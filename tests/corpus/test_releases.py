@@ -285,9 +285,7 @@ def test_near_duplicates_of_each_format_are_found(
 
 
 def test_removed_rows_are_recorded(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
-    execute(
-        corpus, "update blocks set body = 'the same words in each and every block here' where candidate_id > 0"
-    )
+    execute(corpus, "update blocks set body = 'the same words in each and every block here' where candidate_id > 0")
     execute(corpus, "update ticks set reward = 0.1 * trace_id")
     manifest = make(corpus, config, tmp_path / "a", threshold=0.3)
     assert manifest["rows"] == {"found": 4, "open": 0, "near_duplicates": 3, "kept": 1}
@@ -350,9 +348,7 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
             ),
             {"tick": tick, "run": run},
         ).scalar_one()
-        body = conn.execute(
-            sa.text("select body from blocks where id = :id"), {"id": block(1, written)}
-        ).scalar_one()
+        body = conn.execute(sa.text("select body from blocks where id = :id"), {"id": block(1, written)}).scalar_one()
         # In order: its own past; its own window; another's past; another's future; equal to its own text; outside.
         shown = [block(1, 0), block(1, 1), block(2, 0), block(2, 1), block(3, 0), block(4, 0)]
         for rank, id in enumerate(shown, 1):

@@ -22,8 +22,7 @@ from weavegen.viewer import report_page
 from weavegen.viewer.report import Report, cost, effective, read, refresh
 
 HOSTILE = (
-    "</pre></style></svg><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"
-    "\x1b[31m\u202e{{7*7}}"
+    "</pre></style></svg><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>\x1b[31m\u202e{{7*7}}"
 )
 JOB = 1
 CHROMIUM = "/usr/bin/chromium"
@@ -143,9 +142,7 @@ def test_recorded_texts_are_escaped(report: Report) -> None:
     values = {name: spoilt(getattr(report, name)) for name in Report.__dataclass_fields__}
     values["penalties"] = [row | {"penalty": HOSTILE} for row in values["penalties"]]
     talk = dict.fromkeys(("trace_status", "task", "final_response", "error"), HOSTILE)
-    values["conversations"] = [
-        talk | {"trace_id": 1, "success": False, "messages": 3, "replies": 1, "reply_tokens": 9}
-    ]
+    values["conversations"] = [talk | {"trace_id": 1, "success": False, "messages": 3, "replies": 1, "reply_tokens": 9}]
     values["programs"] = [
         {"trace_id": 1, "number": 2, "generation": 1, "score": None, "error": HOSTILE, "source": HOSTILE}
     ]
@@ -159,9 +156,7 @@ def test_recorded_texts_are_escaped(report: Report) -> None:
     text = report_page.html(Report(**values))
     tags = Tags(text)
     assert not tags.names & {"script", "img", "iframe", "object", "embed", "link", "form", "base", "image", "use"}
-    assert not [
-        name for name, _ in tags.attributes if name.startswith("on") or name in ("src", "style", "xlink:href")
-    ]
+    assert not [name for name, _ in tags.attributes if name.startswith("on") or name in ("src", "style", "xlink:href")]
     assert all(value is not None and value.startswith("#") for name, value in tags.attributes if name == "href")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
     assert tags.text.count("<script>alert(1)</script>") > 20

@@ -103,9 +103,7 @@ def test_a_campaign_of_the_example_rubric_is_calibrated_and_used(
     row = installation.json("rescore", "--rubric", path, "--where", where, "--name", "all", "--wait")
     assert (row["state"], row["failed"], row["items"]) == ("done", 0, plan["asked"])
     assert row["answers"] >= plan["questions"]
-    truths = dict(
-        installation.sql("select truth, count(*) from campaign_answers where campaign = 'all' group by 1")
-    )
+    truths = dict(installation.sql("select truth, count(*) from campaign_answers where campaign = 'all' group by 1"))
     assert truths.keys() >= {None, "ran", "evaluation", "assertion"}
     assert sum(truths.values()) == row["answers"]
     found = installation.json("calibrate", "--campaign", "all")["questions"]

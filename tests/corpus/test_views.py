@@ -105,9 +105,7 @@ def test_views_agree_with_the_engines_counters(written: sa.Engine) -> None:
     assert scalar(written, "select sum(steps) from step_times") == scalar(
         written, "select count(*) from steps where kind <> 'work'"
     )
-    assert scalar(written, "select sum(asked) from question_stats") == scalar(
-        written, "select count(*) from scores"
-    )
+    assert scalar(written, "select sum(asked) from question_stats") == scalar(written, "select count(*) from scores")
     assert scalar(written, "select sum(labels) from evaluator_calibration") == scalar(
         written, "select count(*) from blocks where ran is not null and probability is not null"
     )
@@ -130,9 +128,9 @@ def test_errors_are_counted_where_they_occurred(written: sa.Engine) -> None:
     counted = "select coalesce(sum(errors), 0) from errors_by_stage where stage in ('run', 'compile')"
     assert scalar(written, counted) == scalar(written, ran) > 0
     raised = "select count(*) from evaluations where error is not null"
-    assert scalar(
-        written, "select coalesce(sum(errors), 0) from errors_by_stage where stage = 'evaluate'"
-    ) == scalar(written, raised)
+    assert scalar(written, "select coalesce(sum(errors), 0) from errors_by_stage where stage = 'evaluate'") == scalar(
+        written, raised
+    )
 
 
 def test_blocks_copied_into_forks_count_once(written: sa.Engine) -> None:

@@ -142,9 +142,7 @@ class Desk:
         self.other = Path(tempfile.mkdtemp(prefix="weavegen-desk-"))
         self.other.chmod(0o755)
         binaries = (Path(sys.executable).parent, postgres.binaries())
-        self.environ = installation.environ | {
-            "PATH": ":".join([*map(str, binaries), installation.environ["PATH"]])
-        }
+        self.environ = installation.environ | {"PATH": ":".join([*map(str, binaries), installation.environ["PATH"]])}
 
     def close(self) -> None:
         self.lent.kill()
@@ -219,15 +217,11 @@ class Desk:
         for file in (folder / "number.py", folder / "my_bootstrap.py", own / "number.py"):
             file.write_text(self.example("writing-bootstraps.md", '"""The task'))
         (folder / "jobs.jsonl").write_text(
-            self.example("commands.md", '{"bootstrap"')
-            + self.example("writing-bootstraps.md", '{"bootstrap"')
-            + "\n"
+            self.example("commands.md", '{"bootstrap"') + self.example("writing-bootstraps.md", '{"bootstrap"') + "\n"
         )
         researching = "research" in document
         (folder / "tasks.jsonl").write_text(
-            self.example("research.md", '{"task": {')
-            if researching
-            else '{"task": "Count the files in /etc", "n": 4}'
+            self.example("research.md", '{"task": {') if researching else '{"task": "Count the files in /etc", "n": 4}'
         )
         (folder / "more.json").write_text(self.example("agents.md", '{"task": "Count'))
         (made / "count.md").write_text("Count the files in /etc")

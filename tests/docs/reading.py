@@ -23,9 +23,7 @@ PROGRAMS = {
 }  # fmt: skip
 """Beginnings of lines that are for a shell."""
 SHELL = re.compile(r"(\$ )?([A-Z_]+=\S* )*(\.venv/bin/)?(?P<program>[\w-]+) (?!.*─►)")
-PIECE = re.compile(
-    r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|(?P<comment>(?:^|(?<=\s))#[^\n]*)|(?P<end>&&|;|\n)|\\.|.", re.DOTALL
-)
+PIECE = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|(?P<comment>(?:^|(?<=\s))#[^\n]*)|(?P<end>&&|;|\n)|\\.|.", re.DOTALL)
 """Tokens of shell text: quoted text, a comment, the end of a command, or a character."""
 
 
@@ -140,9 +138,7 @@ def headings(document: Path) -> set[str]:
     found: dict[str, int] = {}
     for opening, content in itertools.pairwise(tokens(document)):
         if opening.type == "heading_open":
-            text = "".join(
-                child.content for child in content.children or [] if child.type in ("text", "code_inline")
-            )
+            text = "".join(child.content for child in content.children or [] if child.type in ("text", "code_inline"))
             slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
             count = found.setdefault(slug, 0)
             found[slug] += 1

@@ -28,9 +28,7 @@ SOURCE = "x = 1\n"
 NAMES = (*Settings.__struct_fields__, *(f"action.{name}" for name in BlockSettings.__struct_fields__))
 
 numbers = st.integers() | st.floats() | st.sampled_from([2**63, -(2**63) - 1, 10**400, 1e308, -0.0, 5e-324])
-strange = st.text(st.characters(), max_size=9) | st.sampled_from(
-    ["\x00", "\ud800", "a" * 5_000, "..", "~", "[", "**"]
-)
+strange = st.text(st.characters(), max_size=9) | st.sampled_from(["\x00", "\ud800", "a" * 5_000, "..", "~", "[", "**"])
 values = st.recursive(
     st.none() | st.booleans() | numbers | strange,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strange, inner, max_size=4),

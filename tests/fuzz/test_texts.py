@@ -153,9 +153,7 @@ numbers = st.sampled_from([0.0, 1.0, -745.0, 1e308, -1e308, 5e-324, math.inf, -m
 
 
 @fuzz(100)
-@given(
-    st.lists(st.lists(st.tuples(numbers, st.booleans()), max_size=4), max_size=25), st.integers(0, 9), st.data()
-)
+@given(st.lists(st.lists(st.tuples(numbers, st.booleans()), max_size=4), max_size=25), st.integers(0, 9), st.data())
 def test_a_tree_bears_every_score(rounds: list[list[tuple[float, bool]]], seed: int, data: st.DataObject) -> None:
     tree = Tree(random.Random(seed))
     for grown in rounds:

@@ -157,9 +157,7 @@ class TestOperations:
             ("raise SystemExit", "register", "SystemExit"),
         ],
     )
-    def test_a_bootstrap_without_a_working_action_fails(
-        self, start: Start, source: str, stage: str, name: str
-    ) -> None:
+    def test_a_bootstrap_without_a_working_action_fails(self, start: Start, source: str, stage: str, name: str) -> None:
         error = start(None).execute(next(step_ids), Execute(op="bootstrap", source=source)).error
         assert error is not None
         assert (error.stage, error.type) == (stage, name)
@@ -198,9 +196,7 @@ class TestOperations:
         assert value(again, "return os.path.exists('mine')") is False
         again.stop()
 
-    def test_running_environments_can_be_listed_and_removed(
-        self, config: Config, environment: Environment
-    ) -> None:
+    def test_running_environments_can_be_listed_and_removed(self, config: Config, environment: Environment) -> None:
         value(environment, "open('file', 'w').write('x')")
         assert environment.trace_id in [other.trace_id for other in running(config)]
         remove(config, environment.trace_id)
@@ -488,9 +484,7 @@ class TestHostileCallbacks:
         assert not environment.handle.alive()
 
     def test_excess_output_is_cut(self, environment: Environment) -> None:
-        executed = act(
-            environment, "import os\nprint('a' * 10**6)\nos.system('yes | head -c 20000000')\nprint('b')"
-        )
+        executed = act(environment, "import os\nprint('a' * 10**6)\nos.system('yes | head -c 20000000')\nprint('b')")
         assert executed.error is None
         assert len(executed.output) <= 8_000
         assert executed.output.startswith("aaa")
@@ -519,9 +513,7 @@ class TestHostileCallbacks:
             environment,
             "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nreturn 1",
         )
-        value(
-            environment, "import subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\nreturn 1"
-        )
+        value(environment, "import subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\nreturn 1")
         assert value(environment, "return 2") == 2
 
     def test_a_forked_process_ends_with_its_callback(self, environment: Environment) -> None:
@@ -607,10 +599,7 @@ class TestBoxes:
         environment = Environment.start(replace(config, sandbox="none"), next(trace_ids))
         step = Execute(op="bootstrap", source=EMPTY)
         assert environment.execute(next(step_ids), step).working_directory == str(environment.workspace)
-        assert (
-            value(environment, "import bootstraps.tictactoe_server as s\nreturn s.winner(list('XXX      '))")
-            == "X"
-        )
+        assert value(environment, "import bootstraps.tictactoe_server as s\nreturn s.winner(list('XXX      '))") == "X"
         environment.stop(keep_workspace=False)
         assert not environment.handle.alive()
         assert not environment.workspace.exists()
@@ -700,9 +689,7 @@ class TestFilesOfWeaveAgent:
         assert executed.value == 3
         assert [(block.type, block.text) for block in executed.added] == [("error", "one"), ("error", "two")]
         assert act(environment, "pass").added == ()
-        refused = act(
-            environment, "self.add_block({'type': 'observation', 'title': 'T', 'observation': 'x'})"
-        ).error
+        refused = act(environment, "self.add_block({'type': 'observation', 'title': 'T', 'observation': 'x'})").error
         assert refused is not None
         assert refused.message == "this callback can add a block of type error, not 'observation'"
         assert act(environment, "for i in range(65):\n    self.add_error_block(i)").error is not None
@@ -734,9 +721,7 @@ class TestFilesOfWeaveAgent:
         assert environment.execute(next(step_ids), step).waits_for == "helper"
         begun = environment.execute(next(step_ids), Execute(op="begin", subagent="helper"))
         assert [view.text for view in begun.views] == ["seen"]
-        done = (
-            "def action_done(self):\n    self.return_to_caller({'n': 3})\nself.add_action('Done', action_done)\n"
-        )
+        done = "def action_done(self):\n    self.return_to_caller({'n': 3})\nself.add_action('Done', action_done)\n"
         step = Execute(op="run", type=BlockType.ACTION, source=done, subagent="helper")
         assert environment.execute(next(step_ids), step).error is None
         resumed = environment.execute(next(step_ids), Execute(op="resume"))
@@ -770,9 +755,7 @@ class TestFilesOfWeaveAgent:
             f"    helper.return_to_caller({value!r})\nself.add_action('Go', action_go)\n"
         )
         failure = (
-            start(source=None, packages=folder)
-            .execute(next(step_ids), Execute(op="bootstrap", source=source))
-            .error
+            start(source=None, packages=folder).execute(next(step_ids), Execute(op="bootstrap", source=source)).error
         )
         assert (failure is None) == (wrong is None), failure
         assert wrong is None or (failure is not None and wrong in failure.message)

@@ -26,9 +26,7 @@ def server() -> Iterator[RawServer]:
 
 
 def sample(client: ModelClient, n: int = 2) -> Any:
-    return client.sample(
-        "# a trace", n=n, max_tokens=9, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=()
-    )
+    return client.sample("# a trace", n=n, max_tokens=9, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=())
 
 
 def test_malformed_answers_are_failures_of_the_server(server: RawServer) -> None:

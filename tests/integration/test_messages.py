@@ -190,9 +190,7 @@ class TestBridge:
     OTHER = "223456789012345678"
 
     @pytest.fixture(autouse=True)
-    def bridge(
-        self, db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[DiscordSimulation]:
+    def bridge(self, db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiscordSimulation]:
         simulation = DiscordSimulation()
         bridged = replace(config, discord_token=TOKEN, discord_url=simulation.url)
         self.config = bridged
@@ -201,9 +199,7 @@ class TestBridge:
         yield simulation
         simulation.close()
 
-    def test_a_message_that_discord_refuses_is_skipped_alone(
-        self, trace: Trace, bridge: DiscordSimulation
-    ) -> None:
+    def test_a_message_that_discord_refuses_is_skipped_alone(self, trace: Trace, bridge: DiscordSimulation) -> None:
         trace.do(0, 2, "open", DISCORD)
         for turn, text in enumerate(("one", "two"), 1):
             trace.do(1, turn, "send", DISCORD, text=text)

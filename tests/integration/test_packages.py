@@ -113,9 +113,7 @@ def test_a_folder_of_the_user(own: Config, one: Path, tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
     chosen = packages.from_folder(target)
     assert (chosen.versions, chosen.folder) == ({"one": "1.5"}, str(target))
-    assert value(own, "import one\nreturn one.__file__", packages.on_this_host(own, chosen)) == (
-        "/opt/packages/one.py"
-    )
+    assert value(own, "import one\nreturn one.__file__", packages.on_this_host(own, chosen)) == ("/opt/packages/one.py")
     changed = Packages(versions={"one": "1.4"}, folder=str(target))
     with pytest.raises(UsageError, match=r"has changed since the job was enqueued: one 1\.5 instead of 1.4"):
         packages.on_this_host(own, changed)
@@ -150,9 +148,7 @@ def test_folders_that_can_not_be_used(tmp_path: Path) -> None:
 def test_jobs_with_the_same_packages_share_a_record(db: sa.Engine) -> None:
     chosen = Packages(requirements="one\n", versions={"one": "1.5"})
     options: dict[str, Any] = {"agent": "weave", "model": None, "seed": 1, "settings": {}, "version": "0"}
-    query = (
-        "select j.id, p.requirements, p.versions from jobs j join packages p on p.id = j.packages_id order by 1"
-    )
+    query = "select j.id, p.requirements, p.versions from jobs j join packages p on p.id = j.packages_id order by 1"
     with db.begin() as conn:
         first, second = (
             jobs.enqueue(conn, [Order("a.py", "pass")], name="test", packages=chosen, **options) for _ in range(2)

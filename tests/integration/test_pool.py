@@ -75,9 +75,7 @@ def test_a_server_is_killed_and_returns(pool: Pool, sims: list[Process]) -> None
         sims[0].start()
         started = time.monotonic()
         deadline = started + 60
-        while (
-            not any(at > started and url == sims[0].url for at, _, url in answered) and time.monotonic() < deadline
-        ):
+        while not any(at > started and url == sims[0].url for at, _, url in answered) and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(1)
         stop.set()

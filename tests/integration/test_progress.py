@@ -78,9 +78,7 @@ def test_open_and_latest_jobs(db: sa.Engine) -> None:
         assert not reports.worked_on(conn, running)
 
 
-def plant(
-    db: sa.Engine, trace: int, index: int, *, ran: bool | None, tokens: int, claims: int, copied: bool
-) -> None:
+def plant(db: sa.Engine, trace: int, index: int, *, ran: bool | None, tokens: int, claims: int, copied: bool) -> None:
     """A block with its candidate, a rejected candidate, and the step that sampled both."""
     do(
         db,

@@ -40,9 +40,7 @@ def conn(database: str) -> Iterator[sa.Connection]:
             " compiles, tags) values (:trace, :index, 1, 'main', :type, :body, :body, 0, 0, true, '{}')"
         )
         rows = [(1, type, body) for type, body in TEXTS.items()]
-        rows += [
-            (1, "action", f"def action_{word}(self):\n    walk({word!r})") for word in ("north", "south", "east")
-        ]
+        rows += [(1, "action", f"def action_{word}(self):\n    walk({word!r})") for word in ("north", "south", "east")]
         rows += [(2, "action", TEXTS["action"])]
         for index, (trace, type, body) in enumerate(rows, 2):
             conn.execute(insert, {"trace": trace, "index": index, "type": type, "body": body})
@@ -113,9 +111,7 @@ def test_hits_are_recorded_with_their_cutoff(conn: sa.Connection) -> None:
     assert len(hits) > 1
     retrieval.save(conn, 1, message.step_id, step, hits)
     rows = conn.execute(
-        sa.text(
-            "select before, rank, used, score from retrievals r join retrieval_hits h on h.retrieval_id = r.id"
-        )
+        sa.text("select before, rank, used, score from retrievals r join retrieval_hits h on h.retrieval_id = r.id")
     ).all()
     assert [(row.before, row.rank, row.used) for row in rows] == [(99, n, n == 1) for n in range(1, len(hits) + 1)]
 
@@ -189,9 +185,7 @@ def test_indexed_texts_score_as_with_rank_bm25(long: sa.Connection, query: str, 
     scores, expected = of_long(long, query, before), exhaustive(long, query, before)
     assert scores == pytest.approx(unindexed)
     plain = "+" not in query
-    assert scores == pytest.approx(
-        {key: s for key, s in expected.items() if s >= 0.01 and (plain or key in scores)}
-    )
+    assert scores == pytest.approx({key: s for key, s in expected.items() if s >= 0.01 and (plain or key in scores)})
     assert list(of_long(long, query, before, top_k_hits=25)) == list(scores)[:25]
 
 

@@ -102,9 +102,7 @@ def test_a_step_that_waits_says_why(db: sa.Engine, config: Config, monkeypatch: 
     asked.pool(None).close()
 
 
-def test_a_job_that_can_not_score_is_paused(
-    db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_can_not_score_is_paused(db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third failed score pauses it and is given back. After `resume` it goes on."""
     monkeypatch.setattr(module, "database", lambda: db)
     monkeypatch.setattr(module, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))

@@ -148,9 +148,7 @@ def test_a_query_that_survived_its_postgres_does_not_prevent_the_next_start(own:
     busy = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i FROM n) SELECT count(*) FROM n"  # never ends
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(query, own, busy)
-        until(
-            lambda: query(own, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'WITH%'") == 1, seconds=20
-        )
+        until(lambda: query(own, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'WITH%'") == 1, seconds=20)
         backends = server.children()
         server.kill()
         until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, seconds=20)

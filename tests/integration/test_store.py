@@ -118,9 +118,7 @@ def test_only_the_affected_tick_restarts(db: sa.Engine, whose: str) -> None:
                 changed = conn.execute(sa.text(callers)).scalar()
                 if changed is not None:  # as if another version of the program had requested the tick's first step
                     tick = held.tick if whose == "the subagent's" else changed
-                    upgrade = (
-                        'update steps set request = request || \'{"op": "run"}\' where tick = :t and ordinal = 0'
-                    )
+                    upgrade = 'update steps set request = request || \'{"op": "run"}\' where tick = :t and ordinal = 0'
                     conn.execute(sa.text(upgrade), {"t": tick})
         messages += worker.finish(held)
     runs = "select string_agg(distinct subagent, ' ') from ticks where run = 1"
@@ -225,9 +223,7 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) ->
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 1
 
 
-def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(
-    db: sa.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(tick: Any) -> Any:
         yield Execute(op="bootstrap")
         raise ZeroDivisionError("oops")
@@ -315,9 +311,7 @@ def test_equal_seeds_give_equal_traces(db: sa.Engine) -> None:
     enqueue(db, 3, seed=6)
     with db.connect() as conn:
         seeds = (
-            conn.execute(sa.text("select array_agg(seed order by number) from traces group by job_id"))
-            .scalars()
-            .all()
+            conn.execute(sa.text("select array_agg(seed order by number) from traces group by job_id")).scalars().all()
         )
     assert len({tuple(row) for row in seeds}) == 2
 

@@ -80,9 +80,7 @@ def test_a_subagent_that_ran_out_of_time_gives_none_and_can_run_again(environmen
 
 def test_subagents_of_subagents(environment: Environment) -> None:
     assert act(environment, "main", 'return ["main", agent.run("a")]').waits_for == "a"
-    waiting = act(
-        environment, "a", 'n = agent.run("b")["n"]\nself.return_to_caller({"n": n + 1})\nreturn self.name'
-    )
+    waiting = act(environment, "a", 'n = agent.run("b")["n"]\nself.return_to_caller({"n": n + 1})\nreturn self.name')
     assert waiting.waits_for == "b"
     assert act(environment, "b", 'self.return_to_caller({"n": 1})\nreturn self.name').value == "b"
     assert do(environment, "resume", "a").value == "a"

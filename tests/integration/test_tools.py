@@ -229,9 +229,7 @@ class TestOtherPrograms:
         assert error.message == "broken ended as soon as it was started. no map"
 
     def test_several_windows_at_once(self, environment: Environment, act: Act) -> None:
-        body = self.FAKE.replace("'Echo', 'echo'", "'Echo ' + str(n), 'echo' + str(n)").replace(
-            "agent):", "agent, n):"
-        )
+        body = self.FAKE.replace("'Echo', 'echo'", "'Echo ' + str(n), 'echo' + str(n)").replace("agent):", "agent, n):")
         assert value(act(body + "for n in range(8):\n    Echo(self, n).send_command('%d\\n' % n)\nreturn 1")) == 1
         assert [f"got {n}" in text for n, text in enumerate(views(environment).values())] == [True] * 8
 

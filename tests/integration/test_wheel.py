@@ -32,9 +32,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 def test_the_wheel_has_no_simulation_no_attacks_and_no_tests(names: set[str]) -> None:
     folders = {Path(name).parts[0] for name in names if ".dist-info" not in name}
     assert folders == TOP_LEVEL
-    assert not [
-        name for name in names if {"attacks", "simulation", "tests", "pretraining"} & set(Path(name).parts)
-    ]
+    assert not [name for name in names if {"attacks", "simulation", "tests", "pretraining"} & set(Path(name).parts)]
 
 
 def test_the_wheel_has_all_data_files_of_the_packages(names: set[str]) -> None:

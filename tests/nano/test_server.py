@@ -67,13 +67,9 @@ def test_yes_and_no_are_the_models(client: ModelClient, reference: Reference) ->
     prompts = [client.encode(question, bos=True) for question in questions]
     for prompt, answer in zip(prompts, client.yes_no(prompts), strict=True):
         odds = np.exp(reference.logprobs(list(prompt.ids))[-1])
-        sides = {
-            ids[0]: yes_no.side(text) for text in yes_no.variants() if len(ids := client.encode(text).ids) == 1
-        }
+        sides = {ids[0]: yes_no.side(text) for text in yes_no.variants() if len(ids := client.encode(text).ids) == 1}
         for side, mass in ((True, answer.yes), (False, answer.no)):
-            assert mass == pytest.approx(
-                sum(odds[token] for token, meant in sides.items() if meant is side), abs=1e-5
-            )
+            assert mass == pytest.approx(sum(odds[token] for token, meant in sides.items() if meant is side), abs=1e-5)
 
 
 def test_concurrent_requests_get_the_same_as_single_ones(client: ModelClient) -> None:

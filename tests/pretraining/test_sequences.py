@@ -142,9 +142,7 @@ def test_close_ups_are_orientations_after_their_observations(words: Tokenizer) -
     found = sequences.close_ups(traces, words, 256, random.Random(1))
     shown = sorted(words.decode(list(ids)) for ids, _ in found)
     assert len(shown) == 3
-    assert shown[1].startswith(
-        "#startblock type: observation\n#title Board\n# 0 | 1 | 1\n#endblock\n\n#startblock"
-    )
+    assert shown[1].startswith("#startblock type: observation\n#title Board\n# 0 | 1 | 1\n#endblock\n\n#startblock")
     assert "I take cell 1." in shown[1]
     for ids, labels in found:
         assert ids[0] == words.token_to_id("<s>")

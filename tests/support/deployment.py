@@ -15,7 +15,5 @@ QUEUES = {"control", "sample", "score", "lint", "execute"}
 def environment_variables() -> set[str]:
     """All environment variables that weavegen reads, by the calls in config.py."""
     tree = ast.parse(Path(config.__file__).read_text())
-    names = {
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    names = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return {name for name in names if re.fullmatch(r"[A-Z][A-Z_]+", name)}

@@ -49,9 +49,7 @@ class Installation:
     def config(self) -> Config:
         return configuration.load(self.environ)
 
-    def cli(
-        self, *arguments: str | Path, timeout: float = 240, **environ: str
-    ) -> "subprocess.CompletedProcess[str]":
+    def cli(self, *arguments: str | Path, timeout: float = 240, **environ: str) -> "subprocess.CompletedProcess[str]":
         """Run a command in a process of its own, in a folder other than the project's."""
         given = list(map(str, arguments))
         try:
@@ -132,9 +130,7 @@ class Installation:
         logs = [f"{path.name}: {path.read_text()[-20_000:]}" for path in self.config.logs.glob("*.log")]
         return "\n".join([*told, *logs])
 
-    def worker(
-        self, name: str, queues: str, pool: str = "threads", concurrency: int = 1
-    ) -> "subprocess.Popen[bytes]":
+    def worker(self, name: str, queues: str, pool: str = "threads", concurrency: int = 1) -> "subprocess.Popen[bytes]":
         """Start a worker by hand, as a Celery user does."""
         options = ["-A", "tasks", "worker", "-Q", queues, "-P", pool, "-c", str(concurrency), "-n", f"{name}@test"]
         log = self.config.logs / f"{name}.log"

@@ -10,9 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from weavegen.nano.texts import BORDER
 
-TEXT = (
-    "def move(cell):\n    return cell\n#startblock type: action\nIs it so? Yes. No. It is, and it is not.\n" * 20
-)
+TEXT = "def move(cell):\n    return cell\n#startblock type: action\nIs it so? Yes. No. It is, and it is not.\n" * 20
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 24,
@@ -133,9 +131,7 @@ class Reference:
                     turned = self._rotate(q[head], position)
                     scores = np.array([turned @ key[group] for key in keys]) / np.sqrt(size)
                     weight = np.exp(scores - scores.max())
-                    seen.append(
-                        sum(w * value[group] for w, value in zip(weight / weight.sum(), values, strict=True))
-                    )
+                    seen.append(sum(w * value[group] for w, value in zip(weight / weight.sum(), values, strict=True)))
                 x = x + weights[layer + "self_attn.o_proj.weight"] @ np.concatenate(seen)
                 y = self._norm(x, layer + "post_attention_layernorm.weight")
                 gate = weights[layer + "mlp.gate_proj.weight"] @ y

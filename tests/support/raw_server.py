@@ -14,9 +14,7 @@ Raw = bytes | Iterable[bytes]
 """An answer, from its first line on; or its parts, whose iterator may wait between them."""
 
 
-def answer(
-    body: bytes | dict[str, Any], status: str = "200 OK", *headers: str, length: int | None = None
-) -> bytes:
+def answer(body: bytes | dict[str, Any], status: str = "200 OK", *headers: str, length: int | None = None) -> bytes:
     """An answer of HTTP. `length`: a wrong Content-Length."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     size = len(data) if length is None else length

@@ -49,9 +49,7 @@ class Server:
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         self.requests.append(body)
         asked = body.get("logprob_token_ids", ())
-        top = {
-            f"token_id:{id}": math.log(self.mass.get(text, 1e-12)) for text, id in self._ids.items() if id in asked
-        }
+        top = {f"token_id:{id}": math.log(self.mass.get(text, 1e-12)) for text, id in self._ids.items() if id in asked}
         logprobs = {"tokens": [], "token_logprobs": [], "top_logprobs": [top]}
         prompts = body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
         text = self.text

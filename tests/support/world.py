@@ -79,9 +79,7 @@ class World:
             return Candidate(text=text, finish_reason="stop", tokens=5)
         good = GOOD.get(step.prompt.type, '"""Thinking."""')
         text = (
-            good
-            if rng.random() < self.kindness
-            else rng.choice(['"""open', "x = ", good + "\n# q: fake", "print(1)"])
+            good if rng.random() < self.kindness else rng.choice(['"""open', "x = ", good + "\n# q: fake", "print(1)"])
         )
         return Candidate(text=text, finish_reason=rng.choice(["stop", "length"]), tokens=rng.randrange(1, 768))
 
@@ -120,9 +118,7 @@ class World:
         views = (View(title="a", text="seen"), View(title="b", error=FAILURE) if fails else View(title="b"))
         evaluations = (
             Evaluated(title="Is it?", scope="task", value=rng.choice([True, False, "text", None])),
-            Evaluated(
-                title="Did it?", scope="tick", error=FAILURE if fails else None, value=None if fails else True
-            ),
+            Evaluated(title="Did it?", scope="tick", error=FAILURE if fails else None, value=None if fails else True),
         )
         return Executed(
             error=FAILURE if fails and step.op in ("run", "resume") else None,
@@ -136,9 +132,7 @@ class World:
 class Trace:
     """Runs one tick in memory, as the engine does in PostgreSQL."""
 
-    def __init__(
-        self, world: World, number: int = 1, settings: Settings | None = None, agent: str = "weave"
-    ) -> None:
+    def __init__(self, world: World, number: int = 1, settings: Settings | None = None, agent: str = "weave") -> None:
         self.world = world
         self.settings = settings or Settings()
         last = BlockType.OUTCOME if number else None

@@ -59,9 +59,7 @@ def test_postings_of_segments_can_be_merged(
 ) -> None:
     parts = [(offset, packed(found, 300)) for offset, found in ((0, first), (300, second), (900, third))]
     expected = {
-        offset + at: times
-        for offset, found in ((0, first), (300, second), (900, third))
-        for at, times in found.items()
+        offset + at: times for offset, found in ((0, first), (300, second), (900, third)) for at, times in found.items()
     }
     holding, data = merge_postings(parts, 1200)
     assert holding == len(expected)
@@ -77,9 +75,7 @@ def texts(n: int, seed: int) -> list[str]:
     return [" ".join(some + dice.choices(vocabulary, weights, k=dice.randrange(60))) or "..." for some in often]
 
 
-@pytest.mark.parametrize(
-    "query", ["word3 word77 word250", "always word9", "always", "word5 word5 nosuch", "nosuch"]
-)
+@pytest.mark.parametrize("query", ["word3 word77 word250", "always word9", "always", "word5 word5 nosuch", "nosuch"])
 @pytest.mark.parametrize("n", [3, 40, 500])
 def test_a_subset_of_texts_scores_as_with_rank_bm25_over_all_texts(query: str, n: int) -> None:
     counts = [bm25.word_counts(text) for text in texts(n, seed=n)]

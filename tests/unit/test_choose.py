@@ -73,9 +73,7 @@ def test_the_window_drops_blocks_in_chunks() -> None:
 
 
 def test_scoring_prompts_extend_sampling_prompts_in_the_form_of_the_trace() -> None:
-    prompt = Prompt(
-        type=BlockType.ACTION, window=(2, 3), header="#startblock type: action\n", prefix="def action_"
-    )
+    prompt = Prompt(type=BlockType.ACTION, window=(2, 3), header="#startblock type: action\n", prefix="def action_")
     text = compose(prompt, ["genesis\n", "bootstrap\n"], ["outcome\n"], [])
     assert text.startswith("<s> [INST] genesis\nbootstrap\noutcome\n")
     assert text.endswith(" [/INST]\n#startblock type: action\n")

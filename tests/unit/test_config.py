@@ -81,9 +81,7 @@ def test_socket_paths_stay_short_in_a_deep_home() -> None:
 
 
 def test_a_child_process_reads_the_same_configuration(tmp_path: Path) -> None:
-    given = config.load(
-        {"WEAVEGEN_HOME": str(tmp_path), "CELERY_BROKER_URL": "redis://b/0", "WEAVEGEN_LEASE": "3.5"}
-    )
+    given = config.load({"WEAVEGEN_HOME": str(tmp_path), "CELERY_BROKER_URL": "redis://b/0", "WEAVEGEN_LEASE": "3.5"})
     assert config.load(processes.environment(given)) == given
 
 
@@ -93,9 +91,7 @@ def test_a_child_process_does_not_inherit_unconfigured_variables(monkeypatch: py
 
 
 def test_commands_have_the_settings_that_up_stored(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text(
-        '{"WEAVEGEN_LEASE": "7", "WEAVEGEN_USER": "ann", "OPENAI_API_KEY": "k"}'
-    )
+    (tmp_path / "settings.json").write_text('{"WEAVEGEN_LEASE": "7", "WEAVEGEN_USER": "ann", "OPENAI_API_KEY": "k"}')
     environ = {"WEAVEGEN_HOME": str(tmp_path)}
     assert (config.load(environ).lease, config.load(environ).api_key) == (7.0, "k")
     assert config.load(environ).user == config.login()
@@ -106,9 +102,7 @@ def test_commands_have_the_settings_that_up_stored(tmp_path: Path) -> None:
 def test_a_command_says_which_database_it_misses(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"DATABASE_URL": "postgresql://u:***@h/db #01234567"}')
     environ = {"WEAVEGEN_HOME": str(tmp_path)}
-    with pytest.raises(
-        UsageError, match=r"started with DATABASE_URL=postgresql://u:\*\*\*@h/db: set DATABASE_URL"
-    ):
+    with pytest.raises(UsageError, match=r"started with DATABASE_URL=postgresql://u:\*\*\*@h/db: set DATABASE_URL"):
         config.load(environ)
     assert config.load(environ | {"DATABASE_URL": ""}).database_url is None
 
@@ -145,9 +139,7 @@ def test_other_databases_are_refused_without_showing_the_password(url: str) -> N
 
 def test_embedded_addresses_derive_from_the_home() -> None:
     given = config.load({"WEAVEGEN_HOME": "/srv/my traces"})
-    assert urls.database_url(given) == (
-        "postgresql+psycopg://weavegen@/weavegen?host=/srv/my%20traces/run/postgres"
-    )
+    assert urls.database_url(given) == ("postgresql+psycopg://weavegen@/weavegen?host=/srv/my%20traces/run/postgres")
     assert redis.broker_url(given) == "redis+socket:///srv/my%20traces/run/redis.sock"
 
 

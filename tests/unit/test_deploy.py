@@ -21,9 +21,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DOCUMENT = (ROOT / "docs" / "deploy.md").read_text()
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-KUBERNETES = {
-    path.name: list(yaml.safe_load_all(path.read_text())) for path in (DEPLOY / "kubernetes").glob("*.yaml")
-}
+KUBERNETES = {path.name: list(yaml.safe_load_all(path.read_text())) for path in (DEPLOY / "kubernetes").glob("*.yaml")}
 OBJECTS = [item for file in KUBERNETES.values() for item in file]
 OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith("weavegen:")]
 IMAGE_HOST = "$host"
@@ -166,18 +164,14 @@ def test_secrets_are_references_and_not_literals() -> None:
     keys = set(re.findall(r"secretKeyRef: \{name: [a-z-]+, key: (\w+)", written))
     assert keys <= set(re.findall(r"--from-literal=(\w+)=", DOCUMENT))
     asked = set(re.findall(r"\$\{(\w+):\?", written))
-    assert asked == set(
-        re.findall(r"(?m)^    (\w+)=", DOCUMENT.split("deploy/.env")[1].split("\n\n    docker")[0])
-    )
+    assert asked == set(re.findall(r"(?m)^    (\w+)=", DOCUMENT.split("deploy/.env")[1].split("\n\n    docker")[0]))
 
 
 def test_only_the_execute_worker_has_extra_privileges_and_for_documented_reasons() -> None:
     for name in OURS:
         service = COMPOSE["services"][name]
         assert service["cap_drop"] == ["ALL"]
-        loose = {"seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"} & set(
-            service["security_opt"]
-        )
+        loose = {"seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"} & set(service["security_opt"])
         assert len(loose) == (3 if name == "execute" else 0)
     for name, pod in pods():
         security = pod["containers"][0]["securityContext"]
@@ -207,12 +201,9 @@ def test_autoscaling_uses_queues_that_the_scaled_part_serves() -> None:
         for trigger in scaler["spec"]["triggers"]:
             assert trigger["metadata"]["listName"] in served[target["name"]]
     fallback = [item for item in OBJECTS if item["kind"] == "HorizontalPodAutoscaler"]
-    limits = {
-        item["metadata"]["name"]: (item["spec"]["minReplicas"], item["spec"]["maxReplicas"]) for item in fallback
-    }
+    limits = {item["metadata"]["name"]: (item["spec"]["minReplicas"], item["spec"]["maxReplicas"]) for item in fallback}
     assert limits == {
-        item["metadata"]["name"]: (item["spec"]["minReplicaCount"], item["spec"]["maxReplicaCount"])
-        for item in scaled
+        item["metadata"]["name"]: (item["spec"]["minReplicaCount"], item["spec"]["maxReplicaCount"]) for item in scaled
     }
 
 
@@ -246,9 +237,7 @@ def test_the_image_contains_what_the_code_needs() -> None:
     ).stdout
     assert r"sed -n 's/ *\\$//; /==/p' requirements.lock" in text.replace(r"\\\\", r"\\")
     assert all(re.fullmatch(r"[\w.-]+==\S+( ; .+)?", line) for line in versions.splitlines())
-    assert len(versions.splitlines()) == (ROOT / "requirements.lock").read_text().count("==") - versions.count(
-        " == "
-    )
+    assert len(versions.splitlines()) == (ROOT / "requirements.lock").read_text().count("==") - versions.count(" == ")
 
 
 def test_scripts_have_valid_shell_syntax() -> None:

@@ -28,9 +28,7 @@ def test_several_calls_in_one_message_are_read_in_order() -> None:
 
 
 def test_a_line_break_inside_a_json_string_is_accepted() -> None:
-    [call] = calls_in(
-        '<tool_call>{"name": "python", "arguments": {"code": "a = 1\nb = 2"}}</tool_call>', BOX_TOOLS
-    )
+    [call] = calls_in('<tool_call>{"name": "python", "arguments": {"code": "a = 1\nb = 2"}}</tool_call>', BOX_TOOLS)
     assert call == Call("python", {"code": "a = 1\nb = 2"})
 
 
@@ -115,8 +113,7 @@ def test_messages_follow_the_chat_template() -> None:
     assert spoken(BlockType.ASSISTANT, "a", MISTRAL, BlockType.USER) == "a</s>"
     system = spoken(BlockType.SYSTEM, "Be brief.", MISTRAL)
     assert (
-        system + spoken(BlockType.USER, "Hello", MISTRAL, BlockType.SYSTEM)
-        == "<s> [INST] Be brief.\n\nHello [/INST]"
+        system + spoken(BlockType.USER, "Hello", MISTRAL, BlockType.SYSTEM) == "<s> [INST] Be brief.\n\nHello [/INST]"
     )
 
 
@@ -199,9 +196,7 @@ def test_a_file_is_written_and_then_read_in_parts(tmp_path: Any) -> None:
     path = str(tmp_path / "a" / "b.txt")
     assert calls.call("write_file", {"path": path, "content": "1\n2\n3\n"})["success"]
     assert calls.call("write_file", {"path": path, "content": "4\n", "append": True})["success"]
-    assert (
-        calls.call("read_file", {"path": path, "first_line": 2, "lines": 2})["output"] == "2\n3\n\n(1 more lines)"
-    )
+    assert calls.call("read_file", {"path": path, "first_line": 2, "lines": 2})["output"] == "2\n3\n\n(1 more lines)"
     assert calls.call("read_file", {"path": path + "x"})["error"].startswith("FileNotFoundError")
 
 

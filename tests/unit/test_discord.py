@@ -23,9 +23,7 @@ def discord(simulation: DiscordSimulation) -> Discord:
     return Discord(simulation.url, TOKEN)
 
 
-def test_posting_twice_with_the_same_nonce_creates_one_message(
-    simulation: DiscordSimulation, discord: Discord
-) -> None:
+def test_posting_twice_with_the_same_nonce_creates_one_message(simulation: DiscordSimulation, discord: Discord) -> None:
     first = discord.post(CHANNEL, "Hello @everyone", nonce="weavegen-1")
     assert discord.post(CHANNEL, "Hello @everyone", nonce="weavegen-1") == first
     second = discord.post(CHANNEL, "Hello again", nonce="weavegen-2", about=first)

@@ -117,9 +117,7 @@ def test_figures_of_a_watched_job(width: int) -> None:
         "600 blocks, 1.2 MB, 90,000 tokens sampled in 5 min; 8.0 candidates per block",
     ):
         assert part in text, text
-    text = " ".join(
-        " ".join(drawn(watch.figures(dataclasses.replace(now, faults=[FAULT]), console), width)).split()
-    )
+    text = " ".join(" ".join(drawn(watch.figures(dataclasses.replace(now, faults=[FAULT]), console), width)).split())
     assert "left —" in text
     assert "fault: no worker serves the queue sample: start workers" in text
     over = JobNow(dataclasses.replace(JOB, queued=0, running=0, ended=39, progress=1.0), None, None)

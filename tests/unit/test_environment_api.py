@@ -155,9 +155,7 @@ class TestTree:
             tree.run("main")
 
     @pytest.mark.parametrize("name", ["main", "two\nlines", "x" * 101])
-    def test_the_name_of_a_subagent_is_one_line_and_unique(
-        self, tree: api.Tree, main: api.Subagent, name: str
-    ) -> None:
+    def test_the_name_of_a_subagent_is_one_line_and_unique(self, tree: api.Tree, main: api.Subagent, name: str) -> None:
         with pytest.raises(ValueError, match="subagent"):
             tree.subagent(name, None, "", {}, 1)
 
@@ -289,9 +287,7 @@ class TestEvaluator:
 
 class TestFrames:
     @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text()), max_size=5), st.integers(1, 20))
-    def test_messages_may_arrive_in_pieces_of_any_size(
-        self, messages: list[dict[str, object]], piece: int
-    ) -> None:
+    def test_messages_may_arrive_in_pieces_of_any_size(self, messages: list[dict[str, object]], piece: int) -> None:
         data = b"".join(wire.frame(message, wire.MAX_BYTES_TO_BOX) for message in messages)
         reader = wire.Reader(wire.MAX_BYTES_TO_BOX)
         pieces = [data[i : i + piece] for i in range(0, len(data), piece)]

@@ -43,9 +43,7 @@ def legal(type: BlockType, text: str) -> bool:
 
 def test_there_are_enough_cases() -> None:
     assert len(VALID) + len(INVALID) >= 60
-    assert {path.parent.name for path in VALID} == {
-        type.value for type in TYPES if type is not BlockType.BOOTSTRAP
-    }
+    assert {path.parent.name for path in VALID} == {type.value for type in TYPES if type is not BlockType.BOOTSTRAP}
 
 
 @pytest.mark.parametrize("path", VALID, ids=name)

@@ -19,9 +19,7 @@ several = st.lists(programs, min_size=1, max_size=12, unique_by=lambda item: ite
 
 
 @given(several, several, st.integers(0, 3000))
-def test_an_island_keeps_its_best_program_and_at_most_its_size_limit(
-    island: Island, new: Island, room: int
-) -> None:
+def test_an_island_keeps_its_best_program_and_at_most_its_size_limit(island: Island, new: Island, room: int) -> None:
     after = islands.added(island, new, room)
     assert islands.best_of(after).score == islands.best_of((*island, *new)).score
     assert len(after) == 1 or sum(len(program.source) for program in after) <= room

@@ -49,9 +49,7 @@ def test_any_order_of_deliveries_gives_the_same_trace(seed: int, number: int, da
 
 @settings(max_examples=150, deadline=None)
 @given(seeds, st.floats(0, 1), st.integers(0, 1))
-def test_every_successor_is_legal_and_every_block_is_recorded_once(
-    seed: int, kindness: float, number: int
-) -> None:
+def test_every_successor_is_legal_and_every_block_is_recorded_once(seed: int, kindness: float, number: int) -> None:
     trace = Trace(World(seed, kindness), number).run()
     first = 3 if number else 0
     assert [block.index for block in trace.blocks] == list(range(first, first + len(trace.blocks)))
@@ -223,9 +221,7 @@ def test_a_planned_action_fails_if_the_model_says_that_an_error_comes_next() -> 
         for entry in trace.journal:
             if isinstance(entry.step, Sample) and entry.step.prompt.next:
                 legal = [
-                    candidate.text
-                    for candidate in entry.result
-                    if candidate.text in SUCCESSORS[entry.step.prompt.type]
+                    candidate.text for candidate in entry.result if candidate.text in SUCCESSORS[entry.step.prompt.type]
                 ]
                 block = trace.blocks[entry.step.prompt.window[1] - trace.start.blocks]
                 assert (block.type is BlockType.ERROR) is (legal[:1] == ["error"])

@@ -70,9 +70,7 @@ def test_values_that_can_not_be_drawn_are_refused(points: list[tuple[float, floa
 
 
 @given(st.lists(st.tuples(NUMBERS, st.floats(0, 1e9)), min_size=1, max_size=20), st.floats(0.001, 1e6))
-def test_bars_of_a_histogram_start_at_zero_inside_the_picture(
-    points: list[tuple[float, float]], width: float
-) -> None:
+def test_bars_of_a_histogram_start_at_zero_inside_the_picture(points: list[tuple[float, float]], width: float) -> None:
     root = ElementTree.fromstring(svg("t", "x", "y", [Series("a", points, "bars", width)]))
     bars = [bar for bar in root.iter(f"{SPACE}rect") if bar.attrib["class"].startswith("bar")]
     assert len(bars) == len(points)

@@ -124,9 +124,7 @@ class Researcher:
     def answers(self) -> list[dict[str, Any]]:
         """Results of all calls, as the model reads them."""
         lines = "\n".join(self.messages(BlockType.TOOL)).split("\n") if self.messages(BlockType.TOOL) else []
-        return [
-            json.loads(line.removeprefix("<tool_response>").removesuffix("</tool_response>")) for line in lines
-        ]
+        return [json.loads(line.removeprefix("<tool_response>").removesuffix("</tool_response>")) for line in lines]
 
 
 def test_calls_of_one_message_run_in_parallel_and_are_answered_in_order() -> None:
@@ -389,9 +387,7 @@ class TestAnswers:
             assert returned["tool_calls"] == 1
 
     def test_a_failing_tool_gives_an_error_as_its_answer(self) -> None:
-        trace = Researcher(
-            [search("a"), "Done."], lambda _: LookUpResult(success=False, output="it took too long")
-        )
+        trace = Researcher([search("a"), "Done."], lambda _: LookUpResult(success=False, output="it took too long"))
         assert trace.run()["summary"] == "Done."
         assert trace.answers == [{"success": False, "error": "it took too long"}]
 

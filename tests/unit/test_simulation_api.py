@@ -97,9 +97,7 @@ def test_a_prompt_may_be_text_or_tokens() -> None:
         assert bare["usage"]["prompt_tokens_details"] == {"cached_tokens": (len(ids) - 2) // 16 * 16}
 
 
-@pytest.mark.parametrize(
-    "prompt", [[], [[]], [""], [300, "x"], ["x", [300]], [300, [301]], [-1], [10**12], [[10**6]]]
-)
+@pytest.mark.parametrize("prompt", [[], [[]], [""], [300, "x"], ["x", [300]], [300, [301]], [-1], [10**12], [[10**6]]])
 def test_invalid_prompts_are_refused(prompt: Any) -> None:
     with Client() as served:
         assert "rompt" in refusal(served, prompt=prompt, add_special_tokens=False) or "Token id" in refusal(

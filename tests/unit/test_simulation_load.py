@@ -205,9 +205,7 @@ def test_presets_are_documented() -> None:
     text = (ROOT / "docs" / "simulation.md").read_text()
     for name, load in PRESETS.items():
         numbers = (load.inter_token, load.per_sequence, load.per_context)
-        row = (
-            f"| `{name}` | {numbers[0]} | {numbers[1]} | {numbers[2]} | {load.prefill:,} | {load.cache_tokens:,} |"
-        )
+        row = f"| `{name}` | {numbers[0]} | {numbers[1]} | {numbers[2]} | {load.prefill:,} | {load.cache_tokens:,} |"
         assert row in text
     for name in options.ABOUT:
         assert f"--{name.replace('_', '-')}" in text

@@ -81,8 +81,7 @@ def composed(template: Template, roles: Sequence[str], texts: Sequence[str]) -> 
     """The prompt as weavegen composes it, message by message."""
     types = [TYPES[role] for role in roles]
     parts = [
-        spoken(type, text, template, after)
-        for type, text, after in zip(types, texts, [None, *types], strict=False)
+        spoken(type, text, template, after) for type, text, after in zip(types, texts, [None, *types], strict=False)
     ]
     return "".join(parts) + opening(BlockType.ASSISTANT, template, types[-1])
 

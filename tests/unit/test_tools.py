@@ -327,9 +327,7 @@ class TestBrowser:
         browser = WeaveBrowser(main, site + "/")
         assert browser.links() == [(1, "the rest", f"{site}/more?x=1")]
         assert browser.follow(1) == "more home [1]"
-        assert main.observation_views[0]["callback"](main).startswith(
-            f"{site}/more?x=1 (200 OK, lines 1 to 1 of 1)"
-        )
+        assert main.observation_views[0]["callback"](main).startswith(f"{site}/more?x=1 (200 OK, lines 1 to 1 of 1)")
         assert "The rules" in browser.back()
         with pytest.raises(ValueError, match="no page to go back"):
             browser.back()

@@ -38,12 +38,9 @@ from weavegen.trace.blocks import BlockType
 
 STAGES = ("queries", "summary", "plan", "choice", "neighbours", "signature", "execute")
 HEADS = {prompts.text(f"toolsmith_{name}").partition("\n")[0]: name for name in STAGES}
-SOURCE = (
-    'def count_units(text: str, unit: str = "words") -> int:\n    """Count."""\n    return len(text.split())\n'
-)
+SOURCE = 'def count_units(text: str, unit: str = "words") -> int:\n    """Count."""\n    return len(text.split())\n'
 STUB = (
-    '```python\ndef count_units(text: str, unit: str = "words") -> int:\n'
-    '    """Count units of a text."""\n    ...\n```'
+    '```python\ndef count_units(text: str, unit: str = "words") -> int:\n    """Count units of a text."""\n    ...\n```'
 )
 FINISH = '<tool_call>{"name": "finish", "arguments": {"success": true, "result": "There are 3."}}</tool_call>'
 TASK: dict[str, Any] = {"task": 'How many words has "one two three"?', "user": "kim", "request": 7}
@@ -124,9 +121,7 @@ class World:
             return LookUpResult(output=json.dumps(self.request))
         if tool == "find_tools":
             words = arguments["query"].lower().replace("_", " ").split()
-            tools = [
-                tool_row for tool_row in self.library.values() if set(words) & set(tool_row["name"].split("_"))
-            ]
+            tools = [tool_row for tool_row in self.library.values() if set(words) & set(tool_row["name"].split("_"))]
             return LookUpResult(output=json.dumps(tools))
         if tool == "read_tool":
             tool_row = self.library.get(arguments["name"])
@@ -281,9 +276,7 @@ def test_an_unreadable_reply_is_requested_again_and_then_skipped() -> None:
     )
     returned = world.run()
     assert returned["success"]
-    asked = [
-        text for role, text in world.talk.messages if role == "user" and text.startswith("That is not the form")
-    ]
+    asked = [text for role, text in world.talk.messages if role == "user" and text.startswith("That is not the form")]
     assert len(asked) == 4 * 2
     assert not world.delegated
 
@@ -339,9 +332,7 @@ def test_code_may_ask_the_model_and_runs_again_with_the_answer() -> None:
 
     world.answer = running  # type: ignore[method-assign]
     world.run()
-    assert (
-        world.talk.messages[-2][1] == '<tool_response>{"success": true, "output": "Yes. No.\\n"}</tool_response>'
-    )
+    assert world.talk.messages[-2][1] == '<tool_response>{"success": true, "output": "Yes. No.\\n"}</tool_response>'
     questions = [text for role, text in world.talk.messages if role == "user" and "Is" in text][-2:]
     assert questions == ['Is "it"\n polite?', "Is it long?"]
     endless = "for n in range(99): ask_model(f'{n}?')"
@@ -368,9 +359,7 @@ def test_a_changed_request_is_read_at_the_next_turn() -> None:
 
 
 def test_a_missing_tool_is_made_and_the_execution_starts_again() -> None:
-    missing = call(
-        "create_tool", name="count_units", description="a text; how many", done="The text is on page 3."
-    )
+    missing = call("create_tool", name="count_units", description="a text; how many", done="The text is on page 3.")
     world = World(choice=["none: easy", "create: count_units: counts"], execute=[missing, FINISH])
     returned = world.run()
     assert returned["made"] == ["count_units"]
@@ -407,9 +396,7 @@ def test_the_same_request_gives_the_same_trace_with_the_simulation() -> None:
     library: dict[str, dict[str, Any]] = {}
     succeeded = made = used = 0
     for number in range(40):
-        objective = ('How many words has "{}"?', 'Which words are most frequent in "{}"?', "Is it late?")[
-            number % 3
-        ]
+        objective = ('How many words has "{}"?', 'Which words are most frequent in "{}"?', "Is it late?")[number % 3]
         objective = objective.format("the cat and the dog " * (number % 5 + 1))
         worlds = []
         for _ in range(2):

@@ -164,9 +164,7 @@ class Judge(World):
 def test_a_good_first_round_skips_the_tree(yes: float, grown: bool) -> None:
     """The limit of 2.5 is between the log odds of 0.9 and of 0.95."""
     trace = Trace(Judge(yes), 1, small(tree_first=5)).run()
-    steps = [
-        entry.step for entry in trace.journal if isinstance(entry.step, Sample) and not entry.step.prompt.query
-    ]
+    steps = [entry.step for entry in trace.journal if isinstance(entry.step, Sample) and not entry.step.prompt.query]
     of_action = [step for step in steps if step.prompt.type is BlockType.ACTION]
     assert (of_action[0].n, of_action[0].round, of_action[0].depth) == (5, 0, 0)
     assert any(step.depth for step in of_action) == grown

@@ -57,9 +57,7 @@ def test_values_that_are_not_plain_data_are_refused(value: object) -> None:
         trial.pack(value)
 
 
-@pytest.mark.parametrize(
-    "value", [{"x": []}, {}, {"t": 1}, {"b": "no"}, {"d": [1]}, {"s": [[1]]}, {"t": [], "s": []}]
-)
+@pytest.mark.parametrize("value", [{"x": []}, {}, {"t": 1}, {"b": "no"}, {"d": [1]}, {"s": [[1]]}, {"t": [], "s": []}])
 def test_data_that_was_not_packed_is_refused(value: Any) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):
         trial.unpack(value)

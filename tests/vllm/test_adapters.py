@@ -21,9 +21,7 @@ def url(second: Server) -> str:
     return second.url
 
 
-def test_an_adapter_is_loaded_gives_the_same_as_in_nano_and_is_unloaded(
-    url: str, model: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_is_loaded_gives_the_same_as_in_nano_and_is_unloaded(url: str, model: Path, tmp_path: Path) -> None:
     adapter = make_adapter(tmp_path / "round-1", model)
     own = [likelihood(url, None, prompt) for prompt in PROMPTS]
     adapters.load({url: "EMPTY"}, "round-1", adapter)

@@ -63,6 +63,4 @@ def test_the_context_bounds_what_is_sampled(client: ModelClient) -> None:
 
 def test_bad_settings_are_refused_for_good(client: ModelClient) -> None:
     with pytest.raises(ModelError, match="temperature"):
-        client.sample(
-            "<s>", n=1, max_tokens=1, temperature=-1.0, top_k=50, repetition_penalty=1.0, seed=1, stop=()
-        )
+        client.sample("<s>", n=1, max_tokens=1, temperature=-1.0, top_k=50, repetition_penalty=1.0, seed=1, stop=())

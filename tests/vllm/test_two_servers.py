@@ -75,9 +75,7 @@ def test_a_pool_continues_while_one_of_its_servers_is_dead(server: Server, secon
         while not stop.is_set():
             go_on.wait()
             url, found = pool.with_server(number, home, 4, lambda client: (client.base_url, texts(client)))
-            asked = pool.with_server(
-                number, home, 2, lambda client: client.yes_no([PROMPT, PROMPT + "?"], priority=1)
-            )
+            asked = pool.with_server(number, home, 2, lambda client: client.yes_no([PROMPT, PROMPT + "?"], priority=1))
             answered.append((time.monotonic(), url, found, asked))
 
     with ThreadPoolExecutor(4) as threads:

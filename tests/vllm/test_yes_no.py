@@ -34,9 +34,7 @@ def softmax(client: ModelClient, forward: Forward) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("as_ids", [False, True], ids=["text", "ids"])
-def test_mass_is_exact(
-    client: ModelClient, sides: dict[int, bool], softmax: list[list[float]], as_ids: bool
-) -> None:
+def test_mass_is_exact(client: ModelClient, sides: dict[int, bool], softmax: list[list[float]], as_ids: bool) -> None:
     """The sums over the requested tokens and the likeliest one, which is always returned."""
     answers = client.yes_no([client.encode(question) for question in QUESTIONS] if as_ids else QUESTIONS)
     for answer, logprobs in zip(answers, softmax, strict=True):

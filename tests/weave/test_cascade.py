@@ -234,9 +234,7 @@ def test_other_block_types_never_retrieve(type: BlockType) -> None:
 
 def test_the_block_is_drawn_only_from_the_last_round() -> None:
     """Candidates of earlier rounds are not drawn, even if one of them scored higher."""
-    trace = tick(
-        odds=lambda step, at: (0.9 if step.round == 0 else -1.0) if step.prompt.type is T.EVALUATION else 3.0
-    )
+    trace = tick(odds=lambda step, at: (0.9 if step.round == 0 else -1.0) if step.prompt.type is T.EVALUATION else 3.0)
     [draft] = drafts(trace, T.EVALUATION)
     assert draft.candidate is not None
     chosen = trace.journal[draft.candidate[0]].step
@@ -310,9 +308,7 @@ def test_with_tree_search_a_first_round_of_32_is_accepted_at_2_5() -> None:
         first, *rest = samples(tick(s={"search": "tree"}, odds=odds_for(T.ACTION, score)), T.ACTION)
         assert (first.n, first.depth) == (32, 0)
         assert bool(rest) is grown
-    assert all(
-        step.depth for step in samples(tick(s={"search": "tree"}, odds=lambda step, at: 9.0), T.ORIENTATION)
-    )
+    assert all(step.depth for step in samples(tick(s={"search": "tree"}, odds=lambda step, at: 9.0), T.ORIENTATION))
 
 
 @pytest.mark.parametrize(
@@ -322,9 +318,7 @@ def test_budgets_of_the_tree_search(type: BlockType, nodes: int, in_round: int, 
     """72 nodes (288 for an orientation), rounds of 24 (96), 16 (32) children, 256 tokens a node."""
     s = {"search": "tree", "max_tokens": 100_000}
     grown = [
-        step
-        for step in samples(tick(s=s, text=writes(type, GROWING), odds=odds_for(type, 0.0)), type)
-        if step.depth
+        step for step in samples(tick(s=s, text=writes(type, GROWING), odds=odds_for(type, 0.0)), type) if step.depth
     ]
     by_round: dict[int, list[int]] = {}
     for step in grown:

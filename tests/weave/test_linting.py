@@ -85,9 +85,7 @@ def test_a_half_written_text_is_refused_only_for_errors_that_no_continuation_can
     assert verdict(step, long_after, 60, cut=True).viable is False
     at_the_end = "def action_go(self):\n    x = 1)"
     assert not viable_prefix(T.ACTION, at_the_end), "weave-agent's limit of 50 characters would accept this"
-    assert verdict(step, open_end, 60, cut=False).penalties.syntax == 2.0, (
-        "a text that has ended is linted as it is"
-    )
+    assert verdict(step, open_end, 60, cut=False).penalties.syntax == 2.0, "a text that has ended is linted as it is"
 
 
 # --------------------------------------------------------------------------------------- prose blocks

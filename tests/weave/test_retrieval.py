@@ -213,9 +213,7 @@ def test_the_corpus_has_good_examples(conn: sa.Connection) -> None:
     assert all(example.score > 0 and example.question.endswith("?") for _, example in seeds)
     assert examples.load(conn, seeds) == len(seeds)
     held = conn.execute(sa.text("select type, question, score, description, body from examples")).all()
-    expected = {
-        (type, example.question, example.score, example.description, example.body) for type, example in seeds
-    }
+    expected = {(type, example.question, example.score, example.description, example.body) for type, example in seeds}
     assert {tuple(row) for row in held} == expected
     query = "type:'debug' traceback KeyError header column"
     [hit, *_] = search.search(conn, 1, step(query=query, before=0))

@@ -97,9 +97,7 @@ def test_reasoning_before_an_action_that_ran_is_rewarded(reasoning: BlockType, s
     ("score", "given"),
     [(-3.0, -0.1), (0.0, -0.1), (2.0, -0.1), (2.5, -0.15), (3.0, -0.2), (3.5, -0.25), (5.0, -0.4)],
 )
-def test_reasoning_before_an_action_that_failed_is_penalised(
-    reasoning: BlockType, score: float, given: float
-) -> None:
+def test_reasoning_before_an_action_that_failed_is_penalised(reasoning: BlockType, score: float, given: float) -> None:
     """-0.1 for a score up to 2; from 2 to 3 also a tenth of the score above 2; from 3 on 0.2 and a tenth of the score
     above 3."""
     blocks = recorded((reasoning, {"score": score}), (T.ACTION, {"ran": False, "exception": "OSError"}))
@@ -117,9 +115,7 @@ def test_the_loss_of_a_failed_block_depends_on_its_exception(exception: str | No
 
 def test_a_block_that_does_not_compile_loses_like_any_other_failure() -> None:
     """It was not run, but it failed: it loses 0.5, and the reasoning before it is penalised too."""
-    trace = tick(
-        s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=odds_for(T.ORIENTATION, 2.5)
-    )
+    trace = tick(s={"attempts": 1}, text=writes(T.ACTION, "def action_go(self:"), odds=odds_for(T.ORIENTATION, 2.5))
     [given] = trace.rewards
     types = {block.index: block.type for block in trace.blocks}
     assert {types[index]: value for index, value in given.preferences.items()} == pytest.approx(
@@ -192,9 +188,7 @@ ABILITIES = {
         " and n.index = a.index + 3 and a.type = n.type and e.type = 'error' and d.type = 'debug'"
     ),
     "yes/no logits: drawn labels": "select count(*) from blocks where question is not null and probability > 0",
-    "yes/no logits: grounded ones": (
-        "select count(*) from blocks where ran is not null and executed_by is not null"
-    ),
+    "yes/no logits: grounded ones": ("select count(*) from blocks where ran is not null and executed_by is not null"),
     "reasoning: debug blocks that led to a fix": (
         "select count(*) from blocks where type = 'debug' and preference > 0"
     ),

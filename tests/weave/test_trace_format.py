@@ -53,9 +53,7 @@ def test_the_header_of_an_observation_has_its_lines_in_order() -> None:
 def test_the_header_of_an_orientation_says_where_the_tick_began_and_the_working_directory() -> None:
     """An orientation's header ends with the tick's first block and the working directory, as comments."""
     text = render_block(
-        block(
-            T.ORIENTATION, '"""I see."""', block_size=768, bm25_query="key", tick_start=4, working_directory="/app"
-        )
+        block(T.ORIENTATION, '"""I see."""', block_size=768, bm25_query="key", tick_start=4, working_directory="/app")
     )
     lines = text.splitlines()
     assert lines[5:8] == ["#block_size 768", "#bm25_query key", "# Starting new tick with block #4"]

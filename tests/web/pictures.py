@@ -125,9 +125,7 @@ def main() -> None:
     try:
         fill(installation)
         words = installation.command("serve", "--port", "0", "--json")
-        with subprocess.Popen(
-            words, env=installation.environ, cwd=ROOT, stdout=subprocess.PIPE, text=True
-        ) as viewer:
+        with subprocess.Popen(words, env=installation.environ, cwd=ROOT, stdout=subprocess.PIPE, text=True) as viewer:
             assert viewer.stdout is not None
             try:
                 said = (re.search(r'"url": "([^"]+)"', line) for line in viewer.stdout)

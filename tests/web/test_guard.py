@@ -17,9 +17,7 @@ from weavegen.viewer import database
 from weavegen.viewer.guard import LOCAL, Guard, host_name
 
 
-def ask(
-    address: str, method: str, path: str, headers: dict[str, str], body: str | None = None
-) -> tuple[int, str, str]:
+def ask(address: str, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, str, str]:
     """Status, Content-Security-Policy and text of a response."""
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)

@@ -150,9 +150,7 @@ def test_differences_are_escaped(page: Page, corpus: sa.Engine) -> None:
         trace = new_trace(conn)
         add_blocks(conn, trace, ["said"])
         hostile = HOSTILE.replace("\x1b", "")
-        ids = add_candidates(
-            conn, trace, 0, [f"{hostile} one", f"{hostile} <img src=x onerror=alert(9)>", "said\n"]
-        )
+        ids = add_candidates(conn, trace, 0, [f"{hostile} one", f"{hostile} <img src=x onerror=alert(9)>", "said\n"])
     page.goto(f"/traces/{trace}/blocks/0/candidates?diff=1")
     expect(page.locator(f"#c{ids[1]} > pre")).to_contain_text("<script>alert(1)</script>")
     expect(page.locator(f"#c{ids[1]} ins")).to_contain_text("<img src=x onerror=alert(9)>")
@@ -390,7 +388,5 @@ def test_a_hostile_trace_is_shown_as_text(page: Page, corpus: sa.Engine) -> None
     for place in places:
         page.goto(place)
         assert page.locator("img, main script, main style, main textarea").count() == 0, place
-        expect(page.locator("main")).to_contain_text(
-            "<script>alert(1)</script>" if "search" not in place else "earch"
-        )
+        expect(page.locator("main")).to_contain_text("<script>alert(1)</script>" if "search" not in place else "earch")
         assert "\u202e" not in page.content(), place

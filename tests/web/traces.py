@@ -16,8 +16,7 @@ def new_trace(conn: sa.Connection, name: str = "made.py", status: str = "running
     """An empty trace in a job of its own. Returns its id."""
     job = conn.execute(
         sa.text(
-            "insert into jobs (name, agent, seed, settings, version) "
-            "values (:name, 'weave', 1, '{}', '0') returning id"
+            "insert into jobs (name, agent, seed, settings, version) values (:name, 'weave', 1, '{}', '0') returning id"
         ),
         {"name": name},
     ).scalar_one()
@@ -38,9 +37,7 @@ def new_trace(conn: sa.Connection, name: str = "made.py", status: str = "running
 
 def action(number: int, lines: int) -> str:
     """The body of a block."""
-    steps = "\n".join(
-        f"    total_{line} = {number} + {line}  # step {line} of block {number}" for line in range(lines)
-    )
+    steps = "\n".join(f"    total_{line} = {number} + {line}  # step {line} of block {number}" for line in range(lines))
     registration = f'self.add_action("Act {number}", action_{number})'
     return f'def action_{number}(self):\n{steps}\n    return "done"\n\n{registration}'
 
@@ -51,9 +48,7 @@ def add_blocks(conn: sa.Connection, trace: int, bodies: list[str], type: BlockTy
     driver = conn.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)
     size = 0
-    columns = (
-        "trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining, compiles, tags, score"
-    )
+    columns = "trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining, compiles, tags, score"
     with driver.cursor().copy(f"copy blocks ({columns}) from stdin") as copy:
         for index, body in enumerate(bodies, first):
             block = Block(

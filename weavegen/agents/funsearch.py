@@ -254,9 +254,7 @@ def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
             sources = [program_in(candidate.text, task.name) for candidate in candidates]
             verdicts = yield from run_trials(t, task, state.pieces, sources)
         except RolloutError as error:  # the trace still returns the best program so far
-            return dialogue.end_trace(
-                result(task, State(state.pieces, tuple(after), state.generation, tried)), error
-            )
+            return dialogue.end_trace(result(task, State(state.pieces, tuple(after), state.generation, tried)), error)
         programs = []
         for position, (source, verdict) in enumerate(zip(sources, verdicts, strict=True)):
             number = tried + position

@@ -88,9 +88,7 @@ def step(t: Tick) -> Part[Ended]:
     try:
         message = yield from dialogue.reply(t, 0, dialogue.BOX_TOOLS)
     except RolloutError as error:  # the conversation so far is kept
-        return dialogue.end_trace(
-            Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error
-        )
+        return dialogue.end_trace(Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error)
     if message.calls:
         answers = []
         for call in message.calls:

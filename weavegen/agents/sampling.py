@@ -107,9 +107,7 @@ def sample(
         tokens = tokens_above + (max_tokens if cut_off else candidate.tokens)
         unfinished = cut_off and tokens < request.max_tokens
         scored.append(
-            ScoredCandidate(
-                (ordinal, position), candidate, verdict, answer, depth, tokens, unfinished, corrections
-            )
+            ScoredCandidate((ordinal, position), candidate, verdict, answer, depth, tokens, unfinished, corrections)
         )
     return scored
 

@@ -39,9 +39,7 @@ def tree_search(t: Tick, request: BlockRequest, prompt: Prompt) -> Part[ScoredCa
             children: list[ScoredCandidate] = yield from sample(
                 t, request, prompt, n, round, of_tree=True, parent=candidates.get(leaf)
             )
-            logits = [
-                (child.promise if child.unfinished else child.score) / s.tree_temperature for child in children
-            ]
+            logits = [(child.promise if child.unfinished else child.score) / s.tree_temperature for child in children]
             nodes = tree.grow(leaf, logits, [not child.unfinished for child in children])
             candidates |= zip(nodes, children, strict=True)
             round_budget -= n

@@ -69,11 +69,7 @@ class Execution:
             add(t, one)
         if draft.tried is not None and draft.tried is not (executed.error is None):
             came = "ran" if executed.error is None else f"failed ({executed.error.type})"
-            t.emit(
-                Note(
-                    kind="divergence", detail=f"a block of type {draft.type} {came}, other than when it was tried"
-                )
-            )
+            t.emit(Note(kind="divergence", detail=f"a block of type {draft.type} {came}, other than when it was tried"))
         if executed.error is not None:
             t.append(error_block(executed.error))
         return executed

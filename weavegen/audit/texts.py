@@ -98,9 +98,7 @@ class TraceCheck:
             self.add("compiled", place, f"it is not valid Python: {lint.syntax_error(block.body)}")
         tick = self.ticks.get(row.tick)
         if tick is not None and row.subagent != one_line(tick.subagent):
-            self.add(
-                "owners", place, f"its subagent is {row.subagent!r}, but that of its tick is {tick.subagent!r}"
-            )
+            self.add("owners", place, f"its subagent is {row.subagent!r}, but that of its tick is {tick.subagent!r}")
 
     def check_sources(self, row: Any, block: Block, place: str) -> None:
         """Compare a block's body with its candidate and with what was executed."""

@@ -251,9 +251,7 @@ class Tree:
     def research(self, task: str | list[str], context: str = "") -> Any:
         """What a researcher found out about a task, as text; of a list of tasks, done side by side, a list."""
         tasks = [task] if isinstance(task, str) else task
-        asked = [
-            {"agent": "research", "task": {"task": one, "context": context}, "label": one[:60]} for one in tasks
-        ]
+        asked = [{"agent": "research", "task": {"task": one, "context": context}, "label": one[:60]} for one in tasks]
         returned = [one["returned"] or {"summary": "", "error": one["error"]} for one in delegate(asked)]
         found = [one["summary"] or f"Nothing was found: {one['error']}" for one in returned]
         return found[0] if isinstance(task, str) else found

@@ -166,9 +166,7 @@ class Runner:
         """Report the running action as waiting for `why`. Returns the operation that ends the wait."""
         self.end_forks()
         if not self.acts or threading.current_thread() is not threading.main_thread():
-            raise RuntimeError(
-                "Only an action that is being carried out can wait for agents, and not in a thread."
-            )
+            raise RuntimeError("Only an action that is being carried out can wait for agents, and not in a thread.")
         if self.postponed:
             raise TickRestarted
         caller, labels, result = self.subagent, self.labels, self.result

@@ -127,9 +127,7 @@ def evaluate_program(process: tuple[int, int, int], request: dict[str, Any], sou
     evaluator_pid = os.fork()
     if evaluator_pid == 0:
         function = RemoteFunction(str(request["name"]), calls, answers)
-        run_confined(
-            lambda: run_evaluator(request, source, function, verdict_writer), calls, answers, verdict_writer
-        )
+        run_confined(lambda: run_evaluator(request, source, function, verdict_writer), calls, answers, verdict_writer)
     os.close(verdict_writer)
     try:
         return verdict(**receive(verdict_reader, time.monotonic() + seconds))

@@ -97,9 +97,7 @@ def simple_evaluate_outputs(
 
 
 @awaitable
-def simple_bayes_evaluate_outputs(
-    parent_q: str, questions: Sequence[str], texts: str | Sequence[str]
-) -> list[Score]:
+def simple_bayes_evaluate_outputs(parent_q: str, questions: Sequence[str], texts: str | Sequence[str]) -> list[Score]:
     """Return P(parent question answered yes) for every text, by Bayes' rule from the answers to `questions`.
 
     `questions` are treated as independent given the parent question's answer.

@@ -83,13 +83,9 @@ def generate_block(
     `weave_params` are not used. Raises RuntimeError outside an action.
     """
     if block_type not in WRITTEN:
-        raise ValueError(
-            f"a callback can have blocks written of the types {', '.join(WRITTEN)}, not {block_type!r}"
-        )
+        raise ValueError(f"a callback can have blocks written of the types {', '.join(WRITTEN)}, not {block_type!r}")
     questions = [clean(str(question), 1_000) for question in eval_questions][:MAX_QUESTIONS]
-    return AwaitableDict(
-        write({"type": block_type, "hint": clean(str(hint), MAX_HINT_CHARS), "questions": questions})
-    )
+    return AwaitableDict(write({"type": block_type, "hint": clean(str(hint), MAX_HINT_CHARS), "questions": questions}))
 
 
 def run(self: api.Tree, name: str) -> dict[str, Any] | None:

@@ -99,9 +99,7 @@ class Discord:
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         headers = {"Authorization": f"Bot {self._token}", "User-Agent": f"DiscordBot (weavegen, {__version__})"}
         try:
-            answer = requests.request(
-                method, self._url + path, headers=headers, json=body, timeout=TIMEOUT_SECONDS
-            )
+            answer = requests.request(method, self._url + path, headers=headers, json=body, timeout=TIMEOUT_SECONDS)
         except requests.RequestException as error:
             raise TransientError(f"Discord can't be reached: {error}") from None
         if answer.status_code == 429:

@@ -24,12 +24,8 @@ SUBJECTS = ("traces", "ticks", "blocks", "candidates", "steps", "environments")
 def audit(
     job: Annotated[int | None, typer.Option(help="Check only the traces of this job.")] = None,
     trace: Annotated[int | None, typer.Option(help="Check only this trace.")] = None,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds after which unfinished work counts as stuck.")
-    ] = 60.0,
-    host: Annotated[
-        bool, typer.Option("--host/--no-host", help="Also check this host's processes and files.")
-    ] = True,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds after which unfinished work counts as stuck.")] = 60.0,
+    host: Annotated[bool, typer.Option("--host/--no-host", help="Also check this host's processes and files.")] = True,
     every: Annotated[bool, typer.Option("--all", help="Also list the checks that found nothing.")] = False,
 ) -> Result:
     """Prove that no record was lost or doubled: journal, blocks, candidates, rewards, environments.

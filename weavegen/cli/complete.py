@@ -45,9 +45,7 @@ def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
             return
         url = urls.reader_url(config, make_url(urls.database_url(config))).set(drivername="postgresql")
         options = f"-c statement_timeout={TIMEOUT_SECONDS * 1000}"
-        with psycopg.connect(
-            url.render_as_string(hide_password=False), connect_timeout=2, options=options
-        ) as conn:
+        with psycopg.connect(url.render_as_string(hide_password=False), connect_timeout=2, options=options) as conn:
             for number, description in conn.execute(query, (incomplete, MAX_NUMBERS)):
                 yield number, harmless(" ".join(description.split()))
 

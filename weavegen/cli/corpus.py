@@ -227,9 +227,7 @@ def moment(text: str) -> datetime.datetime:
     try:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(
-            f"--before: {text!r:.50} is no time: give one like 2026-03-01 or 2026-03-01T12:30"
-        ) from None
+        raise UsageError(f"--before: {text!r:.50} is no time: give one like 2026-03-01 or 2026-03-01T12:30") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
 
 

@@ -26,9 +26,7 @@ DEFAULT_TICKS = 12
 def evaluate(
     model: Annotated[
         str | None,
-        typer.Argument(
-            help="A model name of the pool, or a folder that its servers can load. Default: its model."
-        ),
+        typer.Argument(help="A model name of the pool, or a folder that its servers can load. Default: its model."),
     ] = None,
     file: Annotated[
         list[str] | None, typer.Option(help="A bootstrap file; repeatable. Default: tictactoe.py and sums.py.")

@@ -22,9 +22,7 @@ MAX_ANCESTORS = 20
 
 @command()
 def evolution(
-    trace: Annotated[
-        int, typer.Argument(help="The number of a trace of the agent funsearch, which may still run.")
-    ],
+    trace: Annotated[int, typer.Argument(help="The number of a trace of the agent funsearch, which may still run.")],
     svg: Annotated[Path | None, typer.Option(help="Also write a plot of the scores to this file.")] = None,
 ) -> Result:
     """Show how a search for a better function went: its generations, and the best program with its ancestors.

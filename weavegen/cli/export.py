@@ -25,9 +25,9 @@ class ExportOptions:
     """The options of an export besides its format. Each field is an option of the command line."""
 
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")] = None
-    where: Annotated[
-        str | None, typer.Option(help="An SQL condition over the format's view. Default: all rows.")
-    ] = None
+    where: Annotated[str | None, typer.Option(help="An SQL condition over the format's view. Default: all rows.")] = (
+        None
+    )
     split: Annotated[
         str, typer.Option(help="Shares of the traces: train=0.95,test=0.05. Each trace is in one split only.")
     ] = "train=1"
@@ -91,9 +91,7 @@ def export(
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the condition.")] = QUERY_SECONDS,
     push: Annotated[
         str | None,
-        typer.Option(
-            help="Format atropos: send the groups to the server at this URL instead of writing a folder."
-        ),
+        typer.Option(help="Format atropos: send the groups to the server at this URL instead of writing a folder."),
     ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the formats, or with --format the columns of one.")

@@ -94,18 +94,14 @@ class JobOptions:
     name: JobName = None
     user: User = None
     agent: Annotated[Agent, typer.Option(help="The agent that writes the traces; see docs/agents.md.")] = "weave"
-    task: Annotated[
-        list[str] | None, typer.Option(help="A task as text, for agents that take one; repeatable.")
-    ] = None
+    task: Annotated[list[str] | None, typer.Option(help="A task as text, for agents that take one; repeatable.")] = None
     documents: Annotated[
         str | None, typer.Option(metavar="DIR", help="A folder of texts that the job's research agents may read.")
     ] = None
     network: Network = None
     search: Annotated[
         Literal["cascade", "tree", "execute"] | None,
-        typer.Option(
-            help="Sample blocks in rounds, grow a tree of half-written ones, or try the best ones first."
-        ),
+        typer.Option(help="Sample blocks in rounds, grow a tree of half-written ones, or try the best ones first."),
     ] = None
     correction: Annotated[
         str | None,

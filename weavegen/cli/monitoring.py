@@ -55,9 +55,7 @@ def metrics(
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         elif json:
             samples = (sample for metric in figures.read(conn) for sample in metric.samples)
-            print_json(
-                [{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in samples]
-            )
+            print_json([{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in samples])
         else:
             sys.stdout.write(figures.text(conn))
 

@@ -67,8 +67,7 @@ def retry(
     because = f", {left_out} of them left out (a retry of them is open or has ended)" if left_out else ""
     lines = [f"{matching} {status} traces match{because}: {len(ids)} {action}"]
     lines += [
-        f"job {number} is {state}: they start after  weavegen resume {number}"
-        for number, state in inactive.items()
+        f"job {number} is {state}: they start after  weavegen resume {number}" for number, state in inactive.items()
     ]
     return Result({"matching": matching, "retried": ids, "dry_run": dry_run}, lines)
 
@@ -191,9 +190,7 @@ def restore(file: File) -> Result:
             steps.unbind_hosts(conn)
             rows = conn.execute(sa.text("select status, count(*) as number from traces group by 1"))
             counts = {row.status: row.number for row in rows}
-    return Result(
-        counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces"
-    )
+    return Result(counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces")
 
 
 def clear(engine: sa.Engine) -> None:
@@ -246,9 +243,7 @@ MAX_FORKS = 100_000
 def fork(
     trace: Annotated[
         int,
-        typer.Argument(
-            help="The number of a trace. It may be running, over, or a fork.", autocompletion=trace_numbers
-        ),
+        typer.Argument(help="The number of a trace. It may be running, over, or a fork.", autocompletion=trace_numbers),
     ],
     at: Annotated[int, typer.Option(help="Index of the first block that is written anew.")],
     n: Annotated[int, typer.Option("-n", "--count", help="Number of forks.")] = 1,

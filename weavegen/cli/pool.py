@@ -148,9 +148,7 @@ def remove(url: Url) -> Result:
             raise UsageError(f"{base} is one of OPENAI_BASE_URL: take it out there, and start the workers again")
         traces = servers.remove(conn, base)
         left = pool_members.members(conn, config).keys
-    traces_text = f"{traces} running traces " + (
-        "continue on other servers" if left else "wait for another server"
-    )
+    traces_text = f"{traces} running traces " + ("continue on other servers" if left else "wait for another server")
     line = f"{base} has left the pool: {traces_text}; in-flight requests finish"
     return Result({"url": base, "traces": traces, "servers": len(left)}, line)
 
@@ -255,15 +253,11 @@ def serve(
         ),
     ] = WEIGHTS,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free port.")] = 8018,
-    name: Annotated[
-        str | None, typer.Option(help="The model's name in the API. Default: the folder's name.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name in the API. Default: the folder's name.")] = None,
     slots: Annotated[
         int, typer.Option(min=1, help="Maximal number of continuations that are sampled at the same time.")
     ] = 256,
-    cache_tokens: Annotated[
-        int, typer.Option(min=0, help="Size of the prefix cache in tokens; 0: no cache.")
-    ] = 65_536,
+    cache_tokens: Annotated[int, typer.Option(min=0, help="Size of the prefix cache in tokens; 0: no cache.")] = 65_536,
     ready_file: Annotated[
         Path | None,
         typer.Option(help="Write url, port and pid to this file as JSON when the server is ready.", hidden=True),

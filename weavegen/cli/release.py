@@ -76,9 +76,7 @@ def release(
     return Result(value, report(row, name, folder, differences, written), code=1 if differences else 0)
 
 
-def report(
-    row: Any, name: str, folder: Path | None, differences: list[str], written: Any
-) -> Iterator[RenderableType]:
+def report(row: Any, name: str, folder: Path | None, differences: list[str], written: Any) -> Iterator[RenderableType]:
     """What was found or written, in lines."""
     from weavegen.exports.releases.freeze import CHANGED
 
@@ -102,9 +100,7 @@ def report(
 def checked(name: str) -> str:
     """The name, if it is one for a release. Raises UsageError."""
     if not name or name != one_line(name) or len(name) > MAX_NAME_CHARS or name.startswith("-"):
-        raise UsageError(
-            f"{name!r:.50} can't be the name of a release: give one line of {MAX_NAME_CHARS} characters"
-        )
+        raise UsageError(f"{name!r:.50} can't be the name of a release: give one line of {MAX_NAME_CHARS} characters")
     return name
 
 

@@ -23,9 +23,7 @@ app.add_typer(request, name="request")
 Number = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The request's number.")]
 Texts = list[str] | None
 Reason = Annotated[str | None, typer.Option(help="Why; the reason is recorded.")]
-Requirement = Annotated[
-    Texts, typer.Option("--requirement", "-r", help="What the result must be or have; repeatable.")
-]
+Requirement = Annotated[Texts, typer.Option("--requirement", "-r", help="What the result must be or have; repeatable.")]
 Constraint = Annotated[Texts, typer.Option("--constraint", "-c", help="What must not be done; repeatable.")]
 
 

@@ -62,13 +62,9 @@ class CampaignOptions:
         typer.Option(help="An SQL condition over the view corpus, or corpus_candidates with --over candidates."),
     ] = None
     name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None
-    over: Annotated[Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")] = (
-        "blocks"
-    )
+    over: Annotated[Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")] = "blocks"
     limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None
-    model: Annotated[
-        str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")
-    ] = None
+    model: Annotated[str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")] = None
 
 
 @command()
@@ -80,9 +76,7 @@ def rescore(
     list_: Annotated[bool, typer.Option("--list", help="List the campaigns.")] = False,
     stop: Annotated[str | None, typer.Option(metavar="NAME", help="Stop a campaign. Its answers stay.")] = None,
     resume: Annotated[str | None, typer.Option(metavar="NAME", help="Continue a stopped campaign.")] = None,
-    retry: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Ask the questions that failed once more.")
-    ] = None,
+    retry: Annotated[str | None, typer.Option(metavar="NAME", help="Ask the questions that failed once more.")] = None,
     json: bool = False,
 ) -> Result:
     """Ask the model yes/no questions about recorded blocks or candidates. Running traces have priority.
@@ -338,9 +332,7 @@ def fits_report(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> Ite
     yield "after: by cross-validation; the traces of each pair are left out of the fit that corrects it"
     for fit in fits:
         if fit.slope <= 0:
-            yield display.cell(
-                f"{fit.question}: the slope is not above 0: it would reverse the selection", "yellow"
-            )
+            yield display.cell(f"{fit.question}: the slope is not above 0: it would reverse the selection", "yellow")
     for line in refused:
         yield display.cell(f"not corrected: {line}", "yellow")
     yield display.cell(f"use it:  weavegen enqueue FILE --correction {name}")

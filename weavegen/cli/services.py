@@ -76,9 +76,7 @@ def up(
     ] = "",
     threads: Annotated[
         int,
-        typer.Option(
-            help="Requests to the model at the same time; at least the number of running traces is best."
-        ),
+        typer.Option(help="Requests to the model at the same time; at least the number of running traces is best."),
     ] = 256,
 ) -> Result:
     """Start the database, the broker, the workers, and without OPENAI_BASE_URL a small model.
@@ -269,16 +267,12 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
         code = show(job)
         with reading() as conn:
             list(refresh(conn))  # the views for the queries below are refreshed only once a minute
-            first = conn.execute(
-                sa.text("select min(id) from traces where job_id = :job"), {"job": job}
-            ).scalar_one()
+            first = conn.execute(sa.text("select min(id) from traces where job_id = :job"), {"job": job}).scalar_one()
     finally:
         if not ran_before:
             fleet.down(config)
     print_part(Text("\nLook further:", "bold"))
-    query = (
-        "select type, count(*), round(avg(score)::numeric, 2) as score from blocks group by type order by 2 desc"
-    )
+    query = "select type, count(*), round(avg(score)::numeric, 2) as score from blocks group by type order by 2 desc"
     for line in (
         f"serve    # http://127.0.0.1:8991/traces/{first}, and there press c: why candidates lost",
         f"show {first}",

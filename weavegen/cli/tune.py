@@ -56,9 +56,7 @@ def tune(
     ] = None,
     launch: Annotated[
         str | None,
-        typer.Option(
-            help='Command that starts the training program: "accelerate launch --config_file fsdp.yaml".'
-        ),
+        typer.Option(help='Command that starts the training program: "accelerate launch --config_file fsdp.yaml".'),
     ] = None,
 ) -> Result:
     """Train a model on the corpus: one round of the loop in which a model learns from its own traces.

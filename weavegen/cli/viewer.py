@@ -45,9 +45,7 @@ def serve(
             listener = socket.create_server((host, port), family=family)
         except OSError as error:
             reason = (error.strerror or str(error)).partition(" (")[0]
-            raise UsageError(
-                f"can't listen at {host} port {port} ({reason}): choose another with --port"
-            ) from None
+            raise UsageError(f"can't listen at {host} port {port} ({reason}): choose another with --port") from None
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
         if json:

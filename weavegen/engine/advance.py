@@ -204,9 +204,7 @@ class Engine:
                     programs.save(conn, trace.id, number, effect, turn.ids)
         return trace
 
-    def _insert(
-        self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn"
-    ) -> list[Message] | None:
+    def _insert(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> list[Message] | None:
         """Insert the next steps. Returns the messages to send; None where the trace can go on at once: a subagent's
         tick was opened, or all tasks for other agents were refused."""
         start, new_steps = tick.start, turn.advance.steps
@@ -259,9 +257,7 @@ class Engine:
         traces.update(conn, trace.id, ticks=trace.ticks)
         return trace
 
-    def _follow_tick(
-        self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended
-    ) -> None:
+    def _follow_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended) -> None:
         """After a tick: open the next one, return to the calling tick, or end the trace."""
         if ended.failed is not None:
             self._fail(conn, trace, ended.failed, ended.reason or "", returned=ended.returned)

@@ -27,9 +27,7 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
             raise UsageError(f"{name!a} can't be the name of a file in a box: rename it")
         size += path.stat().st_size
         if len(files) >= MAX_FILES or size > MAX_BYTES:  # before a file is read that does not fit into memory
-            raise UsageError(
-                f"{folder} has more than {MAX_FILES:,} files or {MAX_BYTES >> 20} MB: give a smaller one"
-            )
+            raise UsageError(f"{folder} has more than {MAX_FILES:,} files or {MAX_BYTES >> 20} MB: give a smaller one")
         try:
             files[name] = path.read_bytes()
         except OSError as error:

@@ -89,9 +89,7 @@ class Context:
         """By trace: how many of its ticks had been started over, and its blocks by index."""
         self._lock = threading.Lock()
 
-    def read(
-        self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient
-    ) -> Read:
+    def read(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         kept = self._pieces(claim)
         if prompt.type in MESSAGE:
@@ -190,9 +188,7 @@ class Context:
             length=length,
         )
 
-    def said(
-        self, claim: Claimed, prompt: Prompt, client: ModelClient
-    ) -> tuple[list[tuple[BlockType, str]], Read]:
+    def said(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> tuple[list[tuple[BlockType, str]], Read]:
         """The messages of a conversation for a chat API, which applies the template itself."""
         messages = self._messages(claim, prompt, self._pieces(claim))
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]

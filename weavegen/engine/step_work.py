@@ -121,14 +121,10 @@ def chat(
         stop=stops,
     )
     written = [
-        Continuation(
-            text=reply.text, finish_reason=reply.finish_reason, token_ids=None, logprobs=None, tokens=tokens
-        )
+        Continuation(text=reply.text, finish_reason=reply.finish_reason, token_ids=None, logprobs=None, tokens=tokens)
         for reply, tokens in zip(answer.replies, answer.sampled_tokens, strict=True)
     ]
-    sampled = Sampled(
-        continuations=written, prompt_tokens=answer.prompt_tokens, cached_tokens=answer.cached_tokens
-    )
+    sampled = Sampled(continuations=written, prompt_tokens=answer.prompt_tokens, cached_tokens=answer.cached_tokens)
     return client.base_url, read, sampled, stops
 
 

@@ -51,9 +51,7 @@ class _Reader:
         for key in table:
             self.check(key in KEYS, key, f"there is no key {key!r}: a rubric has {', '.join(KEYS)}")
         by_type = table.get("questions", {})
-        self.check(
-            isinstance(by_type, dict), "questions", "questions must be a table: [questions], then TYPE = [...]"
-        )
+        self.check(isinstance(by_type, dict), "questions", "questions must be a table: [questions], then TYPE = [...]")
         questions = {type: self.of_type(type, values) for type, values in by_type.items()}
         assertions = table.get("assertions", False)
         self.check(isinstance(assertions, bool), "assertions", "assertions must be true or false")

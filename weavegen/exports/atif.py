@@ -79,9 +79,7 @@ def header(row: Any, trajectory: str, session: str | None = None) -> Object:
         "schema_version": VERSION,
         "session_id": session or trajectory,
         "trajectory_id": trajectory,
-        "agent": known(
-            {"name": f"weavegen-{row['agent']}", "version": row["version"], "model_name": row["model"]}
-        ),
+        "agent": known({"name": f"weavegen-{row['agent']}", "version": row["version"], "model_name": row["model"]}),
     }
 
 

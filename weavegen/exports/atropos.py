@@ -33,9 +33,7 @@ SCHEMA = pa.schema(
         column("advantages", REALS, "Null: the trainer computes them from the scores of a group."),
         column("ref_logprobs", REALS, "Null: there is no reference model."),
         column("inference_logprobs", REALS, "Logprobs of the sampled tokens; 1.0 for each token of the prompt."),
-        column(
-            "messages", pa.list_(CHAT_TYPE), "For each candidate the prompt (user) and completion (assistant)."
-        ),
+        column("messages", pa.list_(CHAT_TYPE), "For each candidate the prompt (user) and completion (assistant)."),
         column("generation_params", pa.struct({name: pa.float64() for name in SAMPLING}), "Sampling parameters."),
         column("overrides", pa.list_(CANDIDATE), "For each candidate its id, position, and whether it was kept."),
         column(

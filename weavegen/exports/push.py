@@ -114,9 +114,7 @@ class Server:
 
     def send(self, row: Row) -> None:
         """Put a group into the queue once there is room. Raises WeavegenError."""
-        while (
-            self._sent % GROUPS_PER_CHECK == 0 and self._request("/status", None, Status).queue_size >= MAX_QUEUE
-        ):
+        while self._sent % GROUPS_PER_CHECK == 0 and self._request("/status", None, Status).queue_size >= MAX_QUEUE:
             time.sleep(1)
         answer = self._request("/scored_data", row, Answer)
         if answer.status not in ("received", "buffered"):

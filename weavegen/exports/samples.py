@@ -20,22 +20,16 @@ MIN_MARGIN = 1.0
 PAIR = [
     column("chosen", pa.string(), "The better completion, as it was sampled."),
     column("rejected", pa.string(), "The worse completion."),
-    column(
-        "kind", pa.string(), "candidates: two of one block; correction: a failed attempt and the next, which ran."
-    ),
+    column("kind", pa.string(), "candidates: two of one block; correction: a failed attempt and the next, which ran."),
     column("outcome_differs", pa.bool_(), "Whether the worse one failed or is not legal Python."),
     column("margin", pa.float64(), "chosen_value minus rejected_value; null in a correction."),
-    column(
-        "chosen_value", pa.float64(), "Log odds minus penalties, corrected by the outcome; null in a correction."
-    ),
+    column("chosen_value", pa.float64(), "Log odds minus penalties, corrected by the outcome; null in a correction."),
     column("rejected_value", pa.float64(), "The value of the worse completion."),
 ]
 # TRL passes every column to reward functions by name, and reserves names of its own: prompts, completions.
 SAMPLES = [
     column("question", pa.string(), "What the evaluator is asked about a sample."),
-    column(
-        "prefix", pa.string(), "The fixed beginning of the body, at the end of the prompt: part of every text."
-    ),
+    column("prefix", pa.string(), "The fixed beginning of the body, at the end of the prompt: part of every text."),
     column("block_size", pa.int32(), "Tokens that the model was given for the block."),
     column("samples", pa.list_(pa.string()), "Completions that were sampled after the prompt, in order."),
     column("sample_values", pa.list_(pa.float64()), "Log odds minus penalties of each, see candidate_values."),

@@ -20,9 +20,7 @@ ROW_GROUP_CHARS = 16 << 20
 ROW_GROUP_ROWS = 20_000
 ZSTD_LEVEL = 3
 """At this level the window covers the repetition between prompts of a trace; higher levels save little."""
-SHORT_TEXTS = frozenset(
-    {"job", "agent", "model", "bootstrap", "trace_status", "type", "subagent", "kind", "source"}
-)
+SHORT_TEXTS = frozenset({"job", "agent", "model", "bootstrap", "trace_status", "type", "subagent", "kind", "source"})
 """Columns of text with few distinct values."""
 
 

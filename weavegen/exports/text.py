@@ -32,9 +32,7 @@ PIECE = [
     column("first_block", pa.int32(), "Index of its first block."),
     column("blocks", pa.int32(), "Number of its blocks."),
     column("tokens", pa.int64(), "Number of its tokens, as the model server counted them."),
-    column(
-        "tokens_counted", pa.bool_(), "False: some blocks were not counted, so `tokens` is an estimate by bytes."
-    ),
+    column("tokens_counted", pa.bool_(), "False: some blocks were not counted, so `tokens` is an estimate by bytes."),
 ]
 TEXT = column("text", pa.string(), "The trace, or a piece of it, as `weavegen show` prints it.")
 
@@ -84,8 +82,7 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
     max_tokens = options.context or float("inf")
     max_bytes = options.context_bytes or float("inf")
     ratio = (
-        source.conn.execute(sql.load("exports/text-bytes-per-token"), {"trace": trace}).scalar_one()
-        or BYTES_PER_TOKEN
+        source.conn.execute(sql.load("exports/text-bytes-per-token"), {"trace": trace}).scalar_one() or BYTES_PER_TOKEN
     )
     piece: Piece | None = None
     for row in blocks(source.conn, "text-blocks", trace):

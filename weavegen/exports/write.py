@@ -100,9 +100,7 @@ def export(
         written = write_splits(own, order, selection, folder, progress or (lambda done, count: None))
         if not sum(written.rows.values()):
             raise all_left_out(selection, written.left_out)
-        (folder / CARD).write_text(
-            card(order.format, order.where, order.limit, dict(vars(order.options)), written)
-        )
+        (folder / CARD).write_text(card(order.format, order.where, order.limit, dict(vars(order.options)), written))
         if order.extra is not None:
             order.extra(folder, written)
     return written
@@ -204,9 +202,7 @@ def all_left_out(selection: Selection, left_out: dict[str, int]) -> UsageError:
     return UsageError(f"all {sum(left_out.values())} rows were left out: {reasons}")
 
 
-def write_splits(
-    conn: sa.Connection, order: Export, selection: Selection, folder: Path, progress: Progress
-) -> Written:
+def write_splits(conn: sa.Connection, order: Export, selection: Selection, folder: Path, progress: Progress) -> Written:
     """Write the files of all splits."""
     source = Source(conn, order.options)
     writers = {split: split_writer(order.format, folder, split, order.shard_bytes) for split in order.splits}

@@ -297,9 +297,7 @@ def check_json(value: Any, what: str) -> None:
             if not -(2**63) <= part < 2**63:
                 raise UsageError(f"{what}: a whole number has more than 64 bits: give it as a string")
         elif not isinstance(part, float):
-            raise UsageError(
-                f"{what}: {type(part).__name__} is no type of JSON's: give text, numbers, lists, objects"
-            )
+            raise UsageError(f"{what}: {type(part).__name__} is no type of JSON's: give text, numbers, lists, objects")
         elif not math.isfinite(part):
             raise UsageError(f"{what}: {part} is no number of JSON's: give a finite one")
 

@@ -130,7 +130,5 @@ def _around(text: str, content: str) -> tuple[str, str]:
     """The text before and after a message. Raises UsageError if the message is not in it once."""
     before, found, after = text.partition(content)
     if not found or content in after:
-        raise UsageError(
-            f"the chat template does not repeat the message {content!r}: give another with --template"
-        )
+        raise UsageError(f"the chat template does not repeat the message {content!r}: give another with --template")
     return before, after

@@ -172,9 +172,7 @@ def _callback(type: BlockType, tree: ast.Module) -> dict[str, float]:
     else:
         asserts = [(node, tried) for node, tried in nodes if isinstance(node, ast.Assert)]
         penalties["assertions"] = _assertions(asserts)
-        penalties["forbidden_calls"] = sum(
-            (_forbidden(node) for node, _ in nodes if isinstance(node, ast.Call)), 0.0
-        )
+        penalties["forbidden_calls"] = sum((_forbidden(node) for node, _ in nodes if isinstance(node, ast.Call)), 0.0)
     return penalties
 
 

@@ -115,9 +115,7 @@ def listener(engine: sa.Engine, host: str, port: int) -> WSGIServer:
         server, _ = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"{host}:{port} can't be listened on ({reason}): give another --listen or --host"
-        ) from None
+        raise UsageError(f"{host}:{port} can't be listened on ({reason}): give another --listen or --host") from None
     server.set_app(app)
     return server
 

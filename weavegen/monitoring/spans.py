@@ -92,9 +92,7 @@ def finished(
     for evaluation in conn.execute(sql.load("monitoring/spans/evaluations"), {"steps": [row.id for row in rows]}):
         evaluations.setdefault(evaluation.step_id, []).append(evaluation)
     spans = [
-        span
-        for tick in ticks
-        for span in tick_spans(tick, steps.get((tick.trace_id, tick.number), []), evaluations)
+        span for tick in ticks for span in tick_spans(tick, steps.get((tick.trace_id, tick.number), []), evaluations)
     ]
     return Batch(spans, len(ticks)), Cursor(ticks[-1].finished_at, ticks[-1].id)
 

@@ -89,9 +89,7 @@ class Continuations:
         before = np.exp(before - peak)
         since = np.exp(since - peak)
         total = before.sum(axis=-1) + since.sum(axis=-1)
-        seen = (before.reshape(heads, rows * group, -1) @ self._prompt.values[layer]).reshape(
-            heads, rows, group, head
-        )
+        seen = (before.reshape(heads, rows * group, -1) @ self._prompt.values[layer]).reshape(heads, rows, group, head)
         seen = seen + (since.transpose(1, 0, 2, 3) @ self._values[layer, :, :, :end]).transpose(1, 0, 2, 3)
         rows_first: Floats = (seen / total[..., None]).transpose(1, 0, 2, 3)
         return rows_first

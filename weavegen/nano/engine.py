@@ -273,9 +273,7 @@ def draw(
 ) -> Ids:
     """Sample a token per row. `seen`: tokens that the text already has; `chance`: a number in [0, 1) per row."""
     if parameters.penalty != 1.0:
-        logits = np.where(
-            seen, np.where(logits > 0, logits / parameters.penalty, logits * parameters.penalty), logits
-        )
+        logits = np.where(seen, np.where(logits > 0, logits / parameters.penalty, logits * parameters.penalty), logits)
     if parameters.temperature < _GREEDY:
         return np.asarray(np.argmax(logits, axis=-1), np.int64)
     logits = logits / np.float32(parameters.temperature)
@@ -288,9 +286,7 @@ def draw(
         order = np.argsort(-odds, axis=-1, kind="stable")
         mass = np.cumsum(np.take_along_axis(odds, order, -1), axis=-1)
         # Keep a token if the more likely tokens have less than this mass. So the most likely token is always kept.
-        beyond = (
-            np.concatenate([np.zeros((len(mass), 1)), mass[:, :-1]], axis=-1) >= parameters.top_p * mass[:, -1:]
-        )
+        beyond = np.concatenate([np.zeros((len(mass), 1)), mass[:, :-1]], axis=-1) >= parameters.top_p * mass[:, -1:]
         np.put_along_axis(odds, order, np.where(beyond, 0.0, np.take_along_axis(odds, order, -1)), -1)
     mass = np.cumsum(odds, axis=-1)
     return np.asarray((mass <= chance[:, None] * mass[:, -1:]).sum(axis=-1), np.int64)

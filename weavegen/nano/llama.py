@@ -69,9 +69,7 @@ class Llama:
         """Read config.json and model.safetensors, and a LoRA adapter. Raises UsageError if a file is invalid."""
         self.shape = shape = read_shape(folder / "config.json")
         try:
-            weights = {
-                name: _float32(name, array) for name, array in load_file(folder / "model.safetensors").items()
-            }
+            weights = {name: _float32(name, array) for name, array in load_file(folder / "model.safetensors").items()}
             if adapter is not None:
                 weights = with_adapter(weights, adapter)
             self._embedding = weights["model.embed_tokens.weight"]

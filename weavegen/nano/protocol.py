@@ -223,9 +223,7 @@ def max_new_tokens(request: CompletionRequest, tokens: int, length: int) -> int:
         )
         raise BadRequest(message, param="input_tokens")
     if left == 0:
-        raise BadRequest(
-            "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)", param="max_tokens"
-        )
+        raise BadRequest("max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)", param="max_tokens")
     return min(left, 16 if request.max_tokens is None else request.max_tokens)
 
 

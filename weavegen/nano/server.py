@@ -188,9 +188,7 @@ class NanoApi(http.Api):
             stop_reason=None if continuation.stop is None else continuation.stop.decode(),
         )
         if body.logprobs is not None:
-            choice.logprobs = protocol.completion_logprobs(
-                body, continuation.ids, continuation.tops, self.token_text
-            )
+            choice.logprobs = protocol.completion_logprobs(body, continuation.ids, continuation.tops, self.token_text)
         if body.return_token_ids:
             choice.token_ids, choice.prompt_token_ids = continuation.ids, ids
         return choice

@@ -139,9 +139,7 @@ class _Probe:
             logprobs=listed,
             exact=listed > 0 and bool(ids) and self._gives_exact(ids),
             sampling=completions and self._complete(top_k=20, repetition_penalty=1.02, seed=1) is not None,
-            priority=completions
-            and self._complete(priority=1) is not None
-            and self._complete(priority=-1) is not None,
+            priority=completions and self._complete(priority=1) is not None and self._complete(priority=-1) is not None,
             adapters=self._loads_adapters(),
             metrics=self._has_metrics(),
         )

@@ -127,9 +127,7 @@ class ChatClient:
         said = [
             yes_no.side(reply.text)
             for number in range(SAMPLES)
-            for reply in self._replies(
-                [self._request(options | {"max_tokens": 8, "seed": seed + number})], 1
-            ).replies
+            for reply in self._replies([self._request(options | {"max_tokens": 8, "seed": seed + number})], 1).replies
         ]
         yes, no = said.count(True), said.count(False)
         if yes + no == 0:

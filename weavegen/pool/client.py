@@ -325,14 +325,10 @@ class ModelClient:
             exact = self._exact(prompts, sides, priority)
             if exact is not None:
                 return exact
-            logger.warning(
-                "%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS
-            )
+            logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS)
             self._sides = {}
         most = yes_no.TOP_TOKENS * BYTES_PER_LISTED_TOKEN
-        answer = self._complete(
-            prompts, 1, priority, most, max_tokens=1, temperature=0.0, logprobs=yes_no.TOP_TOKENS
-        )
+        answer = self._complete(prompts, 1, priority, most, max_tokens=1, temperature=0.0, logprobs=yes_no.TOP_TOKENS)
         return [yes_no.from_top(self._top(choice)) for choice in answer.choices]
 
     def probe(self, seconds: float) -> None:
@@ -399,9 +395,7 @@ class ModelClient:
 
     # -------------------------------------------------------------------------------------------- HTTP
 
-    def _complete(
-        self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any
-    ) -> _Completion:
+    def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any) -> _Completion:
         """Request `n` choices for every prompt, of at most `most` bytes each, and return them in order."""
         body = {
             "model": self.model,

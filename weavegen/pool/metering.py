@@ -37,9 +37,7 @@ def metered() -> Iterator[TokenUsage]:
         _meter.reset(token)
 
 
-def count(
-    sequences: int, prompt_tokens: int | None, cached_tokens: int | None, sampled_tokens: int | None
-) -> None:
+def count(sequences: int, prompt_tokens: int | None, cached_tokens: int | None, sampled_tokens: int | None) -> None:
     """Count an answered request: its sequences, and tokens as the server counts them (None: not reported)."""
     if (usage := _meter.get()) is None:
         return

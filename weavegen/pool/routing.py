@@ -183,9 +183,7 @@ class Router:
                 granted.append((self._take(server, full), server.url))
         return granted
 
-    def report_end(
-        self, url: str, sequences: int, outcome: Outcome, now: float, asked: float | None = None
-    ) -> None:
+    def report_end(self, url: str, sequences: int, outcome: Outcome, now: float, asked: float | None = None) -> None:
         """Report the end of a granted request. `asked`: seconds for which a busy server asks to be left alone."""
         server = self.servers[url]
         saturated = server.in_flight >= 0.8 * server.limit

@@ -33,9 +33,7 @@ def address(text: str) -> str:
     except ValueError:
         raise UsageError("the address can't be read: give http://host:port/v1") from None
     if secret or "@" in text or parts.query or parts.fragment:
-        raise UsageError(
-            "the address has more parts than allowed: give http://host:port/v1, keys by WEAVEGEN_POOL_KEY"
-        )
+        raise UsageError("the address has more parts than allowed: give http://host:port/v1, keys by WEAVEGEN_POOL_KEY")
     path = parts.path.rstrip("/")
     if parts.scheme not in ("http", "https") or not host or not path.endswith("/v1") or not text.isprintable():
         raise UsageError("this is not the address of a model server: give http://host:port/v1")

@@ -76,9 +76,7 @@ class Bubblewrap:
         require_bubblewrap()
         for folder in (*map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")), PREFIX):
             if box.workspace.resolve().is_relative_to(folder.resolve()):
-                raise UsageError(
-                    f"WEAVEGEN_HOME lies in {folder}, which boxes can read: set it to a folder elsewhere"
-                )
+                raise UsageError(f"WEAVEGEN_HOME lies in {folder}, which boxes can read: set it to a folder elsewhere")
         name = f"weavegen-{zlib.crc32(os.fsencode(box.workspace.parent)):08x}-{box.workspace.name}"
         group_paths = groups.create(name, box.limits)
         try:
@@ -147,9 +145,7 @@ class Bubblewrap:
         arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if box.network == "none":
             arguments.append("--unshare-net")
-        if (
-            box.temporary
-        ):  # until `end_with_this_process`; as root, it has no effect after the change of the user id
+        if box.temporary:  # until `end_with_this_process`; as root, it has no effect after the change of the user id
             arguments.append("--die-with-parent")
         arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--hostname", "localhost"]
         arguments += ["--info-fd", str(info), "--block-fd", str(gate), "--seccomp", str(seccomp)]

@@ -80,9 +80,7 @@ class CompleteRequest(msgspec.Struct, frozen=True):
     prompt: str
     n: Annotated[int, msgspec.Meta(ge=1, le=64)]
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=8_192)]
-    stop: Annotated[
-        list[Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]], msgspec.Meta(max_length=16)
-    ]
+    stop: Annotated[list[Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]], msgspec.Meta(max_length=16)]
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
 
 
@@ -222,9 +220,7 @@ class Usage:
         self.prompt_chars += sum(map(len, prompts))
         too_many = self.prompt_messages > MAX_PROMPT_MESSAGES or self.prompts > MAX_PROMPTS
         if too_many or self.prompt_chars > MAX_PROMPT_CHARS:
-            raise SessionBroken(
-                f"it asked the model more than {MAX_PROMPTS:,} prompts per operation, or too much text"
-            )
+            raise SessionBroken(f"it asked the model more than {MAX_PROMPTS:,} prompts per operation, or too much text")
 
 
 def await_result(

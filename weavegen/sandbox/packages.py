@@ -133,9 +133,7 @@ def site_packages(folder: Path) -> Path:
     if (folder / "pyvenv.cfg").exists():
         site = folder / "lib" / f"python{version}" / "site-packages"
         if not site.is_dir():
-            raise UsageError(
-                f"{folder} was not made with Python {version}, which boxes have: make it again with that"
-            )
+            raise UsageError(f"{folder} was not made with Python {version}, which boxes have: make it again with that")
         return site
     return folder
 

@@ -121,9 +121,7 @@ class Corpus:
             segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
             rows = self._conn.execute(sql.load("search/corpus_parts"), {"max_queued": MAX_QUEUED}).all()
-            stored = self._stored(
-                [Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued], scope
-            )
+            stored = self._stored([Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued], scope)
             queue = self._texts("blocks", [row.id for row in rows if row.queued])
             in_scope = scope.in_scope(documents.columns(queue))
             blocks = [*stored, self._from_texts(queue if in_scope is None else list(compress(queue, in_scope)))]

@@ -62,9 +62,7 @@ def type_number(type: str) -> int:
     return OTHER_TYPES + list(BlockType).index(block_type)
 
 
-def read(
-    conn: sa.Connection, ids: Sequence[int], table: Literal["blocks", "examples"] = "blocks"
-) -> list[Document]:
+def read(conn: sa.Connection, ids: Sequence[int], table: Literal["blocks", "examples"] = "blocks") -> list[Document]:
     """The texts with these ids, in the order of their ids. Those that do not exist any more are left out."""
     documents = []
     for *values, type, body in conn.execute(sql.load(f"search/{table}"), {"ids": list(ids)}):

@@ -192,9 +192,7 @@ def passes_filters(segment: Segment, query: Query, positions: NDArray[np.intp]) 
     return passes
 
 
-def exact_matches(
-    chosen: Candidates, query: Query, idf: Mapping[str, float], average_length: float
-) -> list[Match]:
+def exact_matches(chosen: Candidates, query: Query, idf: Mapping[str, float], average_length: float) -> list[Match]:
     """The candidates with rank-bm25's scores."""
     texts = [(segment, position) for segment, positions in chosen for position in positions.tolist()]
     counts: list[dict[str, int]] = []

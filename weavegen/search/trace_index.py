@@ -152,9 +152,7 @@ def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, r
     words = lists.words
     new = {word: posting.frequency() for word, posting in lists.postings(words).items()}
     old = past.frequencies(words)
-    documents = [
-        (row.id, text.total(), RETRIEVABLE.index(row.type)) for row, text in zip(rows, counts, strict=True)
-    ]
+    documents = [(row.id, text.total(), RETRIEVABLE.index(row.type)) for row, text in zip(rows, counts, strict=True)]
     segment = {
         "trace_id": trace_id,
         "number": past.segments,

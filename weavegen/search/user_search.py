@@ -47,17 +47,14 @@ def search_texts(
     for table, id in (("trace", scope.trace_id), ("job", scope.job_id)):
         exists = sa.text(f"select exists (select from {table}s where id = :id)")
         if id is not None and not conn.execute(exists, {"id": id}).scalar_one():
-            raise UsageError(
-                f"there is no {table} {id}: `weavegen status` lists the jobs, with a number its traces"
-            )
+            raise UsageError(f"there is no {table} {id}: `weavegen status` lists the jobs, with a number its traces")
     hits = corpus_index.search(conn, query, scope, least_score=least_score, top_k=top_k)
     ids = {
         "blocks": [hit.id for hit in hits if not hit.example],
         "examples": [hit.id for hit in hits if hit.example],
     }
     rows = {
-        (row.example is not None, row.block or row.example): row
-        for row in conn.execute(sql.load("search/texts"), ids)
+        (row.example is not None, row.block or row.example): row for row in conn.execute(sql.load("search/texts"), ids)
     }
     found = [(hit.score, rows.get((hit.example, hit.id))) for hit in hits]
     return [FoundText(score, *row) for score, row in found if row is not None]
@@ -67,9 +64,7 @@ def parse_query(text: str, type: str | None) -> Query:
     """Parse a query, restricted to a type if one is given. Raises UsageError."""
     if type is not None:
         if type not in RETRIEVABLE:
-            raise UsageError(
-                f"blocks of type {type} are not indexed: choose one of the types {', '.join(RETRIEVABLE)}"
-            )
+            raise UsageError(f"blocks of type {type} are not indexed: choose one of the types {', '.join(RETRIEVABLE)}")
         text = restricted(text, BlockType(type))
     query = parse(text)
     if query is None:

@@ -50,9 +50,7 @@ def service_faults(config: Config) -> list[Fault]:
     dead = [service for service in services if not processes.alive(service)]
     if dead and len(dead) == len(services):
         names = ", ".join(service.name for service in dead)
-        return [
-            Fault(kind="service", what=f"nothing runs any more: {names} have ended", advice="run `weavegen up`")
-        ]
+        return [Fault(kind="service", what=f"nothing runs any more: {names} have ended", advice="run `weavegen up`")]
     supervised = all(service.name != processes.SUPERVISOR for service in dead)
     faults = [_dead_service(service, supervised=supervised) for service in dead]
     for service in services:
@@ -86,9 +84,7 @@ def worker_faults(conn: sa.Connection) -> list[Fault]:
     ]
     if not any(not row.silent for row in rows) and (count := workers.open_traces(conn)):
         what = f"no worker runs, and {count:,} {'trace is' if count == 1 else 'traces are'} open"
-        found.append(
-            Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md")
-        )
+        found.append(Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md"))
     return found
 
 

@@ -269,24 +269,18 @@ def _stop_outdated(config: Config) -> None:
     changed = [name for name in differing(before, now) if name not in unset]
     restarts = bool(set(changed) - NOT_OF_WORKERS)
     if unset and (restarts or any(processes.find(config, name) is None for name in (BEAT, *WORKERS))):
-        raise UsageError(
-            f"this installation was started with {unset[0]}, which is not set here: set it, or to nothing"
-        )
+        raise UsageError(f"this installation was started with {unset[0]}, which is not set here: set it, or to nothing")
     users = [BEAT, *WORKERS, VIEWER, FLOWER] if restarts else []
     users = users or [name for name, variable in PORTS.items() if variable in changed]
     if stopped := [service for name in users if (service := processes.find(config, name)) is not None]:
         if fixed := [name for name in changed if name in FIXED]:
-            raise UsageError(
-                f"{' and '.join(fixed)} can't change while the workers run: `weavegen down`, then `up`"
-            )
+            raise UsageError(f"{' and '.join(fixed)} can't change while the workers run: `weavegen down`, then `up`")
         log.warning("%s changed: %s are started again", ", ".join(changed), ", ".join(users))
         services = processes.registered(config)
         processes.stop(config, [services[SUPERVISOR]] if SUPERVISOR in services else [])
         _drain(config, stopped, config.drain)
         if config.model_url is not None:
-            own = [
-                server for server in model_server.servers(config) if server.url not in model_server.urls(config)
-            ]
+            own = [server for server in model_server.servers(config) if server.url not in model_server.urls(config)]
             processes.stop(config, own)
 
 

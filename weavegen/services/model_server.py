@@ -19,9 +19,7 @@ NANO_ENVIRON = {"OPENBLAS_NUM_THREADS": "1"}
 """One thread: beside workers a second one mostly waits (eight games: 68 s with two threads, 62 s with one)."""
 
 
-def start(
-    config: Config, port: int | None, sim_options: Sequence[str], environ: Mapping[str, str]
-) -> tuple[str, bool]:
+def start(config: Config, port: int | None, sim_options: Sequence[str], environ: Mapping[str, str]) -> tuple[str, bool]:
     """Start the server of `config.model` unless it runs. Returns its name, and whether it was started.
 
     Raises UsageError if another one runs, or if the model does not exist.
@@ -56,9 +54,7 @@ def launch_nano(config: Config, name: str, folder: Path, port: int | None, envir
     return launch(config, name, command, port, {**NANO_ENVIRON, **environ})
 
 
-def launch(
-    config: Config, name: str, command: Sequence[str], port: int | None, environ: Mapping[str, str]
-) -> Service:
+def launch(config: Config, name: str, command: Sequence[str], port: int | None, environ: Mapping[str, str]) -> Service:
     """Start a model server, and wait until it is ready."""
     port = processes.free_port(port)
     ready = config.runtime / f"{name}.ready"

@@ -98,9 +98,7 @@ def running(config: Config, *, create: bool = False) -> Iterator[str]:
         yield database_url(config)
         return
     if not create and not (data(config) / "PG_VERSION").exists():
-        raise UsageError(
-            f"there are no traces in {config.home} yet: start with `weavegen up`, or set WEAVEGEN_HOME"
-        )
+        raise UsageError(f"there are no traces in {config.home} yet: start with `weavegen up`, or set WEAVEGEN_HOME")
     folders.prepare(config)
     # Every command holds this lock shared. A command that gets it exclusively at its end was the last one.
     users = os.open(config.home / "postgres.users", os.O_RDWR | os.O_CREAT, 0o600)

@@ -114,9 +114,7 @@ def record_process(
     except psutil.NoSuchProcess:
         return None
     log = str(log_path(config, name))
-    service = Service(
-        name=name, pid=pid, created=created, command=list(command), url=url, log=log, temporary=temporary
-    )
+    service = Service(name=name, pid=pid, created=created, command=list(command), url=url, log=log, temporary=temporary)
     record(config, service)
     return service
 

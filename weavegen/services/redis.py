@@ -123,9 +123,7 @@ def check(config: Config) -> None:
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=ANSWER_TIMEOUT_SECONDS)
     except (OperationalError, OSError, ValueError, KeyError):
         # The exception's text may contain the whole URL with its password.
-        raise UsageError(
-            f"the broker at {place(config.broker_url)} does not answer: check CELERY_BROKER_URL"
-        ) from None
+        raise UsageError(f"the broker at {place(config.broker_url)} does not answer: check CELERY_BROKER_URL") from None
 
 
 def place(url: str) -> str:

@@ -89,9 +89,7 @@ def grouped(gpus: Sequence[str], parallel: int) -> list[list[str]]:
             raise UsageError(f"--tensor-parallel {parallel} needs {parallel} GPUs, and none is here: leave it out")
         return [[]]
     if len(gpus) < parallel:
-        raise UsageError(
-            f"--tensor-parallel {parallel} needs {parallel} GPUs, and {len(gpus)} are given: give fewer"
-        )
+        raise UsageError(f"--tensor-parallel {parallel} needs {parallel} GPUs, and {len(gpus)} are given: give fewer")
     return [list(gpus[at : at + parallel]) for at in range(0, len(gpus) - parallel + 1, parallel)]
 
 

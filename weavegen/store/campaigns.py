@@ -221,9 +221,7 @@ class CampaignRow:
 def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
     """All campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
-    return [
-        CampaignRow(**row._mapping) for row in conn.execute(sql.load("store/campaigns"), {"campaign": campaign})
-    ]
+    return [CampaignRow(**row._mapping) for row in conn.execute(sql.load("store/campaigns"), {"campaign": campaign})]
 
 
 def campaign_id(conn: sa.Connection, name: str) -> int:

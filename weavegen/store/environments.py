@@ -75,9 +75,7 @@ def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions
         conn.execute(sa.insert(LABELS), rows)
 
 
-def save_trials(
-    conn: sa.Connection, trace_id: int, step_id: int, tried: Sequence[int], executed: Executed
-) -> None:
+def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequence[int], executed: Executed) -> None:
     """Store what came of candidates, by their ids."""
     rows = [
         {

@@ -198,9 +198,7 @@ def require_scores(conn: sa.Connection, trace_id: int) -> None:
 def pause_unscored(conn: sa.Connection, trace_id: int, reason: str) -> None:
     """Pause a trace's job because nothing can be scored."""
     job_id = conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one()
-    text = (
-        f"{MAX_FAILED_SCORES} steps could not score, and none could: {reason}; `weavegen resume {job_id}` goes on"
-    )
+    text = f"{MAX_FAILED_SCORES} steps could not score, and none could: {reason}; `weavegen resume {job_id}` goes on"
     set_state(conn, JobState.PAUSED, job_id, reason=text)
 
 

@@ -89,9 +89,7 @@ OPEN = """(
 )"""
 
 
-def jobs(
-    conn: sa.Connection, job_id: int | None = None, limit: int = 50, *, only_open: bool = False
-) -> list[JobRow]:
+def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50, *, only_open: bool = False) -> list[JobRow]:
     """The latest jobs, newest first; or one. Raises UsageError if there is no such job.
 
     It reads all rows of their traces: half a second for a million.
@@ -247,9 +245,7 @@ def select(
 
 
 @contextlib.contextmanager
-def answer(
-    conn: sa.Connection, query: str, seconds: float
-) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
+def answer(conn: sa.Connection, query: str, seconds: float) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
     """Columns and rows of a user's query to the database of `conn`. The rows are streamed.
 
     The query runs in a session and a read-only transaction of its own, logged in as the reader: a session that was

@@ -156,9 +156,7 @@ def change(conn: sa.Connection, row: RequestRow, spec: RequestSpec, reason: str)
     """Record that the user asks for something else. The trace reads it at its next stage."""
     values = _values(spec)
     changed = {name: value for name, value in values.items() if value != getattr(row, name)}
-    conn.execute(
-        sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(**values, revision=REQUESTS.c.revision + 1)
-    )
+    conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(**values, revision=REQUESTS.c.revision + 1))
     _record(conn, row.id, "updated", S(row.status), reason, changed=changed)
 
 

@@ -67,9 +67,7 @@ def record_answer(conn: sa.Connection, url: str) -> None:
     conn.execute(sql.load("store/server_answered"), {"url": url})
 
 
-def record_errors(
-    conn: sa.Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float
-) -> None:
+def record_errors(conn: sa.Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float) -> None:
     """Add failed requests to a server. `since_ok`: those after its last answer. `age`: seconds since the last one."""
     values = {"url": url, "kind": kind, "errors": errors, "since_ok": since_ok, "error": error, "age": age}
     conn.execute(sql.load("store/server_failed"), values)

@@ -245,9 +245,7 @@ def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
     return _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.kind == "await"), HumanAnswer(text=text))
 
 
-def _end(
-    conn: sa.Connection, where: sa.ColumnElement[bool], result: SubagentDone | Delegated | HumanAnswer
-) -> bool:
+def _end(conn: sa.Connection, where: sa.ColumnElement[bool], result: SubagentDone | Delegated | HumanAnswer) -> bool:
     """End the running steps that match. False: there is none."""
     running = sa.update(STEPS).where(where, STEPS.c.status == StepStatus.RUNNING)
     values = {"status": StepStatus.DONE, "result": result, "finished_at": sa.func.clock_timestamp()}

@@ -21,9 +21,7 @@ FORGOTTEN_SECONDS = 600.0
 """A worker that has been silent for so long is forgotten."""
 
 
-def report(
-    conn: sa.Connection, process: str, node: str, queues: Sequence[str], settings: Mapping[str, str]
-) -> None:
+def report(conn: sa.Connection, process: str, node: str, queues: Sequence[str], settings: Mapping[str, str]) -> None:
     """Record that a worker runs. Its first report replaces the worker that had this node on this host before."""
     values: dict[str, Any] = {"process": process, "node": node, "queues": list(queues), "version": __version__}
     values["settings"] = msgspec.json.encode(settings).decode()

@@ -81,9 +81,7 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
             train_sampling_strategy="group_by_length",  # without it up to a quarter of a batch is padding
         ),
         train_dataset=Dataset.from_list(examples),
-        data_collator=DataCollatorForSeq2Seq(
-            words, label_pad_token_id=IGNORED, pad_to_multiple_of=plan.multiple_of
-        ),
+        data_collator=DataCollatorForSeq2Seq(words, label_pad_token_id=IGNORED, pad_to_multiple_of=plan.multiple_of),
         processing_class=words,
         peft_config=adapter,
     )

@@ -133,9 +133,7 @@ def read(conn: sa.Connection, job: int, gpus: int = 1, seconds: float = 600.0, *
     def rows(name: str, **parameters: float) -> list[Row]:
         values = {"job": job, **PARAMETERS, **parameters}
         # The reader's query takes no parameters; these are numbers.
-        query = re.sub(
-            r"(?<!:):([a-z_]+)", lambda match: str(values[match[1]]), sql.load(f"viewer/report/{name}").text
-        )
+        query = re.sub(r"(?<!:):([a-z_]+)", lambda match: str(values[match[1]]), sql.load(f"viewer/report/{name}").text)
         columns, found = reports.select(conn, query, seconds, None)
         return [dict(zip(columns, map(_float, row), strict=True)) for row in found]
 
@@ -176,9 +174,7 @@ def cost(sums: Row, prompts: Row, gpus: int) -> Row:
         "kept_megabytes": kept,
         "gpus_per_server": gpus,
         "sampled_tokens": per_megabyte(sampled),
-        "computed_tokens": per_megabyte(
-            None if prompts["computed"] is None else float(sampled + prompts["computed"])
-        ),
+        "computed_tokens": per_megabyte(None if prompts["computed"] is None else float(sampled + prompts["computed"])),
         "told_share": prompts["told_share"],
         "cached_share": prompts["cached_share"],
         "model_seconds": per_megabyte(sums["model_seconds"]),

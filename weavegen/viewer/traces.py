@@ -160,9 +160,7 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
     Each is its row, with the latest `evaluations` of its task, and its own subagents as `children`.
     """
-    latest = [
-        dict(row._mapping) for row in conn.execute(sql.load("viewer/latest_evaluations"), {"trace": trace_id})
-    ]
+    latest = [dict(row._mapping) for row in conn.execute(sql.load("viewer/latest_evaluations"), {"trace": trace_id})]
     query = sa.text("select * from subagents where trace_id = :trace order by id")
     problems = {}
     for row in conn.execute(query, {"trace": trace_id}):

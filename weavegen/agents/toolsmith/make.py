@@ -77,9 +77,7 @@ def most_general(t: Tick, request: Request, need: Need, neighbours: Sequence[str
         sample=ordinal,
     )
     written = [signature_in(candidate.text) for candidate in candidates]
-    legal = [
-        (generality(answers[n]), n, signature) for n, signature in enumerate(written) if signature is not None
-    ]
+    legal = [(generality(answers[n]), n, signature) for n, signature in enumerate(written) if signature is not None]
     if not legal:
         status(t, f"has no signature for {need.name}: it is left to the search")
         bare = Signature(name=need.name, line=f"def {need.name}(value)", description=need.description)

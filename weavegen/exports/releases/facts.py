@@ -63,8 +63,7 @@ def contamination(
         counts["from_other_traces"] += other
         found = {
             "future": row.future,
-            "itself": row.written is not None
-            and jaccard(row.body, row.written) >= (threshold or DEFAULT_THRESHOLD),
+            "itself": row.written is not None and jaccard(row.body, row.written) >= (threshold or DEFAULT_THRESHOLD),
             "outside": other and row.source not in inside,
             "other_split": other and split(row.source) != split(row.trace_id),
             "near_duplicate": frozenset((row.source, row.trace_id)) in twins,

@@ -73,8 +73,7 @@ def freeze(
         kept = subset(key for key in closed if key not in removed_keys)
         if not kept.count:
             raise UsageError(
-                f"{matching.count} rows of the view {format.view} match, "
-                "none in a trace that is over: nothing to do"
+                f"{matching.count} rows of the view {format.view} match, none in a trace that is over: nothing to do"
             )
         kept.left_out.update(matching.left_out)
         facts = collect_facts(conn, order, config, threshold, removed, kept)

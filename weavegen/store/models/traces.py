@@ -33,9 +33,7 @@ PACKAGES = table(
     key(),
     column("sha256", str, "Hash of the content, hexadecimal.", unique=True),
     column("requirements", str, "Text of the requirements file; empty: a folder of the user."),
-    column(
-        "folder", str | None, "The user's folder, which each execute host must have; null: a requirements file."
-    ),
+    column("folder", str | None, "The user's folder, which each execute host must have; null: a requirements file."),
     json("versions", "Version by package."),
     now("created_at", "When it was first used."),
 )
@@ -80,9 +78,7 @@ JOBS = table(
         ondelete=None,
         nullable=True,
     ),
-    reference(
-        "called_by", "jobs.id", "The job that delegates to its traces; null: people enqueued it.", nullable=True
-    ),
+    reference("called_by", "jobs.id", "The job that delegates to its traces; null: people enqueued it.", nullable=True),
     column("seed", int, "Seed of the job, from which every trace's seed is derived."),
     json("settings", "The settings that differ from the defaults."),
     column("version", str, "Version of weavegen that enqueued it."),
