@@ -301,9 +301,7 @@ def test_malformed_commands_and_events(here: Installation, broker: Redis) -> Non
 def test_what_waits_for_acknowledgement_may_be_malformed(here: Installation, broker: Redis) -> None:
     """In the hash `unacked`, from which workers that start put messages back."""
     before = pids(here)
-    entries: list[bytes] = [
-        item if isinstance(item, bytes) else json.dumps(item).encode() for item in BAD.values()
-    ]
+    entries: list[bytes] = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in BAD.values()]
     entries += [json.dumps(entry).encode() for item in BAD.values() if isinstance(item, dict)
                 for entry in ([item, "", "lint"], [item, [], {}], [item])]  # fmt: skip
     for number, entry in enumerate(entries):

@@ -96,9 +96,7 @@ def test_permissions_of_folders_and_sockets(services: Config) -> None:
 
 def test_all_listening_sockets_are_on_loopback(services: Config, planted: Planted, own_sim: int) -> None:
     """In two installations: the services, the workers, the simulated model, and all their children."""
-    pids = [
-        service.pid for config in (services, planted.config) for service in processes.registered(config).values()
-    ]
+    pids = [service.pid for config in (services, planted.config) for service in processes.registered(config).values()]
     assert len(pids) >= 6
     assert {ip for pid in [*pids, own_sim] for ip in listening(pid)} == {"127.0.0.1"}
 
@@ -193,9 +191,7 @@ def still_works(planted: Installation) -> None:
     source = (Path(__file__).parents[2] / "bootstraps" / "tictactoe.py").read_text()
     planted.send("weavegen.enqueue", source, name="after", settings={"ticks": 1, "rounds": [1]})
     deadline = time.monotonic() + 40
-    query = (
-        "select t.status from traces t join jobs j on j.id = t.job_id where j.id > :newest and j.name = 'after'"
-    )
+    query = "select t.status from traces t join jobs j on j.id = t.job_id where j.id > :newest and j.name = 'after'"
     while planted.sql(query, newest=newest) != [("ended",)]:
         assert time.monotonic() < deadline, planted.logs()
         time.sleep(0.1)

@@ -75,9 +75,7 @@ def test_the_box_of_a_killed_check_dies_with_it(tmp_path: Path, sandbox: str, so
 
 def test_a_trace_keeps_its_box_when_its_worker_is_killed(tmp_path: Path) -> None:
     environ = {**os.environ, "WEAVEGEN_HOME": str(tmp_path)}
-    start = (
-        "from weavegen import config; from weavegen.sandbox.environment import Environment; import os, signal\n"
-    )
+    start = "from weavegen import config; from weavegen.sandbox.environment import Environment; import os, signal\n"
     start += "Environment.start(config.load(), 1); os.kill(os.getpid(), signal.SIGKILL)"
     worker = subprocess.run([sys.executable, "-c", start], env=environ, cwd=ROOT)
     assert worker.returncode == -signal.SIGKILL

@@ -100,9 +100,7 @@ def test_a_forgery_is_not_rewarded(config: Config, name: str) -> None:
         try:
             act(environment, FORGERIES[name])
             executed = evaluate(config, environment)
-        except (
-            EnvironmentFailure
-        ):  # the worker rejected its answer, or it has ended: there is no evaluation at all
+        except EnvironmentFailure:  # the worker rejected its answer, or it has ended: there is no evaluation at all
             return
         found = results(executed)
         assert set(found) == {"Is the file right?", "Is the claim right?"}
@@ -213,9 +211,7 @@ def test_a_grader_that_gives_no_verdict_is_the_fault_of_the_task(config: Config,
     assert (result.reward, result.protected, result.not_evaluated) == (None, True, 1)
 
 
-def test_a_grader_that_does_not_end_is_the_fault_of_the_task(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grader_that_does_not_end_is_the_fault_of_the_task(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.security.test_rewards.LIMITS", Limits(seconds=1.0, grace=1.0, start=10.0))
     assert judge(config, task("while True: pass")).cause == "task"
     stubborn = "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))\nwhile True: pass"

@@ -15,6 +15,9 @@ from typer.testing import CliRunner
 from tests.security.attacks import ATTACKS, selfcheck
 from tests.security.attacks.arena import Arena, arena
 from tests.security.attacks.attack import Attack
+from tests.security.attacks.filesystem import FILESYSTEM
+from tests.security.attacks.poison import POISON
+from tests.security.attacks.processes import PROCESSES
 from weavegen import config as configuration
 from weavegen.box.confine import RETURN
 from weavegen.cli.app import app
@@ -38,6 +41,12 @@ def place() -> Iterator[Arena]:
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_is_contained(place: Arena, attack: Attack) -> None:
     finding = selfcheck.run(attack, place)
+    assert finding.contained, finding.how
+
+
+@pytest.mark.parametrize("attack", [*PROCESSES, *FILESYSTEM, *POISON], ids=lambda attack: attack.name)
+def test_an_attack_by_a_candidate_that_is_tried_is_contained(place: Arena, attack: Attack) -> None:
+    finding = selfcheck.run(attack, place, tried=True)
     assert finding.contained, finding.how
 
 

@@ -50,9 +50,7 @@ def outputs(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPat
         told[name] = done.stdout + done.stderr
 
     def look() -> None:
-        cmdlines.extend(
-            path.read_bytes().decode(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline")
-        )
+        cmdlines.extend(path.read_bytes().decode(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline"))
 
     try:
         cli("run", "run", file, "--ticks", "1", "--set", "rounds=[1]")

@@ -21,9 +21,7 @@ from weavegen.store.session import make_engine
 from weavegen.store.traces import START_LOCK
 from weavegen.store.urls import READER
 
-BACK = (
-    "(select set_config('role', 'none', true) || set_config('session_authorization', 'weavegen', true) x offset 0)"
-)
+BACK = "(select set_config('role', 'none', true) || set_config('session_authorization', 'weavegen', true) x offset 0)"
 """Would restore the superuser in a session that had only been switched to the role."""
 FORBIDDEN = {
     "insert": "insert into examples select * from examples returning id",
@@ -58,8 +56,7 @@ FORBIDDEN = {
     "copy to file": "copy jobs to '{file}'",
     "copy from file": "copy jobs from '/etc/passwd'",
     "copy to client": "copy jobs to stdout",
-    "do": "do $$ begin perform set_config('role', 'none', true); "
-    "copy (select 1) to program 'touch {file}'; end $$",
+    "do": "do $$ begin perform set_config('role', 'none', true); copy (select 1) to program 'touch {file}'; end $$",
     "read file": "select pg_read_file('/etc/passwd')",
     "read binary file": "select pg_read_binary_file('/etc/passwd')",
     "list folder": "select pg_ls_dir('/')",

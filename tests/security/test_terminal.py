@@ -90,9 +90,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_commands_write_no_active_terminal_sequences(
-    planted: Planted, hostile: tuple[int, int], case: str
-) -> None:
+def test_commands_write_no_active_terminal_sequences(planted: Planted, hostile: tuple[int, int], case: str) -> None:
     job, trace = hostile
     words = [word.format(job=job, trace=trace, raw="") if "{" in word else word for word in COMMANDS[case]]
     written = planted.terminal(*words, PAGER="cat")  # the text before a pager: `less` moves the cursor itself
@@ -107,8 +105,7 @@ def test_commands_write_no_active_terminal_sequences(
         assert "\n    [9] person: forged" in written.replace("\r", "")
     if case == "JSON":
         assert any(
-            HOSTILE in str(row) or row["detail"] == HOSTILE
-            for row in json.loads(written[written.index("[\r\n") :])
+            HOSTILE in str(row) or row["detail"] == HOSTILE for row in json.loads(written[written.index("[\r\n") :])
         )
 
 

@@ -114,8 +114,8 @@ def sample(
 
 def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidate]) -> Part[list[ScoredCandidate]]:
     """Try the best candidates that compile, in copies of the environment. Returns all, with what came of them."""
-    legal = [one for one in candidates if one.verdict.compiles]
-    best = sorted(legal, key=lambda one: -one.score)[: request.settings.trials]
+    best = sorted((one for one in candidates if one.verdict.compiles), key=lambda one: -one.score)
+    best = best[: request.settings.trials]
     if not best:
         return list(candidates)
     places = tuple(one.position for one in best)

@@ -182,9 +182,8 @@ def record(t: Tick, draft: Append, error: str) -> Block:
 
 def place(t: Tick, type: BlockType, executed: Executed) -> dict[str, Any]:
     """The header fields that only an orientation has: the tick's first block, and the working directory."""
-    if type is not BlockType.ORIENTATION:
-        return {}
-    return {"tick_start": t.cursor.start.blocks, "working_directory": executed.working_directory}
+    found = {"tick_start": t.cursor.start.blocks, "working_directory": executed.working_directory}
+    return found if type is BlockType.ORIENTATION else {}
 
 
 def add(t: Tick, executed: Executed) -> None:

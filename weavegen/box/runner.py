@@ -174,7 +174,7 @@ class Runner:
             self.server.finish(self.step_id, self.report({**result, **why}))
             self.waiting.append(caller)
             try:
-                with weave_agent.OutsideLoop():
+                with weave_agent.outside_loop():
                     op = self.serve()
                 self.step_id = int(op["step_id"])
             finally:

@@ -15,6 +15,7 @@ import signal
 import socket
 import socketserver
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -66,10 +67,6 @@ class Loop:
         os.write(self.writer, b"!")
         return self.stopped.wait(PAUSE_SECONDS)
 
-    def close(self) -> None:
-        os.close(self.reader)
-        os.close(self.writer)
-
 
 loops: dict[Any, Loop] = {}
 """By server."""
@@ -96,7 +93,8 @@ def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
         self._BaseServer__shutdown_request = False
         self._BaseServer__is_shut_down.set()
         del loops[self]
-        loop.close()
+        os.close(loop.reader)
+        os.close(loop.writer)
 
 
 def install() -> None:
@@ -139,9 +137,6 @@ def restart_servers() -> None:
 
 # --------------------------------------------------------------------------------------------- files
 
-Mark = tuple[int, int, int, int]
-"""Inode, size, time of the last change and mode of a file."""
-
 
 class Files:
     """The files of some folders as they are now."""
@@ -149,7 +144,7 @@ class Files:
     def __init__(self, folders: list[str]) -> None:
         """Raises NotTried if there are too many."""
         self.folders = folders
-        self.kept: dict[str, tuple[Mark, int, bytes | str | None]] = {}
+        self.kept: dict[str, tuple[tuple[int, ...], int, bytes | str | None]] = {}
         """By path: its mark, the time of its last modification, and what it holds; None: it is no file or link."""
         total = 0
         for path, status in self.walk():
@@ -186,6 +181,11 @@ class Files:
         for path in sorted(now.keys() - self.kept.keys(), reverse=True):  # what is in a folder before the folder
             with contextlib.suppress(OSError):
                 (os.rmdir if stat.S_ISDIR(now[path].st_mode) else os.unlink)(path)
+        if left := [path for path in now.keys() - self.kept.keys() if os.path.lexists(path)]:
+            # A path may be too long for the system, but not for rm.
+            subprocess.run(
+                ["rm", "-rf", "--", *sorted(left, key=len)[:99]], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
         changed = [path for path, (held, *_) in self.kept.items() if path not in now or mark(now[path]) != held]
         for path in sorted(changed):
             with contextlib.suppress(OSError):
@@ -202,7 +202,8 @@ class Files:
                 os.lseek(fd, position, os.SEEK_SET)
 
 
-def mark(status: os.stat_result) -> Mark:
+def mark(status: os.stat_result) -> tuple[int, ...]:
+    """Inode, size, time of the last change and mode of a file."""
     size = status.st_size if stat.S_ISREG(status.st_mode) else 0
     changed = 0 if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
     return status.st_ino, size, changed, status.st_mode
@@ -269,9 +270,8 @@ def obstacle(runner: "Runner") -> str | None:
             thread.join(max(deadline - time.monotonic(), 0.0))
             if thread.is_alive():
                 return f"it has a thread, {thread.name}, which a copy would not have"
-    known = runner.server.descriptors()
-    for server, loop in loops.items():
-        known |= {server.fileno(), loop.reader, loop.writer}
+    own = ({server.fileno(), loop.reader, loop.writer} for server, loop in loops.items())
+    known = runner.server.descriptors().union(*own)
     if set(descriptors(lambda mode: stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode))) - known:
         return "it has an open connection, which a copy would share"
     return None

@@ -3,8 +3,10 @@
 `install` adds it to the classes of api.py when a runner starts.
 """
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from weavegen.box import api
@@ -17,7 +19,6 @@ WRITTEN = ("orientation", "debug", "backtrack", "expectation")
 """Types of blocks that `generate_block` writes: those that are not executed."""
 MAX_ADDED = 64
 """Blocks that callbacks may add in one operation."""
-MAX_QUESTIONS = 16
 MAX_HINT_CHARS = 10_000
 JSON_TYPES = {name: name for name in ("string", "boolean", "integer", "number", "array", "object", "null")}
 JSON_TYPES |= {"float": "number", "list": "array"}
@@ -84,7 +85,7 @@ def generate_block(
     """
     if block_type not in WRITTEN:
         raise ValueError(f"a callback can have blocks written of the types {', '.join(WRITTEN)}, not {block_type!r}")
-    questions = [clean(str(question), 1_000) for question in eval_questions][:MAX_QUESTIONS]
+    questions = [clean(str(question), 1_000) for question in eval_questions][:16]
     return AwaitableDict(write({"type": block_type, "hint": clean(str(hint), MAX_HINT_CHARS), "questions": questions}))
 
 
@@ -143,15 +144,15 @@ def standard(rule: Any) -> Any:
     return told
 
 
-class OutsideLoop:
-    """Lets what runs inside the `with` block start an event loop, even if a coroutine of one called it."""
-
-    def __enter__(self) -> None:
-        self.asyncio = sys.modules.get("asyncio")
-        if self.asyncio is not None:
-            self.loop = self.asyncio._get_running_loop()
-            self.asyncio._set_running_loop(None)
-
-    def __exit__(self, *exception: object) -> None:
-        if self.asyncio is not None:
-            self.asyncio._set_running_loop(self.loop)
+@contextlib.contextmanager
+def outside_loop() -> Iterator[None]:
+    """Let the body start an event loop, even if a coroutine of one called it."""
+    asyncio: Any = sys.modules.get("asyncio")
+    loop = asyncio and asyncio._get_running_loop()
+    if asyncio:
+        asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        if asyncio:
+            asyncio._set_running_loop(loop)

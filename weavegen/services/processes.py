@@ -239,12 +239,17 @@ def end(
 
 
 def orphans(config: Config) -> list[psutil.Process]:
-    """Return the processes of services of this home that are not in its register: an earlier home had its place."""
-    known = {service.pid for service in registered(config).values()}
+    """Return the processes of services of this home that are not in its register: an earlier home had its place.
+
+    Also what a server that has ended left in its session: vLLM's engine has a title in place of its environment.
+    """
+    services = registered(config).values()
+    known = {service.pid for service in services}
+    sessions = {service.pid for service in services if service.url is not None and _process(service) is None}
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            marked = process.environ().get(MARK) == str(config.home)
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            marked = os.getsid(process.pid) in sessions or process.environ().get(MARK) == str(config.home)
             if marked and known.isdisjoint([process.pid, *(parent.pid for parent in process.parents())]):
                 found.append(process)
     return found

@@ -133,11 +133,7 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
     if chosen is None:
         return "The block is not recorded yet"
     if chosen in members:
-        among = (
-            ", among the candidates that came furthest when they were tried"
-            if any(member.trial for member in members)
-            else ""
-        )
+        among = ", among those that came furthest when they were tried" if any(one.trial for one in members) else ""
         how = f"The block was drawn from this round by softmax of the scores{among}"
         return how if members[1:] else "The only candidate"
     if members[0].run < chosen.run:

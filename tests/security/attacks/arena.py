@@ -114,9 +114,7 @@ class Arena:
 
     def uids(self) -> set[int]:
         sandbox = provider(self.config.sandbox)
-        return {sandbox.uid(trace, self.config.workspaces) for trace in range(FIRST, self.traces + 1)} - {
-            os.getuid()
-        }
+        return {sandbox.uid(trace, self.config.workspaces) for trace in range(FIRST, self.traces + 1)} - {os.getuid()}
 
     def groups(self) -> list[str]:
         """Control groups of the arena's boxes without the neighbour's. Other installations may have groups too."""

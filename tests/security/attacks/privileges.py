@@ -190,11 +190,7 @@ PRIVILEGES = (
     refused(
         "personality and ports",
         'call("personality", 0x0040000)',
-        *(
-            ('call("iopl", 3)', 'call("ioperm", 0x70, 2, 1)', 'call("modify_ldt", 1, bytes(16), 16)')
-            if X86
-            else ()
-        ),
+        *(('call("iopl", 3)', 'call("ioperm", 0x70, 2, 1)', 'call("modify_ldt", 1, bytes(16), 16)') if X86 else ()),
     ),
     refused(
         "files by handle, and other ways around paths",

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent, indent
 from typing import Any
 
@@ -35,6 +35,17 @@ MOST_LOG = 2**20
 MOST_ANSWER = 8 * 2**20
 CLOCK = (time.time(), time.monotonic())
 """The start time by the settable clock and by the monotonic clock."""
+
+
+UNHARMED = """
+def action_look(self):
+    left = {"told": "told" in globals(), "processes": len([one for one in os.listdir("/proc") if one.isdigit()]),
+            "files": sorted(os.listdir("/app") + os.listdir("/tmp"))}
+    return "unharmed" if left == {"told": False, "processes": 2, "files": ["bootstraps", "tools"]} else left
+
+self.add_action("Look", action_look)
+"""
+"""Says whether a trial has left something: globals, processes, files."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +92,14 @@ def block(attack: Attack, told: dict[str, Any]) -> str:
     return f"{PRELUDE}\ntold.update({told!r})\ndef attack(self):\n{body}\nself.add_action('Attack', attack)\n"
 
 
-def run(attack: Attack, place: Arena) -> Finding:
-    """Execute one attack in an environment of its own, started like a trace's, and then check the host."""
+def run(attack: Attack, place: Arena, *, tried: bool = False) -> Finding:
+    """Execute one attack in an environment of its own, started like a trace's, and then check the host.
+
+    `tried`: the block is a candidate that is tried. Then also the environment must be as before, if it lives.
+    """
+    if tried:
+        limits = replace(attack.limits, seconds=min(attack.limits.seconds, 1.5))
+        attack = replace(attack, check=unharmed, limits=limits)
     if place.config.sandbox == "none" and not attack.harmless:
         raise UsageError(f"{attack.name!r} would do its harm here: WEAVEGEN_SANDBOX=none protects from nothing")
     place.traces += 1
@@ -91,7 +108,7 @@ def run(attack: Attack, place: Arena) -> Finding:
         before = place.before = place.before or place.state()
         environment = Environment.start(place.config, trace, limits=attack.limits)
         try:
-            scene = fight(attack, Scene(place, environment, place.told()))
+            scene = fight(attack, Scene(place, environment, place.told()), tried)
             members = family(environment.handle.pid, process_table())
             judge(attack, scene)
         finally:
@@ -112,7 +129,13 @@ def run(attack: Attack, place: Arena) -> Finding:
     return Finding(attack=attack.name, contained=True, how=words(scene), seconds=time.monotonic() - began)
 
 
-def fight(attack: Attack, scene: Scene) -> Scene:
+def unharmed(scene: Scene) -> None:
+    """The trial had no effect on the environment: the next block finds no trace of it, unless it was ended."""
+    if scene.next is not None and scene.next.value != "unharmed":
+        raise Escaped(f"the next block found the trial's effects: {scene.next}")
+
+
+def fight(attack: Attack, scene: Scene, tried: bool = False) -> Scene:
     """Execute the hostile block, then a harmless one."""
     environment, held = scene.environment, open_files()
     began = time.monotonic()
@@ -126,7 +149,12 @@ def fight(attack: Attack, scene: Scene) -> Scene:
     try:
         environment.execute(1, Execute(op="bootstrap", source=EMPTY))
         hostile = Execute(op="run", type="action", source=block(attack, scene.told))  # type: ignore[arg-type]
+        if tried:
+            source = msgspec.json.encode([hostile.source]).decode()
+            hostile = msgspec.structs.replace(hostile, op="try", source=source, candidates=((0, 0),))
         scene.executed = environment.execute(1_000, hostile, ask=ask)
+        if scene.executed.trials:
+            [scene.executed] = scene.executed.trials
     except (EnvironmentFailure, TransientError) as error:
         scene.failure = str(error)
     finally:
@@ -136,6 +164,8 @@ def fight(attack: Attack, scene: Scene) -> Scene:
         time.sleep(0.05)
     try:
         harmless = Execute(op="run", source="harmless = True")
+        if tried:
+            harmless = Execute(op="run", type="action", source=UNHARMED)  # type: ignore[arg-type]
         scene.next = environment.execute(1_001, harmless, lambda known: recorded(attack.blocks), ask)
     except EnvironmentFailure as error:
         scene.next_failure = str(error)
