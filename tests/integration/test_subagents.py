@@ -39,6 +39,10 @@ def do(environment: Environment, op: Op, subagent: str = "main", source: str = "
     return environment.execute(next(step_ids), Execute(op=op, subagent=subagent, source=source), **options)
 
 
+ABOUT_A = {"name": "a", "children": ["b"], "schema": {"n": "integer"}}
+"""What `agent.run` says about the subagent besides what it returned."""
+
+
 def act(environment: Environment, subagent: str, body: str, **options: Any) -> Executed:
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     source = f"def action_test(self):\n{lines}\nself.add_action('Test', action_test)\n"
@@ -65,7 +69,7 @@ def test_an_action_waits_for_a_subagent_and_gets_its_returned_value(environment:
 
     done = do(environment, "resume")
     assert (done.waits_for, done.error, done.output) == (None, None, "after\n")
-    assert done.value == ["main", {"n": 3}]
+    assert done.value == ["main", {**ABOUT_A, "n": 3}]
     assert [label.question for label in done.assertions] == ["Are there three?"]
     assert do(environment, "run", source="assert self.name == 'main'").error is None
 
@@ -75,7 +79,7 @@ def test_a_subagent_that_ran_out_of_time_gives_none_and_can_run_again(environmen
     again = do(environment, "resume")
     assert again.waits_for == "a"
     act(environment, "a", 'self.return_to_caller({"n": 4})')
-    assert do(environment, "resume").value == [None, {"n": 4}]
+    assert do(environment, "resume").value == [None, {**ABOUT_A, "n": 4}]
 
 
 def test_subagents_of_subagents(environment: Environment) -> None:
@@ -84,7 +88,7 @@ def test_subagents_of_subagents(environment: Environment) -> None:
     assert waiting.waits_for == "b"
     assert act(environment, "b", 'self.return_to_caller({"n": 1})\nreturn self.name').value == "b"
     assert do(environment, "resume", "a").value == "a"
-    assert do(environment, "resume").value == ["main", {"n": 2}]
+    assert do(environment, "resume").value == ["main", {**ABOUT_A, "n": 2}]
 
 
 def test_an_exception_of_a_subagent_is_not_raised_in_its_caller(environment: Environment) -> None:
