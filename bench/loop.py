@@ -50,7 +50,9 @@ If the unlikeliest tokens were cut off, the model would learn this from any of i
 block's first candidate is taken if the evaluator scores it well; otherwise four more are sampled, because so small a
 model varies little. Retrieved blocks are not read: the tokenizer leaves them out.
 """
-TUNING = TunePlan(model="", data="", out="", norms=True, window=384, most=1000, epochs=2, batch=16, rates={"sft": 3e-2})
+TUNING = TunePlan(
+    model="", data="", out="", norms=True, window=384, most=1000, epochs=2, batch=16, min_margin=0, rates={"sft": 3e-2}
+)
 """Only the norms are trained: a thousand examples can't determine three million weights."""
 RAN = "type = 'action' and source = 'ran'"
 WON = "trace_id in (select trace_id from text_examples where result = 'won')"

@@ -67,7 +67,9 @@ def test_a_model_is_measured(nano: Installation, evaluated: Any) -> None:
     assert evaluated["candidates_per_block"]["value"] == pytest.approx(float(sampled) / kept)
 
 
-@pytest.mark.parametrize("options", [("--lora", "4"), ("--norms",), ("--method", "sft", "--method", "dpo")])
+@pytest.mark.parametrize(
+    "options", [("--lora", "4"), ("--norms",), ("--method", "sft", "--method", "dpo", "--min-margin", "0")]
+)
 def test_it_is_trained_and_served_beside_the_original(
     nano: Installation, evaluated: Any, tmp_path: Path, options: tuple[str, ...]
 ) -> None:

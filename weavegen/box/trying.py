@@ -36,8 +36,6 @@ MAX_FILES, MAX_BYTES = 5_000, 64 * 2**20
 GRACE_SECONDS = 1.0
 PAUSE_SECONDS = 0.2
 """Time for servers to finish the requests that they handle."""
-FOLDERS = ("/tmp", "/dev/shm")
-"""Writable folders of a box besides the workspace."""
 
 
 class NotTried(BaseException):
@@ -353,7 +351,7 @@ def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
         why = obstacle(runner) if stopped else "it has a server that does not stop"
         if why is not None:
             raise NotTried(why)
-        files = Files([runner.app, *(folder for folder in FOLDERS if os.path.isdir(folder))])
+        files = Files([runner.app, *(folder for folder in ("/tmp", "/dev/shm") if os.path.isdir(folder))])
         gc.freeze()  # a collection in a copy would copy all memory
         try:
             with tempfile.TemporaryFile(buffering=0) as printed:

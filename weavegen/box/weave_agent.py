@@ -13,13 +13,10 @@ from weavegen.box import api
 from weavegen.box.awaitable import AwaitableDict, awaitable, returning_plain
 from weavegen.box.plain import clean
 
-AWAITED = ((api.Tree, "view_board"), (api.Task, "run_evaluations"))
-"""Methods whose results such files may await."""
 WRITTEN = ("orientation", "debug", "backtrack", "expectation")
 """Types of blocks that `generate_block` writes: those that are not executed."""
 MAX_ADDED = 64
 """Blocks that callbacks may add in one operation."""
-MAX_HINT_CHARS = 10_000
 JSON_TYPES = {name: name for name in ("string", "boolean", "integer", "number", "array", "object", "null")}
 JSON_TYPES |= {"float": "number", "list": "array"}
 """Types of a schema, and their names in JSON Schema."""
@@ -34,7 +31,7 @@ addable: tuple[str, ...] = ("error",)
 def install() -> None:
     """Add what follows to the classes of api.py."""
     api.call, api.check_schema = returning_plain(api.call), check_schema
-    for owner, name in AWAITED:
+    for owner, name in ((api.Tree, "view_board"), (api.Task, "run_evaluations")):
         setattr(owner, name, awaitable(getattr(owner, name)))
     for name, member in MEMBERS.items():
         setattr(api.Subagent, name, member)
@@ -86,7 +83,7 @@ def generate_block(
     if block_type not in WRITTEN:
         raise ValueError(f"a callback can have blocks written of the types {', '.join(WRITTEN)}, not {block_type!r}")
     questions = [clean(str(question), 1_000) for question in eval_questions][:16]
-    return AwaitableDict(write({"type": block_type, "hint": clean(str(hint), MAX_HINT_CHARS), "questions": questions}))
+    return AwaitableDict(write({"type": block_type, "hint": clean(str(hint), 10_000), "questions": questions}))
 
 
 def run(self: api.Tree, name: str) -> dict[str, Any] | None:

@@ -49,6 +49,9 @@ def tune(
     most: Annotated[
         int, typer.Option(min=1, help="Maximal number of rows of an export, drawn at random.")
     ] = TunePlan.most,
+    min_margin: Annotated[
+        float | None, typer.Option(min=0, help="dpo: as in `weavegen export`. 0 takes near-ties too.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the training.")] = TunePlan.seed,
     load: Annotated[
         str | None,
@@ -89,6 +92,7 @@ def tune(
         batch=batch,
         rates=dict.fromkeys(RATES, rate) if rate is not None else RATES,
         most=most,
+        min_margin=min_margin,
         seed=seed,
     )
     try:
@@ -110,6 +114,7 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
     """Write the exports that the methods read. Returns the rows of each. Raises UsageError where one is empty."""
     from weavegen import exports
     from weavegen.exports import write
+    from weavegen.exports.format import Options
 
     counts: dict[str, int] = {}
     formats = {name for names in EXPORTS.values() for name in names}
@@ -127,6 +132,7 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
             out=Path(plan.data) / name,
             where=" and ".join(f"({condition})" for condition in conditions) or None,
             simulation=is_simulated(),
+            options=Options(min_margin=plan.min_margin if name == "dpo" else None),
         )
         with reading() as conn:
             counts[name] = sum(write.export(conn, wanted).rows.values())

@@ -36,6 +36,8 @@ class TunePlan:
     """For DPO and KTO: how strongly training keeps the model close to the original model."""
     most: int = 100_000
     """Maximum number of rows of an export, drawn at random."""
+    min_margin: float | None = None
+    """For DPO: of the export, see exports/samples.py."""
     multiple_of: int = 1
     """Examples are padded to a multiple of this. Context parallelism needs twice the number of GPUs."""
     bf16: bool = True
