@@ -94,7 +94,8 @@ def test_killed_workers_lose_and_double_nothing(alone: Installation, undisturbed
         for worker in workers:
             kill(worker)
     assert killed == KILLS
-    assert alone.sql("select distinct status from traces where job_id = :job", job=job) == [("ended",)]
+    ends = alone.sql("select distinct status, failure_kind, failure from traces where job_id = :job", job=job)
+    assert ends == [("ended", None, None)]
     assert alone.bodies(job) == undisturbed
 
 
