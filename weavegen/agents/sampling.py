@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from weavegen.agents.program import Part, Tick
-from weavegen.kernel.selection import Line, mean_score, penalised
+from weavegen.kernel.selection import Line, achieved, mean_score, penalised
 from weavegen.kernel.settings import BlockSettings
 from weavegen.kernel.steps import (
     Candidate,
@@ -62,6 +62,17 @@ class ScoredCandidate:
     def score(self) -> float:
         """Log odds for selection, less all penalties."""
         return penalised(mean_score(self.answers, self.corrections), self.verdict.penalties)
+
+    @property
+    def ran(self) -> bool | None:
+        """Whether it ran without errors when it was tried; None: it was not tried."""
+        return None if self.trial is None or self.trial.not_tried is not None else self.trial.error is None
+
+    @property
+    def achieved(self) -> float:
+        """How far it came when it was tried."""
+        done = () if self.trial is None else self.trial.evaluations
+        return achieved(self.ran, [one.value is True for one in done if one.scope == "task"])
 
     @cached_property
     def promise(self) -> float:

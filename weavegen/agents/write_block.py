@@ -12,7 +12,7 @@ from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
-from weavegen.kernel.selection import accepts, achieved, draw, mean_score, probability
+from weavegen.kernel.selection import accepts, draw, mean_score, probability
 from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, BlockType
 from weavegen.trace.query import parse, restricted
@@ -80,7 +80,7 @@ def write_block(
         yes=probability(answers[0]),
         candidate=chosen.position,
         score=score,
-        tried=None if achieved(chosen.trial) == 1 else achieved(chosen.trial) > 1,
+        tried=chosen.ran,
     )
     return block, "" if verdict.compiles else error_text(chosen)
 
@@ -119,15 +119,15 @@ def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
 def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool:
     """Whether the round's best candidate is good enough to end the search: if some were tried, whether one ran."""
     if any(candidate.trial for candidate in candidates):
-        return max(achieved(candidate.trial) for candidate in candidates) >= 2
+        return any(candidate.ran for candidate in candidates)
     scores = [candidate.score for candidate in candidates]
     return accepts(scores, [candidate.verdict for candidate in candidates], threshold)
 
 
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
     """One of a round's candidates, by softmax(score); if some were tried, among those that came furthest."""
-    furthest = max(achieved(candidate.trial) for candidate in candidates)
-    candidates = [candidate for candidate in candidates if achieved(candidate.trial) == furthest]
+    furthest = max(candidate.achieved for candidate in candidates)
+    candidates = [candidate for candidate in candidates if candidate.achieved == furthest]
     return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]
 
 

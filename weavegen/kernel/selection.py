@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeAlias
 
-from weavegen.kernel.steps import Executed, Penalties, Verdict, YesNo
+from weavegen.kernel.steps import Penalties, Verdict, YesNo
 
 Line: TypeAlias = tuple[float, float]
 """A correction of log odds: slope and intercept."""
@@ -60,17 +60,14 @@ def draw(scores: Sequence[float], seed: int) -> int:
     return random.Random(seed).choices(range(len(scores)), weights)[0]
 
 
-def achieved(trial: Executed | None) -> float:
-    """How far a candidate came when it was tried.
+def achieved(ran: bool | None, checks: Sequence[bool] = ()) -> float:
+    """How far a candidate came when it was tried: whether it `ran`, and whether each of the task's evaluations is true.
 
-    0: it failed; 1: it was not tried; from 2 on: it ran, plus the share of the task's evaluations that are true.
+    0: it failed; 1: it was not tried; from 2 on: it ran, plus the share of true evaluations.
     """
-    if trial is None or trial.not_tried is not None:
+    if ran is None:
         return 1.0
-    if trial.error is not None:
-        return 0.0
-    checks = [done.value is True for done in trial.evaluations if done.scope == "task"]
-    return 2.0 + (sum(checks) / len(checks) if checks else 0.0)
+    return 2.0 + sum(checks) / max(len(checks), 1) if ran else 0.0
 
 
 def accepts(scores: Sequence[float], verdicts: Sequence[Verdict], threshold: float) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weavegen.kernel.selection import penalised
+from weavegen.kernel.selection import achieved, penalised
 from weavegen.kernel.steps import Penalties
 from weavegen.viewer.rendering import MINUS, percent
 from weavegen.viewer.traces import PENALTIES, Answer
@@ -81,11 +81,9 @@ class Candidate:
 
     @property
     def achieved(self) -> float:
-        """How far it came when it was tried, as kernel.selection.achieved says."""
-        if self.trial.get("ran") is None:
-            return 1.0
-        checks = [one.get("value") is True for one in self.trial["evaluations"] if one["scope"] == "task"]
-        return (2.0 + sum(checks) / max(len(checks), 1)) if self.trial["ran"] else 0.0
+        """How far it came when it was tried."""
+        checks = [one.get("value") is True for one in self.trial.get("evaluations", ()) if one["scope"] == "task"]
+        return achieved(self.trial.get("ran"), checks)
 
     @property
     def selection(self) -> float | None:
