@@ -164,13 +164,8 @@ def open_prompt(t: Tick, draft: Append, hint: str = "") -> Prompt:
     prefix = PREFIX.get(draft.type, "")
     if stems := prompts.stems(draft.type):
         prefix += random.Random(t.seed("stem")).choice(stems)
-    return Prompt(
-        type=draft.type,
-        window=window(t.cursor.index, t.settings),
-        header=header(t, draft),
-        prefix=prefix,
-        hint=hint,
-    )
+    place = window(t.cursor.index, t.settings)
+    return Prompt(type=draft.type, window=place, header=header(t, draft), prefix=prefix, hint=hint)
 
 
 def header(t: Tick, draft: Append) -> str:

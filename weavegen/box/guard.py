@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 MAX_OUTPUT_CHARS = 8_000
@@ -67,6 +67,22 @@ class Clock:
             raise TimeLimit(f"this took longer than {self.seconds:g} seconds")
 
 
+def redirect(descriptor: int) -> None:
+    """Let stdout and stderr write to a descriptor, even if something has replaced or closed them."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(descriptor, number)
+        file = open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
+        setattr(sys, name, file)
+        setattr(sys, f"__{name}__", file)
+
+
+def flush() -> None:
+    """Write what stdout and stderr hold back."""
+    for file in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError, OSError):  # closed or replaced by the callback
+            file.flush()
+
+
 class OutputCapture:
     """Captures stdout and stderr of this process and its children. Text over MAX_OUTPUT_CHARS is dropped."""
 
@@ -76,15 +92,7 @@ class OutputCapture:
         self.lock = threading.Lock()
         self.captured = bytearray()
         self.dropped = False
-        self.attach()
-
-    def attach(self) -> None:
-        """Redirect stdout and stderr to the pipe, even if the last operation replaced or closed them."""
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(self.write_end, number)
-            file = open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
-            setattr(sys, name, file)
-            setattr(sys, f"__{name}__", file)
+        redirect(self.write_end)
 
     def drain(self, max_bytes: int = 2**20) -> None:
         """Read from the pipe, so that no writer blocks on a full pipe."""
@@ -101,12 +109,8 @@ class OutputCapture:
 
     def take(self) -> str:
         """Return the text that was captured since the last call."""
-        for file in (sys.stdout, sys.stderr):
-            try:
-                file.flush()
-            except (AttributeError, ValueError, OSError):
-                continue  # closed or replaced by the callback
-        self.attach()  # before another file can get the descriptor of a closed stdout
+        flush()
+        redirect(self.write_end)  # before another file can get the descriptor of a closed stdout
         self.drain()
         with self.lock:
             text, dropped = self.captured.decode("utf-8", "backslashreplace"), self.dropped

@@ -16,7 +16,6 @@ import socket
 import socketserver
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,8 +23,7 @@ from collections.abc import Iterator
 from json import loads
 from typing import TYPE_CHECKING, Any
 
-from weavegen.box import api, weave_agent
-from weavegen.box.guard import MAX_OUTPUT_CHARS, Clock
+from weavegen.box import api, guard, weave_agent
 from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, Reader, frame, parse
 
 if TYPE_CHECKING:
@@ -312,19 +310,14 @@ class Output:
     """In a copy: what is printed, in a file without a name."""
 
     def __init__(self, file: int) -> None:
-        self.file = file
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(self.file, number)
-            setattr(sys, name, open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
-        self.taken = 0
+        self.file, self.taken = file, 0
+        guard.redirect(file)
 
     def take(self) -> str:
-        for file in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, ValueError, OSError):
-                file.flush()
-        data = os.pread(self.file, 4 * MAX_OUTPUT_CHARS, self.taken)
+        guard.flush()
+        data = os.pread(self.file, 4 * guard.MAX_OUTPUT_CHARS, self.taken)
         self.taken = os.fstat(self.file).st_size
-        return data.decode("utf-8", "backslashreplace")[:MAX_OUTPUT_CHARS]
+        return data.decode("utf-8", "backslashreplace")[: guard.MAX_OUTPUT_CHARS]
 
 
 def write_all(fd: int, data: bytes, deadline: float = math.inf) -> None:
@@ -438,7 +431,7 @@ def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, prin
         file.write("1000")  # if memory is short, the copy is killed, not the original
     for descriptor in runner.server.descriptors():
         os.close(descriptor)
-    runner.pid, runner.clock = os.getpid(), Clock()
+    runner.pid, runner.clock = os.getpid(), guard.Clock()
     runner.output = Output(printed)  # type: ignore[assignment]
     runner.server = Relay(answers, told)  # type: ignore[assignment]
     api.work = api.delegate = weave_agent.write = waits  # type: ignore[assignment]

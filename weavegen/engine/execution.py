@@ -116,12 +116,11 @@ class Execution:
 
     def try_in(self, environment: Environment, step_id: int, step: Execute) -> Executed:
         """Try candidates in copies of an environment, each with the time of an operation."""
-        claim, found = self.claim, {}
+        place = (self.trace_id, self.claim.tick, self.claim.run)
         with single().connect() as conn:
-            for ordinal in {ordinal for ordinal, _ in step.candidates}:
-                for at, row in enumerate(candidates.load(conn, self.trace_id, claim.tick, claim.run, ordinal)):
-                    found[ordinal, at] = row
-        rows = [found[place] for place in step.candidates]
+            ordinals = {ordinal for ordinal, _ in step.candidates}
+            found = {ordinal: candidates.load(conn, *place, ordinal, legal=True) for ordinal in ordinals}
+        rows = [found[ordinal][position] for ordinal, position in step.candidates]
         self.tried = [row.id for row in rows]
         source = encode([row.legal for row in rows]).decode()
         limits = dataclasses.replace(self.limits, seconds=self.limits.seconds * len(rows))

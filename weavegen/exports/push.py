@@ -79,7 +79,7 @@ def push(conn: sa.Connection, order: Export, url: str, progress: Progress | None
                 progress(done, selection.count)
         pushed.left_out, pushed.notes = dict(source.left_out), dict(source.notes)
         if not pushed.groups:
-            raise all_left_out(selection, pushed.left_out)
+            raise all_left_out(pushed.left_out)
     return pushed
 
 

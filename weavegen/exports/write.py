@@ -95,11 +95,11 @@ def export(
         selection = keys or stack.enter_context(contextlib.closing(selected(own, order, folder)))
         if not selection.count:
             if selection.left_out:
-                raise all_left_out(selection, selection.left_out)
+                raise all_left_out(selection.left_out)
             raise UsageError(f"no row of the view {order.format.view} matches: nothing to export")
         written = write_splits(own, order, selection, folder, progress or (lambda done, count: None))
         if not sum(written.rows.values()):
-            raise all_left_out(selection, written.left_out)
+            raise all_left_out(written.left_out)
         (folder / CARD).write_text(card(order.format, order.where, order.limit, dict(vars(order.options)), written))
         if order.extra is not None:
             order.extra(folder, written)
@@ -139,20 +139,19 @@ def selected(conn: sa.Connection, order: Export, folder: Path | None = None) -> 
         where or None,
         f"order by {keys}" + (f" limit {order.limit:d}" if order.limit is not None and not reason else ""),
     )
-    weak = 0
+    left_out: Counter[str] = Counter()
 
     def strong(rows: Iterable[Key]) -> Iterator[Key]:
-        nonlocal weak
         for is_weak, *key in rows:
             if is_weak:
-                weak += 1
+                left_out[reason] += 1
             else:
                 yield tuple(key)
 
     try:
         with reports.answer(conn, statement, order.seconds) as (_, rows):
             selection = Selection(itertools.islice(strong(rows), order.limit), len(format.key), folder)
-            selection.left_out.update({reason: weak} if weak else {})
+            selection.left_out = left_out
             return selection
     except struct.error:
         raise UsageError("--where is no condition: give one over the columns of the view") from None
@@ -196,7 +195,7 @@ def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> st
     return names[-1]
 
 
-def all_left_out(selection: Selection, left_out: dict[str, int]) -> UsageError:
+def all_left_out(left_out: dict[str, int]) -> UsageError:
     """The error of an export that has nothing to write."""
     reasons = "; ".join(f"{count}: {reason}" for reason, count in sorted(left_out.items()))
     return UsageError(f"all {sum(left_out.values())} rows were left out: {reasons}")

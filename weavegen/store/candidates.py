@@ -62,10 +62,12 @@ def id_of(conn: sa.Connection, step_id: int, position: int) -> int:
 
 
 def load(
-    conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False
+    conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False, legal: bool = False
 ) -> Sequence[Any]:
-    """Rows of candidates_of_step.sql, by position. `tokens`: with the ids of the sampled tokens."""
-    place = {"trace": trace_id, "tick": tick, "run": run, "ordinal": ordinal, "tokens": tokens}
+    """Rows of candidates_of_step.sql, by position. `tokens`: with the ids of the sampled tokens; `legal`: with the
+    text cut to its legal structure.
+    """
+    place = {"trace": trace_id, "tick": tick, "run": run, "ordinal": ordinal, "tokens": tokens, "legal": legal}
     return conn.execute(sql.load("store/candidates_of_step"), place).all()
 
 
