@@ -1,9 +1,16 @@
 """Search that executes: the best candidates run in copies of the environment before one is chosen."""
 
+import contextlib
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support import TICTACTOE
 from tests.support.installation import Installation
+from tests.support.ports import free_port
 
 EXECUTE = ("--set", "search=execute")
 
@@ -20,6 +27,20 @@ def job(installation: Installation) -> int:
     assert {row["status"] for row in rows} == {"ended"}, rows
     [[number]] = installation.sql("select max(id) from jobs")
     return int(number)
+
+
+@contextlib.contextmanager
+def viewer(installation: Installation) -> Iterator[str]:
+    """The URL of a viewer of this installation."""
+    port = free_port()
+    command = [sys.executable, "-m", "weavegen.cli", "serve", "--port", str(port)]
+    with subprocess.Popen(command, env=installation.environ, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert b"viewer at" in process.stdout.readline()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
 
 
 def test_losers_and_winners_have_outcomes(installation: Installation, job: int) -> None:
@@ -56,6 +77,20 @@ def test_what_is_chosen_does_in_reality_what_it_did_when_it_was_tried(installati
         "select distinct e.kind from events e join traces t on t.id = e.trace_id where job_id = :j", j=job
     )
     assert not {"divergence", "not tried"} & {kind for [kind] in kinds}
+
+
+def test_the_page_of_candidates_shows_what_came_of_each(installation: Installation, job: int) -> None:
+    query = """
+        select c.trace_id, c.block_index, r.exception from trials r join candidates c on c.id = r.candidate_id
+        join traces t on t.id = r.trace_id where t.job_id = :job and c.type = 'action' order by r.ran, c.id
+    """
+    rows = installation.sql(query, job=job)
+    with viewer(installation) as url:
+        for trace, index, exception in (rows[0], rows[-1]):
+            with urllib.request.urlopen(f"{url}/traces/{trace}/blocks/{index}/candidates") as page:
+                text = page.read().decode()
+            assert f"Tried: {exception or 'it ran'}" in text
+            assert "Did we win the game?" in text
 
 
 def test_equal_seeds_give_equal_traces(installation: Installation, job: int) -> None:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
-from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState
+from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState, View
 from weavegen.store.models.blocks import EVALUATIONS, LABELS, TRIALS
 from weavegen.store.models.traces import ENVIRONMENTS, SUBAGENTS
 
@@ -52,17 +52,18 @@ def save_evaluations(
             "step_id": step_id,
             "tick": tick,
             "position": position,
-            "scope": evaluated.scope,
-            "title": evaluated.title,
-            "value": evaluated.value,
-            "protected": evaluated.protected,
-            "cause": evaluated.cause,
-            "error": f"{evaluated.error.type}: {evaluated.error.message}" if evaluated.error else None,
+            **shown(evaluated, "scope", "title", "value", "protected", "cause"),
         }
         for position, evaluated in enumerate(evaluations)
     ]
     if rows:
         conn.execute(sa.insert(EVALUATIONS), rows)
+
+
+def shown(of: Evaluated | View, *names: str) -> dict[str, Any]:
+    """These fields of an evaluation or a view, and `error`, its exception in one line."""
+    error = None if of.error is None else f"{of.error.type}: {of.error.message}"
+    return {name: getattr(of, name) for name in names} | {"error": error}
 
 
 def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions: Sequence[Asserted]) -> None:
@@ -87,7 +88,9 @@ def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequenc
             "exception": trial.error.type if trial.error else None,
             "error": (trial.error.traceback or trial.error.message) if trial.error else None,
             "value": trial.value,
-            **{name: msgspec.to_builtins(getattr(trial, name)) for name in ("assertions", "evaluations", "views")},
+            "assertions": [msgspec.structs.asdict(asserted) for asserted in trial.assertions],
+            "evaluations": [shown(evaluated, "scope", "title", "value") for evaluated in trial.evaluations],
+            "views": [shown(view, "title", "text") for view in trial.views],
             "output": trial.output,
             "seconds": trial.seconds,
         }

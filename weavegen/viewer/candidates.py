@@ -82,7 +82,7 @@ class Candidate:
     @property
     def achieved(self) -> float:
         """How far it came when it was tried."""
-        checks = [one.get("value") is True for one in self.trial.get("evaluations", ()) if one["scope"] == "task"]
+        checks = [one["value"] is True for one in self.trial.get("evaluations", ()) if one["scope"] == "task"]
         return achieved(self.trial.get("ran"), checks)
 
     @property
