@@ -23,6 +23,7 @@ ALL += examples()
 NOT_RUN = {
     "apt-get": "changes the machine",
     "celery": "workers and pages like those that `weavegen up` starts",
+    "OPENAI_BASE_URL=... python -m bench models": "takes an hour",
     "docker": "needs images that nobody has built",
     "kubectl": "needs a cluster",
     "make": "sets things up, and takes minutes",

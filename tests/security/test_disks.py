@@ -20,7 +20,8 @@ def small_disk() -> Iterator[Path]:
     """A home on a small disk of its own, with a database."""
     if os.getuid() != 0:
         pytest.skip("only root can mount")
-    with tempfile.TemporaryDirectory(prefix="weavegen-disk-") as folder:
+    # Below /run, because tests/security/attacks run beside this and watch the host's other mounts.
+    with tempfile.TemporaryDirectory(prefix="weavegen-disk-", dir="/run") as folder:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "disk", folder], check=True)
         try:
             Path(folder).chmod(0o711)
