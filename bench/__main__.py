@@ -14,6 +14,7 @@ from bench.bars import report
 
 NAMES = (
     "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "exports", "corpus_sql", "retrieval",
+    "trials",
 )  # fmt: skip
 APART = ("loop", "models", "search")
 """They take an hour. `loop` needs PyTorch: run `make loop`; `models` compares nano with a model of yours."""

@@ -16,7 +16,6 @@ import psycopg
 import sqlalchemy as sa
 from rich.console import Console
 from sqlalchemy.engine import make_url
-from weavegen.store.views.refresh import refresh as refresh_views
 
 from bench.bars import Figure, table
 from bench.generator import fill
@@ -26,6 +25,7 @@ from weavegen import config
 from weavegen.services import postgres, schema
 from weavegen.store import urls
 from weavegen.store.session import make_engine
+from weavegen.store.views import refresh as refresh_views
 
 BLOCKS = 1_000_000
 WAIT = 1000.0

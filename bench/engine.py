@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import sqlalchemy as sa
 from rich.console import Console
 
@@ -115,7 +115,7 @@ def play(n: int) -> int:
 def enqueue_many() -> float:
     """Seconds that `weavegen enqueue` takes for 10,000 traces, from start to exit."""
     began = time.monotonic()
-    command = [Path(sys.executable).parent / "weavegen", "enqueue", enqueueing.BOOTSTRAPS / "tictactoe.py"]
+    command = [str(Path(sys.executable).parent / "weavegen"), "enqueue", str(enqueueing.BOOTSTRAPS / "tictactoe.py")]
     subprocess.run([*command, "-n", "10000"], check=True, capture_output=True)
     return time.monotonic() - began
 

@@ -8,6 +8,8 @@ import ast
 import statistics
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -147,7 +149,8 @@ def compare(console: Console) -> tuple[tuple[float, float], tuple[float, float]]
     for name, marked in BROKEN:
         type, error = BlockType(name), marked.index("§")
         text = marked.replace("§", "") + FILLER
-        for rule, delay in zip((lambda t, type=type: viable_prefix(type, t), fifty), delays, strict=True):
+        rules: tuple[Callable[[str], bool], ...] = (partial(viable_prefix, type), fifty)
+        for rule, delay in zip(rules, delays, strict=True):
             first = next((end for end in range(error, len(text)) if not rule(text[:end])), None)
             if first is not None:
                 delay.append(first - error)

@@ -47,7 +47,7 @@ def run(console: Console) -> list[Figure]:
     for name, environ in models.items():
         with home() as folder, installation(folder, **environ):
             job = enqueueing.enqueue(
-                [str(enqueueing.BOOTSTRAPS / one) for one in BOOTSTRAPS], n=TRACES, seed=5, settings=SETTINGS
+                *(enqueueing.BOOTSTRAPS / one for one in BOOTSTRAPS), n=TRACES, seed=5, settings=SETTINGS
             )
             watch.show(job, stderr=True)
             with engine().connect() as conn:

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped]
 import sqlalchemy as sa
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
