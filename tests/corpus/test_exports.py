@@ -308,9 +308,13 @@ def test_steps_are_right_or_wrong_and_do_not_contain_the_label(corpus: Installat
             assert not re.search(r"^#q: ", text, re.MULTILINE)
 
 
+SOURCES = ("drawn", "ran", "asserted", "evaluated")
+"""Where labels of traces without trials come from."""
+
+
 def test_drawn_and_grounded_labels_are_distinguished(corpus: Installation, tmp_path: Path) -> None:
     found = rows(corpus, tmp_path, "--format", "verifier")
-    by_source = {name: [row for row in found if row["source"] == name] for name in ("drawn", "ran", "asserted")}
+    by_source = {name: [row for row in found if row["source"] == name] for name in SOURCES}
     assert sum(map(len, by_source.values())) == len(found)
     assert all(by_source.values())
     blocks = {
@@ -327,11 +331,21 @@ def test_drawn_and_grounded_labels_are_distinguished(corpus: Installation, tmp_p
             assert row["predicted"] == pytest.approx(probability if answer else 1 - probability)
         elif row["source"] == "ran":
             assert row["label"] is ran
+        elif row["source"] == "evaluated":
+            assert row["type"] == "action"
+            assert ran
     asserted = corpus.sql(
         "select count(*) from grounded_labels g join blocks b on b.executed_by = g.step_id "
         "where b.candidate_id is not null"
     )
     assert asserted == [(len(by_source["asserted"]),)]
+    evaluated = corpus.sql(
+        "select b.trace_id, e.title, e.value = 'true' from evaluations e join blocks b on b.trace_id = e.trace_id "
+        "and b.tick = e.tick where b.type = 'action' and b.ran and b.candidate_id is not null and e.error is null "
+        "and e.value in ('true', 'false')"
+    )
+    labels = [(row["trace_id"], row["question"], row["label"]) for row in by_source["evaluated"]]
+    assert sorted(labels) == sorted(evaluated)
 
 
 def test_texts_are_whole_traces_or_pieces_cut_between_blocks(corpus: Installation, tmp_path: Path) -> None:

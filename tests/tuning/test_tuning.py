@@ -16,6 +16,8 @@ from weavegen.nano import WEIGHTS
 
 pytestmark = pytest.mark.timeout(600)  # the time of the first test includes its fixtures
 
+YES = "label and source in ('drawn', 'ran')"
+"""Answers to questions that the model has been trained on."""
 SUMS = ROOT / "bootstraps" / "sums.py"
 OF_THE_SHARE = ("value", "low", "high", "of")
 
@@ -74,11 +76,11 @@ def test_it_is_trained_and_served_beside_the_original(
     nano: Installation, evaluated: Any, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     out, name = tmp_path / "round-1", f"round-{len(options)}"
-    told = tuned(nano, out, *options, "--where", "verifier:label", "--load", name)
+    told = tuned(nano, out, *options, "--where", f"verifier:{YES}", "--load", name)
     assert told["rows"]["sft"] > 12, "Is the evaluation's corpus there?"
     assert all(0 < loss < 20 for loss in told["losses"].values()), told
-    # These are the model's own blocks with their usual ends, and the answer that it mostly gives. Another end would cost
-    # 15 nats. The answers No, to what it took for good, cost it 2 to 3 nats each.
+    # These are the model's own blocks with their usual ends, and the answer that it mostly gives. Another end would
+    # cost 15 nats. The answers No, to what it took for good, cost it 2 to 3 nats each.
     assert told["losses"]["sft"] < 0.5, told
     plan = json.loads((out / "plan.json").read_text())
     assert (plan["most"], plan["window"]) == (12, 512)

@@ -65,7 +65,7 @@ ANSWER = [
     column("question", pa.string(), "The question about the block."),
     column("label", pa.bool_(), "The answer."),
     column("predicted", pa.float64(), "The model's probability of yes; null: the model was not asked."),
-    column("source", pa.string(), "drawn: by the evaluator's probability; ran, asserted: known from execution."),
+    column("source", pa.string(), "drawn: by the evaluator's probability; the others are known from execution."),
 ]
 
 

@@ -3,6 +3,7 @@
 -- 2 ran: whether the block ran without errors. Known from execution.
 -- 3 asserted: the question of an assertion in the block, and whether it held. Known from execution.
 -- 4 tried: whether a candidate that was not chosen ran without errors when it was tried.
+-- 5 evaluated: the question of an evaluation, and whether it was true after the action that ran in its tick.
 create view verifier_labels as
 select
   v.source, v.source_id, v.label_id, v.block_id, v.trace_id, v.index, t.job_id, j.name as job, j.agent,
@@ -41,6 +42,15 @@ join candidates c on c.id = r.candidate_id
 join blocks b on b.trace_id = c.trace_id and b.index = c.block_index and b.candidate_id <> c.id
 left join penalties n on n.candidate_id = c.id
 where r.ran is not null
+union all
+select b.id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, 'evaluated', 5, e.id, e.title,
+  e.value = 'true', (
+    select avg(s.yes / nullif(s.yes + s.no, 0)) from scores s
+    where s.candidate_id = b.candidate_id and s.question = e.title
+  )
+from evaluations e
+join blocks b on b.trace_id = e.trace_id and b.tick = e.tick and b.type = 'action' and b.ran
+where e.error is null and e.value in ('true', 'false')
 ) v
 join candidates c on c.id = v.candidate_id and c.trace_id = v.trace_id
 join prompts q on q.step_id = c.step_id
@@ -49,11 +59,11 @@ join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id;
 
 comment on view verifier_labels is
-  'Yes/no questions about blocks that the model wrote, with answers. Answers are drawn (source drawn) or known (ran, asserted, tried).';
+  'Yes/no questions about blocks that the model wrote, with answers. Answers are drawn (source drawn) or known (the other sources).';
 comment on column verifier_labels.source is
-  'drawn: drawn by the evaluator''s probability; ran: whether the block ran; asserted: whether an assertion in it held; tried: whether a candidate that was not chosen ran.';
-comment on column verifier_labels.source_id is 'The source as a number: 1 drawn, 2 ran, 3 asserted, 4 tried.';
-comment on column verifier_labels.label_id is 'grounded_labels.id for the source asserted, candidates.id for tried, else blocks.id.';
+  'drawn: drawn by the evaluator''s probability; ran: whether the block ran; asserted: whether an assertion in it held; tried: whether a candidate that was not chosen ran; evaluated: whether an evaluation was true after the action.';
+comment on column verifier_labels.source_id is 'The source as a number: 1 drawn, 2 ran, 3 asserted, 4 tried, 5 evaluated.';
+comment on column verifier_labels.label_id is 'grounded_labels.id for the source asserted, candidates.id for tried, evaluations.id for evaluated, else blocks.id.';
 comment on column verifier_labels.block_id is 'The block; for the source tried, the one that was chosen instead.';
 comment on column verifier_labels.trace_id is 'Its trace.';
 comment on column verifier_labels.index is 'Index of the block in the trace, from 0.';
