@@ -226,6 +226,12 @@ def test_each_block_type_has_its_own_settings() -> None:
     assert (s.of("orientation").max_tokens, s.of("action").max_tokens) == (384, 768)
 
 
+def test_a_search_that_tries_begins_with_one_candidate() -> None:
+    s = read_settings({"types": {"action": {"search": "execute"}}})
+    assert (s.of("action").rounds, s.of("debug").rounds) == ((1, 4, 16), BlockSettings().rounds)
+    assert read_settings({"search": "execute", "rounds": [8]}).of("action").rounds == (8,)
+
+
 def test_defaults_for_orientations_are_overridden_by_settings() -> None:
     def tree(values: dict[str, Any], type: str = "orientation") -> tuple[int, int, int]:
         s = read_settings(values).of(type)

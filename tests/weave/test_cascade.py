@@ -232,6 +232,25 @@ def test_other_block_types_never_retrieve(type: BlockType) -> None:
     assert len(steps(trace, Retrieve)) == 1, "only the orientation retrieves"
 
 
+def test_the_best_draft_is_shown_in_the_next_round_if_that_is_set() -> None:
+    """As a retrieved block, behind those that were retrieved."""
+    trace = tick(
+        s={"show_draft": True},
+        text=lambda step, at: act(at) if step.prompt.type is T.ACTION else GOOD[step.prompt.type],
+        odds=lambda step, at: 4.0 if step.prompt.type is not T.ACTION else 0.5 if at == 2 else 0.0,
+    )
+    first, second, third = [step.prompt for step in samples(trace, T.ACTION)[:3]]
+    assert (first.draft, second.draft, third.draft) == ("", act(2), act(2))
+    shown = "".join(f"# {line}\n" for line in act(2).splitlines())
+    text = compose(second, [], [], [])
+    assert f"# Retrieved block 1:\n# #startblock type: recalled-action\n{shown}# #endblock\n" in text
+
+
+def act(number: int) -> str:
+    """A good action of its own."""
+    return GOOD[T.ACTION].replace("go()", f"go({number})")
+
+
 def test_the_block_is_drawn_only_from_the_last_round() -> None:
     """Candidates of earlier rounds are not drawn, even if one of them scored higher."""
     trace = tick(odds=lambda step, at: (0.9 if step.round == 0 else -1.0) if step.prompt.type is T.EVALUATION else 3.0)

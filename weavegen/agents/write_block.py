@@ -92,10 +92,14 @@ Search: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
 def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
     """Sample growing rounds until a round has a good candidate. Draw from the last round by softmax(score)."""
     prompt = open_prompt(t, draft, request.hint)
+    candidates: list[ScoredCandidate] = []
     for number, n in enumerate(request.settings.rounds):
         if number == 1 and request.type in RETRIEVES:
             draft, prompt = yield from retrieve(t, draft, prompt)
-        candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, n, number)
+        if number and request.settings.show_draft:
+            best = max(candidates, key=lambda one: (one.achieved, one.score))
+            prompt = msgspec.structs.replace(prompt, draft=best.verdict.rewritten)
+        candidates = yield from sample(t, request, prompt, n, number)
         if request.tries:
             candidates = yield from try_best(t, request, candidates)
         may_end = number > 0 or request.type is not BlockType.ORIENTATION

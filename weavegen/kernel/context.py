@@ -51,6 +51,8 @@ def asked(prompt: Prompt, template: Template) -> str:
     else:
         instruction = prompts.instruction(prompt.type) + (f"\n{prompt.hint}" if prompt.hint else "")
     asking = f"{instruction}{template.block_close}"
+    if prompt.draft:
+        asking = retrieved([(prompt.type, f"#startblock type: {prompt.type}\n{prompt.draft}\n#endblock\n")]) + asking
     return f"{asking.removesuffix(NEW_LINE)}{NEW_LINE}{prompt.header}"
 
 

@@ -36,7 +36,7 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     # The cascade.
     rounds: tuple[int, ...] = (4, 16, 64)
-    """Candidates per round."""
+    """Candidates per round. With `search` execute the default is (1, 4, 16)."""
     accept: float = 1.0
     """A round ends the cascade if its best candidate compiles and scores at least this (log odds)."""
 
@@ -72,6 +72,8 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     least_score: float = 2.0
     hits_in_prompt: int = 3
     """Of these hits, the best ones that stand in a prompt."""
+    show_draft: bool = False
+    """Show the model the best candidate of the round before like a retrieved block."""
     memory: float | None = None
     """Least BM25 score of hits from other traces. None: search the trace alone. With it, equal seeds no longer
     give equal traces, because it depends on chance what other traces have written by then."""
@@ -122,11 +124,14 @@ def check_numbers(settings: msgspec.Struct) -> None:
                 raise ValueError(f"{name} is {number}: give a number up to {most:,}")
 
 
-OF_TYPE: dict[str, dict[str, float]] = {
+OF_TYPE: dict[str, dict[str, Any]] = {
     BlockType.ORIENTATION: {"tree_nodes": 288, "tree_round": 96, "tree_children": 32},
     BlockType.ASSISTANT: {"max_tokens": 0, "temperature": 0.7, "top_k": -1, "repetition_penalty": 1.0},
 }
 """Defaults of single block types. A value that was set for all types overrides them."""
+
+OF_SEARCH: dict[str, dict[str, Any]] = {"execute": {"rounds": (1, 4, 16)}}
+"""Defaults of single searches. A trial says more than siblings do: a candidate that runs needs none."""
 
 DEFAULTS = msgspec.structs.asdict(BlockSettings())
 
@@ -227,8 +232,10 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     def of(self, type: str) -> BlockSettings:
         """How blocks of a type are written."""
         values = {name: getattr(self, name) for name in BlockSettings.__struct_fields__}
-        usual = {name: value for name, value in OF_TYPE.get(type, {}).items() if values[name] == DEFAULTS[name]}
-        return msgspec.convert(values | usual | self.types.get(type, {}), BlockSettings)
+        own = self.types.get(type, {})
+        usual = OF_SEARCH.get(own.get("search", self.search), {}) | OF_TYPE.get(type, {})
+        usual = {name: value for name, value in usual.items() if values[name] == DEFAULTS[name]}
+        return msgspec.convert(values | usual | own, BlockSettings)
 
 
 RENAMED = {"young": "same_type_until", "considered": "top_k_hits", "recalled": "hits_in_prompt"}

@@ -275,6 +275,8 @@ class Prompt(Value, frozen=True, kw_only=True):
     """Fixed beginning of the body, such as `def action_`."""
     hint: str = ""
     """Added to the instruction."""
+    draft: str = ""
+    """The best candidate of the round before, if the settings show it."""
 
 
 class Sample(Step, frozen=True, kw_only=True, tag="sample"):
