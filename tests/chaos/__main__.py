@@ -12,8 +12,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are injected")
     parser.add_argument("--traces", type=int, default=64)
     parser.add_argument("--agent", default="weave", help="whose traces they are")
+    parser.add_argument("--search", default="cascade", help="of weave: how it searches for a block")
     options = parser.parse_args()
-    return chaos(options.seed, options.minutes, options.traces, options.agent)
+    return chaos(options.seed, options.minutes, options.traces, options.agent, options.search)
 
 
 if __name__ == "__main__":

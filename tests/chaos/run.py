@@ -53,7 +53,7 @@ class Report:
     """Findings that must not occur."""
 
 
-def chaos(seed: int, minutes: float, traces: int, agent: str = "weave") -> int:
+def chaos(seed: int, minutes: float, traces: int, agent: str = "weave", search: str = "cascade") -> int:
     """Run the suite and print a report. Returns the exit code."""
     report = Report()
     with relayed() as relays:
@@ -65,7 +65,7 @@ def chaos(seed: int, minutes: float, traces: int, agent: str = "weave") -> int:
         with installed(**environ) as place:
             world = World(place, relays, random.Random(seed))
             world.sql(SKEW)
-            job = enqueue(place, seed, traces) if agent == "weave" else converse(place, seed, agent)
+            job = enqueue(place, seed, traces, search) if agent == "weave" else converse(place, seed, agent)
             torment(world, report, 60 * minutes)
             finish(world, report, job, agent)
             judge(world, report)
@@ -91,7 +91,7 @@ def relayed() -> Iterator[list[Relay]]:
             server.kill()
 
 
-def enqueue(place: Installation, seed: int, traces: int) -> int:
+def enqueue(place: Installation, seed: int, traces: int, search: str) -> int:
     """Enqueue equally many traces of each kind. Only a game ends by itself."""
     rows = place.home / "rows.jsonl"
     files = [ROOT / "bootstraps" / "tictactoe.py", *sorted(BOOTSTRAPS.glob("*.py"))]
@@ -101,7 +101,7 @@ def enqueue(place: Installation, seed: int, traces: int) -> int:
     )
     # A small window, so that blocks leave it and can be retrieved.
     small = ("--set", "window=16", "--set", "window_kept=8", "--set", "time_budget=100000")
-    return int(place.json("enqueue", "--from", rows, "--seed", str(seed), *small)["job"])
+    return int(place.json("enqueue", "--from", rows, "--seed", str(seed), "--search", search, *small)["job"])
 
 
 TASKS: dict[str, list[str | dict[str, Any]]] = {
@@ -206,6 +206,7 @@ FIGURES = """
 select count(*) || ' blocks' from blocks union all
 select count(*) || ' steps done' from steps where status = 'done' union all
 select count(*) || ' steps taken more than once' from steps where claims > 1 union all
+select count(*) || ' candidates tried' from trials union all
 select count(*) || ' ticks restarted' from events where kind = 'tick restarted' union all
 select count(*) || ' environments rebuilt' from events where kind = 'environment rebuilt' union all
 select count(*) || ' of them otherwise than before, of ' || b.name from events e
