@@ -25,7 +25,9 @@ from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen import folders
 from weavegen.config import Config
+from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
+from weavegen.search.examples import read
 from weavegen.services import doctor, fleet, model_server, postgres, processes, redis, schema
 from weavegen.store import urls
 
@@ -334,14 +336,22 @@ def test_an_unreachable_server_is_a_one_line_error_without_its_password() -> Non
     assert "hush" not in str(doctor.examine(given))
 
 
-def test_two_concurrent_migrations_take_turns(own: Config) -> None:
+def test_two_concurrent_migrations_take_turns_and_load_the_examples_once(own: Config) -> None:
     postgres.start(own)
     url = urls.database_url(own)
-    code = "import sys; from weavegen.services import schema; schema.upgrade(sys.argv[1])"
+    code = "import sys; from weavegen.services import schema; schema.migrate(sys.argv[1])"
     command = [sys.executable, "-c", code, url]
     both = [subprocess.Popen(command, env=fleet.child_environment(own)) for _ in range(2)]
     assert [migration.wait(60) for migration in both] == [0, 0]
     assert schema.current(url) == schema.newest()
+    count = text("select count(*), count(distinct body) from examples")
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as conn:
+        assert tuple(conn.execute(count).one()) == (len(read(BOOTSTRAPS / "examples")),) * 2
+        conn.execute(text("delete from examples"))
+    schema.migrate(url)
+    with engine.begin() as conn:
+        assert tuple(conn.execute(count).one()) == (0, 0), "who deletes them wants none"
 
 
 def test_the_schema_equals_the_models(database: str) -> None:

@@ -178,7 +178,7 @@ def migrate() -> Result:
     postgres.check(config)
     url = urls.database_url(config)
     before = schema.current(url)
-    schema.upgrade(url)
+    schema.migrate(url)
     after = schema.newest()
     line = f"schema {after}" + ("" if before == after else f", before: {before or 'none'}")
     return Result({"before": before, "after": after}, line)

@@ -328,7 +328,7 @@ def _database(config: Config) -> Part:
         part = Part(name="postgres", started=False)
     else:
         part = _part(config, postgres.NAME, started=postgres.start(config))
-    schema.upgrade(urls.database_url(config))
+    schema.migrate(urls.database_url(config))
     return part
 
 

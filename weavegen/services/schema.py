@@ -11,7 +11,19 @@ from alembic.util import CommandError
 from sqlalchemy.exc import OperationalError
 
 from weavegen.errors import UsageError
+from weavegen.sandbox.starting_files import FOLDERS
+from weavegen.search import examples
+from weavegen.store import examples as store
 from weavegen.store.session import unpooled_engine
+
+
+def migrate(url: str) -> None:
+    """Migrate the database at `url`. A new one begins with the examples that come with weavegen."""
+    is_new = current(url) is None
+    upgrade(url)
+    if is_new:
+        with unpooled_engine(url).begin() as connection:
+            store.load(connection, examples.read(FOLDERS["bootstraps"] / "examples"))
 
 
 def upgrade(url: str) -> None:
