@@ -87,6 +87,7 @@ QUERIES = (
         "/jobs/{n}/report",
         "/jobs/{n}/report.html",
         "/candidates/{n}",
+        "/requests/{n}",
         "/traces/{n}",
         "/traces/{n}/blocks",
     ),

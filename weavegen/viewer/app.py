@@ -24,6 +24,7 @@ from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
 from weavegen.viewer.pages import Pages
 from weavegen.viewer.rendering import STATIC
 from weavegen.viewer.responses import problem
+from weavegen.viewer.tool_requests import ToolRequests
 
 
 class RowConvertor(Convertor[str]):
@@ -42,7 +43,7 @@ register_url_convertor("row", RowConvertor())
 
 
 def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] | None = LOCAL) -> Starlette:
-    """The viewer. `writer`: None closes the chat box. `hosts`: host names that are answered; None: all."""
+    """The viewer. `writer`: None leaves it without forms. `hosts`: host names that are answered; None: all."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -51,8 +52,9 @@ def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] 
         if writer is not None:
             writer.dispose()
 
+    requests = ToolRequests(reader, writable=writer is not None)
     app = Starlette(
-        routes=routes(Pages(reader), Chat(reader, writer), Events(reader)),
+        routes=routes(Pages(reader), Chat(reader, writer), requests, Events(reader)),
         lifespan=lifespan,
         middleware=[
             Middleware(Guard, hosts=hosts),
@@ -69,7 +71,7 @@ def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] 
     return app
 
 
-def routes(pages: Pages, chat: Chat, events: Events) -> list[Route | Mount]:
+def routes(pages: Pages, chat: Chat, requests: ToolRequests, events: Events) -> list[Route | Mount]:
     """What is at which address."""
     trace = "/traces/{trace:row}"
     get: dict[str, Callable[..., Any]] = {
@@ -89,6 +91,8 @@ def routes(pages: Pages, chat: Chat, events: Events) -> list[Route | Mount]:
         f"{trace}/chat": chat.page,
         f"{trace}.py": pages.python_file,
         f"{trace}.json": pages.json_file,
+        "/requests": requests.list,
+        "/requests/{number:row}": requests.show,
         "/search": pages.search,
         "/figures": pages.figures,
         "/metrics": pages.metrics,
@@ -100,6 +104,8 @@ def routes(pages: Pages, chat: Chat, events: Events) -> list[Route | Mount]:
     return [
         *(Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()),
         Route(f"{trace}/chat", chat.post, methods=["POST"]),
+        Route("/requests", requests.create, methods=["POST"]),
+        Route("/requests/{number:row}", requests.change, methods=["POST"]),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
     ]
 

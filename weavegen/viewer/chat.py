@@ -1,6 +1,6 @@
-"""The chat box of a trace. The only part of the viewer that writes to the database."""
+"""The chat box of a trace. Apart from requests to the toolsmith, only this writes to the database."""
 
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
@@ -10,11 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from weavegen.errors import UsageError
 from weavegen.store import messages
 from weavegen.viewer import traces
-from weavegen.viewer.responses import page, path_number
+from weavegen.viewer.responses import form, page, path_number
 
 MAX_MESSAGE_CHARS = 8_000
-MAX_FORM_BYTES = 12 * MAX_MESSAGE_CHARS + 1_000
-"""A form encodes a character in up to 12 bytes."""
 WRONG_LENGTH = f"a message has 1 to {MAX_MESSAGE_CHARS} characters"
 
 
@@ -47,15 +45,10 @@ class Chat:
     async def post(self, request: Request) -> Response:
         """Adds the message in the form to its channel."""
         trace_id = path_number(request, "trace")
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > MAX_FORM_BYTES:
-                raise UsageError(WRONG_LENGTH)
-        form = dict(parse_qsl(body.decode(errors="replace")))
-        if "channel" not in form or "text" not in form:
+        values = await form(request, MAX_MESSAGE_CHARS)
+        if "channel" not in values or "text" not in values:
             raise UsageError("a message needs a channel and a text")
-        channel, text = form["channel"], form["text"].replace("\x00", "").strip()
+        channel, text = values["channel"], values["text"].replace("\x00", "").strip()
         await run_in_threadpool(self.add, trace_id, channel, text)
         if request.headers.get("accept") == "application/json":
             return Response(status_code=204)

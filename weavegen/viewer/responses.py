@@ -1,6 +1,7 @@
 """Numbers out of addresses, and HTTP responses."""
 
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -45,6 +46,16 @@ def whole_number(text: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise UsageError(f"there is no number {digits:.40}")
     return int(digits)
+
+
+async def form(request: Request, most: int) -> dict[str, str]:
+    """The fields of a form. Raises UsageError if they have more than `most` characters, or about as many."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > 12 * most + 1_000:  # a form encodes a character in up to 12 bytes
+            raise UsageError(f"the form is too long: it can have {most:,} characters")
+    return dict(parse_qsl(body.decode(errors="replace")))
 
 
 def attachment(name: str) -> dict[str, str]:

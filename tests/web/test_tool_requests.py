@@ -1,0 +1,76 @@
+"""Requests to the toolsmith in the viewer: entered, watched, answered and cancelled in a browser."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.installation import Installation, installed
+from tests.support.ports import free_port
+from tests.support.waiting import until
+from tests.web.serving import PATIENCE, Watched
+
+OBJECTIVE = "Which words are most frequent in the text?"
+"""The simulation asks which text is meant."""
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Installation]:
+    port = free_port()
+    with installed(WEAVEGEN_VIEWER=str(port)) as started:
+        until(lambda: reachable(port), "the viewer does not answer")
+        yield started
+
+
+def reachable(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_request_from_its_form_to_its_result(browser: Browser, place: Installation) -> None:
+    watched = Watched(browser.new_page(base_url=f"http://127.0.0.1:{place.environ['WEAVEGEN_VIEWER']}"))
+    page = watched.page
+    page.goto("/requests")
+    page.get_by_label("Objective").fill(OBJECTIVE)
+    page.get_by_label("Requirements").fill("a list\n\nat most three words\n")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="Request 1")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="at most three words")).to_be_visible()
+    expect(page.get_by_role("heading", name="It asks")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("The simulated model writes this text.")).to_be_visible()
+    page.get_by_label("Your answer").fill('"the cat and the dog and the end"')
+    page.get_by_role("button", name="Answer").click()
+    expect(page.get_by_role("heading", name="Result")).to_be_visible(timeout=PATIENCE)
+    assert place.sql("select status, requirements from requests") == [
+        ("SUCCEEDED", ["a list", "at most three words"]),
+    ]
+    page.goto("/requests")
+    expect(page.locator("tbody .row")).to_contain_text("SUCCEEDED")
+    page.get_by_label("Objective").fill(OBJECTIVE)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="It asks")).to_be_visible(timeout=PATIENCE)
+    page.get_by_text("Cancel it").click()
+    page.get_by_label("Why?").fill("no longer needed")
+    page.get_by_role("button", name="Cancel the request").click()
+    expect(page.locator("tbody")).to_contain_text("no longer needed")
+    assert place.sql("select status from requests where id = 2") == [("CANCELED",)]
+    assert watched.wrong == []
+    page.close()
+
+
+def test_what_can_not_be_accepted_is_said(browser: Browser, place: Installation) -> None:
+    page = browser.new_page(base_url=f"http://127.0.0.1:{place.environ['WEAVEGEN_VIEWER']}")
+    headers = {"Origin": f"http://127.0.0.1:{place.environ['WEAVEGEN_VIEWER']}"}
+    before = place.sql("select count(*) from requests")
+    for path, fields, says in (
+        ("/requests", {"objective": " "}, "the objective is empty"),
+        ("/requests", {"objective": "x" * 20_000}, "longer than"),
+        ("/requests/987654", {"do": "answer", "text": "yes"}, "no request 987654"),
+        ("/requests/987654", {"do": "sing", "text": "yes"}, "one of answer, cancel"),
+    ):
+        done = page.request.post(path, form=fields, headers=headers)
+        assert (done.status, says in done.text()) == (400, True), done.text()
+    assert page.request.post("/requests", form={"objective": "x"}).status == 403, "from another site"
+    assert place.sql("select count(*) from requests") == before
+    page.close()

@@ -1,0 +1,80 @@
+"""The pages of requests to the toolsmith: enter one, watch it, answer its question, cancel it."""
+
+from collections.abc import Callable
+
+import sqlalchemy as sa
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from weavegen.engine import tool_requests
+from weavegen.errors import UsageError
+from weavegen.store import requests as store
+from weavegen.store.models import RequestStatus
+from weavegen.viewer import traces
+from weavegen.viewer.responses import form, page, path_number
+
+MAX_FORM_CHARS = 3 * tool_requests.MAX_TEXT_CHARS
+
+
+class ToolRequests:
+    """Requests, and what people do with them. `writable`: False leaves the pages without forms."""
+
+    def __init__(self, reader: sa.Engine, *, writable: bool) -> None:
+        self.reader, self.writable = reader, writable
+
+    def list(self, request: Request) -> Response:
+        """All requests, the newest first, and the form for another one."""
+        with self.reader.connect() as conn:
+            rows = store.rows(conn)[::-1]
+            simulated = traces.simulated_jobs(conn, {row.job_id for row in rows if row.job_id is not None})
+        return page("requests.html", requests=rows, simulated=simulated, open=self.writable)
+
+    def show(self, request: Request) -> Response:
+        """A request with every change. The page reloads itself while the agent works on it."""
+        number = path_number(request, "number")
+        with self.reader.connect() as conn:
+            row, changes = store.load(conn, number), store.changes(conn, number)
+            trace = {} if row.trace_id is None else traces.trace(conn, row.trace_id)
+        return page(
+            "request.html",
+            request=row,
+            changes=changes,
+            trace=trace,
+            over=row.status in store.OVER,
+            asks=row.status == RequestStatus.WAITING_FEEDBACK,
+            open=self.writable,
+        )
+
+    async def create(self, request: Request) -> Response:
+        """Makes the request in the form. Each line of a list is one requirement or constraint."""
+        values = await form(request, MAX_FORM_CHARS)
+
+        def make() -> int:
+            return tool_requests.create(
+                values.get("objective", ""),
+                requirements=lines(values.get("requirements", "")),
+                constraints=lines(values.get("constraints", "")),
+            )
+
+        return await self.done(make)
+
+    async def change(self, request: Request) -> Response:
+        """Answers the request's question, or cancels the request, as the pressed button says."""
+        number, values = path_number(request, "number"), await form(request, MAX_FORM_CHARS)
+        changes = {"answer": tool_requests.answer, "cancel": tool_requests.cancel}
+        if values.get("do") not in changes:
+            raise UsageError(f"a change is one of {', '.join(changes)}")
+        return await self.done(lambda: changes[values["do"]](number, values.get("text", "")).id)
+
+    async def done(self, work: Callable[[], int]) -> Response:
+        """Do the work in a thread, then show the request whose number it returns."""
+        if not self.writable:
+            raise UsageError("this viewer is read-only: use `weavegen request`")
+        number = await run_in_threadpool(work)
+        return RedirectResponse(f"/requests/{number}", 303)
+
+
+def lines(text: str) -> list[str]:
+    """The lines with something in them."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
