@@ -1,11 +1,27 @@
 """ReAct: steps in sequence, malformed calls answered, budgets kept, messages before a failure kept."""
 
 import json
+import sys
 from typing import Any
 
+import pytest
+
 from tests.support.talk import Talk, reply
+from weavegen.agents import react
+from weavegen.box import calls as box
 from weavegen.errors import ModelError
-from weavegen.kernel.steps import Evaluated, Execute, Executed, Failure, Sample, Step, SubagentState, View
+from weavegen.kernel.steps import (
+    Delegate,
+    Delegated,
+    Evaluated,
+    Execute,
+    Executed,
+    Failure,
+    Sample,
+    Step,
+    SubagentState,
+    View,
+)
 from weavegen.trace.blocks import BlockType
 
 MAIN = SubagentState(name="main", parent=None, description="Win the game.", schema={}, time_budget=60.0)
@@ -147,3 +163,82 @@ def test_a_tool_that_kills_its_process_gives_an_error_as_its_answer() -> None:
     talk = Talk("react", {"task": "List."}, answer)
     assert talk.run().returned["success"]
     assert "EnvironmentFailure: it died" in talk.messages[3][1]
+
+
+TOOLS = """
+import collections
+
+seen = collections.Counter()
+
+def count_word(word: str, times: int = 1) -> int:
+    \"\"\"Count a word, and return how often it was counted so far.\"\"\"
+    seen[word] += times
+    return seen[word]
+
+def _hidden():
+    return 1
+"""
+
+
+def own(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def test_functions_of_a_task_are_tools_that_keep_their_state() -> None:
+    calls = own("count_word", word="a") + own("count_word", word="a", times=4) + own("_hidden") + own("count_word")
+    runs: list[str] = []
+
+    def answer(step: Step) -> Any:
+        if isinstance(step, Sample):
+            return calls if len(runs) == 0 else "Done."
+        assert isinstance(step, Execute)
+        code = json.loads(step.source)["arguments"]["code"]
+        runs.append(code)
+        return Executed(value=box.call("python", {"code": code}))
+
+    box.namespace = {}
+    talk = Talk("react", {"task": "Count.", "tools": TOOLS}, answer)
+    try:
+        assert talk.run().returned["final_response"] == "Done."
+    finally:
+        sys.modules.pop("task_tools", None)
+    values = [json.loads(line[15:-16]) for line in talk.messages[3][1].splitlines()]
+    assert [value.get("output") for value in values] == ["1\n", "5\n", None, None]
+    assert "there is no tool '_hidden'" in values[2]["error"]
+    assert "missing required field `word`" in values[3]["error"]
+    schema = next(line for line in talk.messages[0][1].splitlines() if '"count_word"' in line)
+    assert json.loads(schema)["function"]["parameters"]["properties"]["times"] == {"type": "integer", "default": 1}
+    assert "research" not in talk.messages[0][1]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("def f(:", "not legal Python"),
+        ("x = 1", "defines no function"),
+        ("def python(code: str): ...", "there is a tool python already"),
+        ("def f(*words): ...", "must take its arguments by name"),
+    ],
+)
+def test_functions_that_can_not_be_tools_are_refused(source: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        react.Task("Count.", tools=source)
+
+
+def test_a_researcher_can_be_asked_where_the_task_allows_it() -> None:
+    look_up = own("research", task="How long is the river?") + own("research", task=" ")
+
+    def answer(step: Step) -> Any:
+        if isinstance(step, Sample):
+            return look_up if not asked else "180 km."
+        assert isinstance(step, Delegate)
+        asked.append(step)
+        return Delegated(trace=7, returned={"summary": "It is 180 km long.", "error": None})
+
+    asked: list[Delegate] = []
+    talk = Talk("react", {"task": "Find out.", "research": True}, answer)
+    assert talk.run().returned["final_response"] == "180 km."
+    assert [(step.agent, step.task) for step in asked] == [("research", {"task": "How long is the river?"})]
+    first, second = talk.messages[3][1].splitlines()
+    assert '"output": "It is 180 km long."' in first
+    assert "the task is empty" in second

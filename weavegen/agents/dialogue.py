@@ -12,7 +12,7 @@ import msgspec
 from weavegen.agents.program import Part, Tick
 from weavegen.box import calls
 from weavegen.errors import RolloutError
-from weavegen.kernel.steps import Append, Candidate, Ended, Executed, Prompt, Sample
+from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
 from weavegen.trace.blocks import BlockType
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
@@ -102,6 +102,17 @@ BOX_TOOLS = [Tool.of(function) for function in calls.FUNCTIONS.values()]
 """The functions of box/calls.py."""
 
 
+def research(task: str) -> str:
+    """Have a researcher look something up in documents and earlier traces, and return a summary of what was found.
+
+    `task` says all that the researcher must know.
+    """
+    raise NotImplementedError
+
+
+RESEARCH = Tool.of(research)
+
+
 def tools_text(tools: Sequence[Tool]) -> str:
     """The schemas for a system prompt, one per line."""
     return "\n".join(json.dumps(tool.schema(), ensure_ascii=False) for tool in tools)
@@ -149,6 +160,16 @@ def call_in_box(t: Tick, name: str, arguments: dict[str, Any]) -> Part[dict[str,
         return failed(f"{executed.error.type}: {executed.error.message}")
     value: dict[str, Any] = executed.value
     return value
+
+
+def find_out(t: Tick, task: str) -> Part[dict[str, Any]]:
+    """Have the agent research look something up, in a trace of its own. Returns the answer for the model."""
+    if not task.strip():
+        return failed("the task is empty: say what to look up")
+    done: Delegated = yield Delegate(agent="research", task={"task": task}, label=task[:60])
+    found = done.returned or {"summary": "", "error": done.error}
+    summary = found["summary"]
+    return {"success": True, "output": summary} if summary else failed(f"nothing was found: {found['error']}")
 
 
 def reply(t: Tick, first: int, tools: Sequence[Tool] = ()) -> Part[Reply]:

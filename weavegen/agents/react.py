@@ -5,17 +5,22 @@ After ReAct (Yao et al., arXiv:2210.03629). The model thinks in `<think>`, calls
 final answer.
 """
 
+import ast
+import json
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from weavegen.agents import dialogue, tables
 from weavegen.agents.program import Part, Tick
+from weavegen.agents.toolsmith.library import library_tool, signature_of
 from weavegen.agents.world import with_result
 from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
 from weavegen.kernel.steps import Append, Ended, Evaluated, Executed
+from weavegen.linting.truncate import NO_PYTHON, parse
 from weavegen.trace.blocks import BlockType
 
 MAX_MESSAGES = 50
@@ -32,6 +37,28 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A system prompt instead of the default one. `{tools}` in it becomes the tools' schemas."""
     single: bool = False
     """Whether to stop after one message of the model and its tool calls."""
+    research: bool = False
+    """Whether the model may have the agent research look things up."""
+    tools: str = ""
+    """Python source. Its functions are further tools, which run in the box; those whose names begin with _ are not."""
+
+    def __post_init__(self) -> None:
+        own_tools(self.tools)
+
+
+@lru_cache(maxsize=64)  # every message needs the tools again
+def own_tools(source: str) -> tuple[dialogue.Tool, ...]:
+    """The functions of a task's own source as tools. Raises ValueError where one can't be a tool."""
+    try:
+        functions = [node.name for node in parse(source).body if isinstance(node, ast.FunctionDef)]
+    except NO_PYTHON as error:
+        raise ValueError(f"tools: this is not legal Python: {error}") from None
+    signatures = [signature_of(source, name) for name in functions if not name.startswith("_")]
+    if taken := {one.name for one in signatures} & {tool.name for tool in (*dialogue.BOX_TOOLS, dialogue.RESEARCH)}:
+        raise ValueError(f"tools: there is a tool {min(taken)} already: rename the function")
+    if source and not signatures:
+        raise ValueError("tools: the source defines no function")
+    return tuple(library_tool(one.name, one.line, one.description) for one in signatures)
 
 
 class State(msgspec.Struct):
@@ -74,7 +101,7 @@ def begin(t: Tick) -> Part[Ended]:
         world: Executed = yield t.execute("begin")
         task = Task(task_text(t.bootstrap, world))
     system = prompts.text("react") if task.system is None else task.system
-    t.say(BlockType.SYSTEM, system.replace("{tools}", dialogue.tools_text(dialogue.BOX_TOOLS)))
+    t.say(BlockType.SYSTEM, system.replace("{tools}", dialogue.tools_text(tools_of(task))))
     for message in task.messages:
         t.say(message.role, message.content)
     t.say(BlockType.USER, task.task)
@@ -85,17 +112,15 @@ def step(t: Tick) -> Part[Ended]:
     """Have the model write one message, and answer its calls one after another."""
     state = msgspec.convert(t.cursor.start.state, State)
     limit = MAX_MESSAGES if t.settings.steps is None else t.settings.steps
+    task = dialogue.task_of(t.bootstrap, Task)
     try:
-        message = yield from dialogue.reply(t, 0, dialogue.BOX_TOOLS)
+        message = yield from dialogue.reply(t, 0, tools_of(task))
     except RolloutError as error:  # the conversation so far is kept
         return dialogue.end_trace(Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error)
     if message.calls:
         answers = []
         for call in message.calls:
-            if call.error is not None:
-                answer = dialogue.failed(call.error)
-            else:
-                answer = yield from dialogue.call_in_box(t, call.name, call.arguments)
+            answer = yield from answer_call(t, task, call)
             answers.append(dialogue.response(answer))
         t.say(BlockType.TOOL, "\n".join(answers))
     unfinished = bool(message.calls) and not state.single
@@ -116,6 +141,36 @@ def step(t: Tick) -> Part[Ended]:
             metadata={"evaluations": values} if values else {},
         )
     )
+
+
+def tools_of(task: Task | None) -> list[dialogue.Tool]:
+    """The tools of a task; None: a bootstrap file defined it."""
+    if task is None:
+        return dialogue.BOX_TOOLS
+    return [*dialogue.BOX_TOOLS, *([dialogue.RESEARCH] if task.research else []), *own_tools(task.tools)]
+
+
+def answer_call(t: Tick, task: Task | None, call: dialogue.Call) -> Part[dict[str, Any]]:
+    """Make a call. Returns the answer for the model."""
+    if call.error is not None:
+        return dialogue.failed(call.error)
+    if call.name == dialogue.RESEARCH.name:
+        return (yield from dialogue.find_out(t, call.arguments["task"]))
+    name, arguments = call.name, call.arguments
+    if task is not None and name in {tool.name for tool in own_tools(task.tools)}:
+        code = OWN_TOOL.format(source=task.tools, name=name, arguments=json.dumps(arguments))
+        name, arguments = "python", {"code": code}
+    return (yield from dialogue.call_in_box(t, name, arguments))
+
+
+OWN_TOOL = """import json, sys, types
+if "task_tools" not in sys.modules:
+    task_tools = types.ModuleType("task_tools")
+    exec({source!r}, task_tools.__dict__)
+    sys.modules["task_tools"] = task_tools
+sys.modules["task_tools"].{name}(**json.loads({arguments!r}))
+"""
+"""Code that calls a function of the task's source. The source is executed before the first call."""
 
 
 def task_text(bootstrap: str, world: Executed) -> str:

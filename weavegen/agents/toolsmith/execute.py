@@ -5,7 +5,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weavegen.agents.dialogue import BOX_TOOLS, Call, Tool, call_in_box, failed, reply, response, tools_text
+from weavegen.agents.dialogue import (
+    BOX_TOOLS,
+    RESEARCH,
+    Call,
+    Tool,
+    call_in_box,
+    failed,
+    find_out,
+    reply,
+    response,
+    tools_text,
+)
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import OWN_TOOLS, RESERVED_NAMES, call_source, check_name, library_tool
 from weavegen.agents.toolsmith.lines import Approach, Need
@@ -31,7 +42,7 @@ def execute(now: Stage) -> Part[Ended]:
     """Have the model write one message, and answer its calls."""
     t, state = now.t, now.state
     library = [library_tool(tool.name, tool.signature, tool.description) for tool in state.tools]
-    tools = [*library, *BOX_TOOLS, *OWN_TOOLS]
+    tools = [*library, *BOX_TOOLS, RESEARCH, *OWN_TOOLS]
     if state.first is None:
         begin(now, tools)
     elif now.request.revision != state.revision:
@@ -86,6 +97,8 @@ def answer_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
         return create_tool(now, **arguments)
     if call.name == "ask_user":
         return (yield from ask_user(now, arguments["question"]))
+    if call.name == RESEARCH.name:
+        return (yield from find_out(t, arguments["task"]))
     if call.name == "ask_model":
         return {"success": True, "output": (yield from ask_model(t, arguments["question"]))}
     if call.name in {tool.name for tool in now.state.tools}:

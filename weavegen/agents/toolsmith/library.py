@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from weavegen.agents.dialogue import BOX_TOOLS, Tool, arguments_struct
+from weavegen.agents.dialogue import BOX_TOOLS, RESEARCH, Tool, arguments_struct
 from weavegen.kernel.steps import Value
 from weavegen.linting.truncate import NO_PYTHON, parse
 
@@ -41,7 +41,7 @@ def finish(success: bool, result: str) -> str:
 
 
 OWN_TOOLS = [Tool.of(function) for function in (ask_user, ask_model, create_tool, finish)]
-RESERVED_NAMES = frozenset(tool.name for tool in (*BOX_TOOLS, *OWN_TOOLS))
+RESERVED_NAMES = frozenset(tool.name for tool in (*BOX_TOOLS, RESEARCH, *OWN_TOOLS))
 """Names that no tool of the library may have."""
 MAX_SOURCE_CHARS = 20_000
 
