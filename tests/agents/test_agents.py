@@ -167,7 +167,7 @@ def test_the_audit_finds_nothing_in_their_traces(installation: Installation, gam
         (("--agent", "weave", "--task", "Do it."), "weave takes bootstrap files, no tasks"),
         (("--agent", "react", "--from", "two.jsonl"), "give a bootstrap or a task: one of them"),
         (("--agent", "react", "bad.json"), "give a JSON object"),
-        (("--agent", "react", "other.json"), "a task of react is an object: task, [messages], [system], [single], [research], [tools]"),
+        (("--agent", "react", "other.json"), "is an object: task, [messages], [system], [single], [research]"),
         (("--agent", "react", "--task", "a", "--documents", "nowhere"), "does not exist: give the path of"),
         (("--agent", "react", "--task", "a", "--set", "nobody.x=1"), "writes no blocks of type nobody"),
         (("--agent", "react", "--task", "a", "--set", "research.stps=1"), "delegates: research"),
