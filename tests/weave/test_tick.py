@@ -87,9 +87,9 @@ def test_every_observation_view_is_a_block_and_a_failing_view_an_error() -> None
 
 
 def test_an_orientation_always_takes_the_retrieval_round() -> None:
-    """Stage 3: an orientation retrieves even if its first round was excellent. Other block types then do not."""
+    """Stage 3: an orientation begins with the round that retrieves. Other block types then do not retrieve."""
     trace = tick(odds=lambda step, at: 9.0)
-    assert [step.round for step in samples(trace, T.ORIENTATION)] == [0, 1]
+    assert [step.round for step in samples(trace, T.ORIENTATION)] == [1]
     assert len(steps(trace, Retrieve)) == 1
     assert [step.round for step in samples(trace, T.ACTION)] == [0]
 

@@ -92,8 +92,11 @@ Search: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
 def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
     """Sample growing rounds until a round has a good candidate. Draw from the last round by softmax(score)."""
     prompt = open_prompt(t, draft, request.hint)
+    rounds = list(enumerate(request.settings.rounds))
+    if request.type is BlockType.ORIENTATION and not request.settings.show_draft:
+        rounds = rounds[1:] or rounds  # an orientation always retrieves, so its first round would end nothing
     candidates: list[ScoredCandidate] = []
-    for number, n in enumerate(request.settings.rounds):
+    for number, n in rounds:
         if number == 1 and request.type in RETRIEVES:
             draft, prompt = yield from retrieve(t, draft, prompt)
         if number and request.settings.show_draft:
@@ -138,14 +141,16 @@ def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
 def retrieve(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:
     """Have the model write a BM25 query; put the hits into the prompt and the query into the header.
 
-    The first sample that parses is the query. If none does, nothing is retrieved.
+    The first sample that parses is the query. One is sampled, and the others if it does not parse. If none does,
+    nothing is retrieved.
     """
     s = t.settings.of(draft.type)
     query_prompt = msgspec.structs.replace(prompt, query=True, header=prompt.header + "#bm25_query ", prefix="")
-    samples: list[Candidate] = yield t.sample(
-        query_prompt, s, "query", s.query_samples, round=1, max_tokens=s.query_tokens
-    )
-    query = next((text for sample in samples if parse(text := one_line(sample.text))), None)
+    query: str | None = None
+    for n in (1, s.query_samples - 1):
+        if query is None and n:
+            samples: list[Candidate] = yield t.sample(query_prompt, s, "query", n, round=1, max_tokens=s.query_tokens)
+            query = next((text for sample in samples if parse(text := one_line(sample.text))), None)
     if query is None:
         return draft, prompt
     if t.cursor.index < s.same_type_until:

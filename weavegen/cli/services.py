@@ -262,8 +262,9 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
     try:
         fleet.up(config, store=False)
         orders = enqueueing.orders([str(enqueueing.BOOTSTRAPS / "tictactoe.py")], n, {})
-        # The small model is more reliable below temperature 1, and a weak judge of what it writes.
-        settings = {"ticks": 12, "temperature": 0.6, "search": "execute"}
+        # The small model is a weak judge of what it writes. Actions are tried four at a time, so that there are losers
+        # to learn from.
+        settings = {"ticks": 12, "search": "execute", "types": {"action": {"rounds": [4, 16]}}}
         job = enqueueing.submit(orders, name="demo", seed=seed, settings=settings)
         code = show(job)
         with reading() as conn:

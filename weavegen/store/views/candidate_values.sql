@@ -8,7 +8,8 @@ select
   -- A text that does not compile loses its score above 4, as in selection. Null: it was never scored, or not linted.
   q.score - case when n.syntax > 0 and q.score > 4 then q.score else 0 end - e.penalty
     + coalesce(b.preference, 0) as value,
-  b.preference, b.id as block_id, coalesce(b.ran, r.ran) as ran, coalesce(b.ran, r.ran) is false as failed, k.reward as tick_reward, k.protected as tick_protected
+  b.preference, b.id as block_id, coalesce(b.ran, r.ran) as ran, coalesce(b.ran, r.ran) is false as failed,
+  (select avg((e ->> 'value' = 'true')::int) from jsonb_array_elements(r.evaluations) e) as achieved, k.reward as tick_reward, k.protected as tick_protected
 from candidates c
 join steps s on s.id = c.step_id
 -- Without runs of ticks that were started over: the blocks before the texts were dropped, so the prompts are lost.
@@ -54,6 +55,8 @@ comment on column candidate_values.score is
 comment on column candidate_values.penalty is 'Sum of what linting subtracted for selection; null: it was not linted.';
 comment on column candidate_values.value is
   'Score minus penalties, plus the preference correction if it became the block; null: never scored.';
+comment on column candidate_values.achieved is
+  'Share of the task''s evaluations that were true after it when it was tried, 0 to 1; null: none was run.';
 comment on column candidate_values.preference is
   'Preference correction by its outcome; null: none, or it did not become a block.';
 comment on column candidate_values.block_id is 'The block that it became; null: it was not chosen.';

@@ -1,7 +1,7 @@
 -- Two texts for one prompt, one better than the other.
 -- candidates: sampled for the same block after the same prompt. Texts that failed, as the block or when they were tried,
---   and texts that are not legal Python are the worst, then those of low value; texts that ran are the best, then those
---   of high value. Pair 1 has the best and the worst, pair 2 the second best and the second worst, and so on: no text is
+--   texts that are not legal Python, and actions after which fewer of the task's evaluations were true than after
+--   another one are the worst, then those of low value; texts that ran are the best, then those of high value. Pair 1 has the best and the worst, pair 2 the second best and the second worst, and so on: no text is
 --   in two pairs of a block.
 -- correction: a callback block that failed, or is not legal Python, and the next attempt, which ran. The prompt is that
 --   of the failed block. The two were scored after different prompts, so the pair has no margin.
@@ -13,20 +13,24 @@ with pairs as (
   from (
     select
       d.trace_id, d.index, d.header, min(d.step_id) as step_id,
-      -- A text that failed, or is not legal Python, is never the better one.
+      -- A text that failed, is not legal Python or fell short is never the better one.
       array_agg(d.candidate_id order by d.ran, d.value desc, d.candidate_id) filter (where not d.bad) as best,
       array_agg(d.value order by d.ran, d.value desc, d.candidate_id) filter (where not d.bad) as best_values,
       array_agg(d.candidate_id order by d.bad desc, coalesce(d.ran, false), d.value, d.candidate_id desc) as worst,
       array_agg(d.value order by d.bad desc, coalesce(d.ran, false), d.value, d.candidate_id desc) as worst_values,
       array_agg(d.bad order by d.bad desc, coalesce(d.ran, false), d.value, d.candidate_id desc) as worst_bad
     from (
+      select e.*, e.fell_short or coalesce(e.achieved < max(e.achieved) over (
+        partition by e.trace_id, e.index, e.header), false) as bad
+      from (
       -- Equal texts count once: as the candidate that became the block, about which more is known.
       select distinct on (v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text)
         v.trace_id, v.index, s.request -> 'prompt' ->> 'header' as header, v.step_id, v.candidate_id, v.value,
-        v.failed or not v.compiles as bad, v.ran
+        v.failed or not v.compiles as fell_short, v.ran, v.achieved
       from candidate_values v join steps s on s.id = v.step_id
       where v.value is not null and (v.depth is null or v.finish_reason = 'stop')
       order by v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text, v.block_id is null, v.candidate_id
+      ) e
     ) d
     group by d.trace_id, d.index, d.header
   ) g
@@ -85,7 +89,7 @@ comment on column preference_pairs.pair is 'Number among the pairs of one prompt
 comment on column preference_pairs.margin is
   'chosen_value minus rejected_value, above 0 unless the outcomes differ; null: the two were scored after different prompts.';
 comment on column preference_pairs.outcome_differs is
-  'Whether the worse text failed or is not legal Python, which the better one did not and is.';
+  'Whether the worse text failed, is not legal Python, or left fewer of the task''s evaluations true, unlike the better one.';
 comment on column preference_pairs.chosen_value is
   'Value of the better text, see candidate_values; null in a correction.';
 comment on column preference_pairs.rejected_value is 'Value of the worse text; null in a correction.';
