@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.support import ROOT
 from weavegen import config as configuration
+from weavegen.channels.exchange import Chat, private_channels
 from weavegen.config import Config
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.environment import Environment, remove
@@ -20,16 +21,19 @@ LIMITS = Limits(seconds=30.0, grace=5.0)
 
 
 class LiveTask:
-    """The task of a bootstrap file, as a trace with this seed and these parameters has it."""
+    """The task of a bootstrap's text, as a trace with this seed and these parameters has it."""
 
-    def __init__(self, config: Config, environment: Environment, source: str, seed: int, params: dict[str, Any]):
+    def __init__(
+        self, config: Config, environment: Environment, source: str, seed: int, params: dict[str, Any], chat: Chat
+    ):
         self.config, self.environment, self.source, self.seed, self.params = config, environment, source, seed, params
+        self.chat = chat
         self.steps = itertools.count(1)
         self.before: Executed | None = None
         self.first = self.execute(Execute(op="bootstrap", source=source))
 
     def execute(self, step: Execute) -> Executed:
-        executed = self.environment.execute(next(self.steps), step)
+        executed = self.environment.execute(next(self.steps), step, chat=self.chat)
         assert executed.error is None, executed.error
         return executed
 
@@ -69,11 +73,20 @@ class LiveTask:
 @contextmanager
 def live_task(file: str, seed: int = 7, **params: Any) -> Iterator[LiveTask]:
     """The task of a file of bootstraps/."""
+    with started((ROOT / "bootstraps" / file).read_text(), seed, params) as task:
+        yield task
+
+
+@contextmanager
+def started(
+    source: str, seed: int, params: dict[str, Any], chat: Chat | None = None, packages: Path | None = None
+) -> Iterator[LiveTask]:
+    """The task of a text. `packages`: a folder of packages that its code can import."""
     with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
         Path(home).chmod(0o711)
         config = configuration.load({"WEAVEGEN_HOME": home})
-        environment = Environment.start(config, 1, seed=seed, params=params, limits=LIMITS)
+        environment = Environment.start(config, 1, seed=seed, params=params, packages=packages, limits=LIMITS)
         try:
-            yield LiveTask(config, environment, (ROOT / "bootstraps" / file).read_text(), seed, params)
+            yield LiveTask(config, environment, source, seed, params, chat or private_channels())
         finally:
             remove(config, 1)
