@@ -73,7 +73,8 @@ lines in the text as it is by then. What do I need? `nano = self.tools["nano"]`,
 up; several in a row are kept together, and "C-u" puts them in again before the line under the cursor. Typing inserts
 before the cursor, "Enter" ends the line. "Home" and "End" go to the line's ends, "Delete" is named "DC". "C-\\" asks
 for a word, "Enter", for its replacement, "Enter", and then "a" replaces all. "C-o", "Enter" saves, and "Modified" in
-the top line means that something is not saved.
+the top line means that something is not saved. Below the last line of the file nano shows an empty one: what is typed
+there needs no "Enter" after it, which would add an empty line to the file. So I put new lines in before I cut old ones.
 
 How do I know that an exercise is right? The task's evaluations tell at the end of every tick: "Is the saved file what
 the exercise asks for?" So one tick edits, saves, and looks at the screen; if the evaluation said yes, the next tick
@@ -84,7 +85,7 @@ How does it end? When all exercises have been handed in, my action calls
 `self.return_to_caller({"right": sum(marks()), "exercises": len(handed_in)})`.
 
 Now I set everything up. The first exercise always puts a line in the place of another one, so I can do it at once: go
-to the line, cut it, type the new one, save.
+to the line, type the new one before it, cut the old one, save.
 """
 
 
@@ -103,7 +104,7 @@ def action_set_up_and_do_the_first_exercise(self):
     nano = open_exercise(main)
     instruction, new = exercise().steps[0].split(": ", 1)
     line = instruction.split(" ")[-1]
-    nano.send_commands(["C-_", line, "Enter", "C-k", new, "Enter", "C-o", "Enter"])
+    nano.send_commands(["C-_", line, "Enter", new, "Enter", "C-k", "C-o", "Enter"])
     assert f"{new}\n" in saved_text(), "Is the new line in the saved file?"
     return f"line {line} is now: {new}"
 
