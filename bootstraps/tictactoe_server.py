@@ -1,4 +1,4 @@
-"""Tic-tac-toe over HTTP, with three opponents. The bootstrap of that name plays against it.
+"""Tic-tac-toe over HTTP, with five opponents. The bootstrap of that name plays against it.
 
 GET  /state                 the game
 POST /move {"cell": 4}      put a mark on cell 0 to 8; the opponent answers at once; gives the game
@@ -7,6 +7,7 @@ POST /reset                 begin another game; one that is not over counts as l
 
 import json
 import threading
+from collections.abc import Callable, Mapping
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
@@ -45,6 +46,18 @@ def play_random(board: list[str], mark: str, random: Random) -> int:
     return random.choice(free_cells(board))
 
 
+def play_eager(board: list[str], mark: str, random: Random) -> int:
+    """Take a win, else anything: it never blocks."""
+    cell = completing(board, mark)
+    return play_random(board, mark, random) if cell is None else cell
+
+
+def play_wary(board: list[str], mark: str, random: Random) -> int:
+    """Block a loss, else anything: it does not look for its own wins."""
+    cell = completing(board, other(mark))
+    return play_random(board, mark, random) if cell is None else cell
+
+
 def play_basic(board: list[str], mark: str, random: Random) -> int:
     """Take a win, else block a loss, else anything."""
     for whose in (mark, other(mark)):
@@ -74,7 +87,10 @@ def play_minimax(board: list[str], mark: str, random: Random) -> int:
     return random.choice([cell for cell in values if values[cell] == max(values.values())])
 
 
-OPPONENTS = {"random": play_random, "basic": play_basic, "minimax": play_minimax}
+OPPONENTS = {
+    "random": play_random, "eager": play_eager, "wary": play_wary, "basic": play_basic, "minimax": play_minimax,
+}  # fmt: skip
+"""From the weakest to the strongest."""
 
 
 class Game:
@@ -85,7 +101,6 @@ class Game:
             raise ValueError(f"there is no opponent {opponent!r}: choose one of {', '.join(OPPONENTS)}")
         self.opponent, self.you, self.random = opponent, "X" if first else "O", Random(seed)
         self.results: list[str] = []
-        self.lock = threading.Lock()
         self.begin()
 
     def begin(self) -> None:
@@ -133,26 +148,34 @@ class Game:
 def start(opponent: str = "basic", first: bool = True, seed: int = 0, port: int = 8000) -> ThreadingHTTPServer:
     """Serve a game on 127.0.0.1, in a thread, from now on."""
     game = Game(opponent, first, seed)
+    return serve(game.state, {"/move": lambda body: game.move(body["cell"]), "/reset": lambda body: game.reset()}, port)
+
+
+def serve(
+    state: Callable[[], dict[str, Any]], posts: Mapping[str, Callable[[dict[str, Any]], None]], port: int
+) -> ThreadingHTTPServer:
+    """Serve a state on 127.0.0.1, in a thread: GET /state gives it, and so does a POST, after what it does.
+
+    `posts`: what each path does with the body. A ValueError, KeyError or TypeError is answered with status 400.
+    """
+    lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         wbufsize = -1  # headers and body in one packet: two would wait for each other
 
         def do_GET(self) -> None:
-            with game.lock:
+            with lock:
                 found = self.path == "/state"
-                self.answer(200 if found else 404, game.state() if found else {"error": "there is /state only"})
+                self.answer(200 if found else 404, state() if found else {"error": "there is /state only"})
 
         def do_POST(self) -> None:
             try:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-                with game.lock:
-                    if self.path == "/move":
-                        game.move(body["cell"])
-                    elif self.path == "/reset":
-                        game.reset()
-                    else:
-                        raise ValueError("there are /move and /reset only")
-                    self.answer(200, game.state())
+                if self.path not in posts:
+                    raise ValueError(f"there are {' and '.join(posts)} only")
+                with lock:
+                    posts[self.path](body)
+                    self.answer(200, state())
             except (ValueError, KeyError, TypeError) as error:
                 self.answer(400, {"error": str(error)})
 

@@ -34,6 +34,8 @@ NAMED = (
 KEY = re.compile(rf"(?:[CMS]-)*(?:{NAMED})|(?:[CMS]-)+[!-~]|\^[A-Za-z@\[\]\\_]")
 """Names of keys in tmux(1)."""
 DEAD = re.compile(r"^Pane is dead.*$", re.MULTILINE)
+EXITING = re.compile("server exited|lost server|no server running")
+"""Errors of tmux(1) while its server exits."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 numbers = itertools.count(1)
@@ -72,7 +74,7 @@ class Pane:
         for option, value in options:
             script += [";", "set-option", "-g", option, value]
         size = ("-x", str(WIDTH), "-y", str(HEIGHT))
-        tmux(*script, ";", "new-session", "-d", "-s", self.session, *size, "--", *command)
+        start(*script, ";", "new-session", "-d", "-s", self.session, *size, "--", *command)
         look = self.settle(ScreenState(True, 1, 1, ""), max_seconds=START_SECONDS, change=START_SECONDS)
         if not look.alive:
             self.kill()
@@ -223,6 +225,22 @@ def computes(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] in "RD"
     except OSError:
         return False
+
+
+def start(*arguments: str) -> None:
+    """Run a tmux command that starts the server. If an earlier server has just lost its last session, try again.
+
+    Such a server exits only after it has accepted the command, which then fails.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            tmux(*arguments)
+            return
+        except RuntimeError as error:
+            if not EXITING.search(str(error)) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def tmux(*arguments: str, check: bool = True) -> str:

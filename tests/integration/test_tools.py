@@ -95,6 +95,12 @@ class TestNano:
             )
             assert value(act(body)) == [True, True, ["nano", "nano-/app/1"]]
 
+    def test_a_window_opens_while_the_server_of_the_last_one_exits(self, act: Act) -> None:
+        if shutil.which("nano") is not None:
+            body = "from tools.nano import WeaveNano\nfor _ in range(40):\n    WeaveNano(self, '1')\n"
+            body += "return len(self.tools)"
+            assert value(act(body)) == 2
+
     def test_it_edits_and_saves_a_file(self, environment: Environment, act: Act) -> None:
         executed = act(
             "from tools.nano import WeaveNano\n"
