@@ -2,7 +2,7 @@
 
 none: the first sample. judge: rounds, and the model's own opinion. execute: rounds whose best candidates are tried in
 copies of the environment. The model is weavegen-nano, or the one at OPENAI_BASE_URL. BENCH_BOOTSTRAPS names the
-bootstrap files, BENCH_TRACES the games of each, BENCH_TOKENS the budget of a trace.
+bootstrap files, BENCH_WAYS the ways, BENCH_TRACES the games of each, BENCH_TOKENS the budget of a trace.
 """
 
 import os
@@ -26,9 +26,10 @@ BOOTSTRAPS = os.environ.get("BENCH_BOOTSTRAPS", "tictactoe.py,sums.py").split(",
 WAYS: dict[str, dict[str, object]] = {
     "none": {"rounds": [1]},
     "judge": {},
-    "judge, few": {"rounds": [1, 4]},
-    "execute": {"search": "execute", "rounds": [1, 4, 16]},
+    "judge few": {"rounds": [1, 4]},
+    "execute": {"search": "execute"},
 }
+CHOSEN = os.environ.get("BENCH_WAYS", ",".join(WAYS)).split(",")
 AUC = """
 with judged as (
   select r.ran, v.score, rank() over (order by v.score) + (count(*) over (partition by v.score) - 1) / 2.0 as place
@@ -51,8 +52,8 @@ def run(console: Console) -> list[Figure]:
     failed = 0
     with home() as folder, installation(folder, WEAVEGEN_MODEL="nano"):
         for file in files:
-            for way, settings in WAYS.items():
-                settings = {**settings, "sampled_tokens": TOKENS, "ticks": 12}
+            for way in CHOSEN:
+                settings = {**WAYS[way], "sampled_tokens": TOKENS, "ticks": 12}
                 job = enqueueing.enqueue(file, n=TRACES, seed=11, settings=settings)
                 watch.show(job, stderr=True)
                 with engine().connect() as conn:
