@@ -161,8 +161,8 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         # The values are copied into the settings: a later fit must not change running jobs or replays.
         with reading() as conn:
             settings["corrections"] = campaigns.correction(conn, job.correction)
-    return enqueueing.submit(
-        orders,
+    return enqueueing.enqueue(
+        traces=orders,
         name=job.name,
         seed=job.seed,
         model=writer,

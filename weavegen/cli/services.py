@@ -263,7 +263,7 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
         fleet.up(config, store=False)
         orders = enqueueing.orders([str(enqueueing.BOOTSTRAPS / "tictactoe.py")], n, {})
         # The small model is more reliable below temperature 1.
-        job = enqueueing.submit(orders, name="demo", seed=seed, settings={"ticks": 12, "temperature": 0.6})
+        job = enqueueing.enqueue(traces=orders, name="demo", seed=seed, settings={"ticks": 12, "temperature": 0.6})
         code = show(job)
         with reading() as conn:
             list(refresh(conn))  # the views for the queries below are refreshed only once a minute
