@@ -282,12 +282,11 @@ def check_services(
     with database().connect() as conn:
         members = pool_members.members(conn, config)
     members.require()
-    servers = list(members.keys)
-    scoring = serving(servers, members.keys, model)
+    scoring = serving(members.keys, model)
     if evaluator is not None:
-        scoring |= serving(servers, members.keys, evaluator)
+        scoring |= serving(members.keys, evaluator)
     if researcher is not None:
-        serving(servers, members.keys, researcher)
+        serving(members.keys, researcher)
     if agent in LOGPROBS:
         require_completions({url: members.keys[url] for url in scoring})
     if workers and not fleet.serves(config):

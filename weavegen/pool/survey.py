@@ -1,7 +1,7 @@
 """Measures the state and the rates of a pool's servers, for display."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -36,14 +36,10 @@ class ServerRow:
     """Generated tokens per second."""
 
 
-def survey(urls: Sequence[str], api_key: str | Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
-    """Measure all servers at the same time, for some seconds. `api_key`: of all servers, or by URL."""
-
-    def measure(url: str) -> ServerRow:
-        return _measure(url, Http(api_key if isinstance(api_key, str) else api_key[url], 10.0), seconds)
-
-    with ThreadPoolExecutor(max(1, len(urls))) as threads:
-        return list(threads.map(measure, urls))
+def survey(keys: Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
+    """Measure all servers at the same time, for some seconds. `keys`: API keys by URL."""
+    with ThreadPoolExecutor(max(1, len(keys))) as threads:
+        return list(threads.map(lambda url: _measure(url, Http(keys[url], 10.0), seconds), keys))
 
 
 def _measure(url: str, http: Http, seconds: float) -> ServerRow:
