@@ -118,7 +118,7 @@ def enqueue(
         for order in bootstraps[:MAX_DRY_RUNS]:
             try_bootstrap(order, read_settings(options["settings"]), chosen, archive)
     own_template = None if template is None else chat_template.read(template)
-    texts = {} if documents is None else read_folder(documents).files
+    texts = {} if documents is None else read_folder(documents)
     with database().begin() as conn:
         others: dict[str, Any] = {"evaluator": evaluator, "student": student, "packages": chosen, "files": archive}
         job_id = jobs.enqueue(conn, traces, template=own_template, **others, **options)
