@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -54,10 +54,8 @@ class Outcome:
     """One line, which Flower shows."""
 
 
-class Dispatch(Protocol):
-    """Sends a Celery task. A message that is lost is sent again by the sweeper."""
-
-    def __call__(self, name: str, id: int, queue: str, label: str) -> None: ...
+Dispatch = Callable[[str, int, str, str], None]
+"""Sends a Celery task: its name, the id, the queue, the label. A message that is lost is sent again by the sweeper."""
 
 
 class Worker:
