@@ -42,14 +42,25 @@ def survey(keys: Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
         return list(threads.map(lambda url: _measure(url, Http(keys[url], 10.0), seconds), keys))
 
 
+def report(url: str, http: Http, seconds: float) -> tuple[str | None, Metrics | None]:
+    """A server's model and metrics, each asked for within `seconds`. None: it has no model, or no vLLM's metrics.
+
+    Raises TransientError, ModelError if the server is away.
+    """
+    models = list_models(url, http, seconds)
+    model = models[0].id if models else None
+    try:
+        return model, metrics.read(url, http, seconds)
+    except ModelError:
+        return model, None
+
+
 def _measure(url: str, http: Http, seconds: float) -> ServerRow:
     try:
-        models = list_models(url, http, 5.0)
-        model = models[0].id if models else None
-        try:
-            before, began = metrics.read(url, http), time.monotonic()
-        except ModelError:
+        model, before = report(url, http, 5.0)
+        if before is None:
             return ServerRow(url, "up", model=model)
+        began = time.monotonic()
         time.sleep(seconds)
         http.close()  # a server may close an idle connection just when it is used again
         now, passed = metrics.read(url, http), time.monotonic() - began
