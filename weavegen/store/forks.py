@@ -181,20 +181,8 @@ def enqueue(
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     parent = conn.execute(sql.load("store/fork_parent"), {"trace": cut.trace_id}).one()
-    same = (
-        "agent",
-        "model",
-        "asked_model",
-        "evaluator",
-        "student",
-        "template_id",
-        "packages_id",
-        "starting_files_id",
-        "settings",
-        "revision",
-    )
-    job = {column: getattr(parent, column) for column in same}
-    job |= {
+    same = {column: value for column, value in parent._mapping.items() if column in JOBS.c}
+    job = same | {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
         "seed": seed,
         "version": version,
