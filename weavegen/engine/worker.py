@@ -89,7 +89,7 @@ class Worker:
         try:
             if claim.claims > MAX_CLAIMS:
                 raise RolloutError(f"{claim.claims} workers claimed this step and none of them finished it")
-            done = self.work[type(claim.step)](self, claim)
+            done = self.work[type(claim.step)](self, claim, claim.step)
         except TransientError as error:
             return self._give_back(claim, error)
         except RolloutError as error:
@@ -189,7 +189,7 @@ class Worker:
         return f"{len(overdue)} sent again, {len(stuck)} advanced, {len(started)} started, {closing} closed"
 
 
-Work = Callable[[Worker, Claimed], Done]
+Work = Callable[[Worker, Claimed, Any], Done]
 """The work of a step. Raises TransientError where the step is to be tried again, RolloutError where it failed."""
 
 
