@@ -8,7 +8,7 @@ import re
 import socket
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 
@@ -25,29 +25,6 @@ NO_KEY = "EMPTY"
 """What a server that wants no key is sent, as vLLM's own examples do."""
 
 
-VARIABLES = {
-    "WEAVEGEN_HOME": "home",
-    "DATABASE_URL": "database_url",
-    "CELERY_BROKER_URL": "broker_url",
-    "OPENAI_BASE_URL": "model_url",
-    "OPENAI_API_KEY": "api_key",
-    "WEAVEGEN_HOST": "host",
-    "WEAVEGEN_MAX_ACTIVE": "max_active",
-    "WEAVEGEN_LEASE": "lease",
-    "WEAVEGEN_SANDBOX": "sandbox",
-    "WEAVEGEN_DISCORD_TOKEN": "discord_token",
-    "WEAVEGEN_DISCORD_URL": "discord_url",
-    "WEAVEGEN_USER": "user",
-    "WEAVEGEN_POOL_KEY": "pool_key",
-    "WEAVEGEN_READER_URL": "reader_url",
-    "WEAVEGEN_DRAIN": "drain",
-    "WEAVEGEN_FLOWER": "flower_port",
-    "WEAVEGEN_VIEWER": "viewer_port",
-    "WEAVEGEN_MODEL": "model",
-    "WEAVEGEN_PRICES": "prices",
-    "WEAVEGEN_VLLM": "vllm",
-}
-"""Environment variables, with the field of Config that each one sets."""
 PERSONAL = frozenset({"WEAVEGEN_HOME", "WEAVEGEN_USER"})
 """Variables of the person at the command line: other commands do not take them from what `up` stored."""
 SECRET = re.compile(r"KEY|TOKEN")
@@ -146,6 +123,19 @@ class Config:
     @property
     def logs(self) -> Path:
         return self.home / "logs"
+
+
+OTHER_NAMES = {
+    "database_url": "DATABASE_URL",
+    "broker_url": "CELERY_BROKER_URL",
+    "model_url": "OPENAI_BASE_URL",
+    "api_key": "OPENAI_API_KEY",
+    "flower_port": "WEAVEGEN_FLOWER",
+    "viewer_port": "WEAVEGEN_VIEWER",
+}
+"""Fields of Config whose variable is not WEAVEGEN_ with the field's name."""
+VARIABLES = {OTHER_NAMES.get(field.name, f"WEAVEGEN_{field.name.upper()}"): field.name for field in fields(Config)}
+"""Environment variables, with the field of Config that each one sets."""
 
 
 def load(environ: Mapping[str, str] = os.environ) -> Config:

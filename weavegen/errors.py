@@ -1,5 +1,9 @@
 """Every error that weavegen raises on purpose, on one page."""
 
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class WeavegenError(Exception):
     """Base of all errors raised on purpose."""
@@ -79,3 +83,10 @@ class JournalMismatch(WeavegenError):
 
 class StepLost(WeavegenError):
     """The lease on a step is gone: another worker holds it, or the trace was cancelled."""
+
+
+def required(value: T | None, missing: str) -> T:
+    """The value. Raises UsageError where there is none; `missing` says what to do."""
+    if value is None:
+        raise UsageError(missing)
+    return value

@@ -53,7 +53,7 @@ def enqueue(db: sa.Engine, folder: Path | None, n: int = 1, **task: Any) -> int:
             version="0",
         )
         if folder is not None:
-            documents.save(conn, job, read_folder(folder).files)
+            documents.save(conn, job, read_folder(folder))
     return job
 
 

@@ -193,11 +193,11 @@ def test_a_job_that_can_not_be_stored_is_refused_before_any_work(name: str, key:
     wrong: list[dict[str, Any]] = [{"name": name + "\x00"}, {"model": key + "\ud800"}, {"seed": 2**63}]
     for options in wrong:
         with pytest.raises(UsageError):
-            enqueueing.submit([Order("b.py", SOURCE)], **options)
+            enqueueing.enqueue(traces=[Order("b.py", SOURCE)], **options)
     with pytest.raises(UsageError):
-        enqueueing.submit([Order("b.py", SOURCE, {key: [number, float("inf")]})])
+        enqueueing.enqueue(traces=[Order("b.py", SOURCE, {key: [number, float("inf")]})])
     with pytest.raises(UsageError):
-        enqueueing.submit([Order("b.py", SOURCE + "\x00")])
+        enqueueing.enqueue(traces=[Order("b.py", SOURCE + "\x00")])
 
 
 @pytest.mark.parametrize(

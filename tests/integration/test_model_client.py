@@ -20,7 +20,7 @@ import pytest
 from simulation.complete import MAX_MODEL_LEN
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.client import MAX_STOPS, ModelClient
-from weavegen.pool.served import check_servers
+from weavegen.pool.served import serving
 
 TRACE = """<s> [INST] #subagent main
 #startblock type: observation
@@ -90,7 +90,7 @@ def test_the_only_model_is_chosen(client: ModelClient) -> None:
 def test_an_unknown_model_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError, match="weavegen-sim"):
         sample(ModelClient(url, "EMPTY", "llama"))
-    assert check_servers([url], "EMPTY", "weavegen-sim") == "weavegen-sim"
+    assert serving({url: "EMPTY"}, "weavegen-sim") == {url: "weavegen-sim"}
 
 
 def test_no_server_is_listening() -> None:
@@ -100,7 +100,7 @@ def test_no_server_is_listening() -> None:
         with pytest.raises(TransientError, match="no connection"):
             sample(ModelClient(url, "EMPTY", None))
         with pytest.raises(UsageError, match="vllm serve"):
-            check_servers([url], "EMPTY", None)
+            serving({url: "EMPTY"}, None)
 
 
 def test_stop_strings_beyond_the_servers_four_are_cut_by_the_client(client: ModelClient) -> None:
@@ -292,7 +292,7 @@ def test_a_server_without_vllms_extensions(refuses: bool, tokenizes: bool) -> No
         try:
             url = f"http://127.0.0.1:{server.server_port}/v1"
             with pytest.raises(UsageError, match="one, two"):
-                check_servers([url], "EMPTY", None)
+                serving({url: "EMPTY"}, None)
             client = ModelClient(url, "EMPTY", "two")
             for _ in range(2):
                 (answer,) = client.yes_no(["Is it?"])

@@ -132,7 +132,7 @@ def test_a_survey(sims: list[Process]) -> None:
             stop=(),
         )
         sims[1].kill()
-        first, second = survey([sim.url for sim in sims], "EMPTY", 0.5)
+        first, second = survey(dict.fromkeys([sim.url for sim in sims], "EMPTY"), 0.5)
         busy.result()
         client.close()
     assert (second.state, second.running) == ("away", None)
@@ -170,7 +170,7 @@ def test_a_survey_reconnects_after_its_pause() -> None:
     """Servers close a connection that is idle for five seconds, and a survey may take as long."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Impatient) as server:
         threading.Thread(target=server.serve_forever).start()
-        [row] = survey([f"http://127.0.0.1:{server.server_port}/v1"], "EMPTY", 1.0)
+        [row] = survey({f"http://127.0.0.1:{server.server_port}/v1": "EMPTY"}, 1.0)
         server.shutdown()
     assert (row.state, row.why, row.model, row.generated_rate) == ("up", None, "impatient", 0)
 

@@ -109,12 +109,12 @@ def test_a_job_that_can_not_score_is_paused(db: sa.Engine, config: Config, monke
     job, world = enqueue(db, 5), Worker(db)
     knows = False
 
-    def score(worker: module.Worker, claim: Claimed) -> Done:
+    def score(worker: module.Worker, claim: Claimed, step: Score) -> Done:
         if not knows:
             raise ModelError("no mass")
         with db.begin() as conn:
             journal, _ = steps.load(conn, claim.trace_id, claim.tick, claim.run)
-        return Done(world.world.answer(claim.step, journal))
+        return Done(world.world.answer(step, journal))
 
     worker = module.Worker(config, lambda *_: None, {Score: score})
     waiting, scores = world.engine.start_queued(), []

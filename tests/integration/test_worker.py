@@ -25,7 +25,7 @@ def test_a_result_that_can_not_be_stored_fails_its_trace_at_once(
     def save(conn: sa.Connection) -> None:
         conn.execute(sa.text("update traces set ended_because = :text"), {"text": text})
 
-    def work(worker: Worker, claim: Claimed) -> Done:
+    def work(worker: Worker, claim: Claimed, step: Execute) -> Done:
         return Done("fine", save) if saved else Done(text)
 
     worker = Worker(config, lambda *_: None, {Execute: work})

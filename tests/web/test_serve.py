@@ -37,5 +37,6 @@ def test_a_port_in_use_is_refused(postgres_url: str) -> None:
         done = subprocess.run([*SERVE, "--port", str(port)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == (
-        f"weavegen: can't listen at 127.0.0.1 port {port} (Address already in use): choose another with --port\n"
+        f"weavegen: can't listen on 127.0.0.1:{port} (Address already in use): give another port, "
+        "or 0 for any free port\n"
     )

@@ -72,8 +72,8 @@ def run(
     enqueueing.check_services(configuration.load(), model, workers=True)
     orders = enqueueing.orders(files, n, params)
     jobs = {
-        name: enqueueing.submit(
-            orders,
+        name: enqueueing.enqueue(
+            traces=orders,
             name=f"eval {name}",
             seed=HELD_OUT if seed is None else seed,
             model=model,

@@ -12,7 +12,7 @@ from rich.table import Table
 from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading, write_file
 from weavegen.config import SIMULATED_MODEL
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.store import programs
 from weavegen.store.programs import SearchTask
 
@@ -34,9 +34,8 @@ def evolution(
     """
     with reading() as conn:
         rows, generations = programs.of_trace(conn, trace), programs.generations(conn, trace)
-        about = programs.task_of(conn, trace)
-    if about is None:
-        raise UsageError(f"there is no trace {trace}: see their numbers with  weavegen status JOB")
+        missing = f"there is no trace {trace}: see their numbers with  weavegen status JOB"
+        about = required(programs.task_of(conn, trace), missing)
     if not rows:
         raise UsageError(f"trace {trace} has tried no programs yet: give one of the agent funsearch")
     best = best_of(rows)

@@ -33,11 +33,26 @@ Set = Annotated[
 ROLES = ("agent", "evaluator", "researcher", "teacher")
 """Who can have a model of their own: who writes, who answers yes/no questions, who does tasks of `agent.research`."""
 JobName = Annotated[str | None, typer.Option(help="A name for the job.")]
-
-
 Network = Annotated[
     Literal["none", "host"] | None,
     typer.Option(help="What environments can reach: nothing, or everything that the host can."),
+]
+PackagesFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A requirements file: what Python in the boxes can import, instead of the default packages.",
+    ),
+]
+PackagesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Instead of --packages: a virtual environment, or a folder of packages, on each execute host.",
+    ),
+]
+FilesFolder = Annotated[
+    Path | None, typer.Option("--files", metavar="FOLDER", help="A folder whose files /app begins with in each box.")
 ]
 Agent = Literal["weave", "planning", "react", "research", "funsearch", "toolsmith"]
 
@@ -66,24 +81,9 @@ class JobOptions:
             "evaluator or researcher; repeatable."
         ),
     ] = None
-    packages: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A requirements file: what Python in the boxes can import, instead of the default packages.",
-        ),
-    ] = None
-    environment: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Instead of --packages: a virtual environment, or a folder of packages, on each execute host.",
-        ),
-    ] = None
-    files_folder: Annotated[
-        Path | None,
-        typer.Option("--files", metavar="FOLDER", help="A folder whose files /app begins with in each box."),
-    ] = None
+    packages: PackagesFile = None
+    environment: PackagesFolder = None
+    files_folder: FilesFolder = None
     template: Annotated[
         str | None,
         typer.Option(
@@ -161,8 +161,8 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         # The values are copied into the settings: a later fit must not change running jobs or replays.
         with reading() as conn:
             settings["corrections"] = campaigns.correction(conn, job.correction)
-    return enqueueing.submit(
-        orders,
+    return enqueueing.enqueue(
+        traces=orders,
         name=job.name,
         seed=job.seed,
         model=writer,
@@ -242,15 +242,9 @@ def check(
     file: Annotated[Path, typer.Argument(help="A bootstrap file.")],
     param: Param = None,
     network: Network = None,
-    packages: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A requirements file, as in `weavegen enqueue`.")
-    ] = None,
-    environment: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A folder of packages, as in `weavegen enqueue`.")
-    ] = None,
-    files_folder: Annotated[
-        Path | None, typer.Option("--files", metavar="FOLDER", help="Files of /app, as in `weavegen enqueue`.")
-    ] = None,
+    packages: PackagesFile = None,
+    environment: PackagesFolder = None,
+    files_folder: FilesFolder = None,
 ) -> Result:
     """Run only the first tick of a bootstrap file, in the sandbox. The exit code is 1 if any part of it failed.
 

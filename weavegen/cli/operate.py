@@ -14,7 +14,7 @@ from weavegen import config as configuration
 from weavegen.cli.app import Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.services import postgres
 from weavegen.store import jobs, reports, steps, views
 from weavegen.store.models import METADATA, JobState, TraceStatus
@@ -229,10 +229,8 @@ def find(program: str) -> str:
     try:
         return str(postgres.binaries() / program)
     except UsageError:
-        path = shutil.which(program)
-        if path is None:
-            raise UsageError(f"there is no {program} here: install PostgreSQL's client programs") from None
-        return path
+        missing = f"there is no {program} here: install PostgreSQL's client programs"
+        return required(shutil.which(program), missing)
 
 
 MAX_FORKS = 100_000

@@ -49,7 +49,7 @@ def show(
         members = pool_members.members(conn, configuration.load())
         traces = reports.traces_by_server(conn)
     members.require()
-    rows = survey(list(members.keys), members.keys, seconds)
+    rows = survey(members.keys, seconds)
     with reading() as conn:
         health = servers.health(conn, members.keys)
     rows = with_failures(rows, health)

@@ -23,7 +23,7 @@ from weavegen.cli.app import (
     reading,
     writing,
 )
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.evaluator.rubrics import parse
 from weavegen.store import campaigns, reports
 from weavegen.store.campaigns import CampaignRow
@@ -118,11 +118,9 @@ def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[s
     """Write a campaign, unless it is a dry run. Returns its name, and what it asks about. Raises UsageError."""
     from weavegen.engine import enqueueing
 
-    rubric, where, over = options.rubric, options.where, options.over
-    if rubric is None:
-        raise UsageError("give --rubric: the file with the questions")
-    if where is None:
-        raise UsageError("give --where: which blocks to ask about, such as \"type = 'action'\"; 'true' for all")
+    rubric, over = required(options.rubric, "give --rubric: the file with the questions"), options.over
+    example = "such as \"type = 'action'\"; 'true' for all"
+    where = required(options.where, f"give --where: which blocks to ask about, {example}")
     questions = parse(enqueueing.read(rubric), str(rubric))
     campaign = one_line(options.name if options.name is not None else rubric.stem)
     if not 0 < len(campaign) <= MAX_NAME_CHARS or campaign.startswith("-"):

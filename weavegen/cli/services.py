@@ -265,7 +265,7 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
         # The small model is a weak judge of what it writes. Actions are tried four at a time, so that there are losers
         # to learn from.
         settings = {"ticks": 12, "search": "execute", "types": {"action": {"rounds": [4, 16]}}}
-        job = enqueueing.submit(orders, name="demo", seed=seed, settings=settings)
+        job = enqueueing.enqueue(traces=orders, name="demo", seed=seed, settings=settings)
         code = show(job)
         with reading() as conn:
             list(refresh(conn))  # the views for the queries below are refreshed only once a minute

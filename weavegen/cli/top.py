@@ -134,7 +134,7 @@ class FleetReader:
 
     def servers(self) -> list[ServerRow]:
         """What the model servers report about the second that this takes."""
-        return survey(list(self.keys), self.keys)
+        return survey(self.keys)
 
     def workers(self) -> dict[str, int] | None:
         """Asks all workers, and waits for a second. None where the broker is away."""

@@ -1,6 +1,5 @@
 """Commands that show the corpus in a browser: serve, report."""
 
-import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,6 @@ import typer
 from weavegen import config as configuration
 from weavegen.cli.app import Result, command, is_simulated, print_json, print_part, reading, write_file
 from weavegen.cli.complete import job_numbers
-from weavegen.errors import UsageError
 
 PORT = 8991
 
@@ -30,6 +28,7 @@ def serve(
 
     Example: weavegen serve --port 8991
     """
+    from weavegen.nano.http import listen
     from weavegen.services import postgres, schema
     from weavegen.store.session import make_engine
     from weavegen.viewer import database
@@ -40,12 +39,7 @@ def serve(
     with postgres.running(config) as url:
         schema.check(url)
         local = host in LOCAL
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host, port), family=family)
-        except OSError as error:
-            reason = (error.strerror or str(error)).partition(" (")[0]
-            raise UsageError(f"can't listen at {host} port {port} ({reason}): choose another with --port") from None
+        listener = listen(host, port)
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
         if json:

@@ -344,12 +344,11 @@ def seconds_of_people(start: Start, entries: Sequence[Entry]) -> float:
 
 def spent_budget(trace: LockedTrace, start: Start, settings: Settings, now: float) -> str | None:
     """Name of the budget that is spent, or None."""
-    if settings.ticks is not None and trace.ticks >= settings.ticks:
-        return "ticks"
-    if settings.blocks is not None and trace.blocks >= settings.blocks:
-        return "blocks"
-    if settings.until_bytes is not None and trace.bytes >= settings.until_bytes:
-        return "bytes"
-    if settings.sampled_tokens is not None and trace.sampled_tokens >= settings.sampled_tokens:
-        return "tokens"
-    return "time" if now >= start.deadline else None
+    budgets = (
+        ("ticks", trace.ticks, settings.ticks),
+        ("blocks", trace.blocks, settings.blocks),
+        ("bytes", trace.bytes, settings.until_bytes),
+        ("tokens", trace.sampled_tokens, settings.sampled_tokens),
+        ("time", now, start.deadline),
+    )
+    return next((name for name, spent, limit in budgets if limit is not None and spent >= limit), None)

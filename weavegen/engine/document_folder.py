@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from weavegen.errors import UsageError
@@ -16,22 +15,12 @@ SNIFFED_BYTES = 8192
 """A file with a NUL in its first bytes is not text."""
 
 
-@dataclass(frozen=True)
-class Folder:
-    """The text files of a folder."""
+def read_folder(folder: str | Path) -> dict[str, str]:
+    """The text files below a folder: texts by relative path with slashes, sorted.
 
-    files: dict[str, str]
-    """Texts by relative path with slashes, sorted."""
-    skipped: int
-    """Files that are not UTF-8 text, and links that lead out of the folder. Hidden files do not count."""
-
-    @property
-    def bytes(self) -> int:
-        return sum(len(text.encode()) for text in self.files.values())
-
-
-def read_folder(folder: str | Path) -> Folder:
-    """The text files below a folder. Raises UsageError if there are none, or too many."""
+    Hidden files, files that are not UTF-8 text, and links that lead out of the folder are left out. Raises UsageError
+    if no file is left, or if there are too many.
+    """
     try:
         root = Path(folder).resolve(strict=True)
     except (OSError, ValueError, RuntimeError):  # a loop of links is a RuntimeError
@@ -39,7 +28,7 @@ def read_folder(folder: str | Path) -> Folder:
     if not root.is_dir():
         raise UsageError(f"{folder} is not a folder: give the path of a folder with documents")
     files: dict[str, str] = {}
-    skipped, size = 0, 0
+    size = 0
     for number, path in enumerate(visible(root), 1):
         name = path.relative_to(root).as_posix()
         if number > MAX_FILES:
@@ -47,7 +36,6 @@ def read_folder(folder: str | Path) -> Folder:
         data = read(path, root) if named_plainly(name) else None
         text = None if data is None else decoded(data)
         if data is None or text is None:
-            skipped += 1
             continue
         if len(data) > MAX_FILE_BYTES:
             raise UsageError(f"{name} is larger than {MAX_FILE_BYTES >> 20} MB: split it, or hide it with a dot")
@@ -57,7 +45,7 @@ def read_folder(folder: str | Path) -> Folder:
         files[name] = text
     if not files:
         raise UsageError(f"{folder} has no text files: give a folder with documents in UTF-8")
-    return Folder(dict(sorted(files.items())), skipped)
+    return dict(sorted(files.items()))
 
 
 def visible(root: Path) -> Iterator[Path]:

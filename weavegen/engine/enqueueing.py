@@ -63,6 +63,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True):
 
 def enqueue(
     *files: str | Path,
+    traces: Sequence[Order] = (),
     n: int = 1,
     params: Mapping[str, Any] | None = None,
     seed: int | None = None,
@@ -81,8 +82,10 @@ def enqueue(
     environment: str | Path | None = None,
     files_folder: str | Path | None = None,
 ) -> int:
-    """Enqueue `n` traces of each bootstrap file or task. Returns the job's id. Raises UsageError.
+    """Enqueue `n` traces of each bootstrap file or task. Returns the job's id.
 
+    Raises UsageError before it writes anything.
+    traces: further traces of the job.
     settings: differences to the defaults (weavegen/kernel/settings.py), such as `{"ticks": 10}`.
     params: `args.params` of the bootstrap file.
     check: run each bootstrap file once in a box first.
@@ -96,29 +99,43 @@ def enqueue(
     files_folder: a folder whose files /app begins with.
     environment: instead of `packages` a virtual environment, or a folder of packages, on each execute host.
     """
-    return submit(
-        orders(files, n, params, agent=agent) + task_orders(tasks, n),
-        name=name,
-        seed=seed,
-        model=model,
-        agent=agent,
-        settings=settings,
-        check=check,
-        documents=documents,
-        user=user,
-        template=template,
-        evaluator=evaluator,
-        student=student,
-        packages=packages,
-        environment=environment,
-        files_folder=files_folder,
-    )
+    traces = [*traces, *orders(files, n, params, agent=agent), *task_orders(tasks, n)]
+    if not traces:
+        raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
+    options = job_options(name or traces[0].name, agent, model, seed, settings, user)
+    for of_trace in {id(order.params): order.params for order in traces}.values():
+        check_json(of_trace, "params")
+    for trace_seed in {order.seed for order in traces}:
+        check_seed(trace_seed)
+    distinct = {order.source: order for order in traces}
+    bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
+    for order in bootstraps:
+        compile_bootstrap(order)
+    check_json({"evaluator": evaluator, "student": student}, "the job")
+    chosen = choose_packages(config.load(), packages, environment)
+    archive = pack_files(traces, files_folder)
+    if check:
+        for order in bootstraps[:MAX_DRY_RUNS]:
+            try_bootstrap(order, read_settings(options["settings"]), chosen, archive)
+    own_template = None if template is None else chat_template.read(template)
+    texts = {} if documents is None else read_folder(documents)
+    with database().begin() as conn:
+        others: dict[str, Any] = {"evaluator": evaluator, "student": student, "packages": chosen, "files": archive}
+        job_id = jobs.enqueue(conn, traces, template=own_template, **others, **options)
+        if texts:
+            document_rows.save(conn, job_id, texts)
+    return job_id
 
 
 def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | None = None, **options: Any) -> int:
     """Enqueue `n` traces of a bootstrap file given as text. Options as in `enqueue`, but `check` is off."""
     order = Order("bootstrap.py", bootstrap, dict(params or {}))
-    return submit(repeated(order, n), **{"check": False, **options})
+    return enqueue(traces=repeated(order, n), **{"check": False, **options})
+
+
+def submit(traces: Sequence[Order], **options: Any) -> int:
+    """Enqueue these traces. Options as in `enqueue`."""
+    return enqueue(traces=traces, **options)
 
 
 def orders(
@@ -205,52 +222,6 @@ def rows(path: str | Path) -> list[Order]:
     return orders
 
 
-def submit(
-    orders: Sequence[Order],
-    *,
-    name: str | None = None,
-    seed: int | None = None,
-    model: str | None = None,
-    agent: str = "weave",
-    settings: Mapping[str, Any] | None = None,
-    check: bool = True,
-    documents: str | Path | None = None,
-    user: str | None = None,
-    template: str | None = None,
-    evaluator: str | None = None,
-    student: str | None = None,
-    packages: str | Path | None = None,
-    environment: str | Path | None = None,
-    files_folder: str | Path | None = None,
-) -> int:
-    """Check and write a job. Returns its id. Raises UsageError before it writes anything."""
-    if not orders:
-        raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
-    options = job_options(name or orders[0].name, agent, model, seed, settings, user)
-    for params in {id(order.params): order.params for order in orders}.values():
-        check_json(params, "params")
-    for trace_seed in {order.seed for order in orders}:
-        check_seed(trace_seed)
-    distinct = {order.source: order for order in orders}
-    bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
-    for order in bootstraps:
-        compile_bootstrap(order)
-    check_json({"evaluator": evaluator, "student": student}, "the job")
-    chosen = choose_packages(config.load(), packages, environment)
-    archive = pack_files(orders, files_folder)
-    if check:
-        for order in bootstraps[:MAX_DRY_RUNS]:
-            try_bootstrap(order, read_settings(options["settings"]), chosen, archive)
-    own_template = None if template is None else chat_template.read(template)
-    texts = {} if documents is None else read_folder(documents).files
-    with database().begin() as conn:
-        others: dict[str, Any] = {"evaluator": evaluator, "student": student, "packages": chosen, "files": archive}
-        job_id = jobs.enqueue(conn, orders, template=own_template, **others, **options)
-        if texts:
-            document_rows.save(conn, job_id, texts)
-    return job_id
-
-
 def job_options(
     name: str,
     agent: str,
@@ -311,12 +282,11 @@ def check_services(
     with database().connect() as conn:
         members = pool_members.members(conn, config)
     members.require()
-    servers = list(members.keys)
-    scoring = serving(servers, members.keys, model)
+    scoring = serving(members.keys, model)
     if evaluator is not None:
-        scoring |= serving(servers, members.keys, evaluator)
+        scoring |= serving(members.keys, evaluator)
     if researcher is not None:
-        serving(servers, members.keys, researcher)
+        serving(members.keys, researcher)
     if agent in LOGPROBS:
         require_completions({url: members.keys[url] for url in scoring})
     if workers and not fleet.serves(config):

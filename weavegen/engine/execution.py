@@ -35,10 +35,8 @@ POLL_SECONDS = 0.2
 """Between two looks for a person's message."""
 
 
-def execute(worker: Worker, claim: Claimed) -> Done:
+def execute(worker: Worker, claim: Claimed, step: Execute) -> Done:
     """Find or start the environment and run the step in it. A step that ran there before is answered from memory."""
-    step = claim.step
-    assert isinstance(step, Execute)
     with single().connect() as conn:
         spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
     execution = Execution(worker, claim, spec)

@@ -30,10 +30,8 @@ MAX_MESSAGE_TOKENS = 4096
 """Of a message, where neither the job nor the server limits it."""
 
 
-def sample(worker: Worker, claim: Claimed) -> Done:
+def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
     """Sample candidates from the model."""
-    step = claim.step
-    assert isinstance(step, Sample)
     with single().connect() as conn:
         spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
         above, parent = step.prompt.prefix, None
@@ -143,20 +141,16 @@ def continuation_text(step: Sample, continuation: Continuation, stops: tuple[str
     return continuation.text
 
 
-def lint(worker: Worker, claim: Claimed) -> Done:
+def lint(worker: Worker, claim: Claimed, step: Lint) -> Done:
     """Check candidates and cut them to their legal structure."""
-    step = claim.step
-    assert isinstance(step, Lint)
     with single().connect() as conn:
         rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, step.sample)
     verdicts = [verdict(step, row.text, row.tokens, cut=row.finish_reason == "length") for row in rows]
     return Done(verdicts, lambda conn: candidates.save_verdicts(conn, rows, verdicts))
 
 
-def score(worker: Worker, claim: Claimed) -> Done:
+def score(worker: Worker, claim: Claimed, step: Score) -> Done:
     """Ask the model yes/no questions about texts."""
-    step = claim.step
-    assert isinstance(step, Score)
     with single().connect() as conn:
         spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
         ids, texts = scored_texts(conn, claim, step)
@@ -221,19 +215,15 @@ def scored_texts(
     return [row.id for row in rows], texts
 
 
-def retrieve(worker: Worker, claim: Claimed) -> Done:
+def retrieve(worker: Worker, claim: Claimed, step: Retrieve) -> Done:
     """Find earlier blocks by BM25."""
-    step = claim.step
-    assert isinstance(step, Retrieve)
     with single().connect() as conn:
         hits = search.search(conn, claim.trace_id, step)
     return Done(hits[: step.limit], lambda conn: search.save(conn, claim.trace_id, claim.id, step, hits))
 
 
-def look_up(worker: Worker, claim: Claimed) -> Done:
+def look_up(worker: Worker, claim: Claimed, step: LookUp) -> Done:
     """Call a tool that only reads."""
-    step = claim.step
-    assert isinstance(step, LookUp)
     return Done(lookups.consult(database(), claim.trace_id, step.tool, step.arguments))
 
 

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -54,10 +54,8 @@ class Outcome:
     """One line, which Flower shows."""
 
 
-class Dispatch(Protocol):
-    """Sends a Celery task. A message that is lost is sent again by the sweeper."""
-
-    def __call__(self, name: str, id: int, queue: str, label: str) -> None: ...
+Dispatch = Callable[[str, int, str, str], None]
+"""Sends a Celery task: its name, the id, the queue, the label. A message that is lost is sent again by the sweeper."""
 
 
 class Worker:
@@ -91,7 +89,7 @@ class Worker:
         try:
             if claim.claims > MAX_CLAIMS:
                 raise RolloutError(f"{claim.claims} workers claimed this step and none of them finished it")
-            done = self.work[type(claim.step)](self, claim)
+            done = self.work[type(claim.step)](self, claim, claim.step)
         except TransientError as error:
             return self._give_back(claim, error)
         except RolloutError as error:
@@ -191,7 +189,7 @@ class Worker:
         return f"{len(overdue)} sent again, {len(stuck)} advanced, {len(started)} started, {closing} closed"
 
 
-Work = Callable[[Worker, Claimed], Done]
+Work = Callable[[Worker, Claimed, Any], Done]
 """The work of a step. Raises TransientError where the step is to be tried again, RolloutError where it failed."""
 
 

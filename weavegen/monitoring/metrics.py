@@ -30,7 +30,7 @@ from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
-from weavegen.pool.served import list_models
+from weavegen.pool.survey import report
 from weavegen.services import faults as installation
 from weavegen.services import pool_members, processes
 from weavegen.services.redis import broker_url
@@ -216,12 +216,7 @@ def ask(url: str, key: str) -> Server:
     """Ask a model server for its model and its metrics."""
     http = Http(key, TIMEOUT_SECONDS)
     try:
-        models = list_models(url, http, TIMEOUT_SECONDS)
-        model = models[0].id if models else None
-        try:
-            return Server(url, True, model, server_metrics.read(url, http, TIMEOUT_SECONDS))
-        except ModelError:
-            return Server(url, True, model)
+        return Server(url, True, *report(url, http, TIMEOUT_SECONDS))
     except (TransientError, ModelError):
         return Server(url, False)
     finally:

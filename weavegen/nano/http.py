@@ -192,7 +192,7 @@ def serve(
     `ready_file`: receives {"url", "port", "pid"} as JSON when the server is ready. `about`: text for the log line
     about that.
     """
-    listener = _listen(host, port)
+    listener = listen(host, port)
     port = listener.getsockname()[1]
     url = f"http://{host}:{port}/v1"
 
@@ -219,7 +219,8 @@ def serve(
         Server(config).run(sockets=[listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Listen at an address; port 0 means any free port. Raises UsageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With IPPROTO_TCP asyncio sets TCP_NODELAY. Without that an answer may wait 40 ms for a delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -229,7 +230,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except (OSError, OverflowError) as error:
         listener.close()
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"can't listen on {host}:{port} ({error}): give another port, or 0 for any free port"
+            f"can't listen on {host}:{port} ({reason}): give another port, or 0 for any free port"
         ) from None
     return listener

@@ -10,7 +10,7 @@ import jinja2
 import msgspec
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.kernel.template import NAMED, Message, Render, Template, derive
 
 CONFIG = "tokenizer_config.json"
@@ -42,9 +42,8 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
     """
     config = _config(folder / CONFIG)
     file = folder / FILE if file is None or file.name == CONFIG else file
-    source = file.read_text() if file.is_file() else _default(config.get("chat_template"))
-    if source is None:
-        raise UsageError(f"{folder} has no chat template: {GIVE}")
+    found = file.read_text() if file.is_file() else _default(config.get("chat_template"))
+    source = required(found, f"{folder} has no chat template: {GIVE}")
     tokens = {name: _text(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]

@@ -65,19 +65,14 @@ def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> Ser
     raise UsageError(f"{url} has no model {name!r}: it has {names}")
 
 
-def check_servers(urls: Sequence[str], api_key: str | Mapping[str, str], model: str | None) -> str:
-    """Return the name of the model that the servers serve. Raises UsageError as `serving` does."""
-    return next(iter(serving(urls, api_key, model).values()))
-
-
-def serving(urls: Sequence[str], api_key: str | Mapping[str, str], model: str | None) -> dict[str, str]:
+def serving(keys: Mapping[str, str], model: str | None) -> dict[str, str]:
     """Return the servers that serve a model, with its name by URL. Raises UsageError if no server can be used.
 
-    Some servers may be unreachable, and with `model` some may serve others. `api_key`: of all servers, or by URL.
+    Some servers may be unreachable, and with `model` some may serve others. `keys`: API keys by URL.
     """
     found, away, others = dict[str, str](), [], []
-    for url in urls:
-        http = Http(api_key if isinstance(api_key, str) else api_key[url], 10.0)
+    for url, key in keys.items():
+        http = Http(key, 10.0)
         try:
             found[url] = pick_model(model, list_models(url, http), url).id
         except (TransientError, ModelError) as error:

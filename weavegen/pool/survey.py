@@ -1,7 +1,7 @@
 """Measures the state and the rates of a pool's servers, for display."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -36,24 +36,31 @@ class ServerRow:
     """Generated tokens per second."""
 
 
-def survey(urls: Sequence[str], api_key: str | Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
-    """Measure all servers at the same time, for some seconds. `api_key`: of all servers, or by URL."""
+def survey(keys: Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
+    """Measure all servers at the same time, for some seconds. `keys`: API keys by URL."""
+    with ThreadPoolExecutor(max(1, len(keys))) as threads:
+        return list(threads.map(lambda url: _measure(url, Http(keys[url], 10.0), seconds), keys))
 
-    def measure(url: str) -> ServerRow:
-        return _measure(url, Http(api_key if isinstance(api_key, str) else api_key[url], 10.0), seconds)
 
-    with ThreadPoolExecutor(max(1, len(urls))) as threads:
-        return list(threads.map(measure, urls))
+def report(url: str, http: Http, seconds: float) -> tuple[str | None, Metrics | None]:
+    """A server's model and metrics, each asked for within `seconds`. None: it has no model, or no vLLM's metrics.
+
+    Raises TransientError, ModelError if the server is away.
+    """
+    models = list_models(url, http, seconds)
+    model = models[0].id if models else None
+    try:
+        return model, metrics.read(url, http, seconds)
+    except ModelError:
+        return model, None
 
 
 def _measure(url: str, http: Http, seconds: float) -> ServerRow:
     try:
-        models = list_models(url, http, 5.0)
-        model = models[0].id if models else None
-        try:
-            before, began = metrics.read(url, http), time.monotonic()
-        except ModelError:
+        model, before = report(url, http, 5.0)
+        if before is None:
             return ServerRow(url, "up", model=model)
+        began = time.monotonic()
         time.sleep(seconds)
         http.close()  # a server may close an idle connection just when it is used again
         now, passed = metrics.read(url, http), time.monotonic() - began

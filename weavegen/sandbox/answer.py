@@ -11,7 +11,11 @@ import msgspec
 from weavegen.kernel.steps import Execute, Executed
 
 MAX_NAME_CHARS = 2_000
-"""Characters of a title, a name or a folder."""
+"""Characters of the texts in NAMES."""
+NAMES = ("title", "registered", "name", "parent", "working_directory", "type", "label", "not_tried")
+"""Fields of an answer that are short texts."""
+VALUES = ("value", "schema", "returned", "task")
+"""Fields of an answer that hold JSON of callbacks."""
 MAX_TEXT_CHARS = 150_000
 """Characters of any other text."""
 MAX_VALUES = 2_500
@@ -42,38 +46,18 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
     for name, limit in {**limits, "evaluations": 2 * MAX_ITEMS}.items():
         if len(getattr(executed, name)) > limit:
             raise InvalidAnswer(f"more than {limit} {name}")
-    check_text(executed.output, MAX_TEXT_CHARS)
-    for name in (*executed.registered, executed.working_directory):
-        check_text(name, MAX_NAME_CHARS)
     if (executed.claims and step.op != "evaluate") or len(executed.claims) > MAX_ITEMS:
         raise InvalidAnswer("claims that were not asked for")
-    for text in (*executed.claims, *executed.claims.values()):
-        check_text(text, MAX_TEXT_CHARS)
-    for block in executed.added:
-        check_text(block.text, MAX_TEXT_CHARS)
-        check_text(block.title, MAX_NAME_CHARS)
-        if block.type == "observation" and step.op != "begin":
-            raise InvalidAnswer("an observation that no view added")
+    if step.op != "begin" and any(block.type == "observation" for block in executed.added):
+        raise InvalidAnswer("an observation that no view added")
     if len(executed.trials) > (len(step.candidates) if step.op == "try" else 0):
         raise InvalidAnswer("trials that were not asked for")
     for trial in executed.trials:
         if trial.trials or not 0 <= trial.seconds <= MAX_TIME_BUDGET:
             raise InvalidAnswer("an invalid trial")
         check_answer(trial, EVALUATED)
-    check_text(executed.not_tried or "", MAX_NAME_CHARS)
-    values = [executed.value]
-    failures = [executed.error]
-    for view in executed.views:
-        check_text(view.title, MAX_NAME_CHARS)
-        check_text(view.text, MAX_TEXT_CHARS)
-        failures.append(view.error)
-    for assertion in executed.assertions:
-        check_text(assertion.question, MAX_TEXT_CHARS)
     evaluations = list(executed.evaluations)
     for subagent in executed.subagents:
-        check_text(subagent.name, MAX_NAME_CHARS)
-        check_text(subagent.parent or "", MAX_NAME_CHARS)
-        check_text(subagent.description, MAX_TEXT_CHARS)
         if not 0 <= subagent.time_budget <= MAX_TIME_BUDGET:
             raise InvalidAnswer("an invalid time budget")
         if not 0 < subagent.block_size <= 10_000:
@@ -81,22 +65,25 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
         if len(subagent.evaluations) > MAX_ITEMS:
             raise InvalidAnswer(f"more than {MAX_ITEMS} evaluations of a subagent")
         evaluations += subagent.evaluations
-        values += [subagent.schema, subagent.returned]
-    for evaluation in evaluations:
-        check_text(evaluation.title, MAX_NAME_CHARS)
-        if evaluation.protected or evaluation.cause is not None:  # only the worker says so
-            raise InvalidAnswer("an evaluation that claims to be protected")
-        values.append(evaluation.value)
-        failures.append(evaluation.error)
-    for failure in failures:
-        if failure is not None:
-            check_text(failure.type, MAX_NAME_CHARS)
-            check_text(failure.message, MAX_TEXT_CHARS)
-            check_text(failure.traceback, MAX_TEXT_CHARS)
-    for value in values:
-        check_value(value)
+    if any(one.protected or one.cause is not None for one in evaluations):  # only the worker says so
+        raise InvalidAnswer("an evaluation that claims to be protected")
     check_waiting(executed, step)
+    check_fields(executed)
     return executed
+
+
+def check_fields(part: Any, name: str = "") -> None:
+    """Check every text in an answer, and the values of its callbacks. `name`: of the field that has this part."""
+    if name in VALUES:
+        check_value(part)
+    elif isinstance(part, str):
+        check_text(part, MAX_NAME_CHARS if name in NAMES else MAX_TEXT_CHARS)
+    elif isinstance(part, msgspec.Struct):
+        for field in part.__struct_fields__:
+            check_fields(getattr(part, field), field)
+    elif isinstance(part, tuple | dict):
+        for item in (*part, *part.values()) if isinstance(part, dict) else part:
+            check_fields(item, name)
 
 
 def check_waiting(executed: Executed, step: Execute) -> None:
@@ -108,17 +95,10 @@ def check_waiting(executed: Executed, step: Execute) -> None:
     waits = (executed.waits_for is not None, bool(executed.delegates), executed.writes is not None)
     if sum(waits) > may_wait:
         raise InvalidAnswer("this step can't wait, or it waits for more than one thing")
-    if (writes := executed.writes) is not None:
-        for text in (writes.hint, *writes.questions):
-            check_text(text, MAX_TEXT_CHARS)
-        if len(writes.questions) > MAX_QUESTIONS:
-            raise InvalidAnswer(f"more than {MAX_QUESTIONS} questions about a block")
-    if executed.delegates:
-        if len(executed.delegates) > MAX_ITEMS or any(task.agent not in DELEGATES for task in executed.delegates):
-            raise InvalidAnswer("too many tasks are delegated, or to an agent that is not allowed")
-        for task in executed.delegates:
-            check_text(task.label, MAX_NAME_CHARS)
-            check_value(task.task)
+    if executed.writes is not None and len(executed.writes.questions) > MAX_QUESTIONS:
+        raise InvalidAnswer(f"more than {MAX_QUESTIONS} questions about a block")
+    if len(executed.delegates) > MAX_ITEMS or any(task.agent not in DELEGATES for task in executed.delegates):
+        raise InvalidAnswer("too many tasks are delegated, or to an agent that is not allowed")
     if executed.waits_for is not None:
         if executed.waits_for == step.subagent:
             raise InvalidAnswer("a subagent can't wait for itself")

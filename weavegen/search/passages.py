@@ -30,14 +30,6 @@ class Passage:
     last_line: int
 
 
-@dataclass(frozen=True)
-class PassageHit:
-    """A passage that a query finds."""
-
-    passage: Passage
-    score: float
-
-
 class Passages:
     """An immutable index of the passages of some documents, given as (path, text)."""
 
@@ -57,11 +49,11 @@ class Passages:
         """Approximate size in memory."""
         return self._lists.bytes + 200 * len(self.passages)
 
-    def search(self, query: str, top_k: int) -> list[PassageHit]:
-        """The best passages for a query of plain words, best first. Each holds one of the words."""
+    def search(self, query: str, top_k: int) -> list[tuple[Passage, float]]:
+        """The best passages for a query of plain words, best first, with their scores. Each holds one of the words."""
         postings = self._lists.postings(words(query))
         segment = Segment(len(self.passages), {"lengths": self._lists.lengths}, postings)
-        return [PassageHit(self.passages[at], score) for at, score in rank_segment(segment, query, top_k)]
+        return [(self.passages[at], score) for at, score in rank_segment(segment, query, top_k)]
 
 
 def split(path: str, text: str) -> Iterator[tuple[Passage, str]]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from sqlalchemy.exc import DBAPIError
 
-from weavegen.config import PERSONAL, Config, differing, shown_settings
+from weavegen.config import Config, differing, shown_settings
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool import capabilities
 from weavegen.pool.capabilities import Capabilities
@@ -27,14 +27,7 @@ from weavegen.store.servers import ServerHealth
 from weavegen.store.session import unpooled_engine
 from weavegen.version import __version__
 
-OF_A_HOST = PERSONAL | {
-    "WEAVEGEN_HOST",
-    "WEAVEGEN_FLOWER",
-    "WEAVEGEN_VIEWER",
-    "WEAVEGEN_MODEL",
-    "WEAVEGEN_VLLM",
-    "WEAVEGEN_READER_URL",
-}
+OF_A_HOST = fleet.NOT_OF_WORKERS | {"WEAVEGEN_HOST"}
 """Settings in which hosts may differ, or that workers do not use."""
 MIN_FREE_BYTES = 5 * 2**30
 """A trace takes megabytes, because every candidate is kept."""

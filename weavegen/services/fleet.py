@@ -115,7 +115,7 @@ def up(
         if store:
             _store_settings(config)
         parts += _pages(config) if pages else []
-        return [*parts, _supervisor(config)]
+        return [*parts, _part(config, SUPERVISOR, started=start_supervisor(config))]
 
 
 def down(config: Config, drain: float | None = None) -> list[Service]:
@@ -297,10 +297,6 @@ def _store_settings(config: Config) -> None:
     draft.touch(mode=0o600)
     draft.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
     draft.replace(config.stored)
-
-
-def _supervisor(config: Config) -> Part:
-    return _part(config, SUPERVISOR, started=start_supervisor(config))
 
 
 def start_supervisor(config: Config) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
@@ -227,9 +227,7 @@ def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
 def campaign_id(conn: sa.Connection, name: str) -> int:
     """A campaign's id. Raises UsageError if there is no such campaign."""
     id = conn.execute(sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.name == name)).scalar_one_or_none()
-    if id is None:
-        raise UsageError(f"there is no campaign {name!r}: `weavegen rescore --list` lists them")
-    return int(id)
+    return int(required(id, f"there is no campaign {name!r}: `weavegen rescore --list` lists them"))
 
 
 def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:

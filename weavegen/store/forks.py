@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.errors import UsageError
+from weavegen.errors import required
 from weavegen.kernel import replay
 from weavegen.kernel.replay import Entry, InheritedSettings, Start
 from weavegen.kernel.seeds import derive_seed
@@ -71,9 +71,7 @@ class Cut:
 def trace(conn: sa.Connection, trace_id: int) -> Any:
     """A trace that is to be forked, a row of forked_trace.sql. Raises UsageError if there is none."""
     row = conn.execute(sql.load("store/forked_trace"), {"trace": trace_id}).one_or_none()
-    if row is None:
-        raise UsageError(f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
-    return row
+    return required(row, f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
 
 
 def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
@@ -181,20 +179,8 @@ def enqueue(
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     parent = conn.execute(sql.load("store/fork_parent"), {"trace": cut.trace_id}).one()
-    same = (
-        "agent",
-        "model",
-        "asked_model",
-        "evaluator",
-        "student",
-        "template_id",
-        "packages_id",
-        "starting_files_id",
-        "settings",
-        "revision",
-    )
-    job = {column: getattr(parent, column) for column in same}
-    job |= {
+    same = {column: value for column, value in parent._mapping.items() if column in JOBS.c}
+    job = same | {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
         "seed": seed,
         "version": version,

@@ -51,39 +51,27 @@ def enqueue(
     conn: sa.Connection,
     orders: Sequence[Order],
     *,
-    name: str,
-    agent: str,
-    model: str | None,
-    seed: int,
-    settings: dict[str, Any],
-    version: str,
-    enqueued_by: str | None = None,
     template: Template | None = None,
-    evaluator: str | None = None,
-    student: str | None = None,
     packages: Packages | None = None,
     files: bytes | None = None,
+    **values: Any,
 ) -> int:
-    """Write a job and its queued traces. Returns the job's id. `template` None: the model's own.
+    """Write a job and its queued traces. Returns the job's id. `values`: other columns of the table jobs.
 
-    `evaluator`: the model that answers the yes/no questions; None: `model`. `student`: the model that is to learn from
-    `model`; None: `model` itself. `packages`: what its code can import;
-    None: the standard library alone. `files`: an archive of the files with which /app begins.
+    `template` None: the model's own. `packages`: what its code can import; None: the standard library alone. `files`:
+    an archive of the files with which /app begins.
     """
     chosen = files_row = None
     if packages is not None:
         chosen = content_id(conn, PACKAGES, packages.sha256, msgspec.structs.asdict(packages))
     if files is not None:
         files_row = content_id(conn, STARTING_FILES, hashlib.sha256(files).hexdigest(), {"archive": files})
-    values = {
-        "name": name, "agent": agent, "model": model, "asked_model": model, "seed": seed, "settings": settings,
-        "version": version, "enqueued_by": enqueued_by,
-        "evaluator": evaluator,
-        "student": student,
+    values |= {
+        "asked_model": values["model"],
         "template_id": None if template is None else template_id(conn, template),
         "packages_id": chosen,
         "starting_files_id": files_row,
-    }  # fmt: skip
+    }
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
     rows = [
@@ -92,7 +80,7 @@ def enqueue(
             "number": number,
             "bootstrap_id": bootstraps[order.source],
             "params": order.params,
-            "seed": order.seed if order.seed is not None else derive_seed(seed, "trace", number),
+            "seed": order.seed if order.seed is not None else derive_seed(values["seed"], "trace", number),
         }
         for number, order in enumerate(orders, 1)
     ]

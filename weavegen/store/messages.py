@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
 from weavegen.channels.exchange import Exchange
-from weavegen.errors import UsageError
+from weavegen.errors import required
 from weavegen.store.leases import later
 from weavegen.store.models.people import CHANNELS, EXCHANGES, MESSAGES
 from weavegen.store.models.traces import TRACES
@@ -112,9 +112,8 @@ def read(conn: sa.Connection, channel: int, after: int, limit: int) -> list[dict
 def end_reason(conn: sa.Connection, trace_id: int) -> str | None:
     """Why a trace is over; None while it is not. Raises UsageError if there is no such trace."""
     query = sa.select(*TRACES.c["status", "ended_because", "failure"]).where(TRACES.c.id == trace_id)
-    row = conn.execute(query).one_or_none()
-    if row is None:
-        raise UsageError(f"there is no trace {trace_id}: `weavegen status JOB` lists those of a job")
+    missing = f"there is no trace {trace_id}: `weavegen status JOB` lists those of a job"
+    row = required(conn.execute(query).one_or_none(), missing)
     return None if row.status not in OVER else row.failure or row.ended_because or str(row.status)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.store.models.columns import array_text
 from weavegen.store.models.corpus import KEYS, RELEASES
 from weavegen.store.models.traces import TRACES
@@ -127,9 +127,7 @@ def save(conn: sa.Connection, kept: Iterable[Key], removed: Iterable[Key], **val
 def load(conn: sa.Connection, name: str) -> Any:
     """A release's row. Raises UsageError if there is no such release."""
     row = conn.execute(sa.select(RELEASES).where(RELEASES.c.name == name)).one_or_none()
-    if row is None:
-        raise UsageError(f"there is no release {name!r}: `weavegen release --list` lists them")
-    return row
+    return required(row, f"there is no release {name!r}: `weavegen release --list` lists them")
 
 
 def keys(conn: sa.Connection, release: Any) -> Iterator[Key]:

@@ -12,7 +12,7 @@ import psycopg
 import sqlalchemy as sa
 
 from weavegen import config, sql
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.traces import JOBS, TRACES
@@ -129,9 +129,7 @@ def flat(settings: dict[str, Any]) -> dict[str, Any]:
 def latest(conn: sa.Connection) -> int:
     """Id of the newest job that people enqueued. Raises UsageError where there is none."""
     newest: int | None = conn.execute(sa.select(sa.func.max(JOBS.c.id)).where(JOBS.c.called_by.is_(None))).scalar()
-    if newest is None:
-        raise UsageError("there is no job yet: `weavegen run bootstraps/tictactoe.py -n 8 --ticks 12` makes one")
-    return newest
+    return required(newest, "there is no job yet: `weavegen run bootstraps/tictactoe.py -n 8 --ticks 12` makes one")
 
 
 @dataclass(frozen=True)

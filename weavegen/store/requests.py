@@ -190,56 +190,45 @@ def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    traces = conn.execute(sql.load("store/requests_to_follow"), {"id": id}).mappings().all()
+    traces = conn.execute(sql.load("store/requests_to_follow"), {"id": id}).all()
     for trace in traces:
-        row = load(conn, trace["id"])
-        if trace["trace"] != row.trace_id:
-            attach(conn, row.id, trace["trace"])
-            set_status(conn, row, S.NOT_STARTED, f"tried again, as trace {trace['trace']}")
+        row = load(conn, trace.id)
+        if trace.trace != row.trace_id:
+            attach(conn, row.id, trace.trace)
+            set_status(conn, row, S.NOT_STARTED, f"tried again, as trace {trace.trace}")
             row = load(conn, row.id)
-        now = standing(**{name: value for name, value in trace.items() if name != "id"})
+        now = standing(trace)
         if now.status == row.status != S.WAITING_FEEDBACK:
             continue
         if now.status not in SUCCESSORS[S(row.status)]:
             starts = row.status == S.NOT_STARTED
-            reason = f"trace {trace['trace']} works on it" if starts else "it waits no longer"
-            set_status(conn, row, S.IN_PROGRESS, reason, at=trace["started_at"] if starts else None)
+            reason = f"trace {trace.trace} works on it" if starts else "it waits no longer"
+            set_status(conn, row, S.IN_PROGRESS, reason, at=trace.started_at if starts else None)
             row = load(conn, row.id)
         set_status(conn, row, now.status, now.reason, at=now.at, result=now.result)
     return len(traces)
 
 
-def standing(
-    trace: int,
-    status: str,
-    *,
-    question: str | None = None,
-    asked_at: datetime.datetime | None = None,
-    started_at: datetime.datetime | None = None,
-    finished_at: datetime.datetime | None = None,
-    returned: Any = None,
-    failure: str | None = None,
-    because: str | None = None,
-) -> Standing:
-    """The status of a request according to its trace. `asked_at`: since when the trace waits for an answer."""
-    if status == TraceStatus.QUEUED:
-        return Standing(S.NOT_STARTED, f"trace {trace} is queued")
-    if status == TraceStatus.RUNNING:
-        if asked_at is not None:
-            return Standing(S.WAITING_FEEDBACK, question or "It asks, without words.", asked_at)
-        return Standing(S.IN_PROGRESS, f"trace {trace} works on it", started_at)
-    if status == TraceStatus.CANCELLED:
-        return Standing(S.CANCELED, f"trace {trace} was cancelled", finished_at)
-    if status == TraceStatus.FAILED:
-        return Standing(S.FAILED, failure or f"trace {trace} failed", finished_at)
-    returned = returned if isinstance(returned, dict) else {}
+def standing(row: Any) -> Standing:
+    """The status of a request according to its trace, given as a row of requests_to_follow.sql."""
+    if row.status == TraceStatus.QUEUED:
+        return Standing(S.NOT_STARTED, f"trace {row.trace} is queued")
+    if row.status == TraceStatus.RUNNING:
+        if row.asked_at is not None:
+            return Standing(S.WAITING_FEEDBACK, row.question or "It asks, without words.", row.asked_at)
+        return Standing(S.IN_PROGRESS, f"trace {row.trace} works on it", row.started_at)
+    if row.status == TraceStatus.CANCELLED:
+        return Standing(S.CANCELED, f"trace {row.trace} was cancelled", row.finished_at)
+    if row.status == TraceStatus.FAILED:
+        return Standing(S.FAILED, row.failure or f"trace {row.trace} failed", row.finished_at)
+    returned = row.returned if isinstance(row.returned, dict) else {}
     result = returned.get("result")
     result = result if isinstance(result, str) else None
     if returned.get("success") is True:
-        return Standing(S.SUCCEEDED, result or "done", finished_at, result)
+        return Standing(S.SUCCEEDED, result or "done", row.finished_at, result)
     error = returned.get("error") or result
-    reason = str(error) if error else f"it ended before it was done: {because or 'no reason is recorded'}"
-    return Standing(S.FAILED, reason, finished_at, result)
+    reason = str(error) if error else f"it ended before it was done: {row.because or 'no reason is recorded'}"
+    return Standing(S.FAILED, reason, row.finished_at, result)
 
 
 def _values(spec: RequestSpec) -> dict[str, Any]:

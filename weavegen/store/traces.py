@@ -73,19 +73,7 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
             "upgrade the workers, then `weavegen retry`"
         ) from None
     template = None if row.template is None else msgspec.convert(row.template, Template)
-    return TraceSpec(
-        row.seed,
-        row.agent,
-        row.model,
-        values,
-        row.params,
-        row.source,
-        row.job_id,
-        template,
-        row.evaluator,
-        row.packages,
-        row.files,
-    )
+    return TraceSpec(**row._asdict() | {"settings": values, "template": template})
 
 
 @dataclass(frozen=True)
@@ -196,14 +184,10 @@ def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
     # Not part of LOCK: a statement that waited for the lock would see these rows as they were before the wait.
     row = conn.execute(sql.load("store/open_tick"), {"trace": trace.id}).one()
     return OpenTick(
-        start(row),
-        row.run,
-        TickSettings(row.revision, row.paused_seconds),
-        TickSettings(row.newest_revision, row.newest_paused_seconds),
-        row.paused,
-        row.caller,
-        row.newest,
-        row.host,
+        start=start(row),
+        settings=TickSettings(row.revision, row.paused_seconds),
+        newest_settings=TickSettings(row.newest_revision, row.newest_paused_seconds),
+        **{name: getattr(row, name) for name in ("run", "paused", "caller", "newest", "host")},
     )
 
 

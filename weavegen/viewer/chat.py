@@ -7,7 +7,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.store import messages
 from weavegen.viewer import traces
 from weavegen.viewer.responses import form, page, path_number
@@ -63,7 +63,6 @@ class Chat:
         with self.writer.begin() as conn:
             if (reason := messages.end_reason(conn, trace_id)) is not None:
                 raise UsageError(f"trace {trace_id} is over: {reason}")
-            number = messages.channels(conn, trace_id).get(channel)
-            if number is None:
-                raise UsageError(f"trace {trace_id} has no channel {channel!r:.50}")
+            known = messages.channels(conn, trace_id)
+            number = required(known.get(channel), f"trace {trace_id} has no channel {channel!r:.50}")
             messages.add(conn, number, text, author="person")

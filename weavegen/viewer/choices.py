@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.viewer import traces
 from weavegen.viewer.candidates import Candidate, Round, rounds, tree
 from weavegen.viewer.differences import Difference, difference
@@ -52,9 +52,7 @@ class Choice:
 def block_of(conn: sa.Connection, candidate_id: int) -> tuple[int, int]:
     """Trace and index of the block that a candidate was sampled for. Raises UsageError if there is none."""
     query = sa.text("select trace_id, block_index from candidates where id = :id")
-    row = conn.execute(query, {"id": candidate_id}).one_or_none()
-    if row is None:
-        raise UsageError(f"there is no candidate {candidate_id}")
+    row = required(conn.execute(query, {"id": candidate_id}).one_or_none(), f"there is no candidate {candidate_id}")
     return row.trace_id, row.block_index
 
 

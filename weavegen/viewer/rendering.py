@@ -99,13 +99,8 @@ def seconds_text(seconds: float | None) -> str:
         return UNKNOWN
     if seconds < 10:
         return f"{seconds:.2f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+    return f"{minutes} min {rest} s" if 2 <= minutes < 120 else duration(seconds)
 
 
 def number(value: float | None, digits: int = 0) -> str:

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
-from weavegen.errors import UsageError
+from weavegen.errors import required
 
 TRACES_PER_PAGE = 100
 BLOCKS_PER_PIECE = 25
@@ -56,17 +56,13 @@ def state(conn: sa.Connection, trace_id: int) -> State:
     """Raises UsageError if there is no such trace."""
     query = sa.text("select blocks, restarts, status, ticks from traces where id = :trace")
     row = conn.execute(query, {"trace": trace_id}).one_or_none()
-    if row is None:
-        raise UsageError(f"there is no trace {trace_id}")
-    return State(*row)
+    return State(*required(row, f"there is no trace {trace_id}"))
 
 
 def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
     """The summary of a trace. Raises UsageError if there is no such trace."""
     row = conn.execute(sql.load("viewer/trace"), {"trace": trace_id}).one_or_none()
-    if row is None:
-        raise UsageError(f"there is no trace {trace_id}")
-    return dict(row._mapping)
+    return dict(required(row, f"there is no trace {trace_id}")._mapping)
 
 
 def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:

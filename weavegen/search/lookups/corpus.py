@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.kernel.lookups import ReadBlocks, SearchCorpus, Sql
 from weavegen.search.corpus_index import Scope
 from weavegen.search.user_search import search_texts
@@ -44,9 +44,8 @@ def search_corpus(conn: sa.Connection, trace_id: int, call: SearchCorpus) -> str
 
 def read_blocks(conn: sa.Connection, trace_id: int, call: ReadBlocks) -> str:
     """Rendered blocks of a trace. Raises UsageError if there are none."""
-    total = conn.execute(sa.select(TRACES.c.blocks).where(TRACES.c.id == call.trace)).scalar_one_or_none()
-    if total is None:
-        raise UsageError(f"there is no trace {call.trace}: search_corpus and sql give the numbers of traces")
+    found = conn.execute(sa.select(TRACES.c.blocks).where(TRACES.c.id == call.trace)).scalar_one_or_none()
+    total = required(found, f"there is no trace {call.trace}: search_corpus and sql give the numbers of traces")
     first = max(call.first, 0)
     query = sa.select(BLOCKS.c.rendered).where(
         BLOCKS.c.trace_id == call.trace,

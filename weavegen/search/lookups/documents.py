@@ -63,11 +63,11 @@ def search_documents(conn: sa.Connection, trace_id: int, call: SearchDocuments) 
         documents_in(documents.listed(conn, job_id), "")
         return "no passage has any of these words"
     shown = []
-    for hit in hits:
-        path, first, last = hit.passage.path, hit.passage.first_line, hit.passage.last_line
+    for passage, score in hits:
+        path, first, last = passage.path, passage.first_line, passage.last_line
         lines = documents.lines(documents.text(conn, job_id, path) or "")[first - 1 : last]
         body = "\n".join(line[:MAX_PASSAGE_LINE_CHARS] for line in lines)
-        shown.append(f"{path}, lines {first} to {last} (score {hit.score:.2f}):\n{body.strip()}")
+        shown.append(f"{path}, lines {first} to {last} (score {score:.2f}):\n{body.strip()}")
     return "\n\n".join(shown)
 
 

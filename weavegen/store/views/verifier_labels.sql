@@ -7,36 +7,32 @@
 create view verifier_labels as
 select
   v.source, v.source_id, v.label_id, v.block_id, v.trace_id, v.index, t.job_id, j.name as job, j.agent,
-  j.model, f.name as bootstrap, t.status as trace_status, v.tick, v.type, v.question, v.label, v.predicted, v.body,
-  v.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
+  j.model, f.name as bootstrap, t.status as trace_status, v.tick, v.type, v.question, v.label,
+  case v.source when 'drawn' then v.drawn_from else (
+    select avg(s.yes / nullif(s.yes + s.no, 0)) from scores s
+    where s.candidate_id = c.id and (
+      s.question = v.question
+      or v.source in ('ran', 'tried') and s.question = 'Will this action run without raising an error?'
+    )
+  ) end as predicted,
+  v.body, v.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
 from (
 select b.id as block_id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, l.*
 from blocks b
 join lateral (
   select 'drawn' as source, 1 as source_id, b.id as label_id, b.question, b.answer as label,
-    case when b.answer then b.probability else 1 - b.probability end as predicted
+    case when b.answer then b.probability else 1 - b.probability end as drawn_from
   where b.question is not null and b.answer is not null
   union all
-  select 'ran', 2, b.id, 'Does this block run without errors?', b.ran, (
-    select avg(s.yes / nullif(s.yes + s.no, 0)) from scores s
-    where s.candidate_id = b.candidate_id
-      and s.question in ('Does this block run without errors?', 'Will this action run without raising an error?')
-  )
+  select 'ran', 2, b.id, 'Does this block run without errors?', b.ran, null
   where b.ran is not null
   union all
-  select 'asserted', 3, g.id, g.question, g.answer, (
-    select avg(s.yes / nullif(s.yes + s.no, 0)) from scores s
-    where s.candidate_id = b.candidate_id and s.question = g.question
-  )
+  select 'asserted', 3, g.id, g.question, g.answer, null
   from grounded_labels g where g.step_id = b.executed_by
 ) l on true
 union all
 select b.id, b.trace_id, b.index, b.tick, b.type, c.id, coalesce(n.rewritten, c.text), '{}', 'tried', 4, c.id,
-  'Does this block run without errors?', r.ran, (
-    select avg(s.yes / nullif(s.yes + s.no, 0)) from scores s
-    where s.candidate_id = c.id
-      and s.question in ('Does this block run without errors?', 'Will this action run without raising an error?')
-  )
+  'Does this block run without errors?', r.ran, null
 from trials r
 join candidates c on c.id = r.candidate_id
 join blocks b on b.trace_id = c.trace_id and b.index = c.block_index and b.candidate_id <> c.id
@@ -44,10 +40,7 @@ left join penalties n on n.candidate_id = c.id
 where r.ran is not null
 union all
 select b.id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, 'evaluated', 5, e.id, e.title,
-  e.value = 'true', (
-    select avg(s.yes / nullif(s.yes + s.no, 0)) from scores s
-    where s.candidate_id = b.candidate_id and s.question = e.title
-  )
+  e.value = 'true', null
 from evaluations e
 join blocks b on b.trace_id = e.trace_id and b.tick = e.tick and b.type = 'action' and b.ran
 where e.error is null and e.value in ('true', 'false')
