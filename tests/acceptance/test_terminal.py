@@ -1,6 +1,7 @@
 """What commands show in a terminal, and what they write to a pipe."""
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -142,7 +143,7 @@ def test_leaving_the_pager_stops_the_reading() -> None:
     """Of an endless text the first lines appear, and there is no error message about the rest."""
     code = 'import itertools; from weavegen.cli.paging import page; page(itertools.repeat("x = 1\\n" * 1000))'
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        ["script", "--quiet", "--return", "--command", shlex.join([sys.executable, "-c", code]), "/dev/null"],
         env={"PATH": "/usr/bin:/bin", "PAGER": "head -n 3", "TERM": "xterm"},
         cwd=Path(__file__).parents[2],
         capture_output=True,
