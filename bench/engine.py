@@ -103,7 +103,7 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
 def play(n: int) -> int:
     """Have `n` games played to the end. Returns the job's id."""
     orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "tictactoe.py"], n)
-    job = enqueueing.submit(orders, seed=1, settings={"ticks": 12}, check=False)
+    job = enqueueing.enqueue(traces=orders, seed=1, settings={"ticks": 12}, check=False)
     query = sa.text("select 1 from traces where job_id = :job and status in ('queued', 'running') limit 1")
     while True:
         time.sleep(0.25)

@@ -122,7 +122,7 @@ def run(console: Console) -> list[Figure]:
 
 def measure(console: Console, settings: config.Config) -> list[Figure]:
     orders = [Order("notes.py", BOOTSTRAP)] * (TRACES * len(SIZES))
-    job = enqueueing.submit(orders, seed=1, check=False)
+    job = enqueueing.enqueue(traces=orders, seed=1, check=False)
     with engine().connect() as conn:
         ids = (
             conn.execute(sa.text("select id from traces where job_id = :job order by id"), {"job": job}).scalars().all()

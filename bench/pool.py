@@ -96,7 +96,7 @@ def start(traces: int) -> None:
 
     More traces would get no slot for a while, because old traces go first.
     """
-    enqueueing.submit([Order("notes.py", BOOTSTRAP)] * traces, seed=1, settings={}, check=False)
+    enqueueing.enqueue(traces=[Order("notes.py", BOOTSTRAP)] * traces, seed=1, settings={}, check=False)
     begun = sa.text("select count(distinct trace_id) from steps where kind = 'sample'")
     deadline = time.monotonic() + PATIENCE
     while True:

@@ -92,7 +92,7 @@ def run(console: Console) -> list[Figure]:
 def record() -> tuple[list[str], list[WrittenBlock]]:
     """The rendered blocks of a trace, and the blocks that are measured."""
     with home() as folder, installation(folder):
-        job = enqueueing.submit([Order("notes.py", BOOTSTRAP)], seed=1, settings={"blocks": LAST}, check=False)
+        job = enqueueing.enqueue(traces=[Order("notes.py", BOOTSTRAP)], seed=1, settings={"blocks": LAST}, check=False)
         over = sa.text("select status = 'ended' from traces where job_id = :job")
         while True:
             time.sleep(0.5)

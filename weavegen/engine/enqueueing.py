@@ -133,11 +133,6 @@ def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | No
     return enqueue(traces=repeated(order, n), **{"check": False, **options})
 
 
-def submit(traces: Sequence[Order], **options: Any) -> int:
-    """Enqueue these traces. Options as in `enqueue`."""
-    return enqueue(traces=traces, **options)
-
-
 def orders(
     files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None, *, agent: str = "weave"
 ) -> list[Order]:
