@@ -258,6 +258,198 @@ class TestGameAndBrowser:
         assert "# Hi\n\na poem [1]" in views(environment)["WeaveBrowser"]
 
 
+SHOP = """<title>Shop</title><h1>Orders</h1><p>See <a href="/rules.html" target="_blank">the rules</a>.</p>
+<form action="/order" method="post"><label>Name: <input name="name" required maxlength="10"></label>
+<input type="date" name="day"><input type="hidden" name="from" value="shop"><textarea name="note"></textarea>
+<select name="size"><option value="s">Small<option value="l">Large</select>
+<label><input type="checkbox" name="agree"> I agree</label>
+<input type="radio" name="colour" value="red"> <input type="radio" name="colour" value="blue">
+<button>Send</button><button type="button" disabled>Never</button></form>
+<p style="display: none">unseen</p><p id="out">nothing yet</p><button onclick="count()">Count</button>
+<b id="tile" style="cursor: pointer">tile</b>
+<button onclick="out.textContent = confirm('Sure?') + prompt('Who?', 'me')">Ask</button>
+<button onclick="fetch('/data.json').then((it) => it.json()).then((it) => { out.textContent = it.x })">Fetch</button>
+<button onclick="window.open('/rules.html')">Open</button>
+<input id="live" oninput="out.textContent = value.toUpperCase()" onkeydown="if (event.key == 'Enter') value = 'sent'">
+<script>let n = 0; const count = () => { n++; out.textContent = `count ${n}` };
+tile.addEventListener("click", () => { out.textContent = "tile!" });
+document.body.insertAdjacentHTML("beforeend", `<p>made by a script: ${6 * 7}</p><p id="dice">${Math.random()}</p>`);
+</script>"""
+
+
+class TestChromium:
+    """The browser with JavaScript, on the pages of a server in the box."""
+
+    SERVER = """\
+import http.server, threading, urllib.parse
+from tools.browser import WeaveBrowser
+pages = {'/': SHOP, '/rules.html': '<pre>one\\n  two</pre><a href="/">home</a>', '/data.json': '{"x": "fetched"}',
+         '/endless.html': '<p>before</p><script>for (;;);</script>'}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(pages.get(self.path, 'not here'), 200 if self.path in pages else 404)
+    def do_POST(self):
+        sent = self.rfile.read(int(self.headers['Content-Length'])).decode()
+        self.answer('<h2>Thanks</h2>' + str(sorted(urllib.parse.parse_qsl(sent))), 200)
+    def answer(self, text, status):
+        self.send_response(status)
+        self.send_header('Content-Type', 'text/html')
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def log_message(self, *args): pass
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+site = f'http://localhost:{server.server_port}'
+browser = WeaveBrowser(self, site, javascript=True)
+def number(kind, text):
+    return next(one[0] for one in browser.controls() if one[1] == kind and text in one[2])
+def out():
+    return browser.lines[browser.lines.index([one for one in browser.lines if 'Count' in one][0]) - 2]
+def refused(what, *arguments):
+    try:
+        what(*arguments)
+    except Exception as error:
+        return type(error).__name__ + ': ' + str(error)
+"""
+
+    def test_a_form_is_filled_in_and_sent(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            f"SHOP = {SHOP!r}\n{self.SERVER}"
+            "early = refused(browser.submit, number('field', 'Name'))\n"
+            "browser.fill(number('field', 'Name'), 'Anna Karenina')\n"
+            "wrong = [refused(browser.fill, number('field', 'day'), 'tomorrow'),\n"
+            "         refused(browser.select, number('list', 'size'), 'Huge'),\n"
+            "         refused(browser.click, number('button', 'Never')), refused(browser.check, 99)]\n"
+            "browser.fill(number('field', 'day'), '2026-01-02')\n"
+            "browser.fill(number('text area', 'note'), 'two\\nlines')\n"
+            "browser.select(number('list', 'size'), 'Large')\n"
+            "browser.check(number('box', 'agree'))\n"
+            "browser.check(number('choice', 'blue'))\n"
+            "filled, sent = browser.render(), browser.submit()\n"
+            "return [early, wrong, filled, sent.splitlines()[-1], 'Orders' in browser.back(), refused(browser.back)]\n"
+        )
+        if missing("chromium", "chromium", executed):
+            return
+        early, wrong, filled, sent, back, refused = value(executed)
+        assert early == "ValueError: [2] Name: Please fill out this field."
+        assert wrong == [
+            'ValueError: [3] is a date field: it can\'t hold "tomorrow"',
+            'ValueError: [5] has no "Huge": it has "Small", "Large"',
+            "ValueError: [10] is disabled: it can't be changed",
+            "ValueError: there is no [99] on this page",
+        ]
+        assert 'Name: (field Name: "Anna Karen") [2]' in filled
+        assert '(list size: "Large" of "Small", "Large") [5] (box I agree: checked) [6] I agree' in filled
+        assert "See the rules [1]." in filled
+        assert "unseen" not in filled
+        wanted = [("agree", "on"), ("colour", "blue"), ("day", "2026-01-02"), ("from", "shop"), ("name", "Anna Karen")]
+        assert sent == str([*wanted, ("note", "two\r\nlines"), ("size", "l")])
+        assert (back, refused) == (True, "ValueError: there is no page to go back to")
+
+    def test_scripts_run(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            f"SHOP = {SHOP!r}\n{self.SERVER}"
+            "seen = [browser.lines[-3]]\n"
+            "for kind, text in (('button', 'Count'), ('button', 'Count'), ('clickable', 'tile'), ('button', 'Ask')):\n"
+            "    browser.click(number(kind, text))\n    seen.append(out())\n"
+            "asked = browser.render().splitlines()[1:3]\n"
+            "browser.press(number('button', 'Fetch'))\nseen.append(out())\n"
+            "browser.fill(number('field', 'live'), 'abc')\nbrowser.press('d')\nseen.append(out())\n"
+            "browser.press('Enter')\nseen.append([one[3] for one in browser.controls() if one[2] == 'live'])\n"
+            "browser.click(number('button', 'Open'))\nrules = browser.follow(1)\n"
+            "browser.follow(1)\nrules = browser.url, browser.links(), browser.lines\n"
+            "return [seen, asked, rules]"
+        )
+        if missing("chromium", "chromium", executed):
+            return
+        seen, asked, (url, links, lines) = value(executed)
+        assert seen == [
+            "made by a script: 42", "count 1", "count 2", "tile!", "trueme", "fetched", "ABCD", ["sent"],
+        ]  # fmt: skip
+        assert asked == [f"(The page asked or said: '{text}' (it got yes))" for text in ("Sure?", "Who?")]
+        assert url.endswith("/rules.html")
+        assert links == [[1, "home", url.removesuffix("rules.html")]]
+        assert lines == ["one", "  two", "", "home [1]"]
+        assert "home [1]" in views(environment)["WeaveBrowser"]
+
+    def test_answers_that_are_no_pages(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            f"SHOP = {SHOP!r}\n{self.SERVER}"
+            "browser.open(site + '/no')\nshown = [browser.render()]\n"
+            "shown.append(refused(browser.open, 'http://localhost:10/'))\n"
+            "shown.append(refused(browser.open, 'file:///etc/passwd'))\n"
+            "shown.append(refused(browser.open, 'http://192.0.2.1/'))\n"
+            "shown.append(browser.open(site + '/endless.html'))\nshown.append(browser.render())\n"
+            "shown.append(browser.open(site + '/rules.html'))\nreturn [site, shown]"
+        )
+        if missing("chromium", "chromium", executed):
+            return
+        site, (unknown, closed, file, outside, _, endless, after) = value(executed)
+        assert unknown == f"{site}/no (404 Not Found, lines 1 to 1 of 1)\nnot here"
+        assert closed == "ConnectionError: http://localhost:10/ does not answer: net::ERR_CONNECTION_REFUSED"
+        assert "only addresses that begin with http" in file
+        assert outside == "ConnectionError: http://192.0.2.1/ does not answer: net::ERR_INTERNET_DISCONNECTED"
+        assert endless.endswith("JavaScript ran for 5 s and was ended)\nbefore")
+        assert after.startswith("one\n  two")
+
+    def test_it_ends_with_its_window_and_leaves_nothing(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            f"SHOP = {SHOP!r}\n{self.SERVER}"
+            "import os, time\n"
+            "def programs():\n"
+            "    return [open(f'/proc/{one}/comm').read() for one in os.listdir('/proc') if one.isdecimal()]\n"
+            "def dice():\n    return browser.lines[-1]\n"
+            "threads = sum(len(os.listdir(f'/proc/{one}/task')) for one in os.listdir('/proc') if one.isdecimal())\n"
+            "again = WeaveBrowser(self, site, javascript=True)\n"
+            "closed = not browser.is_open\n"
+            "os.kill(again.chromium.process.pid, 9)\ntime.sleep(0.2)\n"
+            "ended = [again.render().splitlines()[1], refused(again.open, site)]\n"
+            "again.close()\ntime.sleep(0.5)\n"
+            "return [threads, closed, ended, [one for one in programs() if 'chrom' in one], os.listdir('/tmp')]"
+        )
+        if missing("chromium", "chromium", executed):
+            return
+        threads, closed, ended, programs, left = value(executed)
+        assert threads < 100, "Is there room for other programs among the 128 processes and threads?"
+        assert closed
+        message = "chromium has ended: close this tool, and open it again if it is needed"
+        assert ended == [f"({message})", f"Ended: {message}"]
+        assert (programs, [name for name in left if "chrom" in name]) == ([], [])
+
+    def test_equal_seeds_give_equal_random_numbers(self, act: Act) -> None:
+        body = (
+            f"SHOP = {SHOP!r}\nimport random\nrandom.seed(7)\n{self.SERVER}"
+            "first = browser.lines[-1]\nrandom.seed(7)\nagain = WeaveBrowser(self, site, javascript=True)\n"
+            "other = WeaveBrowser(self, site, javascript=True)\n"
+            "return [first, again.lines[-1], other.lines[-1]]"
+        )
+        executed = act(body)
+        if not missing("chromium", "chromium", executed):
+            first, again, other = value(executed)
+            assert first == again != other
+
+    @pytest.mark.parametrize(
+        ("limits", "message"),
+        [
+            (
+                Limits(most_address_space=2**36),
+                "chromium can't run here: it reserves 110 GiB of address space, the limit is 64 (Limits.most_addr",
+            ),
+            (Limits(processes=40), "chromium ended as soon as it was started"),
+        ],
+    )
+    def test_limits_that_are_too_small_are_named(self, limits: Limits, message: str) -> None:
+        source = (
+            "from tools.browser import WeaveBrowser\n"
+            "def action_open(self):\n    WeaveBrowser(self, javascript=True)\nself.add_action('Open', action_open)\n"
+        )
+        [executed] = dry_run(configuration.load(), source, limits=limits)
+        if not missing("chromium", "chromium", executed):
+            assert executed.error is not None
+            assert executed.error.message.startswith(message)
+            assert executed.error.type == "RuntimeError"
+
+
 class TestDiscord:
     OPEN = "from tools.discord import WeaveDiscordClient\nchat = WeaveDiscordClient(self, 'a token', 'hall')\n"
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bootstraps.tools import diff, terminal
 from bootstraps.tools.browser import WeaveBrowser
+from bootstraps.tools.chromium_page import live_lines
 from bootstraps.tools.editor import WeaveEditor
 from bootstraps.tools.html_text import to_text
 from bootstraps.tools.weave_zombie_game import WeaveZombieGame
@@ -333,6 +334,17 @@ class TestBrowser:
             browser.back()
         with pytest.raises(ValueError, match="this page has 1"):
             browser.follow(2)
+
+    def test_what_only_chromium_can_do(self, main: api.Subagent, site: str) -> None:
+        browser = WeaveBrowser(main, site + "/")
+        assert browser.render().endswith("WeaveBrowser(self, url, javascript=True) runs them.)")
+        assert "javascript=True" not in browser.follow(1) + browser.render()
+        with pytest.raises(RuntimeError, match="this browser only reads"):
+            browser.fill(1, "x")
+
+    def test_a_page_of_chromium_as_text(self) -> None:
+        html = 'a <span><weave-click n="1">b</weave-click></span>, <weave-click n="7"><div>c</div></weave-click>'
+        assert live_lines(html) == ["a b [1],", "c [7]"]
 
     def test_other_responses(self, main: api.Subagent, site: str) -> None:
         browser = WeaveBrowser(main)
