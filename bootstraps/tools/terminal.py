@@ -159,6 +159,8 @@ class Terminal(Window):
     """Possible names of the program, the best first."""
     package: str
     """The package to install on the host if the program is missing."""
+    help = ""
+    """What the view says about the program's keys."""
 
     def __init__(self, agent: "Subagent", title: str, *keys: str, arguments: Iterable[str] = ()):
         command = [program(self.programs, self.package), *arguments]
@@ -198,7 +200,7 @@ class Terminal(Window):
         state = "the program has ended; this was its last screen"
         if look.alive:
             state = f"{WIDTH}x{HEIGHT}, the cursor is in row {look.row}, column {look.column}"
-        return f"{self.title}: {state}\n{look.text}"
+        return f"{self.title}: {state}\n{look.text}" + (f"\n{self.help}" if self.help else "")
 
     def close(self, agent: "Subagent | None" = None) -> None:
         """End the program, without saving, and close this tool and its view."""

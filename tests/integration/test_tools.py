@@ -112,6 +112,12 @@ class TestNano:
         shown = views(environment)["WeaveNano (/app/poem.txt)"]
         assert "80x24, the cursor is in row 3, column 6" in shown
         assert "\nRoses; are;\nend é\n" in shown
+        assert "\nKeys: C-o Enter save" in shown
+        keys = (
+            "nano = self.tools['nano']\nnano.send_commands(['M-\\\\', 'C-k', 'M-/', 'C-u', 'M-u', 'M-e', 'C-_', '1'])\n"
+            "nano.send_commands(['Enter', 'C-e', '!', 'C-o', 'Enter'])\nreturn open('poem.txt').read()"
+        )
+        assert value(act(keys)) == "end é!\nRoses; are;\n"
         closing = "nano = self.tools['nano']\nnano.send_keys('C-x')\nreturn nano.get_screen_text()"
         assert "the program has ended" in value(act(closing))
         again = act("self.tools['nano'].send_keys('x')").error
@@ -133,7 +139,19 @@ class TestEmacs:
         assert value(executed) == "Roses; are\nblue é\n"
         [shown] = views(environment).values()
         assert "\nRoses; are\nblue é\n" in shown
+        assert "\nKeys: C-x C-s save" in shown
         assert "Warning" not in shown
+
+    def test_the_keys_that_the_view_names(self, act: Act) -> None:
+        executed = act(
+            "from tools.emacs import WeaveEmacs\n"
+            "emacs = WeaveEmacs(self, 'keys.txt')\n"
+            "emacs.send_commands(['one', 'Enter', 'two', 'M-<', 'C-k', 'C-e', 'M->', 'C-y', 'C-/', 'C-g'])\n"
+            "emacs.send_commands(['M-g', 'g', '1', 'Enter', 'C-a', 'zero', 'C-x', 'C-s'])\n"
+            "return open('keys.txt').read()"
+        )
+        if not missing("emacs", "emacs-nox", executed):
+            assert value(executed) == "zero\ntwo\n"
 
     def test_without_a_file(self, environment: Environment, act: Act) -> None:
         executed = act("from tools.emacs import WeaveEmacs\nWeaveEmacs(self)\nreturn list(self.tools)")

@@ -155,6 +155,34 @@ class TestEditor:
         with pytest.raises(ValueError, match="no line 101"):
             editor.goto(101)
 
+    def test_the_size_of_the_view(self, path: Path) -> None:
+        editor = editor_of(path, "".join(f"line {n}\n" for n in range(1, 101)))
+        assert editor.window_size == 40
+        editor.window_size = 4
+        editor.down()
+        assert editor.render().splitlines()[1:] == [" 3 | line 3", " 4 | line 4", ">5 | line 5", " 6 | line 6"]
+        assert "lines 3 to 6 are shown" in editor.render()
+        for wrong in (0, 1_001, "10", True):
+            with pytest.raises(ValueError, match="1 to 1,000 lines"):
+                editor.window_size = wrong
+
+    def test_another_file_in_the_same_window(self, tmp_path: Path, main: api.Subagent) -> None:
+        (tmp_path / "b").write_text("one\ntwo\n")
+        editor = WeaveEditor(main, str(tmp_path / "a"))
+        editor.save_file()
+        assert (tmp_path / "a").read_text() == ""
+        editor.open(str(tmp_path / "b"))
+        assert main.tools == {f"editor-{tmp_path}/b": editor}
+        assert [view["title"] for view in main.observation_views] == [f"WeaveEditor ({tmp_path}/b)"]
+        editor.edit(1, 1, "eins")
+        editor.save_file()
+        assert (tmp_path / "b").read_text() == "eins\ntwo\n"
+        with pytest.raises(FileNotFoundError, match="no folder"):
+            editor.open(str(tmp_path / "no" / "c"))
+        assert (editor.path, editor.is_open) == (f"{tmp_path}/b", True), "Does the window still show the file before?"
+        editor.append("drei")
+        assert (tmp_path / "b").read_text() == "eins\ntwo\ndrei"
+
     def test_a_path_that_is_not_a_text_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError, match="is a folder"):
             editor_of(tmp_path)
