@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from .window import Window
@@ -97,6 +98,10 @@ class Pane:
         """Return the lines of the screen, as libtmux does. The arguments are ignored."""
         return Screen(self.look().text.split("\n"))
 
+    def capture_colours(self) -> str:
+        """Return the lines of the screen with the sequences that set colours (ECMA-48)."""
+        return tmux("capture-pane", "-e", "-p", "-t", self.target, check=False)
+
     def send_keys(self, keys: str, enter: bool = True, **options: Any) -> None:
         """Type, and press Enter unless told not to, as libtmux does."""
         self.type(keys)
@@ -162,8 +167,17 @@ class Terminal(Window):
     help = ""
     """What the view says about the program's keys."""
 
-    def __init__(self, agent: "Subagent", title: str, *keys: str, arguments: Iterable[str] = ()):
+    def __init__(
+        self,
+        agent: "Subagent",
+        title: str,
+        *keys: str,
+        arguments: Iterable[str] = (),
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ):
         command = [program(self.programs, self.package), *arguments]
+        if environ:
+            command = ["/usr/bin/env", *(f"{name}={value}" for name, value in environ.items()), *command]
         program(("tmux",), "tmux")
         super().__init__(agent, title, *keys)
         try:

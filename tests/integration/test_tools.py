@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bootstraps.tools import nethack_screen
 from bootstraps.tools.nethack import objects
 from weavegen import config as configuration
 from weavegen.channels.exchange import Exchange, private_channels
@@ -174,6 +175,90 @@ class TestNethack:
             "nearest-exits": [(3, -2), (6, 0), (7, 0)],
         }
         assert objects([""] * 24) == {}
+
+    def test_a_screen_is_read(self) -> None:
+        yellow, white, end = "\x1b[33m", "\x1b[1;7m\x1b[37m", "\x1b[0m"
+        rows = [
+            "You see here a scroll.",
+            f"   ----{yellow}-{end}--{yellow}+{end}",
+            f"   |..$..>{yellow}|{end}",
+            f"   .{white}d{end}@..D.|##",
+            f"   |....+k|  {yellow}%{end}",
+            "   -<------",
+            *[""] * 16,
+            "[\x1b[7mWeaver the Strip\x1b[0mling] St:18/03 Dx:9 Co:-1 Neutral",
+            "Dlvl:3 $:17 HP:4(14) Pw:0(2) AC:7 Xp:2 T:1402 Hungry",
+        ]
+        screen = nethack_screen.parse("\n".join(rows), (5, 3))
+        assert (screen.player, screen.message) == ((5, 3), "You see here a scroll.")
+        assert screen.status == {
+            "strength": 18, "dexterity": 9, "constitution": -1, "depth": 3, "gold": 17, "hp": 4, "max_hp": 14,
+            "power": 0, "max_power": 2, "armor_class": 7, "level": 2, "turn": 1402,
+        }  # fmt: skip
+        assert [(thing.kind, thing.name, thing.column, thing.row) for thing in screen.things()] == [
+            ("item", "gold", 6, 2), ("pet", "dog or jackal", 4, 3), ("door", "open door", 7, 1),
+            ("door", "doorway", 3, 3), ("stairs", "up staircase", 4, 5), ("monster", "dragon", 8, 3),
+            ("item", "spellbook", 8, 4), ("stairs", "down staircase", 9, 2), ("monster", "kobold", 9, 4),
+            ("door", "closed door", 10, 1), ("door", "open door", 10, 2), ("feature", "corridor", 11, 3),
+            ("feature", "corridor", 12, 3), ("item", "food", 13, 4),
+        ]  # fmt: skip
+        assert {(thing.right, thing.down, thing.distance) for thing in screen.things()[:2]} == {(-1, 0, 1), (1, -1, 1)}
+        assert screen.around()[3].strip() == ".d@..D.|##"
+        rows[3] = "   a - a dagger (end)"
+        assert nethack_screen.parse("\n".join(rows), (21, 3)).things() == [], "Is a menu no map?"
+        assert nethack_screen.parse("").player is None
+
+    def test_moves(self, environment: Environment, act: Act) -> None:
+        executed = act(
+            "from tools.nethack import WeaveNethack\n"
+            "nethack = WeaveNethack(self)\n"
+            "def go_on():\n"
+            "    for _ in range(20):\n"
+            "        if nethack.player is None or '--More--' in nethack.message:\n"
+            "            nethack.send_keys('Enter')\n"
+            "go_on()\n"
+            "first, here = nethack.status(), nethack.player\n"
+            "name = nethack.describe(*here)\n"
+            "for way in ('n', 'south', 'e', 'west', 'north-east', 'nw', 'southeast', 'south west'):\n"
+            "    if nethack.move(way):\n"
+            "        break\n"
+            "    go_on()\n"
+            "go_on()\n"
+            "there = nethack.player\n"
+            "for _ in range(5):\n"
+            "    back = nethack.travel(*here)\n"
+            "    go_on()\n"
+            "    if back:\n"
+            "        break\n"
+            "nethack.search(5)\n"
+            "go_on()\n"
+            "def refused(what, *arguments):\n"
+            "    try:\n        what(*arguments)\n"
+            "    except (ValueError, RuntimeError) as error:\n        return str(error)\n"
+            "wrong = [refused(nethack.move, 'left'), refused(nethack.travel, 90, 5), refused(nethack.search, 0)]\n"
+            "nethack.send_keys('i')\n"
+            "hidden = [nethack.player, nethack.things(), refused(nethack.move, 'north')]\n"
+            "nethack.send_keys('Escape')\n"
+            "return [first, name, here, there, back, nethack.status(), wrong, hidden]"
+        )
+        if missing("nethack", "nethack-console", executed):
+            return
+        first, name, here, there, back, last, wrong, hidden = value(executed)
+        assert (first["depth"], first["turn"], first["level"]) == (1, 1, 1)
+        assert first["hp"] == first["max_hp"] > 0
+        assert "Weaver" in name
+        assert max(abs(here[0] - there[0]), abs(here[1] - there[1])) == 1
+        assert back is True
+        assert last["turn"] > 3
+        assert wrong[0].startswith("'left' is no direction: give one of west, south")
+        assert wrong[1:] == [
+            "there is no place (90, 5): the map has columns 0 to 79 and rows 1 to 21",
+            "search 1 to 200 turns, not 0",
+        ]
+        assert hidden == [None, [], "the game waits: read on with Enter, or leave what it asks with Escape"]
+        [shown] = views(environment).values()
+        assert f"I am at column {here[0]}, row {here[1]}. In view, the nearest first:" in shown
+        assert "The last frames, the part around me, the newest to the right:\n" in shown
 
     def test_a_game(self, environment: Environment, act: Act) -> None:
         executed = act(

@@ -164,7 +164,7 @@ class TestEditor:
         assert "lines 3 to 6 are shown" in editor.render()
         for wrong in (0, 1_001, "10", True):
             with pytest.raises(ValueError, match="1 to 1,000 lines"):
-                editor.window_size = wrong
+                setattr(editor, "window_size", wrong)  # noqa: B010 - a wrong type
 
     def test_another_file_in_the_same_window(self, tmp_path: Path, main: api.Subagent) -> None:
         (tmp_path / "b").write_text("one\ntwo\n")
