@@ -111,6 +111,9 @@ def test_reads_are_limited(trace: Trace) -> None:
         trace.receive(str(number))
     assert [message["content"] for message in trace.do(1, 1, "read", limit=2)] == ["28", "29"]
     assert [message["content"] for message in trace.do(1, 2, "read", after=28)] == ["28", "29"]
+    assert [message["content"] for message in trace.do(1, 4, "read", before=3)] == ["0", "1"]
+    assert [message["content"] for message in trace.do(1, 5, "read", before=20, limit=2)] == ["17", "18"]
+    assert [message["content"] for message in trace.do(1, 6, "read", after=3, before=6)] == ["3", "4"]
     for bad in ({"limit": 101}, {"wait": 61}, {"text": "x" * 2_001}, {"text": "\x00"}, {"channel": ""}):
         with pytest.raises(msgspec.ValidationError):
             trace.do(1, 3, "read", **bad)

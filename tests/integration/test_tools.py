@@ -2,10 +2,12 @@
 
 import itertools
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -582,8 +584,33 @@ class TestDiscord:
         assert wishes[4].wait == 60
         assert "a token" not in str(wishes)
         shown = environment.execute(next(step_ids), Execute(op="begin"), chat=chat).views
-        assert "[1] me: Hello\n[2] me, answering 1: Hello?" in shown[0].text
+        first, second = shown[0].text.splitlines()[1:]
+        assert re.fullmatch(r"\[1, \d{4}-\d\d-\d\d \d\d:\d\d\] me: Hello \(reactions: :\)\)", first)
+        assert re.fullmatch(r"\[2, [-\d]{10} [:\d]{5}\] me, answering 1: Hello\?", second)
         assert (wishes[-1].turn, wishes[-1].do) == (1, "read"), "Do turns count from 1 in each step?"
+
+    def test_the_history_of_a_channel(self, environment: Environment, act: Act) -> None:
+        def others(wish: Exchange) -> dict[str, Any]:
+            if wish.do == "read":
+                reads.append((wish.after, wish.before, wish.limit))
+            return hall(wish)
+
+        hall, reads = private_channels(), list[tuple[int, int, int]]()
+        body = (
+            "for text in 'abcdef':\n    chat.send_message(text)\n"
+            "chat.react_to_message(5, '+1')\nchat.react_to_message(5, '+1')\nchat.react_to_message(5, ':)')\n"
+            "history = [chat.get_messages(before=3), chat.get_messages(before='6', limit=2)]\n"
+            "history += [chat.get_messages(after=4), chat.get_messages(before=1)]\n"
+            "history += [chat.get_messages(after=1, before=4)]\n"
+            "return [''.join(one['content'] for one in some) for some in history], history[1][1]"
+        )
+        texts, fifth = value(environment.execute(next(step_ids), self.step(self.OPEN + body), chat=others))
+        assert texts == ["ab", "de", "ef", "", "bc"]
+        assert reads == [(0, 3, 20), (0, 6, 2), (4, 0, 20), (0, 1, 20), (1, 4, 20)]
+        assert fifth["reactions"] == ["+1", "+1", ":)"]
+        assert datetime.fromisoformat(fifth["timestamp"]).tzinfo is not None
+        [shown] = environment.execute(next(step_ids), Execute(op="begin"), chat=others).views
+        assert "] me: e (reactions: +1 2 :))\n" in shown.text
 
     def test_the_bot_answers_over_http_as_in_weave_agent(self) -> None:
         source = (
@@ -598,6 +625,7 @@ class TestDiscord:
             "    sent = post(action='send_message', content='Who is there?')\n"
             "    status, messages = post(action='get_messages')\n"
             "    said = [[message['author'], message['content']] for message in messages]\n"
+            "    assert [one['id'] for one in post(action='get_messages', before=2)[1]] == [1]\n"
             "    return [sent, status, said, post(action='sing'), post()[0]]\n"
             "self.add_action('Talk', action_talk)\n"
         )

@@ -56,7 +56,7 @@ def _perform(conn: sa.Connection, channel: int, wish: Exchange) -> dict[str, Any
         return {"error": f"there is no message {wish.about} in this channel"}
     match wish.do:
         case "read":
-            return {"values": read(conn, channel, wish.after, wish.limit)}
+            return {"values": read(conn, channel, wish)}
         case "send" | "reply":
             return {"values": add(conn, channel, wish.text, about=wish.about or None)}
         case "react":
@@ -100,9 +100,10 @@ def add(
     return number
 
 
-def read(conn: sa.Connection, channel: int, after: int, limit: int) -> list[dict[str, Any]]:
-    """The newest messages after number `after`, oldest first, as the agent sees them."""
-    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, "after": after, "limit": limit})
+def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
+    """The newest messages between the numbers `after` and `before`, oldest first, as the agent sees them."""
+    bounds = {"after": wish.after, "before": wish.before, "limit": wish.limit}
+    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, **bounds})
     return [row._asdict() | {"timestamp": row.timestamp.isoformat(timespec="seconds")} for row in rows]
 
 
