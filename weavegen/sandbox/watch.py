@@ -31,8 +31,6 @@ MAX_INTERVAL_SECONDS = 10.0
 """Maximum pause."""
 FEW_SOCKETS = 8
 """Up to this number, the buffers of a box's sockets are not looked at: that takes 2 ms of processor time a box."""
-LARGE_SPACE = 4 * 2**30
-"""Up to this address space, the page tables of a process are not looked at: they take 8 MiB at most."""
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
@@ -74,8 +72,6 @@ class Process:
     threads: int
     memory: int
     """Bytes in memory, shared ones included."""
-    space: int
-    """Bytes of address space."""
 
 
 @dataclass(frozen=True)
@@ -201,12 +197,11 @@ def process_table() -> dict[int, Process]:
                 continue  # the process has ended
             if len(fields) < 22:
                 continue  # the process is ending
-            # fields 4, 14, 15, 20 and 22 to 24 of proc_pid_stat(5); the split begins with field 3
+            # fields 4, 14, 15, 20, 22 and 24 of proc_pid_stat(5); the split begins with field 3
             cpu = (int(fields[11]) + int(fields[12])) / CLOCK_TICK
             pid = int(entry.name)
             age = max(now - int(fields[19]) / CLOCK_TICK, 1 / CLOCK_TICK)
-            memory = int(fields[21]) * PAGE_SIZE
-            processes[pid] = Process(pid, int(fields[1]), cpu, age, int(fields[17]), memory, int(fields[20]))
+            processes[pid] = Process(pid, int(fields[1]), cpu, age, int(fields[17]), int(fields[21]) * PAGE_SIZE)
     return processes
 
 
@@ -242,10 +237,9 @@ def own_memory(process: Process) -> int:
 
 
 def page_tables(process: Process) -> int:
-    """Return the bytes of a process's page tables; 0 if its address space is small."""
-    if process.space > LARGE_SPACE:
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status") as file:
-            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("VmPTE:"))
+    """Return the bytes of a process's page tables."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status") as file:
+        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("VmPTE:"))
     return 0
 
 
