@@ -189,13 +189,14 @@ class WeaveBrowser(Window):
         """Read the page again: its JavaScript may have changed it. Gives what else there is to say."""
         if self.chromium is None:
             return []
+        failed = []
         try:
             self.chromium.receive(0)
             self.chromium.read()
         except (RuntimeError, TimeoutError) as error:
-            return [f"({error})"]
+            failed = [str(error)]
         self.take()
-        return [f"({note})" for note in self.chromium.notes[-SHOWN_NOTES:]]
+        return [f"({note})" for note in dict.fromkeys([*self.chromium.notes[-SHOWN_NOTES:], *failed])]
 
     # ---- without Chromium
 

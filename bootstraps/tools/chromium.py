@@ -67,6 +67,9 @@ QUIET_SECONDS = 0.15
 MAX_QUIET_SECONDS = 2.0
 """Time to wait for that: some pages always have a request under way."""
 SHOWN_NOTES = 5
+HEAP_MIB = 384
+"""Memory for the objects of a page's JavaScript. A box has 1 GiB."""
+CRASHED = "the page has crashed: open another one"
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ class Chromium:
         self.buffer = b""
         self.session = self.frame = ""
         self.world: int | None = None
-        self.loading, self.last_change = False, 0.0
+        self.loading = self.crashed = False
+        self.last_change = 0.0
         self.requests: set[str] = set()
         self.folder = tempfile.mkdtemp(prefix="weave-chromium-")
         try:
@@ -116,13 +120,14 @@ class Chromium:
     def start(self, path: str, hard: int) -> None:
         in_chromium, self.to_chromium = os.pipe()
         self.from_chromium, out_chromium = os.pipe()
-        # JavaScript's random numbers are seeded with the trace, as Python's.
-        seed = f"--js-flags=--random-seed={random.randrange(1, 2**31)}"
+        # JavaScript's random numbers are seeded with the trace, as Python's. A page that takes too much memory crashes
+        # alone, before the box has none left.
+        script = f"--js-flags=--random-seed={random.randrange(1, 2**31)} --max-old-space-size={HEAP_MIB}"
         space = str(hard if hard >= 0 else resource.RLIM_INFINITY)
         launch = (sys.executable, "-sSEc", LAUNCH, space, str(in_chromium), str(out_chromium))
         try:
             self.process = subprocess.Popen(
-                [*launch, path, *FLAGS, seed, f"--user-data-dir={self.folder}", "about:blank"],
+                [*launch, path, *FLAGS, script, f"--user-data-dir={self.folder}", "about:blank"],
                 pass_fds=(in_chromium, out_chromium),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -152,7 +157,8 @@ class Chromium:
 
     def open(self, url: str) -> None:
         """Load a page. Raises ConnectionError if the server does not answer."""
-        self.notes, self.status, self.loading = [], "", True
+        self.notes, self.loading, self.crashed = [], True, False
+        self.url, self.status, self.lines, self.controls = url, "", [], []
         answer = self.call("Page.navigate", LOAD_SECONDS, url=url)
         if error := answer.get("errorText"):
             self.loading = False
@@ -165,7 +171,7 @@ class Chromium:
 
     def back(self) -> None:
         """Return to the page before. Raises ValueError if there is none."""
-        self.notes = []
+        self.notes, self.crashed = [], False
         history = self.call("Page.getNavigationHistory")
         at, entries = history["currentIndex"], history["entries"]
         if at < 1 or entries[at - 1]["url"] == "about:blank":
@@ -220,6 +226,8 @@ class Chromium:
             self.read()
         except TimeoutError as error:
             self.notes.append(str(error))
+            if self.crashed:
+                raise
             self.read()
 
     # ---- the protocol
@@ -255,6 +263,8 @@ class Chromium:
         number = self.send(method, parameters)
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
+            if self.crashed:
+                raise TimeoutError(CRASHED)
             answer = self.receive(left, number)
             if answer is None:
                 continue
@@ -292,7 +302,7 @@ class Chromium:
                 elif message["id"] == number:
                     return dict(message)
                 continue
-            if not select.select([self.from_chromium], [], [], max(deadline - time.monotonic(), 0))[0]:
+            if self.crashed or not select.select([self.from_chromium], [], [], max(deadline - time.monotonic(), 0))[0]:
                 return None
             data = os.read(self.from_chromium, 2**18)
             if not data:
@@ -326,8 +336,7 @@ class Chromium:
             case "Page.downloadWillBegin":
                 self.notes.append(f"A download was refused: {told.get('url', '')}")
             case "Inspector.targetCrashed":
-                self.loading, self.world = False, None
-                self.notes.append("The page has crashed: open another one")
+                self.loading, self.crashed, self.world = False, True, None
 
     def close(self) -> None:
         """End Chromium, and delete its files."""

@@ -388,7 +388,8 @@ class TestChromium:
 import http.server, threading, urllib.parse
 from tools.browser import WeaveBrowser
 pages = {'/': SHOP, '/rules.html': '<pre>one\\n  two</pre><a href="/">home</a>', '/data.json': '{"x": "fetched"}',
-         '/endless.html': '<p>before</p><script>for (;;);</script>'}
+         '/endless.html': '<p>before</p><script>for (;;);</script>',
+         '/large.html': '<script>for (const all = [];;) all.push(new Array(1e6).fill(0.5))</script>'}
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.answer(pages.get(self.path, 'not here'), 200 if self.path in pages else 404)
@@ -486,16 +487,20 @@ def refused(what, *arguments):
             "import tools.chromium\nseconds, tools.chromium.LOAD_SECONDS = tools.chromium.LOAD_SECONDS, 1.0\n"
             "shown.append(browser.open(site + '/endless.html'))\nshown.append(browser.render())\n"
             "tools.chromium.LOAD_SECONDS = seconds\n"
+            "shown += [refused(browser.open, site + '/large.html'), browser.render()]\n"
             "shown.append(browser.open(site + '/rules.html'))\nreturn [site, shown]"
         )
         if missing("chromium", "chromium", executed):
             return
-        site, (unknown, closed, file, outside, _, endless, after) = value(executed)
+        site, (unknown, closed, file, outside, _, endless, large, crashed, after) = value(executed)
         assert unknown == f"{site}/no (404 Not Found, lines 1 to 1 of 1)\nnot here"
         assert closed == "ConnectionError: http://localhost:10/ does not answer: net::ERR_CONNECTION_REFUSED"
         assert "only addresses that begin with http" in file
         assert outside == "ConnectionError: http://192.0.2.1/ does not answer: net::ERR_INTERNET_DISCONNECTED"
         assert endless.endswith("JavaScript ran for 5 s and was ended)\nbefore")
+        assert large == "TimeoutError: the page has crashed: open another one"
+        assert crashed.startswith(f"{site}/large.html (")
+        assert crashed.endswith("lines 1 to 0 of 0)\n(the page has crashed: open another one)")
         assert after.startswith("one\n  two")
 
     def test_it_ends_with_its_window_and_leaves_nothing(self, environment: Environment, act: Act) -> None:
