@@ -135,7 +135,7 @@ def parse(captured: str, cursor: tuple[int, int] | None = None) -> Screen:
         if most:
             status[f"max_{NUMBERS[name]}"] = int(most)
     player = None
-    if not OVERLAID.search("\n".join(lines[1:22])):
+    if "hp" in status and not OVERLAID.search("\n".join(lines[1:])):
         player = find_player(rows, cursor)
     return Screen(rows, player, status, lines[MESSAGE_ROW] if lines else "")
 

@@ -204,8 +204,10 @@ class TestNethack:
         ]  # fmt: skip
         assert {(thing.right, thing.down, thing.distance) for thing in screen.things()[:2]} == {(-1, 0, 1), (1, -1, 1)}
         assert screen.around()[3].strip() == ".d@..D.|##"
-        rows[3] = "   a - a dagger (end)"
-        assert nethack_screen.parse("\n".join(rows), (21, 3)).things() == [], "Is a menu no map?"
+        menu = [*rows[:3], "   a - a dagger (end)", *rows[4:]]
+        assert nethack_screen.parse("\n".join(menu), (21, 3)).things() == [], "Is a menu no map?"
+        for last in ("(1 of 2)", "Weaver the Stripling"):
+            assert nethack_screen.parse("\n".join([*rows[:23], last])).things() == [], "Does a menu fill the screen?"
         assert nethack_screen.parse("").player is None
 
     def test_moves(self, environment: Environment, act: Act) -> None:
