@@ -89,6 +89,10 @@ class Ended(RuntimeError):
     """Chromium has ended."""
 
 
+class Refused(Exception):
+    """Chromium refuses a call, most often because another page has come."""
+
+
 class Chromium:
     """A browser with one page."""
 
@@ -147,7 +151,7 @@ class Chromium:
                 self.call(f"{domain}.enable")
             self.call("Page.addScriptToEvaluateOnNewDocument", source=ONE_WINDOW)
             self.call("Browser.setDownloadBehavior", behavior="deny")
-        except (Ended, TimeoutError, StopIteration) as error:
+        except (Ended, Refused, TimeoutError, StopIteration) as error:
             raise RuntimeError(
                 f"chromium ended as soon as it was started ({error}). It needs 70 processes and threads and 150 MiB of "
                 "memory besides what the box has in use: end other programs, or close other tools"
@@ -182,7 +186,13 @@ class Chromium:
     def act(self, action: str, *arguments: Any) -> None:
         """Call a function of the script, such as `click`, and wait for what comes of it."""
         self.notes = []
-        self.evaluate(f"weave.{action}(...{json.dumps(arguments)})")
+        try:
+            self.evaluate(f"weave.{action}(...{json.dumps(arguments)})", attempts=1)
+        except Refused as error:
+            self.world = None
+            if "Cannot find context" in str(error):
+                raise ValueError("the page has changed: look at it again") from None
+            # Otherwise the action has brought another page, before its answer was there.
         self.settle()
 
     def press(self, key: str) -> None:
@@ -203,7 +213,10 @@ class Chromium:
 
     def read(self) -> None:
         """Read the page as it is now into `url`, `lines` and `controls`."""
-        page = self.evaluate("weave.read()")
+        try:
+            page = self.evaluate("weave.read()")
+        except Refused:
+            raise TimeoutError("the page changes all the time: it can't be read") from None
         self.url = page["url"]
         cut = ["(the page is larger than 2 MiB: this is its beginning)"] if page["cut"] else []
         self.lines = cut + live_lines(page["html"])
@@ -232,34 +245,29 @@ class Chromium:
 
     # ---- the protocol
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression: str, attempts: int = 3) -> Any:
         """Evaluate JavaScript beside the page, and return its value. An error there raises ValueError."""
-        for attempt in (1, 2):
+        answer: dict[str, Any] = {}
+        for attempt in range(1, attempts + 1):
             try:
                 if self.world is None:
                     world = self.call("Page.createIsolatedWorld", frameId=self.frame, worldName="weave")
                     self.world = int(world["executionContextId"])
                     self.call("Runtime.evaluate", expression=SCRIPT, contextId=self.world)
-                answer = self.call(
-                    "Runtime.evaluate",
-                    expression=expression,
-                    contextId=self.world,
-                    returnByValue=True,
-                    userGesture=True,
-                )
-            except LookupError:  # another page has come meanwhile
+                how = {"contextId": self.world, "returnByValue": True, "userGesture": True}
+                answer = self.call("Runtime.evaluate", expression=expression, **how)
+                break
+            except Refused:
                 self.world = None
-                if attempt == 2:
-                    raise TimeoutError("the page changes all the time") from None
-                continue
-            break
+                if attempt == attempts:
+                    raise
         if details := answer.get("exceptionDetails"):
             text = str(details.get("exception", {}).get("description", details.get("text", "")))
             raise ValueError(text.split("\n")[0].removeprefix("Error: "))
         return answer["result"].get("value")
 
     def call(self, method: str, seconds: float = CALL_SECONDS, /, **parameters: Any) -> dict[str, Any]:
-        """Call a method of the protocol. Raises Ended, TimeoutError, or LookupError if Chromium refuses it."""
+        """Call a method of the protocol. Raises Ended, Refused or TimeoutError."""
         number = self.send(method, parameters)
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -269,7 +277,7 @@ class Chromium:
             if answer is None:
                 continue
             if "error" in answer:
-                raise LookupError(f"{method}: {answer['error'].get('message', '')}")
+                raise Refused(f"{method}: {answer['error'].get('message', '')}")
             return dict(answer["result"])
         self.send("Runtime.terminateExecution", {})
         raise TimeoutError(
