@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Creates .venv and installs what weavegen needs. It asks no questions; a second run takes no time.
-# Arguments are further commands to install, each from the package of the same name.
+# Arguments are further commands to install, each from the package of the same name, or as COMMAND=PACKAGE.
 # PYTHON=/path/to/python3.12 chooses the interpreter, VENV=folder the place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -58,7 +58,9 @@ trap 'rm -f "$log"' EXIT
 missing=()
 command -v tmux >/dev/null || missing+=(tmux)
 command -v nano >/dev/null || missing+=(nano)
-for command in "$@"; do command -v "$command" >/dev/null || missing+=("$command"); done
+for command in "$@"; do
+    PATH=$PATH:/usr/games command -v "${command%%=*}" >/dev/null || missing+=("${command#*=}")
+done
 [ "${WEAVEGEN_SANDBOX:-}" = none ] || command -v bwrap >/dev/null || missing+=(bubblewrap)
 [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 

@@ -5,7 +5,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,15 @@ SETTINGS = (
     "WEAVEGEN_VIEWER",
     "WEAVEGEN_MODEL",
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With WEAVEGEN_NO_SKIPS, a test that is skipped fails."""
+    report = yield
+    if report.skipped and os.environ.get("WEAVEGEN_NO_SKIPS"):
+        report.outcome = "failed"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ import json
 import os
 import socket
 import threading
+from collections import Counter
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,8 @@ class WeaveDiscordClient(Window):
 
     chat.send_message("Hello") gives the new message's id, chat.reply_to_message(2, "Why?") too. Reactions:
     chat.react_to_message(2, ":)"). chat.get_messages() gives dicts, oldest first: id, author, own, content,
-    timestamp, reply_to, reactions. chat.get_messages(after=3, wait=20) waits up to 20 seconds for an answer.
+    timestamp, reply_to, reactions. chat.get_messages(after=3, wait=20) waits up to 20 seconds for an answer;
+    chat.get_messages(before=3, limit=10) gives the ten messages before the third: what was said earlier.
     """
 
     def __init__(self, agent: "Subagent", token: str | None, channel_id: str | int):
@@ -65,24 +68,29 @@ class WeaveDiscordClient(Window):
             raise ValueError(f"a reaction is one emoji, such as \N{THUMBS UP SIGN}, not {emoji!r}")
         self.exchange("react", text=emoji, about=whole(message_id))
 
-    def get_messages(self, limit: int = 20, after: int | str = 0, wait: float = 0) -> list[dict[str, Any]]:
-        """The newest messages, my own included, oldest first; only those after the message of that id.
+    def get_messages(
+        self, limit: int = 20, after: int | str = 0, wait: float = 0, before: int | str | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest messages, my own included, oldest first; only those after and before the messages of these ids.
 
-        With `wait`, up to 60, it waits so many seconds for a message of somebody else.
+        At most `limit`, which is at most 100. With `wait`, up to 60, it waits so many seconds for a message of
+        somebody else. `timestamp` is in ISO 8601; `reactions` are emojis, one for each reaction.
         """
         self.check_open()
         limit, wait = min(max(int(limit), 1), 100), min(max(float(wait), 0.0), 60.0)
-        found = self.exchange("read", after=whole(after), limit=limit, wait=wait)
+        most = {} if before is None else {"before": max(whole(before), 1)}
+        found = self.exchange("read", after=whole(after), limit=limit, wait=wait, **most)
         return [{**one, "author": NAME if one["own"] else one["author"]} for one in found]
 
     def render(self, agent: "Subagent | None" = None) -> str:
         """The newest messages."""
-        lines = [f"Channel {self.channel_id}, the newest messages last:"]
+        lines = [f"Channel {self.channel_id}, the newest messages last, with their times in UTC:"]
         for entry in self.exchange("read", limit=SHOWN):
             answers = f", answering {entry['reply_to']}" if entry["reply_to"] else ""
-            reactions = f" ({' '.join(entry['reactions'])})" if entry["reactions"] else ""
             name = "me" if entry["own"] else entry["author"]
-            lines.append(f"[{entry['id']}] {name}{answers}: {entry['content']}{reactions}")
+            lines.append(f"[{entry['id']}, {moment(entry['timestamp'])}] {name}{answers}: {entry['content']}")
+            if entry["reactions"]:
+                lines[-1] += f" (reactions: {counted(entry['reactions'])})"
         return "\n".join(lines if len(lines) > 1 else [*lines, "(nobody has written anything)"])
 
     def close(self, agent: "Subagent | None" = None) -> None:
@@ -95,6 +103,16 @@ class WeaveDiscordClient(Window):
         import weave  # type: ignore[import-not-found]
 
         return weave.chat({"do": do, "channel": self.channel_id, **more})
+
+
+def moment(timestamp: str) -> str:
+    """Return the time to the minute, in UTC."""
+    return f"{datetime.fromisoformat(timestamp).astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def counted(reactions: list[str]) -> str:
+    """Return each emoji once, in order, with its number if there are several."""
+    return " ".join(f"{emoji} {many}" if many > 1 else emoji for emoji, many in Counter(reactions).items())
 
 
 def message(text: str) -> str:
@@ -140,7 +158,9 @@ class Bot(BaseHTTPRequestHandler):
         client = next(client for client in reversed(opened) if client.is_open)
         match asked["action"]:
             case "get_messages":
-                return client.get_messages()
+                return client.get_messages(
+                    **{name: asked[name] for name in ("limit", "before", "after") if name in asked}
+                )
             case "send_message":
                 return {"id": client.send_message(asked["content"])}
             case "reply_to_message":

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from weavegen.box.api import Subagent
 
 WINDOW = 40
-"""Lines shown at once."""
+"""Lines shown at once, unless `window_size` says otherwise."""
+MAX_WINDOW = 1_000
 WIDTH = 400
 """Characters shown of a line."""
 MAX_FILE_BYTES = 8 * 2**20
@@ -24,15 +25,46 @@ MAX_FILE_BYTES = 8 * 2**20
 class WeaveEditor(Window):
     """Edits a text file: `editor = WeaveEditor(self, "story.txt")`, later `self.tools["editor-/app/story.txt"]`.
 
-    Lines are numbered from 1. The view shows the lines around the cursor. A file that does not exist is
-    empty, and made by the first change.
+    Lines are numbered from 1. The view shows `window_size` lines around the cursor. A file that does not exist is
+    empty, and made by the first change or by `save_file()`.
     """
 
     def __init__(self, agent: "Subagent", path: str):
-        self.path = self.filepath = os.path.abspath(path)
+        self.window = WINDOW
+        self.show_file(agent, path)
+
+    def show_file(self, agent: "Subagent", path: str) -> None:
+        path = os.path.abspath(path)
+        self.read(path)
+        if hasattr(self, "agent"):
+            self.close()
+        self.path = self.filepath = path
         self.cursor = 1
-        self.read()
-        super().__init__(agent, f"WeaveEditor ({self.path})", f"editor-{self.path}")
+        super().__init__(agent, f"WeaveEditor ({path})", f"editor-{path}")
+
+    # ---- the file and the view
+
+    def open(self, path: str) -> None:
+        """Show another file in this window, from its first line. The key in `self.tools` is then the new file's."""
+        self.show_file(self.agent, path)
+
+    def save_file(self) -> None:
+        """Make the file if it does not exist. Every change is saved at once, so there is nothing else to save."""
+        self.check_open()
+        lines = self.read()
+        if not os.path.exists(self.path):
+            self.write(lines)
+
+    @property
+    def window_size(self) -> int:
+        """How many lines the view shows; set it to see more or fewer."""
+        return self.window
+
+    @window_size.setter
+    def window_size(self, lines: int) -> None:
+        if type(lines) is not int or not 1 <= lines <= MAX_WINDOW:
+            raise ValueError(f"a window has 1 to {MAX_WINDOW:,} lines, not {lines!r}")
+        self.window = lines
 
     # ---- changes
 
@@ -86,13 +118,13 @@ class WeaveEditor(Window):
 
     # ---- moving about
 
-    def up(self, lines: int = WINDOW) -> None:
+    def up(self, lines: int | None = None) -> None:
         """Move the cursor up, by a window if not told how many lines."""
-        self.goto(max(self.cursor - lines, 1))
+        self.goto(max(self.cursor - (self.window if lines is None else lines), 1))
 
-    def down(self, lines: int = WINDOW) -> None:
+    def down(self, lines: int | None = None) -> None:
         """Move the cursor down, by a window if not told how many lines."""
-        self.goto(min(self.cursor + lines, max(len(self.read()), 1)))
+        self.goto(min(self.cursor + (self.window if lines is None else lines), max(len(self.read()), 1)))
 
     def goto(self, line: int) -> None:
         """Move the cursor to a line."""
@@ -131,11 +163,11 @@ class WeaveEditor(Window):
         """The numbered lines around the cursor, which is the line with `>`."""
         lines = self.read()
         self.cursor = min(self.cursor, max(len(lines), 1))
-        first = max(min(self.cursor - WINDOW // 2, len(lines) - WINDOW + 1), 1)
-        last = min(first + WINDOW - 1, len(lines))
+        first = max(min(self.cursor - self.window // 2, len(lines) - self.window + 1), 1)
+        last = min(first + self.window - 1, len(lines))
         name = self.path + ("" if os.path.exists(self.path) else " (not made yet)")
         what = f"{size(lines)}, {sum(map(len, lines)) + len(lines):,} characters" if lines else "empty"
-        head = f"{name}: {what}" + (f"; lines {first} to {last} are shown" if len(lines) > WINDOW else "")
+        head = f"{name}: {what}" + (f"; lines {first} to {last} are shown" if len(lines) > self.window else "")
         width = len(str(last))
         shown = [
             f"{'>' if number == self.cursor else ' '}{number:>{width}} | {shorten(lines[number - 1])}".rstrip()
@@ -145,27 +177,28 @@ class WeaveEditor(Window):
 
     # ---- the file
 
-    def read(self) -> list[str]:
-        """Read the lines of the file."""
+    def read(self, path: str | None = None) -> list[str]:
+        """Read the lines of the file, or of the one at another path."""
+        path = self.path if path is None else path
         self.crlf, self.newline_at_end = False, True
         try:
-            kind = os.stat(self.path).st_mode
+            kind = os.stat(path).st_mode
         except FileNotFoundError:
-            if not os.path.isdir(os.path.dirname(self.path)):
-                raise FileNotFoundError(f"there is no folder {os.path.dirname(self.path)}: make it first") from None
+            if not os.path.isdir(os.path.dirname(path)):
+                raise FileNotFoundError(f"there is no folder {os.path.dirname(path)}: make it first") from None
             return []
         if stat.S_ISDIR(kind):
-            raise IsADirectoryError(f"{self.path} is a folder: this edits files")
+            raise IsADirectoryError(f"{path} is a folder: this edits files")
         if not stat.S_ISREG(kind):
-            raise ValueError(f"{self.path} is no ordinary file")
-        if os.path.getsize(self.path) > MAX_FILE_BYTES:
-            raise ValueError(f"{self.path} is larger than {MAX_FILE_BYTES // 2**20} MiB, too large for this editor")
-        with open(self.path, "rb") as file:
+            raise ValueError(f"{path} is no ordinary file")
+        if os.path.getsize(path) > MAX_FILE_BYTES:
+            raise ValueError(f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB, too large for this editor")
+        with open(path, "rb") as file:
             data = file.read()
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self.path} is no UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from None
+            raise ValueError(f"{path} is no UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from None
         self.crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
         self.newline_at_end = text.endswith("\n") or not text
         return as_lines(self.own(text))

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
 QUIET = "(setq native-comp-jit-compilation nil native-comp-deferred-compilation nil)"
 """Turns off the background compiler of Emacs 29 and 28, which opens windows with warnings."""
 
+KEYS = """\
+Keys: C-x C-s save, C-x C-f open a file, C-s search, C-k cut to the line's end, C-y paste, C-/ undo, C-g cancel,
+C-a and C-e start and end of the line, M-< and M-> of the buffer, M-g g go to a line, M-% replace, C-x C-c end.
+Each is sent by itself: ["C-x", "C-s"]."""
+
 
 class WeaveEmacs(Terminal):
     """Emacs: `emacs = WeaveEmacs(self, "story.txt")`, or without a file; later `self.tools["emacs"]`.
@@ -21,6 +26,7 @@ class WeaveEmacs(Terminal):
     # On Debian `emacs` is a link through /etc, which the box lacks; the others are programs.
     programs = ("emacs", "emacs-nox", "emacs-gtk", "emacs-lucid", "emacs-pgtk")
     package = "emacs-nox"
+    help = KEYS
 
     def __init__(self, agent: "Subagent", path: str | None = None):
         self.path = self.filepath = None if path is None else file_to_edit(path)

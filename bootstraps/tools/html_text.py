@@ -107,8 +107,21 @@ class Reader(HTMLParser):
             return
         self.links.append(Link(" ".join(self.anchor_text.split()), self.anchor))
         self.anchor = None
+        self.mark(len(self.links))
+
+    def mark(self, number: int | str) -> None:
+        """Put a number behind what was read last."""
         blank = " " if self.line.endswith(" ") else ""
-        self.line = f"{self.line.rstrip()} [{len(self.links)}]{blank}"
+        self.line = f"{self.line.rstrip()} [{number}]{blank}"
+
+    def finish(self) -> list[str]:
+        """End the page, and return its lines."""
+        self.close()
+        self.end_anchor()
+        self.end_line()
+        while self.lines and not self.lines[-1]:
+            self.lines.pop()
+        return self.lines
 
     def end_line(self, apart: bool = False) -> None:
         if self.line.strip():
@@ -122,9 +135,4 @@ def to_text(html: str, base: str) -> tuple[list[str], list[Link]]:
     """Return the lines of a page and its links in order. Relative addresses are resolved against `base`."""
     reader = Reader(base)
     reader.feed(html)
-    reader.close()
-    reader.end_anchor()
-    reader.end_line()
-    while reader.lines and not reader.lines[-1]:
-        reader.lines.pop()
-    return reader.lines, reader.links
+    return reader.finish(), reader.links

@@ -7,6 +7,11 @@ from .terminal import Terminal, file_to_edit
 if TYPE_CHECKING:
     from weavegen.box.api import Subagent
 
+KEYS = """\
+Keys: C-o Enter save, C-x end, C-w search, C-k cut the line, C-u paste, M-u undo, M-e redo, C-c where the cursor is,
+C-_ go to a line, C-a and C-e start and end of the line, M-\\ and M-/ of the file, C-g all keys.
+Each is sent by itself: ["C-o", "Enter"]."""
+
 
 class WeaveNano(Terminal):
     """nano on a file: `nano = WeaveNano(self, "story.txt")`, later `self.tools["nano"]` for the newest one.
@@ -17,6 +22,7 @@ class WeaveNano(Terminal):
 
     programs = ("nano",)
     package = "nano"
+    help = KEYS
 
     def __init__(self, agent: "Subagent", path: str):
         self.path = self.filepath = file_to_edit(path)

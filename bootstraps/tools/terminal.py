@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from .window import Window
@@ -99,6 +100,10 @@ class Pane:
         """Return the lines of the screen, as libtmux does. The arguments are ignored."""
         return Screen(self.look().text.split("\n"))
 
+    def capture_colours(self) -> str:
+        """Return the lines of the screen with the sequences that set colours (ECMA-48)."""
+        return tmux("capture-pane", "-e", "-p", "-t", self.target, check=False)
+
     def send_keys(self, keys: str, enter: bool = True, **options: Any) -> None:
         """Type, and press Enter unless told not to, as libtmux does."""
         self.type(keys)
@@ -161,9 +166,20 @@ class Terminal(Window):
     """Possible names of the program, the best first."""
     package: str
     """The package to install on the host if the program is missing."""
+    help = ""
+    """What the view says about the program's keys."""
 
-    def __init__(self, agent: "Subagent", title: str, *keys: str, arguments: Iterable[str] = ()):
+    def __init__(
+        self,
+        agent: "Subagent",
+        title: str,
+        *keys: str,
+        arguments: Iterable[str] = (),
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ):
         command = [program(self.programs, self.package), *arguments]
+        if environ:
+            command = ["/usr/bin/env", *(f"{name}={value}" for name, value in environ.items()), *command]
         program(("tmux",), "tmux")
         super().__init__(agent, title, *keys)
         try:
@@ -200,7 +216,7 @@ class Terminal(Window):
         state = "the program has ended; this was its last screen"
         if look.alive:
             state = f"{WIDTH}x{HEIGHT}, the cursor is in row {look.row}, column {look.column}"
-        return f"{self.title}: {state}\n{look.text}"
+        return f"{self.title}: {state}\n{look.text}" + (f"\n{self.help}" if self.help else "")
 
     def close(self, agent: "Subagent | None" = None) -> None:
         """End the program, without saving, and close this tool and its view."""

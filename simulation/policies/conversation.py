@@ -12,7 +12,7 @@ from simulation.policies.situation import Situation
 log_odds = judge.log_odds
 
 _BOOTSTRAP = "def wait_for_answer(after, seconds=20):"
-_SAID = re.compile(r"^\[(\d+)\] ([^:\n]+): (.*)$", re.MULTILINE)
+_SAID = re.compile(r"^\[(\d+), [^]\n]*\] ([^:\n]+): (.*)$", re.MULTILINE)
 _STATE = re.compile(r"Messages of the person: (\d+), of (\d+) that I answer at most\. (.*)")
 _OPENINGS = ("I had not thought of it like that.", "That is a good place to begin.", "Tell me more about that.")
 _QUESTIONS = (

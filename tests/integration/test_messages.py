@@ -111,6 +111,9 @@ def test_reads_are_limited(trace: Trace) -> None:
         trace.receive(str(number))
     assert [message["content"] for message in trace.do(1, 1, "read", limit=2)] == ["28", "29"]
     assert [message["content"] for message in trace.do(1, 2, "read", after=28)] == ["28", "29"]
+    assert [message["content"] for message in trace.do(1, 4, "read", before=3)] == ["0", "1"]
+    assert [message["content"] for message in trace.do(1, 5, "read", before=20, limit=2)] == ["17", "18"]
+    assert [message["content"] for message in trace.do(1, 6, "read", after=3, before=6)] == ["3", "4"]
     for bad in ({"limit": 101}, {"wait": 61}, {"text": "x" * 2_001}, {"text": "\x00"}, {"channel": ""}):
         with pytest.raises(msgspec.ValidationError):
             trace.do(1, 3, "read", **bad)
@@ -214,6 +217,43 @@ class TestBridge:
         assert "'one'" in detail
         assert "Invalid Form Body" in detail
         assert discord_bridge.bridge(self.config) == "0 channels", "Does it wait before it asks again?"
+
+    def test_reactions_of_people_are_fetched(self, trace: Trace, bridge: DiscordSimulation) -> None:
+        def look() -> list[tuple[str, list[str]]]:
+            with trace.db.begin() as conn:
+                conn.execute(sa.text("update channels set look_at = now() - interval '1 s'"))
+            assert discord_bridge.bridge(self.config) == "1 channels"
+            self.turn += 1
+            return [(one["content"], one["reactions"]) for one in trace.do(2, self.turn, "read", DISCORD)]
+
+        self.turn = 0
+        trace.do(0, 2, "open", DISCORD)
+        trace.do(1, 1, "send", DISCORD, text="one")
+        trace.do(1, 2, "react", DISCORD, about=1, text="+1")
+        assert look() == [("one", ["+1"])]
+        mine = bridge.messages[DISCORD][0]["id"]
+        theirs = bridge.say(DISCORD, "Kim", "two")
+        bridge.react(DISCORD, mine, "+1", me=True)
+        bridge.react(DISCORD, mine, "+1")
+        bridge.react(DISCORD, mine, "tada")
+        bridge.react(DISCORD, theirs, "tada")
+        for _ in range(2):
+            assert look() == [("one", ["+1", "+1", "tada"]), ("two", ["tada"])]
+        bridge.react(DISCORD, theirs, "tada")
+        later = bridge.say(DISCORD, "Kim", "three")
+        assert look() == [("one", ["+1", "+1", "tada"]), ("two", ["tada", "tada"]), ("three", [])]
+        three = trace.do(1, 3, "read", DISCORD)[2]["id"]
+        trace.do(1, 4, "reply", DISCORD, text="four", about=three)
+        assert [content for content, _ in look()] == ["one", "two", "three", "four"]
+        assert bridge.messages[DISCORD][3]["message_reference"] == {"message_id": later}, "Are the numbers unique?"
+        for number in range(25):
+            bridge.say(DISCORD, "Kim", str(number))
+        look()
+        bridge.react(DISCORD, mine, "late")
+        look()
+        with trace.db.connect() as conn:
+            late = conn.execute(sa.text("select count(*) from messages where text = 'late'")).scalar_one()
+        assert late == 0, "Are only the newest 20 watched?"
 
     def test_a_worker_that_died_after_posting_posts_nothing_twice(
         self, trace: Trace, bridge: DiscordSimulation

@@ -60,6 +60,17 @@ class DiscordSimulation:
             )
             return id
 
+    def react(self, channel: str, message: str, emoji: str, me: bool = False) -> None:
+        """Add a reaction of a person, or the bot's own."""
+        with self.lock:
+            [one] = [one for one in self.messages[channel] if one["id"] == message]
+            for reaction in one.setdefault("reactions", []):
+                if reaction["emoji"]["name"] == emoji:
+                    reaction["count"] += 1
+                    reaction["me"] = reaction["me"] or me
+                    return
+            one["reactions"].append({"emoji": {"id": None, "name": emoji}, "count": 1, "me": me})
+
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         self.requests.append((time.monotonic(), request.command, request.path))
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or b"{}")

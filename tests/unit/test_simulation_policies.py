@@ -33,7 +33,8 @@ PAGE = 'Page 1 of 2 of "A Walk":\n\nThe path to the mill has forty steps of grey
 VIEWS = {
     "tictactoe": OPEN,
     "conversation": (
-        "Channel lobby, the newest messages last:\n[1] me: Hello!\n[2] Kim, answering 1: Grass: green\n\n"
+        "Channel lobby, the newest messages last, with their times in UTC:\n"
+        "[1, 2026-01-02 09:59] me: Hello!\n[2, 2026-01-02 10:00] Kim, answering 1: Grass: green\n\n"
         "Messages of the person: 1, of 8 that I answer at most. The person waits for my answer."
     ),
     "nano_practice": (

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bootstraps.tools import diff, terminal
 from bootstraps.tools.browser import WeaveBrowser
+from bootstraps.tools.chromium_page import live_lines
 from bootstraps.tools.editor import WeaveEditor
 from bootstraps.tools.html_text import to_text
 from bootstraps.tools.weave_zombie_game import WeaveZombieGame
@@ -153,6 +154,34 @@ class TestEditor:
         assert editor.cursor == 5
         with pytest.raises(ValueError, match="no line 101"):
             editor.goto(101)
+
+    def test_the_size_of_the_view(self, path: Path) -> None:
+        editor = editor_of(path, "".join(f"line {n}\n" for n in range(1, 101)))
+        assert editor.window_size == 40
+        editor.window_size = 4
+        editor.down()
+        assert editor.render().splitlines()[1:] == [" 3 | line 3", " 4 | line 4", ">5 | line 5", " 6 | line 6"]
+        assert "lines 3 to 6 are shown" in editor.render()
+        for wrong in (0, 1_001, "10", True):
+            with pytest.raises(ValueError, match="1 to 1,000 lines"):
+                setattr(editor, "window_size", wrong)  # noqa: B010 - a wrong type
+
+    def test_another_file_in_the_same_window(self, tmp_path: Path, main: api.Subagent) -> None:
+        (tmp_path / "b").write_text("one\ntwo\n")
+        editor = WeaveEditor(main, str(tmp_path / "a"))
+        editor.save_file()
+        assert (tmp_path / "a").read_text() == ""
+        editor.open(str(tmp_path / "b"))
+        assert main.tools == {f"editor-{tmp_path}/b": editor}
+        assert [view["title"] for view in main.observation_views] == [f"WeaveEditor ({tmp_path}/b)"]
+        editor.edit(1, 1, "eins")
+        editor.save_file()
+        assert (tmp_path / "b").read_text() == "eins\ntwo\n"
+        with pytest.raises(FileNotFoundError, match="no folder"):
+            editor.open(str(tmp_path / "no" / "c"))
+        assert (editor.path, editor.is_open) == (f"{tmp_path}/b", True), "Does the window still show the file before?"
+        editor.append("drei")
+        assert (tmp_path / "b").read_text() == "eins\ntwo\ndrei"
 
     def test_a_path_that_is_not_a_text_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError, match="is a folder"):
@@ -333,6 +362,17 @@ class TestBrowser:
             browser.back()
         with pytest.raises(ValueError, match="this page has 1"):
             browser.follow(2)
+
+    def test_what_only_chromium_can_do(self, main: api.Subagent, site: str) -> None:
+        browser = WeaveBrowser(main, site + "/")
+        assert browser.render().endswith("WeaveBrowser(self, url, javascript=True) runs them.)")
+        assert "javascript=True" not in browser.follow(1) + browser.render()
+        with pytest.raises(RuntimeError, match="this browser only reads"):
+            browser.fill(1, "x")
+
+    def test_a_page_of_chromium_as_text(self) -> None:
+        html = 'a <span><weave-click n="1">b</weave-click></span>, <weave-click n="7"><div>c</div></weave-click>'
+        assert live_lines(html) == ["a b [1],", "c [7]"]
 
     def test_other_responses(self, main: api.Subagent, site: str) -> None:
         browser = WeaveBrowser(main)

@@ -51,6 +51,8 @@ class Listed(msgspec.Struct):
     content: str
     author: Author
     message_reference: Reference | None = None
+    reactions: msgspec.Raw = msgspec.Raw(b"[]")
+    """Emojis with their numbers, as JSON."""
 
 
 class Posted(msgspec.Struct):

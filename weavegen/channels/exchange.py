@@ -1,6 +1,7 @@
 """The requests of message tools to channels, as values. store/messages.py carries them out."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,6 +26,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the message that a reply or a reaction is for."""
     after: WholeNumber = 0
     """read: only messages after this id."""
+    before: WholeNumber = 0
+    """read: only messages before this id; 0: up to the newest."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
     """read: at most so many messages, the newest ones."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
@@ -42,16 +45,14 @@ def private_channels() -> Chat:
     def chat(exchange: Exchange) -> dict[str, Any]:
         messages = channels.setdefault(exchange.channel, [])
         if exchange.do == "read":
-            return {"values": messages[exchange.after :][-exchange.limit :]}
+            end = exchange.before - 1 if exchange.before else None
+            return {"values": messages[exchange.after : end][-exchange.limit :]}
+        if exchange.do == "react" and 0 < exchange.about <= len(messages):
+            messages[exchange.about - 1]["reactions"].append(exchange.text)
         if exchange.do not in ("send", "reply"):
             return {"values": None}
-        message = {
-            "id": len(messages) + 1,
-            "author": "agent",
-            "own": True,
-            "content": exchange.text,
-            "timestamp": "",
-        }
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        message = {"id": len(messages) + 1, "author": "agent", "own": True, "content": exchange.text, "timestamp": now}
         messages.append({**message, "reply_to": exchange.about or None, "reactions": []})
         return {"values": len(messages)}
 

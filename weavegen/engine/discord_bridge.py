@@ -83,12 +83,15 @@ def post(client: Discord, channel: Bridged) -> None:
 
 
 def fetch(client: Discord, channel: Bridged) -> float:
-    """Fetch what people wrote. Returns seconds until the next look."""
-    listed = client.list(channel.name, channel.after)
+    """Fetch what people wrote, and their reactions. Returns seconds until the next look."""
+    listed = client.list(channel.name, channel.watched)
     for message in listed:
+        if int(message.id) <= channel.after and bytes(message.reactions) == b"[]":
+            continue
         about = message.message_reference.message_id if message.message_reference else None
         text = "" if message.author.bot else message.content.replace("\x00", "")
         name = message.author.global_name or message.author.username
         with database().begin() as conn:
             messages.store_received(conn, channel.id, message.id, name, text, about)
+            messages.store_reactions(conn, channel.id, message.id, bytes(message.reactions))
     return 0.0 if len(listed) == MAX_LISTED_MESSAGES else POLL_SECONDS

@@ -187,8 +187,8 @@ class Bubblewrap:
         if os.getuid() == 0:
             arguments += ["setpriv", f"--reuid={box.uid}", f"--regid={box.uid}", "--clear-groups"]
             arguments += ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
-        arguments += ["prlimit", f"--nproc={limits.processes}", f"--as={limits.address_space}"]
-        arguments += [f"--fsize={limits.file_size}", f"--nofile={limits.files}"]
+        arguments += ["prlimit", f"--nproc={limits.processes}", f"--fsize={limits.file_size}"]
+        arguments += [f"--as={limits.address_space}:{limits.most_address_space}", f"--nofile={limits.files}"]
         arguments += ["--sigpending=512", "--msgqueue=0"]
         # A limit of 1 byte prevents core dumps. A limit of 0 would still allow a pipe to a program of the host.
         return [*arguments, "--memlock=65536", "--core=1", "--"]

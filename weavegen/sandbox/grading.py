@@ -281,7 +281,7 @@ class Grader:
                     packages=self.packages,
                     files=self.files,
                     log=copies.parent / "log",
-                    limits=replace(limits, address_space=MAX_ADDRESS_SPACE),
+                    limits=replace(limits, address_space=MAX_ADDRESS_SPACE, most_address_space=MAX_ADDRESS_SPACE),
                 )
                 handle = sandbox.start(box)
             try:

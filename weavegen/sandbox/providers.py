@@ -30,6 +30,8 @@ class Limits:
     """Bytes of memory of all processes, and of all files, which are kept in memory. Above it the box is killed."""
     address_space: int = 4 * 2**30
     """Bytes of address space per process. A request for more fails."""
+    most_address_space: int = 128 * 2**30
+    """What a process may raise that to: Chromium reserves 105 GiB that it never uses."""
     processes: int = 128
     """Processes and threads together. A request for more fails."""
     cpu: float = 900.0
@@ -215,7 +217,7 @@ class NoSandbox:
                 link.symlink_to(folder)
         limits, command = box.limits, list(box.command)
         if shutil.which("prlimit"):  # without --nproc, which would count all processes of the user
-            numbers = (f"--as={limits.address_space}", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
+            numbers = (f"--as={limits.address_space}:", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
             command = ["prlimit", *numbers, "--core=0", "--", *command]
         environ = {"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ}
         process = spawn(command, box, pass_fds=box.descriptors, cwd=box.workspace, env=environ)

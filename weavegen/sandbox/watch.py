@@ -138,7 +138,7 @@ class Watch:
         queued = queued_bytes(handle) if open_sockets > FEW_SOCKETS else 0
         if groups.limits_memory(handle.groups, limits) and queued <= limits.memory:
             return None
-        used += queued
+        used += queued + sum(map(page_tables, members))
         memory = used + sum(member.memory for member in members)
         if memory > limits.memory:  # shared pages were counted several times: count exactly
             memory = used + sum(own_memory(member) for member in members)
@@ -234,6 +234,13 @@ def own_memory(process: Process) -> int:
     except (OSError, ValueError):
         return process.memory
     return own
+
+
+def page_tables(process: Process) -> int:
+    """Return the bytes of a process's page tables."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status") as file:
+        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("VmPTE:"))
+    return 0
 
 
 def files(handle: Handle) -> tuple[int, int]:

@@ -6,7 +6,6 @@ answer is kept and given again at every repetition, so a step that is done again
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -56,7 +55,7 @@ def _perform(conn: sa.Connection, channel: int, wish: Exchange) -> dict[str, Any
         return {"error": f"there is no message {wish.about} in this channel"}
     match wish.do:
         case "read":
-            return {"values": read(conn, channel, wish.after, wish.limit)}
+            return {"values": read(conn, channel, wish)}
         case "send" | "reply":
             return {"values": add(conn, channel, wish.text, about=wish.about or None)}
         case "react":
@@ -100,9 +99,10 @@ def add(
     return number
 
 
-def read(conn: sa.Connection, channel: int, after: int, limit: int) -> list[dict[str, Any]]:
-    """The newest messages after number `after`, oldest first, as the agent sees them."""
-    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, "after": after, "limit": limit})
+def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
+    """The newest messages between the numbers `after` and `before`, oldest first, as the agent sees them."""
+    bounds = {"after": wish.after, "before": wish.before, "limit": wish.limit}
+    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, **bounds})
     return [row._asdict() | {"timestamp": row.timestamp.isoformat(timespec="seconds")} for row in rows]
 
 
@@ -138,8 +138,6 @@ def since(conn: sa.Connection, channel: int, number: int) -> Sequence[Any]:
 
 DISCORD_NAME = "^[0-9]{15,20}$"
 """Names of channels that the bridge connects: ids of Discord's channels."""
-DISCORD_EPOCH = 1_420_070_400_000
-"""Zero of the time in Discord's ids, in milliseconds since 1970."""
 HOLD_SECONDS = 60.0
 """A channel whose worker fell silent for so long is given to another worker."""
 
@@ -153,20 +151,15 @@ class Bridged:
     name: str
     """Its id at Discord."""
     after: int
-    """Messages up to this Discord id have been fetched."""
+    """Messages up to this Discord id have been fetched. Those from before the channel was opened are not fetched."""
+    watched: int
+    """Reactions to messages after this Discord id are fetched: to the newest 20."""
 
 
 def hold_due(conn: sa.Connection, limit: int = 10) -> list[Bridged]:
     """Take the channels that the bridge should look at now. `look_again` gives them back."""
     parameters = {"hold": HOLD_SECONDS, "name": DISCORD_NAME, "limit": limit}
-    rows = conn.execute(sql.load("store/due_channels"), parameters)
-    # Messages from before the channel was opened are not fetched.
-    return [Bridged(row.id, row.trace_id, row.name, row.fetched or discord_id_at(row.opened_at)) for row in rows]
-
-
-def discord_id_at(moment: datetime) -> int:
-    """The first id that Discord could give in this millisecond: its ids begin with the time."""
-    return (int(moment.timestamp() * 1000) - DISCORD_EPOCH) << 22
+    return [Bridged(**row._mapping) for row in conn.execute(sql.load("store/due_channels"), parameters)]
 
 
 def look_again(conn: sa.Connection, channel: int, seconds: float, failure: str | None = None) -> None:
@@ -202,4 +195,14 @@ def store_received(
         query = sa.select(MESSAGES.c.number).where(mine, MESSAGES.c.discord_id == about)
         number = conn.execute(query).scalar_one_or_none() if about else None
         add(conn, channel, text, author=author, about=number, discord_id=discord_id)
-    conn.execute(sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(fetched=int(discord_id)))
+    conn.execute(
+        sa.update(CHANNELS)
+        .where(CHANNELS.c.id == channel)
+        .values(fetched=sa.func.greatest(CHANNELS.c.fetched, int(discord_id)))
+    )
+
+
+def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:
+    """Store people's reactions to a message, except those that are stored. Those that were taken back stay."""
+    parameters = {"channel": channel, "discord_id": discord_id, "reactions": reactions.decode()}
+    conn.execute(sql.load("store/receive_reactions"), parameters)

@@ -1,6 +1,7 @@
 """The pages of requests to the toolsmith: enter one, watch it, answer its question, cancel it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
@@ -49,15 +50,8 @@ class ToolRequests:
     async def create(self, request: Request) -> Response:
         """Makes the request in the form. Each line of a list is one requirement or constraint."""
         values = await form(request, MAX_FORM_CHARS)
-
-        def make() -> int:
-            return tool_requests.create(
-                values.get("objective", ""),
-                requirements=lines(values.get("requirements", "")),
-                constraints=lines(values.get("constraints", "")),
-            )
-
-        return await self.done(make)
+        lists: dict[str, Any] = {name: lines(values.get(name, "")) for name in ("requirements", "constraints")}
+        return await self.done(lambda: tool_requests.create(values.get("objective", ""), **lists))
 
     async def change(self, request: Request) -> Response:
         """Answers the request's question, or cancels the request, as the pressed button says."""

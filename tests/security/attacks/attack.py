@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from weavegen.sandbox.providers import Limits
-from weavegen.sandbox.watch import Process, by_parent, descent, files, own_memory, process_table
+from weavegen.sandbox.watch import Process, by_parent, descent, files, own_memory, page_tables, process_table
 
 if TYPE_CHECKING:
     from tests.security.attacks.selfcheck import Scene
@@ -61,7 +61,8 @@ def memory_held(scene: "Scene") -> None:
         return
     processes = process_table()
     members = family(environment.handle.pid, processes)
-    held = sum(own_memory(processes[pid]) for pid in members) + files(environment.handle)[0]
+    held = sum(own_memory(processes[pid]) + page_tables(processes[pid]) for pid in members)
+    held += files(environment.handle)[0]
     if held > 1.2 * environment.limits.memory:
         raise Escaped(f"the box holds {held / 2**20:,.0f} MiB of memory")
 

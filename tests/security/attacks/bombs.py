@@ -77,6 +77,19 @@ BOMBS = (
         linger=2.5,
     ),
     Attack(
+        "a memory bomb of page tables",
+        """
+        global space
+        resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1],) * 2)
+        space = mmap.mmap(-1, 120 * 2**30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+        space.madvise(mmap.MADV_NOHUGEPAGE)
+        for start in range(0, len(space), 2**21):
+            space[start]  # a page of zeros, which counts for nobody, and a page table of 4 KiB
+        """,
+        memory_held,
+        linger=4.0,
+    ),
+    Attack(
         "a shared memory bomb in /dev/shm",
         """
         return [got(write, f"/dev/shm/{number}", b"x" * 2**23) for number in range(9)][-1:]

@@ -5,18 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weavegen.agents.dialogue import (
-    BOX_TOOLS,
-    RESEARCH,
-    Call,
-    Tool,
-    call_in_box,
-    failed,
-    find_out,
-    reply,
-    response,
-    tools_text,
-)
+from weavegen.agents import dialogue
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import OWN_TOOLS, RESERVED_NAMES, call_source, check_name, library_tool
 from weavegen.agents.toolsmith.lines import Approach, Need
@@ -42,14 +31,14 @@ def execute(now: Stage) -> Part[Ended]:
     """Have the model write one message, and answer its calls."""
     t, state = now.t, now.state
     library = [library_tool(tool.name, tool.signature, tool.description) for tool in state.tools]
-    tools = [*library, *BOX_TOOLS, RESEARCH, *OWN_TOOLS]
+    tools = [*library, *dialogue.BOX_TOOLS, dialogue.RESEARCH, *OWN_TOOLS]
     if state.first is None:
         begin(now, tools)
     elif now.request.revision != state.revision:
         state.revision = now.request.revision
         t.say(BlockType.USER, f"The user has changed the request. From now on it is:\n\n{now.request.text()}")
     assert state.first is not None
-    message = yield from reply(t, state.first, tools)
+    message = yield from dialogue.reply(t, state.first, tools)
     state.turns += 1
     state.silent = 0 if message.calls else state.silent + 1
     if state.silent >= MAX_SILENT_TURNS:
@@ -64,7 +53,7 @@ def execute(now: Stage) -> Part[Ended]:
             end = now.end_trace(call.arguments["success"], call.arguments["result"])
             break
         answer = yield from answer_call(now, call)
-        answers.append(response(answer))
+        answers.append(dialogue.response(answer))
         if call.name == "create_tool" and answer["success"]:
             end = now.next_stage("choice")
             break
@@ -77,50 +66,50 @@ def execute(now: Stage) -> Part[Ended]:
     return now.next_stage("execute")
 
 
-def begin(now: Stage, tools: Sequence[Tool]) -> None:
+def begin(now: Stage, tools: Sequence[dialogue.Tool]) -> None:
     """Begin the stage's conversation. The model reads the results of the earlier stages."""
     state = now.state
     status(now.t, "carries it out with " + (", ".join(tool.name for tool in state.tools) or "Python alone"))
     state.first, state.revision, state.silent = now.t.cursor.index, now.request.revision, 0
-    now.t.say(BlockType.SYSTEM, prompts.text("toolsmith_execute").replace("{tools}", tools_text(tools)))
+    now.t.say(BlockType.SYSTEM, prompts.text("toolsmith_execute").replace("{tools}", dialogue.tools_text(tools)))
     done = [f"What you have found out already:\n{state.done}"] if state.done else []
     texts = [now.request.text(), state.context_text(), state.plan_text(), *state.failure_text(), *done]
     now.t.say(BlockType.USER, "\n\n".join(texts))
 
 
-def answer_call(now: Stage, call: Call) -> Part[dict[str, Any]]:
+def answer_call(now: Stage, call: dialogue.Call) -> Part[dict[str, Any]]:
     """Make a call. Returns the answer for the model."""
     t, arguments = now.t, call.arguments
     if call.error is not None:
-        return failed(call.error)
+        return dialogue.failed(call.error)
     if call.name == "create_tool":
         return create_tool(now, **arguments)
     if call.name == "ask_user":
         return (yield from ask_user(now, arguments["question"]))
-    if call.name == RESEARCH.name:
-        return (yield from find_out(t, arguments["task"]))
+    if call.name == dialogue.RESEARCH.name:
+        return (yield from dialogue.find_out(t, arguments["task"]))
     if call.name == "ask_model":
         return {"success": True, "output": (yield from ask_model(t, arguments["question"]))}
     if call.name in {tool.name for tool in now.state.tools}:
         return (yield from call_library(now, call))
     if call.name == "python" and "ask_model(" in arguments["code"]:
         return (yield from chain_of_code(t, arguments["code"]))
-    return (yield from call_in_box(t, call.name, arguments))
+    return (yield from dialogue.call_in_box(t, call.name, arguments))
 
 
 def create_tool(now: Stage, name: str, description: str, done: str) -> dict[str, Any]:
     """Replace the plan by a plan that needs this tool, so that the stage `choice` finds or orders it."""
     state = now.state
     if len(state.made) >= MAX_TOOLS_MADE:
-        return failed(f"{MAX_TOOLS_MADE} tools were made for this request: go on with what there is")
+        return dialogue.failed(f"{MAX_TOOLS_MADE} tools were made for this request: go on with what there is")
     try:
         check_name(name)
     except ValueError as error:
-        return failed(str(error))
+        return dialogue.failed(str(error))
     if name in RESERVED_NAMES:
-        return failed(f"there is a tool {name} already: give another name")
+        return dialogue.failed(f"there is a tool {name} already: give another name")
     if not description.strip():
-        return failed("the description is empty: say what it takes and what it returns")
+        return dialogue.failed("the description is empty: say what it takes and what it returns")
     state.plan = [Approach(f"Go on with {name}.", (Need(name, " ".join(description.split())),))]
     state.done, state.first = done[:MAX_DONE_CHARS], None
     return {"success": True, "output": "It is looked for, or made. You begin anew with it."}
@@ -129,11 +118,13 @@ def create_tool(now: Stage, name: str, description: str, done: str) -> dict[str,
 def ask_user(now: Stage, question: str) -> Part[dict[str, Any]]:
     """Ask the user, and wait for the answer."""
     if now.task.request is None:
-        return failed("nobody can be asked: decide yourself, and say so in the result")
+        return dialogue.failed("nobody can be asked: decide yourself, and say so in the result")
     if now.state.questions >= MAX_USER_QUESTIONS:
-        return failed(f"the user was asked {MAX_USER_QUESTIONS} times: decide yourself, and say so in the result")
+        return dialogue.failed(
+            f"the user was asked {MAX_USER_QUESTIONS} times: decide yourself, and say so in the result"
+        )
     if not question.strip():
-        return failed("the question is empty")
+        return dialogue.failed("the question is empty")
     now.state.questions += 1
     answer: HumanAnswer = yield AskHuman(question=question)
     return {"success": True, "output": answer.text}
@@ -146,7 +137,7 @@ def ask_model(t: Tick, question: str) -> Part[str]:
     """
     first = t.cursor.index
     t.say(BlockType.USER, question)
-    message = yield from reply(t, first)
+    message = yield from dialogue.reply(t, first)
     return message.answer
 
 
@@ -158,13 +149,13 @@ def chain_of_code(t: Tick, code: str) -> Part[dict[str, Any]]:
     """
     answers: dict[str, str] = {}
     while True:
-        yield from call_in_box(t, "python", {"code": ASK_MODEL.replace("ANSWERS", repr(json.dumps(answers)))})
-        answer = yield from call_in_box(t, "python", {"code": code})
+        yield from dialogue.call_in_box(t, "python", {"code": ASK_MODEL.replace("ANSWERS", repr(json.dumps(answers)))})
+        answer = yield from dialogue.call_in_box(t, "python", {"code": code})
         unanswered = UNANSWERED.search(answer.get("error") or "")
         if unanswered is None:
             return answer
         if len(answers) >= MAX_MODEL_QUESTIONS:
-            return failed(f"the code has asked {MAX_MODEL_QUESTIONS} questions: ask several things at a time")
+            return dialogue.failed(f"the code has asked {MAX_MODEL_QUESTIONS} questions: ask several things at a time")
         question = json.loads(unanswered[1])
         answers[question] = yield from ask_model(t, question)
 
@@ -180,13 +171,13 @@ UNANSWERED = re.compile(r'AskModel: ("(?:[^"\\\n]|\\.)*") \(line \d+\)\Z')
 """End of the error message when code asks a question without an answer (`python` in box/calls.py)."""
 
 
-def call_library(now: Stage, call: Call) -> Part[dict[str, Any]]:
+def call_library(now: Stage, call: dialogue.Call) -> Part[dict[str, Any]]:
     """Run the newest version of a tool in the box, and record the call."""
     tool = yield from look_up("read_tool", dict[str, Any], name=call.name)
     if not tool:
-        return failed(f"{call.name} is no longer in the library")
+        return dialogue.failed(f"{call.name} is no longer in the library")
     code = call_source(tool["source"], call.name, call.arguments)
-    answer = yield from call_in_box(now.t, "python", {"code": code})
+    answer = yield from dialogue.call_in_box(now.t, "python", {"code": code})
     now.t.emit(ToolCalled(name=call.name, version=tool["version"], success=answer["success"]))
     now.state.used = sorted({*now.state.used, f"{call.name}@{tool['version']}"})
     return answer

@@ -1,6 +1,7 @@
--- The newest messages of a channel after a number, oldest first, as the agent sees them.
+-- The newest messages of a channel between two numbers, oldest first, as the agent sees them.
 with newest as (
   select * from messages where channel_id = :channel and kind = 'message' and number > :after
+    and (cast(:before as bigint) = 0 or number < :before)
   order by number desc limit :limit
 )
 select n.number as id, n.author, n.own, n.text as content, n.created_at as timestamp, n.about as reply_to,
