@@ -80,7 +80,7 @@ def test_python(block: Code) -> None:
 
 
 def test_jobs_are_enqueued_from_python_as_documented(reader: sa.Engine) -> None:
-    [text] = [block.text for block in BLOCKS if "weavegen.enqueue(" in block.text]
+    [text] = [block.text for block in BLOCKS if "job = weavegen.enqueue(" in block.text]
     names: dict[str, object] = {}
     exec(text, names)
     with reader.connect() as conn:
