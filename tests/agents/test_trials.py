@@ -110,3 +110,23 @@ def test_a_trace_with_trials_can_be_forked_at_any_block(installation: Installati
 
 def test_the_corpus_is_sound(installation: Installation, job: int) -> None:
     assert installation.cli("audit").returncode == 0
+
+
+def test_the_best_leaves_of_a_tree_are_tried(installation: Installation) -> None:
+    few = ("--set", "tree_first=0", "--set", "tree_nodes=8", "--set", "tree_round=8", "--set", "tree_children=8")
+    rows = installation.json(
+        "run", TICTACTOE, "-n", "2", "--ticks", "2", "--seed", "4", "--search", "tree-execute", *few
+    )
+    assert {row["status"] for row in rows} == {"ended"}, rows
+    query = """
+        select count(*) filter (where r.ran),
+          count(*) filter (where b.id is not null and not r.ran and exists (
+            select from trials o where o.step_id = r.step_id and o.ran))
+        from trials r join candidates c on c.id = r.candidate_id join traces t on t.id = r.trace_id
+        left join blocks b on b.candidate_id = r.candidate_id
+        where c.depth > 0 and t.job_id = (select max(id) from jobs)
+    """
+    [[ran, chosen_though_failed]] = installation.sql(query)
+    assert ran > 0
+    assert chosen_though_failed == 0
+    assert installation.cli("audit").returncode == 0

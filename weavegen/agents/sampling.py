@@ -5,20 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from weavegen.agents.program import Part, Tick
-from weavegen.kernel.selection import Line, achieved, mean_score, penalised
+from weavegen.kernel.selection import Line, achieved, draw, mean_score, penalised
 from weavegen.kernel.settings import BlockSettings
-from weavegen.kernel.steps import (
-    Candidate,
-    Execute,
-    Executed,
-    Lint,
-    Note,
-    Penalties,
-    Prompt,
-    Score,
-    Verdict,
-    YesNo,
-)
+from weavegen.kernel.steps import Candidate, Execute, Executed, Lint, Note, Penalties, Prompt, Score, Verdict, YesNo
 from weavegen.trace.blocks import BlockType
 
 
@@ -135,3 +124,10 @@ def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidat
         t.emit(Note(kind="not tried", detail=f"a block of type {request.type}: {done.not_tried}"))
     results = dict(zip(places, done.trials, strict=False))
     return [replace(one, trial=results.get(one.position)) for one in candidates]
+
+
+def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
+    """One of the candidates, by softmax(score); if some were tried, among those that came furthest."""
+    furthest = max(candidate.achieved for candidate in candidates)
+    candidates = [candidate for candidate in candidates if candidate.achieved == furthest]
+    return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]

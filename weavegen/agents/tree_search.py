@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import BlockRequest, ScoredCandidate, sample
+from weavegen.agents.sampling import BlockRequest, ScoredCandidate, drawn, sample, try_best
 from weavegen.kernel.steps import Prompt
 
 
@@ -25,7 +25,8 @@ def tree_search(t: Tick, request: BlockRequest, prompt: Prompt) -> Part[ScoredCa
     """Grow a tree of unfinished blocks until its budget is spent or all kept nodes are finished. Draw a leaf.
 
     While a node may be expanded, its logit comes from its promise. Once the budget is spent, the logit of an
-    unfinished node comes from its score: the node is then a block that was cut off before its end.
+    unfinished node comes from its score: the node is then a block that was cut off before its end. If the best leaves
+    are tried and one runs, the draw is among those that came furthest.
     """
     s = request.settings
     tree = Tree(random.Random(t.seed("tree")))
@@ -49,6 +50,10 @@ def tree_search(t: Tick, request: BlockRequest, prompt: Prompt) -> Part[ScoredCa
                 if not leaf.done:
                     tree.set_logit(leaf, candidates[leaf].score / s.tree_temperature)
         tree.prune(s.tree_beam)
+    if request.tries:
+        leaves = yield from try_best(t, request, [candidates[leaf] for leaf in tree.leaves()])
+        if any(leaf.ran for leaf in leaves):
+            return drawn(t, leaves)
     return candidates[tree.take()]
 
 

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import BlockRequest, ScoredCandidate, sample, try_best
+from weavegen.agents.sampling import BlockRequest, ScoredCandidate, drawn, sample, try_best
 from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
-from weavegen.kernel.selection import accepts, draw, mean_score, probability
+from weavegen.kernel.selection import accepts, mean_score, probability
 from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, BlockType
 from weavegen.trace.query import parse, restricted
@@ -60,10 +60,10 @@ def write_block(
         questions=tuple(questions) or prompts.questions(type)[: None if s.all_questions else 1],
         hint=hint,
         after_debug=after_debug,
-        tries=tries and s.search == "execute",
+        tries=tries and s.search.endswith("execute"),
     )
     draft = Append(type=type, body="", began=t.cursor.now, block_size=request.max_tokens, **header)
-    draft, prompt, chosen = yield from (by_tree if s.search == "tree" else cascade)(t, request, draft)
+    draft, prompt, chosen = yield from (by_tree if s.search.startswith("tree") else cascade)(t, request, draft)
     verdict, answers = chosen.verdict, chosen.answers
     if verdict.compiles and verdict.rewritten != chosen.candidate.text.strip("\n"):
         [answers] = yield Score(
@@ -116,6 +116,8 @@ def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
     s, prompt = request.settings, open_prompt(t, draft, request.hint)
     if s.tree_first and request.type is not BlockType.ORIENTATION:
         candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, s.tree_first, 0)
+        if request.tries:
+            candidates = yield from try_best(t, request, candidates)
         if good_enough(candidates, s.tree_accept):
             return draft, prompt, drawn(t, candidates)
     if request.type in RETRIEVES:
@@ -129,13 +131,6 @@ def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool
         return any(candidate.ran for candidate in candidates)
     scores = [candidate.score for candidate in candidates]
     return accepts(scores, [candidate.verdict for candidate in candidates], threshold)
-
-
-def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
-    """One of a round's candidates, by softmax(score); if some were tried, among those that came furthest."""
-    furthest = max(candidate.achieved for candidate in candidates)
-    candidates = [candidate for candidate in candidates if candidate.achieved == furthest]
-    return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]
 
 
 def retrieve(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:

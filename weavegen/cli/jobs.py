@@ -100,7 +100,7 @@ class JobOptions:
     ] = None
     network: Network = None
     search: Annotated[
-        Literal["cascade", "tree", "execute"] | None,
+        Literal["cascade", "tree", "execute", "tree-execute"] | None,
         typer.Option(help="Sample blocks in rounds, grow a tree of half-written ones, or try the best ones first."),
     ] = None
     correction: Annotated[

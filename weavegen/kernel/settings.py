@@ -24,11 +24,11 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     repetition_penalty: float = 1.02
 
     # Selection.
-    search: Literal["cascade", "tree", "execute"] = "cascade"
-    """Growing rounds of whole candidates; a tree of unfinished ones; rounds whose best candidates are tried, if the
+    search: Literal["cascade", "tree", "execute", "tree-execute"] = "cascade"
+    """Growing rounds of whole candidates; a tree of unfinished ones; either with its best candidates tried, if the
     block is executed (docs/weave.md)."""
     trials: int = 4
-    """With `search` execute: candidates of a round that are tried, the best ones."""
+    """With a `search` that tries: candidates of a round, or leaves of the tree, that are tried, the best ones."""
     all_questions: bool = False
     """Ask every question of the rubric, and select by their mean. False: ask the first question of the type."""
     linting: bool = True
