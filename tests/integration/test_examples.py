@@ -133,7 +133,8 @@ class Person:
         number = len(self.messages) + 1
         own = author == "agent"
         self.messages.append({
-            "id": number, "author": author, "own": own, "content": content, "timestamp": "", "reply_to": reply_to,
+            "id": number, "author": author, "own": own, "content": content, "reply_to": reply_to,
+            "timestamp": "2026-01-01T12:00:00+00:00",
             "reactions": [],
         })  # fmt: skip
         return number

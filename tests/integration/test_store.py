@@ -106,7 +106,7 @@ def test_the_ticks_of_subagents_are_inside_the_action_that_called_them(db: sa.En
 def test_only_the_affected_tick_restarts(db: sa.Engine, whose: str) -> None:
     job = enqueue(db, 1, ticks=12)
     worker = Worker(db)
-    worker.world = Restless(2, 0.9, calls=0.3)
+    worker.world = Restless(3, 0.9, calls=0.3)  # the subagent returns before the ticks are spent
     messages = worker.engine.start_queued()
     callers = "select k.caller from ticks k where k.subagent = 'main.1' and k.finished_at is null"
     changed = None
