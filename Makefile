@@ -2,8 +2,8 @@
 BIN := .venv/bin
 # The longest tier first. Two files run at a time, because tests wait a lot.
 TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
-# What runs programs that `make test` may lack.
-TOOLS := tests/integration/test_tools.py tests/integration/test_practice.py tests/acceptance/test_practice.py tests/unit/test_tools.py
+# What runs programs that a machine may lack.
+TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-badday weights check house chaos loop bench bench-corpus bench-agents lock clean
@@ -36,7 +36,7 @@ test-security: setup ## test the promises of SECURITY.md and docs/audit.md: atta
 test-docs: setup ## test every command, query and link in the documents
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/docs
 
-test-tools: ## test agents' tools with the real nano, Emacs, NetHack and Chromium; skips nothing; a minute
+test-tools: ## test agents' tools and tasks with the real nano, Emacs, NetHack and Chromium; skips nothing; four minutes
 	@bash scripts/setup.sh nano emacs=emacs-nox nethack=nethack-console chromium
 	@WEAVEGEN_NO_SKIPS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(TOOLS)
 
