@@ -36,7 +36,7 @@ test-security: setup ## test the promises of SECURITY.md and docs/audit.md: atta
 test-docs: setup ## test every command, query and link in the documents
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/docs
 
-test-tools: ## test agents' tools and tasks with the real nano, Emacs, NetHack and Chromium; skips nothing; four minutes
+test-tools: ## test agents' tools and tasks with the real nano, Emacs, NetHack and Chromium; skips nothing; two minutes
 	@bash scripts/setup.sh nano emacs=emacs-nox nethack=nethack-console chromium
 	@WEAVEGEN_NO_SKIPS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(TOOLS)
 
