@@ -12,7 +12,6 @@ from sqlalchemy.exc import OperationalError
 
 from weavegen.errors import UsageError
 from weavegen.sandbox.starting_files import FOLDERS
-from weavegen.search import examples
 from weavegen.store import examples as store
 from weavegen.store.session import unpooled_engine
 
@@ -22,6 +21,8 @@ def migrate(url: str) -> None:
     is_new = current(url) is None
     upgrade(url)
     if is_new:
+        from weavegen.search import examples  # 0.4 s of imports, which other commands need not wait for
+
         with unpooled_engine(url).begin() as connection:
             store.load(connection, examples.read(FOLDERS["bootstraps"] / "examples"))
 
