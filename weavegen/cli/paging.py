@@ -20,6 +20,7 @@ def page(texts: Iterable[str]) -> None:
     """Show pieces of Python source, each legal by itself. Pieces after the user has left are not read."""
     coloured = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     os.environ.setdefault("LESS", LESS)
+    os.environ.setdefault("LESSCHARSET", "utf-8")
     with click.get_pager_file(color=coloured) as out:
         for text in texts:
             out.write(colours(harmless(text)) if coloured else harmless(text))
