@@ -23,7 +23,6 @@ ALL += examples()
 NOT_RUN = {
     "apt-get": "changes the machine",
     "celery": "workers and pages like those that `weavegen up` starts",
-    "OPENAI_BASE_URL=... python -m bench models": "takes an hour",
     "docker": "needs images that nobody has built",
     "kubectl": "needs a cluster",
     "make": "sets things up, and takes minutes",
@@ -53,7 +52,7 @@ ELSEWHERE = {
     "weavegen up --vllm": "needs vLLM; tests/real",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",
 }
-"""Commands that are not run, by their beginning."""
+"""Commands that are not run, by their beginning, without the variables before it."""
 
 
 def words(command: Command) -> list[str]:
@@ -64,7 +63,8 @@ def words(command: Command) -> list[str]:
 
 def reason(command: Command) -> str | None:
     """Why the command is not run; None if it is run."""
-    elsewhere = (why for begins, why in ELSEWHERE.items() if f"{command.text} ".startswith(f"{begins} "))
+    line = f"{shlex.join(words(command))} "
+    elsewhere = (why for begins, why in ELSEWHERE.items() if line.startswith(f"{begins} "))
     known = NOT_RUN.get(command.text) or NOT_RUN.get(command.text.split()[0])
     return known or (None if is_synopsis(command) else next(elsewhere, None))
 
