@@ -1,6 +1,7 @@
 """Structure, rewriting and the prefix check: the cases of tests/grammars, and generated texts."""
 
 import ast
+import sys
 import time
 import tomllib
 from pathlib import Path
@@ -76,6 +77,20 @@ def test_every_beginning_of_a_legal_block_is_viable(path: Path) -> None:
     for variant in (text, text.replace("\n", "\r\n")):
         refused = [end for end in range(len(variant) + 1) if not viable_prefix(type, variant[:end])]
         assert not refused, repr(variant[: refused[0]][-60:])
+
+
+FIELDS = ["f\"a {b!r:>10} {c['d']} e\"", 'f"""a\n{b}\n{c:%Y}"""', '(f"a {b}"\n     f"{c}")', 'rf"{{a}} {b:{c}}"']
+IN_FIELDS = ['f"{a["b"]} {f"{c}"}"', 'f"{\na\n}"', 'f"{a["""b"""]}"']
+
+
+@pytest.mark.parametrize("string", FIELDS + IN_FIELDS * (sys.version_info >= (3, 12)))
+def test_every_beginning_of_an_f_string_is_viable(string: str) -> None:
+    text = f'def action_go(self):\n    x = {string}\n    assert x, f"{{x}}?"\nself.add_action("Go", action_go)\n'
+    assert legal(BlockType.ACTION, text)
+    refused = [text[:end] for end in range(len(text) + 1) if not viable_prefix(BlockType.ACTION, text[:end])]
+    assert not refused
+    broken = text.replace("\n    assert", '\n    y = f"{x}\n    assert')
+    assert not viable_prefix(BlockType.ACTION, broken[: broken.index("assert") + 1])
 
 
 @pytest.mark.parametrize(

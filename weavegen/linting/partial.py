@@ -22,6 +22,8 @@ from weavegen.trace.blocks import CALLBACK, PROSE, BlockType
 ALLOW_INCOMPLETE_INPUT = 0x4000
 """A flag of `compile` since Python 3.11. The standard library's codeop uses it, and does not export it."""
 
+UNFINISHED = re.compile(r"incomplete input|unterminated (?:triple-quoted f|f-string .*line (\d+))")
+"""The errors of a text that ends too early. Since Python 3.12 f-strings have their own, with the number of the line."""
 WORDS = (*keyword.kwlist, *keyword.softkwlist)
 STRING_PREFIXES = frozenset({"r", "u", "b", "f", "br", "rb", "fr", "rf"})
 GROWTH = ("=", ">", "*", ".", "..", "0")
@@ -61,11 +63,7 @@ def _may_be_python(text: str) -> bool:
     elif not text.strip(" \t\f"):
         return True
     text = text.removesuffix("\\")  # the next line may continue this one
-    if _viable(text):
-        return True
-    if text.endswith("\n"):
-        return False
-    return any(_viable(completed) for completed in _completions(text))
+    return _viable(text) or (not text.endswith("\n") and any(_viable(completed) for completed in _completions(text)))
 
 
 def _viable(text: str) -> bool:
@@ -82,7 +80,8 @@ def _state(text: str) -> str:
             check_effort(text)
             compile(text, "<block>", "exec", ast.PyCF_ONLY_AST | ALLOW_INCOMPLETE_INPUT, dont_inherit=True)
     except SyntaxError as error:
-        return "open" if error.msg == "incomplete input" else "broken"
+        found = UNFINISHED.match(error.msg)
+        return "open" if found and found[1] in (None, str(text.count("\n") + 1)) else "broken"
     except NO_PYTHON:
         return "broken"
     return "whole"
@@ -90,14 +89,15 @@ def _state(text: str) -> str:
 
 def _completions(text: str) -> list[str]:
     """The text with its last token completed in every way that could make it legal."""
+    quoted = [text + more for more in "\"'}"] if "{" in text else []  # in an f-string since Python 3.12
     last_word = _LAST_WORD.search(text)
     if last_word is None:
-        return [text + more for more in GROWTH] if text[-1] in "!=.:-*/<>+0123456789_" else []
+        return [text + more for more in GROWTH if text[-1] in "!=.:-*/<>+0123456789_"] + quoted
     part = last_word.group()
     completed = [text + word[len(part) :] for word in WORDS if word.startswith(part) and word != part]
     if part.lower() in STRING_PREFIXES:
         completed.append(text + '""')
-    return [*completed, text + "0"]  # 0x, 1e
+    return [*completed, text + "0", *quoted]  # 0x, 1e
 
 
 def _may_have_shape(type: BlockType, text: str) -> bool:
