@@ -19,7 +19,9 @@ from weavegen.pool.client import ModelClient
 from weavegen.services import vllm
 from weavegen.trace.render import parse_trace
 
-BLOCKS = ["--set", "rounds=[2]", "--set", "max_tokens=128", "--set", "query_samples=2", "--set", "query_tokens=24"]
+SMALL = ("rounds=[2]", "max_tokens=96", "query_samples=2", "query_tokens=24", "attempts=2", "context=4096")
+"""On two cores a token takes 0.1 to 0.4 s, the longer the longer the prompt."""
+BLOCKS = [word for one in SMALL for word in ("--set", one)]
 MESSAGES = ["--set", "assistant.max_tokens=200", "--set", "steps=3"]
 FILES = ROOT / "bootstraps"
 CASES: dict[str, tuple[list[str | Path], list[str]]] = {
