@@ -5,7 +5,9 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support import TICTACTOE
@@ -91,6 +93,33 @@ def test_the_page_of_candidates_shows_what_came_of_each(installation: Installati
                 text = page.read().decode()
             assert f"Tried: {exception or 'it ran'}" in text
             assert "Did we win the game?" in text
+
+
+def test_losers_end_rows_of_steps(installation: Installation, job: int, tmp_path: Path) -> None:
+    """A candidate that was tried and not chosen is the last step after the steps that were kept before it."""
+    order = ("--format", "stepwise", "--out", str(tmp_path / "out"), "--where", f"job_id = {job}")
+    done = installation.cli("export", *order)
+    assert done.returncode == 0, done.stderr
+    found = pq.read_table(tmp_path / "out" / "data").to_pylist()
+    kept = {(row["trace_id"], row["tick"]): row for row in found if not row["candidate_id"]}
+    losers = [row for row in found if row["candidate_id"]]
+    query = """
+        select r.candidate_id, coalesce(n.rewritten, c.text), c.block_index, r.ran from trials r
+        join candidates c on c.id = r.candidate_id left join penalties n on n.candidate_id = c.id
+        join traces t on t.id = r.trace_id left join blocks b on b.candidate_id = c.id
+        where t.job_id = :job and b.id is null and r.ran is not null
+    """
+    tried = {candidate: (text, index, ran) for candidate, text, index, ran in installation.sql(query, job=job)}
+    assert {row["candidate_id"] for row in losers} == set(tried)
+    assert {row["labels"][-1] for row in losers} == {True, False}
+    for row in losers:
+        text, index, ran = tried[row["candidate_id"]]
+        assert (row["indexes"][-1], row["labels"][-1]) == (index, ran)
+        assert text.rstrip().endswith(row["completions"][-1].splitlines()[-2].strip()), row
+        whole = kept[row["trace_id"], row["tick"]]
+        steps = len(row["labels"]) - 1
+        assert row["completions"][:steps] == whole["completions"][:steps]
+        assert row["labels"][:steps] == whole["labels"][:steps]
 
 
 def test_equal_seeds_give_equal_traces(installation: Installation, job: int) -> None:

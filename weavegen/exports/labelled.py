@@ -1,8 +1,8 @@
 """`sft`, `kto`, `stepwise` and `verifier`: a text that was written after a prompt, and what is known about it.
 
 `sft` has the block that was kept, for supervised fine-tuning; `kto` a completion, and whether it is wanted; `stepwise`
-a tick's blocks as steps, each right or wrong, for process reward models; `verifier` a question about a block, and the
-answer, which was drawn or is known.
+a tick's blocks as steps, each right or wrong, for process reward models, and again with a last step that was tried and
+not chosen; `verifier` a question about a block, and the answer, which was drawn or is known.
 """
 
 import re
@@ -47,6 +47,7 @@ LABELS = re.compile(r"^#q: .*\n", re.MULTILINE)
 """Lines of a footer with a label. No line of a body begins like this (render.normalise_body)."""
 ABOUT_TICK = [
     column("tick", pa.int32(), "Number of the tick."),
+    column("candidate_id", pa.int64(), "The candidate that was tried, not chosen, and is the last step; 0: none."),
     *(field for field in PLACE if field.name not in ("index", "type")),
 ]
 STEPS = [
@@ -84,15 +85,17 @@ def verifier(record: Record, prompt: ModelPrompt) -> Row:
 
 def ticks(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The ticks, each with its blocks from the first step on. The prompt is that of the first step."""
-    parameters = {"trace": trace, "ticks": [tick for _, tick in batch]}
-    blocks: dict[int, list[Any]] = {tick: [] for _, tick in batch}
+    parameters = {"trace": trace, "ticks": [key[1] for key in batch], "candidates": [key[2] for key in batch]}
+    blocks: dict[Key, list[Any]] = {key: [] for key in batch}
     for row in conn.execute(sql.load("exports/stepwise-blocks"), parameters):
-        if row.label is not None or blocks[row.tick]:
-            blocks[row.tick].append(row)
+        if row.label is not None or blocks[trace, row.tick, row.candidate]:
+            blocks[trace, row.tick, row.candidate].append(row)
+    found = conn.execute(sql.load("exports/stepwise-ticks"), parameters).mappings()
+    rows = {(trace, row["tick"], row["candidate_id"]): row for row in found}
     return {
-        (trace, row["tick"]): {**row, "blocks": blocks[row["tick"]], "step_id": blocks[row["tick"]][0].step_id}
-        for row in conn.execute(sql.load("exports/stepwise-ticks"), parameters).mappings()
-        if blocks[row["tick"]]
+        key: {**rows[key], "blocks": steps, "step_id": steps[0].step_id}
+        for key, steps in blocks.items()
+        if steps and key in rows
     }
 
 
@@ -146,7 +149,7 @@ STEPWISE = RowFormat(
     name="stepwise",
     about="Prompt, completions, labels: a tick's blocks as steps that were right or wrong, for process rewards.",
     view="stepwise_examples",
-    key=("trace_id", "tick"),
+    key=("trace_id", "tick", "candidate_id"),
     schema=pa.schema([PROMPT, *STEPS, *ABOUT_TICK, EXACT]),
     rows=prompt_rows(ticks, stepwise, ABOUT_TICK),
 )

@@ -35,6 +35,9 @@ select b.id, b.trace_id, b.index, b.tick, b.type, c.id, coalesce(n.rewritten, c.
   'Does this block run without errors?', r.ran, null
 from trials r
 join candidates c on c.id = r.candidate_id
+-- Without runs of ticks that were started over.
+join steps s on s.id = c.step_id
+join ticks k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
 join blocks b on b.trace_id = c.trace_id and b.index = c.block_index and b.candidate_id <> c.id
 left join penalties n on n.candidate_id = c.id
 where r.ran is not null
