@@ -16,8 +16,8 @@ NAMES = (
     "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "exports", "corpus_sql", "retrieval",
     "trials",
 )  # fmt: skip
-APART = ("loop", "models", "search")
-"""They take an hour. `loop` needs PyTorch: run `make loop`; `models` compares nano with a model of yours."""
+APART = ("examples", "loop", "models", "preferences", "search")
+"""They take long. `loop` (`make loop`) and `preferences` need PyTorch; `examples`, `models`, `preferences` a model."""
 RESULTS = Path(__file__).parent / "results"
 
 
