@@ -33,6 +33,8 @@ OPTIONS = {
     "setting out of range": (["--set", "window=3"], "window"),
     "no size": (["--until", "lots"], "--until lots"),
     "no pair": (["-p", "opponent"], "KEY=VALUE"),
+    "a misspelt parameter": (["-p", "oponent=basic"], "oponent"),
+    "a misspelt setting": (["--set", "temprature=1"], "did you mean temperature?"),
     "n below 1": (["-n", "0"], "n is 0"),
     "unknown option": (["--tickz", "3"], "--tickz"),
     "unknown model": (["--model", "gpt-9"], "gpt-9"),

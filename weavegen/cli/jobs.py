@@ -26,7 +26,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="KEY=VALUE, as in weavegen/kernel/settings.py; TYPE.KEY=VALUE: for one block type; repeatable.",
+        help="KEY=VALUE, as in docs/settings.md; TYPE.KEY=VALUE: for one block type; repeatable.",
         autocompletion=settings_names,
     ),
 ]

@@ -86,7 +86,7 @@ def enqueue(
 
     Raises UsageError before it writes anything.
     traces: further traces of the job.
-    settings: differences to the defaults (weavegen/kernel/settings.py), such as `{"ticks": 10}`.
+    settings: differences to the defaults (docs/settings.md), such as `{"ticks": 10}`.
     params: `args.params` of the bootstrap file.
     check: run each bootstrap file once in a box first.
     tasks: for agents that take tasks; a text, or an object with the fields of the agent's task.
@@ -103,8 +103,11 @@ def enqueue(
     if not traces:
         raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
     options = job_options(name or traces[0].name, agent, model, seed, settings, user)
-    for of_trace in {id(order.params): order.params for order in traces}.values():
-        check_json(of_trace, "params")
+    for order in {id(order.params): order for order in traces}.values():
+        check_json(order.params, "params")
+        text = order.source + b"\n".join(order.files.values()).decode(errors="replace")
+        for parameter in (name for name in order.params if name not in text):
+            raise UsageError(f"{order.name} has no parameter {parameter!r}: a file names those that it reads")
     for trace_seed in {order.seed for order in traces}:
         check_seed(trace_seed)
     distinct = {order.source: order for order in traces}

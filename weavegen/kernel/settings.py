@@ -1,5 +1,6 @@
 """The settings of a job. Each can be set when the job is enqueued, and is stored with it."""
 
+import difflib
 import logging
 import math
 import re
@@ -19,9 +20,9 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # Sampling.
     max_tokens: int = 768
     """Tokens of a block. 0, the default of a message: as many as the context has room for."""
-    temperature: float = 1.0
-    top_k: int = 50
-    repetition_penalty: float = 1.02
+    temperature: float = 1.0  # Divisor of the logits in sampling.
+    top_k: int = 50  # Sampling from so many likeliest tokens; -1 or 0: from all.
+    repetition_penalty: float = 1.02  # As in vLLM: divisor of the logits of tokens that are in the text; 1: none.
 
     # Selection.
     search: Literal["cascade", "tree", "execute", "tree-execute"] = "cascade"
@@ -64,12 +65,12 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # Retrieval.
     query_samples: int = 8
     """Samples of the query; the first that parses is used."""
-    query_tokens: int = 96
+    query_tokens: int = 96  # Tokens of a sample of the query.
     same_type_until: int = 50
     """Until a trace has this many blocks, it retrieves only blocks of the type that it writes."""
     top_k_hits: int = 25
     """Hits at most."""
-    least_score: float = 2.0
+    least_score: float = 2.0  # BM25 score of a hit at least, in the trace's own index.
     hits_in_prompt: int = 3
     """Of these hits, the best ones that stand in a prompt."""
     show_draft: bool = False
@@ -145,10 +146,10 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     # Budgets of one trace; the first that is spent ends it.
     ticks: int | None = None
     """Ticks after the bootstrap's. None: no limit."""
-    blocks: int | None = None
+    blocks: int | None = None  # Blocks of the trace, those of the bootstrap included.
     until_bytes: int | None = None
     """Bytes of rendered trace."""
-    sampled_tokens: int | None = None
+    sampled_tokens: int | None = None  # Tokens of all candidates and queries.
     time_budget: float = 360.0
     """Minutes."""
 
@@ -195,11 +196,12 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     scores stay as the model gave them. `--correction NAME` copies them from `weavegen calibrate --fit NAME`."""
 
     # Rewards.
-    action_cost: float = 0.1
-    reward_decay: float = 0.8
+    action_cost: float = 0.1  # Subtracted from a tick's reward for each of its actions.
+    reward_decay: float = 0.8  # A block gets its successor's share of the reward times this.
 
+    # Single block types.
     types: dict[str, dict[str, Any]] = {}
-    """By block type: fields of BlockSettings, for blocks of that type alone."""
+    """By block type: settings of a block, for blocks of that type alone; `--set TYPE.KEY=VALUE` writes into it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -242,20 +244,16 @@ RENAMED = {"young": "same_type_until", "considered": "top_k_hits", "recalled": "
 """Names of settings before version 0.2. They are still read, with a warning where a user typed them."""
 
 
-TEMPLATE = ("prompt_open", "prompt_close", "message_open", "message_close")
-"""Settings before version 0.3. The chat template took their place."""
-
-
 def settings(values: dict[str, Any]) -> Settings:
     """Settings with `values` in place of defaults. Raises UsageError naming what is wrong."""
     check_json(values, "settings")
-    for name in TEMPLATE:
-        if name in values:
-            raise UsageError(f"settings: {name} belongs to the chat template now: give it with --template")
     try:
         return msgspec.convert(renamed(values), Settings)
     except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"settings: {error}") from None
+        unknown = re.search(r"unknown field `(\w+)`", str(error))
+        near = difflib.get_close_matches(unknown[1], Settings.__struct_fields__, 1) if unknown else []
+        hint = f"; did you mean {near[0]}?" if near else "; docs/settings.md lists all" if unknown else ""
+        raise UsageError(f"settings: {error}{hint}") from None
 
 
 def renamed(values: dict[str, Any], *, warn: bool = False) -> dict[str, Any]:
