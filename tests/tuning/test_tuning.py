@@ -1,6 +1,7 @@
 """One turn of the loop with weavegen-nano: it writes, is measured, is trained, and writes again."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,32 @@ def test_bad_input_gives_one_line_and_leaves_nothing(
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+CHATML = """
+import json, sys
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+from weavegen.training.tune import texts
+
+PROMPT = "<s> user hello </s> <s> assistant"
+found = []
+for adds in (False, True):
+    vocabulary = dict.fromkeys(["?", *PROMPT.split(), "yes"])
+    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(vocabulary)}, "?"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if adds:
+        words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="?")
+    row = {"prompt": PROMPT, "chosen": "yes", "rejected": "yes"}
+    ids = fast(texts(fast, row, 64, "chosen", "rejected")["prompt"])["input_ids"]
+    found.append(ids == fast.convert_tokens_to_ids(PROMPT.split()))
+json.dump(found, sys.stdout)
+"""
+
+
+def test_a_prompt_keeps_the_bos_token_of_each_message() -> None:
+    """In ChatML each message begins with the BOS token. Trainers add another one where the tokenizer does."""
+    done = subprocess.run([PYTHON, "-c", CHATML], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [True, True]

@@ -135,8 +135,8 @@ def texts(words: Any, row: Row, window: int, *completions: str) -> Row:
     """A prompt with its completions as texts. The prompt is cut to leave room for each completion."""
     longest = max(len(words(row[name], add_special_tokens=False)["input_ids"]) for name in completions) + 1
     shown = shortened(words, row["prompt"], window - min(longest, window // 2))
-    text = words.decode(shown[shown != words.bos_token_id])
-    return {"prompt": text} | {name: row[name] for name in completions}
+    begun = words("")["input_ids"][:1] == [shown[0]]  # TRL adds this BOS token again; ChatML has one in each message
+    return {"prompt": words.decode(shown[begun:])} | {name: row[name] for name in completions}
 
 
 def rows(plan: TunePlan, format: str) -> list[Row]:
