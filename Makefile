@@ -54,15 +54,15 @@ test-vllm: setup ## test the model client against a real vLLM on the CPU; instal
 	@bash scripts/vllm.sh install
 	@$(BIN)/python -m pytest tests/vllm
 
-test-real: setup ## let SmolLM2-135M-Instruct on a real vLLM be every agent, on the CPU; half an hour or more
+test-real: setup ## let SmolLM2-135M-Instruct on a real vLLM be every agent, on the CPU; twenty minutes
 	@bash scripts/vllm.sh install
 	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
 	@$(BIN)/python -m pytest -s tests/real
 
-test-real-part: setup ## the same for the agents weave and react alone; ten minutes
+test-real-part: setup ## the same for react, research, and a weave trace that nano judges; six minutes
 	@bash scripts/vllm.sh install
 	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
-	@$(BIN)/python -m pytest -s tests/real -k "weave or react or adapters or judges or dies"
+	@$(BIN)/python -m pytest -s tests/real -k "react or research or adapters or judges or dies"
 
 test-trl: setup ## test exports with TRL's trainers on the CPU; installs 1.7 GB
 	@bash scripts/trl.sh install

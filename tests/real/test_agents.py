@@ -31,7 +31,7 @@ CASES: dict[str, tuple[list[str | Path], list[str]]] = {
     "research": (["Which opening wins most?", "Which opening wins least?"], MESSAGES),
     "funsearch": (
         [FILES / "tasks" / "cap_set.json", FILES / "tasks" / "bin_packing.json"],
-        ["--set", "assistant.max_tokens=256", "--ticks", "1"],
+        ["--set", "assistant.max_tokens=192", "--ticks", "1"],
     ),
     "toolsmith": (
         ["How many words has one two three?", "Which word is longest in one two three?"],
@@ -119,7 +119,18 @@ def test_one_model_writes_and_another_judges(installation: Installation) -> None
     with serving(WEIGHTS) as url:
         installation.json("pool", "add", url)
         models = ("--model", "agent=smollm2", "--model", "evaluator=weavegen-nano")
-        options = ["--set", "rounds=[1]", "--set", "max_tokens=64", "--set", "blocks=12", "--seed", "2"]
+        options = [
+            "--set",
+            "rounds=[1]",
+            "--set",
+            "max_tokens=64",
+            "--set",
+            "context=4096",
+            "--set",
+            "blocks=12",
+            "--seed",
+            "2",
+        ]
         job = installation.json("enqueue", FILES / "sums.py", *options, *models)["job"]
         installation.wait(job, 400)
         query = """
