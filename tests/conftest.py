@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import sqlalchemy as sa
 from psycopg import sql
@@ -22,6 +23,10 @@ from weavegen.store import urls
 from weavegen.store.session import make_engine
 from weavegen.trace.blocks import SUCCESSORS
 from weavegen.trace.render import parse_trace
+
+# By default an example that takes 0.2 s fails: on a busy machine any does. Speed is measured in benchmarks.
+hypothesis.settings.register_profile("weavegen", deadline=None)
+hypothesis.settings.load_profile("weavegen")
 
 TEMPLATE = "weavegen_template"
 SETTINGS = (
