@@ -2,7 +2,7 @@
 
 Both write the same bootstraps under the same settings. Candidates that compile are tried in copies of the
 environment, so that the judge's opinion is compared with what all of them did, and not the chosen ones alone.
-BENCH_TRACES and BENCH_TICKS say how much is written.
+BENCH_TRACES and BENCH_TICKS say how much is written, BENCH_CONTEXT how many tokens the model of yours reads.
 """
 
 import os
@@ -21,8 +21,9 @@ TRACES = int(os.environ.get("BENCH_TRACES", "4"))
 """For each model and bootstrap."""
 TICKS = int(os.environ.get("BENCH_TICKS", "2"))
 BOOTSTRAPS = ("sums.py", "tictactoe.py")
+CONTEXT = int(os.environ.get("BENCH_CONTEXT", "8192"))
 SETTINGS = {
-    "search": "execute", "rounds": [4], "trials": 4, "max_tokens": 128, "query_samples": 2, "query_tokens": 24,
+    "search": "execute", "rounds": [4], "trials": 4, "max_tokens": 96, "query_samples": 2, "query_tokens": 24,
     "ticks": TICKS,
 }  # fmt: skip
 FIGURES = """
@@ -46,9 +47,9 @@ def run(console: Console) -> list[Figure]:
     failed = 0
     for name, environ in models.items():
         with home() as folder, installation(folder, **environ):
-            job = enqueueing.enqueue(
-                *(enqueueing.BOOTSTRAPS / one for one in BOOTSTRAPS), n=TRACES, seed=5, settings=SETTINGS
-            )
+            files = [enqueueing.BOOTSTRAPS / one for one in BOOTSTRAPS]
+            own = {} if environ.get("WEAVEGEN_MODEL") else {"context": CONTEXT}
+            job = enqueueing.enqueue(*files, n=TRACES, seed=5, settings=SETTINGS | own)
             watch.show(job, stderr=True)
             with engine().connect() as conn:
                 totals = conn.execute(sa.text(FIGURES), {"job": job}).one()
