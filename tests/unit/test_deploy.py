@@ -150,7 +150,7 @@ def test_health_checks_use_the_workers_name() -> None:
         checks = [COMPOSE["services"][name]["healthcheck"]["test"][1].replace("$$", "$")]
         checks += [container[probe]["exec"]["command"][2] for probe in ("startupProbe", "livenessProbe")]
         for check in checks:
-            assert re.search(rf'inspect ping .*-d "{name}@\$(HOSTNAME|WEAVEGEN_HOST)"$', check)
+            assert re.search(rf'inspect ping .*-d "{name}@\$(\(hostname\)|HOSTNAME|WEAVEGEN_HOST)"$', check)
 
 
 def test_secrets_are_references_and_not_literals() -> None:
