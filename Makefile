@@ -72,7 +72,7 @@ test-tuning: setup ## test one round of the tuning loop with a small model from 
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/tuning
 
-# No part of .ci/run, because only root can make the containers.
+# Not in .ci/run, because it needs root and takes long.
 test-image: setup ## build the image; run doctor, demo, all of compose.yaml and a lost host in containers; 20 minutes
 	@bash scripts/image.sh install
 	@bash scripts/image.sh build
