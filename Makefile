@@ -6,7 +6,7 @@ TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-badday weights check house chaos loop bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-badday weights check house chaos loop bench bench-corpus bench-agents lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -72,6 +72,12 @@ test-tuning: setup ## test one round of the tuning loop with a small model from 
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/tuning
 
+# Not in .ci/run, because it needs root and takes long.
+test-image: setup ## build the image; run doctor, demo, all of compose.yaml and a lost host in containers; 20 minutes
+	@bash scripts/image.sh install
+	@bash scripts/image.sh build
+	@$(BIN)/python -m pytest tests/image
+
 weights: setup ## train a small model from scratch on traces of the simulation; an hour and a half
 	@bash scripts/trl.sh install
 	@bash pretraining/make_weights.sh
@@ -115,6 +121,6 @@ lock: ## write requirements.lock and packages.lock anew; needs uv
 		--upgrade --quiet --output-file weavegen/sandbox/packages.lock >/dev/null
 	@! grep -inE '://|^torch==' requirements.lock weavegen/sandbox/packages.lock
 
-clean: ## remove .venv, .venv-vllm, .venv-trl and caches; traces in .weavegen stay
-	@rm -rf .venv .venv-vllm .venv-trl .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
+clean: ## remove .venv, .venv-vllm, .venv-trl, .venv-compose and caches; traces in .weavegen stay
+	@rm -rf .venv .venv-vllm .venv-trl .venv-compose .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -211,7 +211,7 @@ def require_bubblewrap() -> None:
         seccomp = readable(filter_, stack)
         command = ["bwrap", *([] if os.getuid() == 0 else ["--unshare-user"])]
         command += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--as-pid-1"]
-        command += ["--cap-drop", "ALL", "--seccomp", str(seccomp), *system()]
+        command += ["--hostname", "localhost", "--cap-drop", "ALL", "--seccomp", str(seccomp), *system()]
         command += ["--size", "65536", "--tmpfs", "/tmp"]
         try:
             done = subprocess.run(
@@ -224,7 +224,7 @@ def require_bubblewrap() -> None:
         raise UsageError(
             f"bubblewrap can't make a box here ({reason}): allow unprivileged user namespaces "
             "(sysctl kernel.apparmor_restrict_unprivileged_userns=0, kernel.unprivileged_userns_clone=1), in a "
-            f"container run it with --privileged, {otherwise}"
+            f"container give it the privileges that docs/deploy.md lists, {otherwise}"
         )
 
 
