@@ -26,7 +26,7 @@ from weavegen.training.plan import TunePlan
 TRACES = int(os.environ.get("BENCH_TRACES", "16"))
 PAIRS = int(os.environ.get("BENCH_PAIRS", "64"))
 BOOTSTRAPS = ("sums.py", "tictactoe.py")
-SETTINGS = {"search": "execute", "action.rounds": [4, 16], "ticks": 6}
+SETTINGS = {"search": "execute", "types": {"action": {"rounds": [4, 16]}}, "ticks": 6}
 SEEN, HELD_OUT = "trace_id % 3 <> 0", "trace_id % 3 = 0"
 KINDS = {
     "by outcome or margin": ["--where", "true"],
