@@ -48,7 +48,7 @@ def corpus() -> Iterator[Installation]:
         one.wait(int(fork["job"]))
         assert one.sql("select distinct status from traces") == [("ended",)]
         one.json("examples", "load")
-        late = one.json(*game, "-p", "x=1", "--name", "with examples")
+        late = one.json(*game, "-p", "opponent=basic", "--name", "with examples")
         one.wait(int(late["job"]))
         yield one
 

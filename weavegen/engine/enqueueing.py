@@ -103,11 +103,8 @@ def enqueue(
     if not traces:
         raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
     options = job_options(name or traces[0].name, agent, model, seed, settings, user)
-    for order in {id(order.params): order for order in traces}.values():
-        check_json(order.params, "params")
-        text = order.source + b"\n".join(order.files.values()).decode(errors="replace")
-        for parameter in (name for name in order.params if name not in text):
-            raise UsageError(f"{order.name} has no parameter {parameter!r}: a file names those that it reads")
+    for of_trace in {id(order.params): order.params for order in traces}.values():
+        check_json(of_trace, "params")
     for trace_seed in {order.seed for order in traces}:
         check_seed(trace_seed)
     distinct = {order.source: order for order in traces}
@@ -159,6 +156,7 @@ def orders(
             orders += repeated(Order(named(path), source, dict(params or {}), files=needed), n, len(orders))
         if len(orders) == before:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
+    check_params(params or {}, orders)
     return orders
 
 
@@ -212,6 +210,7 @@ def rows(path: str | Path) -> list[Order]:
                 sources[file] = source, job_files.neighbours(file, source)
             source, needed = sources[file]
             order = Order(named(file), source, row.params, row.seed, needed)
+            check_params(row.params, [order])
         else:
             raise UsageError(f"{place}: give a bootstrap or a task: one of them")
         orders += repeated(order, row.n, len(orders))
@@ -221,12 +220,7 @@ def rows(path: str | Path) -> list[Order]:
 
 
 def job_options(
-    name: str,
-    agent: str,
-    model: str | None,
-    seed: int | None,
-    settings: Mapping[str, Any] | None,
-    user: str | None,
+    name: str, agent: str, model: str | None, seed: int | None, settings: Mapping[str, Any] | None, user: str | None
 ) -> dict[str, Any]:
     """The checked arguments of `jobs.enqueue` apart from the orders. Raises UsageError."""
     if agent not in AGENTS:
@@ -366,12 +360,20 @@ def check_seed(seed: int | None) -> None:
         raise UsageError("a seed has more than 64 bits: give a smaller one")
 
 
+def check_params(params: Mapping[str, Any], orders: Iterable[Order]) -> None:
+    """Raise UsageError for a parameter that none of the files names, nor a module beside them."""
+    files = {order.source: order for order in orders}.values()
+    text = "".join(order.source + b"".join(order.files.values()).decode(errors="replace") for order in files)
+    for name in params:
+        if not any(form in text for form in (f'"{name}"', f"'{name}'", f"{name}=")):
+            raise UsageError(f"no file has the parameter {name!r}: a file names those that it reads")
+
+
 def compile_bootstrap(order: Order) -> None:
     """Raise UsageError if the file is not a legal part of a trace."""
     if clean(order.source) != order.source.replace("\r\n", "\n"):
         raise UsageError(f"{order.name} holds control characters: remove them")
-    error = syntax_error(order.source)
-    if error is not None:
+    if error := syntax_error(order.source):
         raise UsageError(f"{order.name} does not compile: {error}")
     try:
         declared(order.source)

