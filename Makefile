@@ -6,7 +6,7 @@ TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-badday weights check house chaos loop bench bench-corpus bench-agents lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-badday weights check house chaos loop bench bench-corpus bench-agents settings lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -111,6 +111,9 @@ bench-corpus: setup ## measure only SQL, search and exports, on up to a million 
 
 bench-agents: setup ## compare the weave agent with ReAct on the same tasks, model and number of tokens
 	@$(BIN)/python -m bench agents
+
+settings: setup ## write docs/settings.md anew from weavegen/kernel/settings.py
+	@$(BIN)/python scripts/settings_reference.py
 
 lock: ## write requirements.lock and packages.lock anew; needs uv
 	@echo 'setuptools>=77' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \

@@ -18,7 +18,7 @@ from weavegen.kernel import settings
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 FIRST = """# Settings
 
-Written by `python scripts/settings_reference.py` from `weavegen/kernel/settings.py`.
+Written by `make settings` from `weavegen/kernel/settings.py`.
 
     weavegen enqueue bootstraps/sums.py --set temperature=0.8 --set action.rounds=[4,16]
 

@@ -214,8 +214,8 @@ class Desk:
         (folder / "requirements.txt").write_text(f"{wheel(folder, 'one', '1.5', 'pass')}\n")
         for file in (folder / "number.py", folder / "my_bootstrap.py", own / "number.py"):
             file.write_text(self.example("writing-bootstraps.md", '"""The task'))
-        with (own / "number.py").open("a") as number:  # the parameter of README.md's command
-            number.write('\nlevel = args.params.get("level", "easy")\n')
+        with (own / "number.py").open("a") as appended:  # the parameter of README.md's command
+            appended.write('\nlevel = args.params.get("level", "easy")\n')
         (folder / "jobs.jsonl").write_text(
             self.example("commands.md", '{"bootstrap"') + self.example("writing-bootstraps.md", '{"bootstrap"') + "\n"
         )

@@ -42,7 +42,6 @@ NOT_RUN = {
 }
 """Commands that are not run, by program or by full text, with the reason."""
 ELSEWHERE = {
-    "python scripts/settings_reference.py": "needs the source tree as current folder; tests/docs/test_settings.py",
     "python -m tests.compat": "needs the files of another project",
     "python -m bench": "takes minutes, and needs an idle machine; make bench",
     "weavegen eval": "takes minutes; tests/tuning/test_tuning.py",

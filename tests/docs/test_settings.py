@@ -8,7 +8,7 @@ from weavegen.kernel import settings
 
 
 def test_the_reference_is_up_to_date() -> None:
-    hint = "run: python scripts/settings_reference.py"
+    hint = "run: make settings"
     assert settings_reference.PAGE.read_text() == settings_reference.page(), hint
 
 
