@@ -112,7 +112,7 @@ class Context:
                 piece.tokens = part
             parts.append(part)
 
-        length = settings.context or client.length
+        length = min((limit for limit in (settings.context, client.length) if limit), default=None)
         reserve = settings.of(prompt.type).max_tokens + client.piece(prompts.calibration()).count + QUESTION
         room = None if length is None else max(length - reserve, length // 2)
         used = len(recalled)
