@@ -101,7 +101,7 @@ def test_losers_end_rows_of_steps(installation: Installation, job: int, tmp_path
     done = installation.cli("export", *order)
     assert done.returncode == 0, done.stderr
     found = pq.read_table(tmp_path / "out" / "data").to_pylist()
-    kept = {(row["trace_id"], row["tick"]): row for row in found if not row["candidate_id"]}
+    kept = {(row["trace_id"], row["tick"]): row for row in found if row["candidate_id"] is None}
     losers = [row for row in found if row["candidate_id"]]
     query = """
         select r.candidate_id, coalesce(n.rewritten, c.text), c.block_index, r.ran from trials r

@@ -23,7 +23,7 @@ from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
 from weavegen import exports
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.exports import write
+from weavegen.exports import labelled, write
 from weavegen.exports.folder import MARK, new_folder
 from weavegen.exports.format import Options, RowFormat
 from weavegen.exports.read_prompts import END
@@ -306,6 +306,17 @@ def test_steps_are_right_or_wrong_and_do_not_contain_the_label(corpus: Installat
             assert label is (compiles and (ran if ran is not None else preference >= 0))
             assert text.rstrip("\n").endswith(body.rpartition("\n")[2] + END.rstrip("\n"))
             assert not re.search(r"^#q: ", text, re.MULTILINE)
+
+
+def test_a_tick_is_found_by_the_key_of_an_earlier_version(corpus: Installation) -> None:
+    """Releases keep the keys of their rows. Before version 0.2 that of a tick had no third number."""
+    engine = make_engine(urls.database_url(corpus.config))
+    [[trace, tick]] = corpus.sql("select trace_id, tick from stepwise_examples where candidate_id is null limit 1")
+    with engine.connect() as conn:
+        old, new = (labelled.ticks(conn, trace, [key]) for key in ((trace, tick), (trace, tick, -tick)))
+    assert list(old) == [(trace, tick)]
+    assert list(old.values()) == list(new.values())
+    engine.dispose()
 
 
 SOURCES = ("drawn", "ran", "asserted", "evaluated")

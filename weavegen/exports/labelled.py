@@ -47,7 +47,7 @@ LABELS = re.compile(r"^#q: .*\n", re.MULTILINE)
 """Lines of a footer with a label. No line of a body begins like this (render.normalise_body)."""
 ABOUT_TICK = [
     column("tick", pa.int32(), "Number of the tick."),
-    column("candidate_id", pa.int64(), "The candidate that was tried, not chosen, and is the last step; 0: none."),
+    column("candidate_id", pa.int64(), "The candidate that was tried, not chosen, and is the last step; null: none."),
     *(field for field in PLACE if field.name not in ("index", "type")),
 ]
 STEPS = [
@@ -85,18 +85,17 @@ def verifier(record: Record, prompt: ModelPrompt) -> Row:
 
 def ticks(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The ticks, each with its blocks from the first step on. The prompt is that of the first step."""
-    parameters = {"trace": trace, "ticks": [key[1] for key in batch], "candidates": [key[2] for key in batch]}
-    blocks: dict[Key, list[Any]] = {key: [] for key in batch}
+    # A release of an earlier version has keys without `ending`.
+    keys = {(key[1], (*key, -key[1])[2]): key for key in batch}
+    parameters = {"trace": trace, "ticks": [tick for tick, _ in keys], "endings": [ending for _, ending in keys]}
+    blocks: dict[Key, list[Any]] = {place: [] for place in keys}
     for row in conn.execute(sql.load("exports/stepwise-blocks"), parameters):
-        if row.label is not None or blocks[trace, row.tick, row.candidate]:
-            blocks[trace, row.tick, row.candidate].append(row)
+        if row.label is not None or blocks[row.tick, row.ending]:
+            blocks[row.tick, row.ending].append(row)
     found = conn.execute(sql.load("exports/stepwise-ticks"), parameters).mappings()
-    rows = {(trace, row["tick"], row["candidate_id"]): row for row in found}
-    return {
-        key: {**rows[key], "blocks": steps, "step_id": steps[0].step_id}
-        for key, steps in blocks.items()
-        if steps and key in rows
-    }
+    rows = {(row["tick"], row["ending"]): row for row in found}
+    whole = {place: steps for place, steps in blocks.items() if steps and place in rows}
+    return {keys[place]: {**rows[place], "blocks": own, "step_id": own[0].step_id} for place, own in whole.items()}
 
 
 def stepwise(tick: Record, prompt: ModelPrompt) -> Row:
@@ -149,7 +148,7 @@ STEPWISE = RowFormat(
     name="stepwise",
     about="Prompt, completions, labels: a tick's blocks as steps that were right or wrong, for process rewards.",
     view="stepwise_examples",
-    key=("trace_id", "tick", "candidate_id"),
+    key=("trace_id", "tick", "ending"),
     schema=pa.schema([PROMPT, *STEPS, *ABOUT_TICK, EXACT]),
     rows=prompt_rows(ticks, stepwise, ABOUT_TICK),
 )

@@ -43,7 +43,7 @@ TEXTS = {
     ("candidate_id",): "release_texts_of_candidates",
     ("block_id",): "release_texts_of_blocks",
     ("step_id",): "release_texts_of_steps",
-    ("tick",): "release_texts_of_ticks",
+    ("ending",): "release_texts_of_ticks",
 }
 """Columns of a view's key that say which texts its rows hold, and the statement that reads these. The first entry
 whose columns are all in the key applies; without one, a row holds the text of its trace."""

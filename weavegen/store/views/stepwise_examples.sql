@@ -13,7 +13,8 @@ with labelled as (
   join candidates c on c.id = b.candidate_id and c.trace_id = b.trace_id
 ),
 ways as (
-  select distinct trace_id, tick, 0::bigint as candidate_id, null::integer as index, null::boolean as label from labelled
+  select distinct trace_id, tick, null::bigint as candidate_id, null::integer as index, null::boolean as label
+  from labelled
   union all
   select b.trace_id, b.tick, c.id, b.index, r.ran
   from trials r
@@ -28,7 +29,7 @@ select
   w.trace_id, w.tick, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.status as trace_status,
   min(l.subagent) as subagent, min(l.index) as first_step, count(*) as steps,
   count(*) filter (where case when l.index = w.index then w.label else l.label end) as right_steps,
-  k.reward as tick_reward, k.protected as tick_protected, w.candidate_id
+  k.reward as tick_reward, k.protected as tick_protected, w.candidate_id, coalesce(w.candidate_id, -w.tick) as ending
 from ways w
 join labelled l on l.trace_id = w.trace_id and l.tick = w.tick
   and (w.index is null or l.index <= w.index)
@@ -58,4 +59,5 @@ comment on column stepwise_examples.tick_reward is 'The tick''s reward, 0 to 0.5
 comment on column stepwise_examples.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column stepwise_examples.candidate_id is
-  'The candidate that was tried and not chosen, and that is the last step; 0: the tick as it was written.';
+  'The candidate that was tried and not chosen, and that is the last step; null: the tick as it was written.';
+comment on column stepwise_examples.ending is 'candidate_id, or minus the tick''s number: a number for the key.';
