@@ -119,19 +119,8 @@ def test_one_model_writes_and_another_judges(installation: Installation) -> None
     with serving(WEIGHTS) as url:
         installation.json("pool", "add", url)
         models = ("--model", "agent=smollm2", "--model", "evaluator=weavegen-nano")
-        options = [
-            "--set",
-            "rounds=[1]",
-            "--set",
-            "max_tokens=64",
-            "--set",
-            "context=4096",
-            "--set",
-            "blocks=12",
-            "--seed",
-            "2",
-        ]
-        job = installation.json("enqueue", FILES / "sums.py", *options, *models)["job"]
+        few = ("--set", "rounds=[1]", "--set", "max_tokens=64", "--set", "blocks=12", "--seed", "2")
+        job = installation.json("enqueue", FILES / "sums.py", *few, *models)["job"]
         installation.wait(job, 400)
         query = """
             select distinct s.kind, p.model from prompts p join steps s on s.id = p.step_id
