@@ -24,7 +24,7 @@ from weavegen.store.jobs import Order
 from weavegen.text import parse_size
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
-SOURCE = "x = 1\n"
+SOURCE = 'x = args.params.get("a", 1)\n'
 NAMES = (*Settings.__struct_fields__, *(f"action.{name}" for name in BlockSettings.__struct_fields__))
 
 numbers = st.integers() | st.floats() | st.sampled_from([2**63, -(2**63) - 1, 10**400, 1e308, -0.0, 5e-324])
