@@ -59,7 +59,7 @@ test-real: setup ## let SmolLM2-135M-Instruct on a real vLLM be every agent, on 
 	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
 	@$(BIN)/python -m pytest -s tests/real
 
-test-real-part: setup ## the same for react, research, and a weave trace that nano judges; six minutes
+test-real-part: setup ## the same for react, research, and a weave trace that nano judges; four minutes
 	@bash scripts/vllm.sh install
 	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
 	@$(BIN)/python -m pytest -s tests/real -k "react or research or adapters or judges or dies"
