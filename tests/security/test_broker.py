@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from celery import Celery
 from redis import AuthenticationError, Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
@@ -421,7 +421,7 @@ def test_the_password_is_in_one_private_file_alone(here: Installation) -> None:
 
 
 FORBIDDEN = (
-    "config get *", "config set dir /tmp", "debug sleep 0", "module list", "save", "bgsave", "shutdown nosave",
+    "config get *", "config set dir /tmp", "module list", "save", "bgsave", "shutdown nosave",
     "monitor", "replicaof no one", "slaveof 127.0.0.1 1", "flushall", "flushdb", "keys *", "acl list", "sync",
     "acl setuser x on nopass +@all", "client list", "cluster info", "migrate 127.0.0.1 1 x 0 1", "swapdb 0 0",
     "latency doctor", "bgrewriteaof",
@@ -430,8 +430,10 @@ FORBIDDEN = (
 
 def test_who_has_the_password_can_not_administer_redis(broker: Redis) -> None:
     for command in FORBIDDEN:
-        with pytest.raises(ResponseError, match=r"no permissions|not allowed"):
+        with pytest.raises(NoPermissionError):
             broker.execute_command(*command.split())
+    with pytest.raises(ResponseError, match="not allowed"):  # Valkey refuses it before it looks at permissions
+        broker.execute_command("debug", "sleep", "0")
 
 
 def test_a_lost_password_is_a_one_line_error(here: Installation, tmp_path: Path) -> None:
