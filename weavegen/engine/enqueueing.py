@@ -362,7 +362,7 @@ def check_seed(seed: int | None) -> None:
 
 def check_params(params: Mapping[str, Any], orders: Iterable[Order]) -> None:
     """Raise UsageError for a parameter that none of the files names, nor a module beside them."""
-    files = {order.source: order for order in orders}.values()
+    files = {order.source: order for order in orders}.values() if params else ()
     text = "".join(order.source + b"".join(order.files.values()).decode(errors="replace") for order in files)
     for name in params:
         if not any(form in text for form in (f'"{name}"', f"'{name}'", f"{name}=")):
