@@ -54,7 +54,7 @@ test-vllm: setup ## test the model client against a real vLLM on the CPU; instal
 	@bash scripts/vllm.sh install
 	@$(BIN)/python -m pytest tests/vllm
 
-test-real: setup ## let SmolLM2-135M-Instruct on a real vLLM be every agent, on the CPU; twenty minutes
+test-real: setup ## let SmolLM2-135M-Instruct on a real vLLM be every agent, on the CPU; 24 minutes
 	@bash scripts/vllm.sh install
 	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
 	@$(BIN)/python -m pytest -s tests/real

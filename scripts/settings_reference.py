@@ -1,14 +1,12 @@
-"""Writes docs/settings.md from weavegen/kernel/settings.py: every setting with type, default, range and meaning.
+"""`make settings`: writes docs/settings.md from weavegen/kernel/settings.py.
 
-python scripts/settings_reference.py            write it
-python scripts/settings_reference.py --check    exit code 1 if it is out of date
+Every setting has its type, default, range and meaning.
 """
 
 import ast
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -113,7 +111,7 @@ def allowed(name: str) -> str:
 def page() -> str:
     """The whole page."""
     types = ", ".join(f"`{name}`" for name in settings.WRITTEN)
-    own = {**{f"`{name}`": values for name, values in settings.OF_TYPE.items()}}
+    own = {f"`{name}`": values for name, values in settings.OF_TYPE.items()}
     own |= {f"`search={name}`": values for name, values in settings.OF_SEARCH.items()}
     rows = "".join(
         f"| {name} | {', '.join(f'`{key}={value}`' for key, value in values.items())} |\n"
@@ -130,13 +128,5 @@ def page() -> str:
     )
 
 
-def main() -> int:
-    """Write or compare the page. Returns the exit code."""
-    if sys.argv[1:] == ["--check"]:
-        return 0 if PAGE.read_text() == page() else 1
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(page())
