@@ -7,6 +7,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from weavegen.evaluator.evaluation import Measure
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -39,6 +41,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     for row in rows:
         made.add_row(*(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row))
     return Group(Text(title, style="italic"), made)
+
+
+def in_percent(share: Measure) -> str:
+    """A share with its interval: `71 % [51, 85]`."""
+    return f"{100 * share.value:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}]"
 
 
 def report(console: Console, figures: Sequence[Figure]) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from bench.bars import Figure, table
+from bench.bars import Figure, in_percent, table
 from bench.installation import home, installation
 from bench.loop import PYTHON, ROOT
 from weavegen.cli import watch
@@ -54,7 +54,7 @@ def run(console: Console) -> list[Figure]:
         right: dict[str, float] = {}
         for name, model in models.items():
             answers = [ranked(model, folder / kind / "held-out") for kind in KINDS]
-            rows.append([name, *(percent(one) for one in answers)])
+            rows.append([name, *(f"{in_percent(share(one))} of {len(one)}" for one in answers)])
             right[name] = sum(answers[0]) / len(answers[0])
     columns = ("", *(f"held-out pairs {kind}" for kind in KINDS))
     title = f"\nPairs whose better text is the likelier one [95%]; trained on {pairs} pairs"
@@ -93,9 +93,3 @@ def ranked(model: str, data: Path) -> list[bool]:
     command = [PYTHON, "-m", "bench.rank_pairs", model, str(data)]
     done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE)
     return [bool(right) for right in json.loads(done.stdout)]
-
-
-def percent(answers: list[bool]) -> str:
-    """The share of right answers with its interval."""
-    right = share(answers)
-    return f"{100 * right.value:.0f} % of {len(answers)} [{100 * right.low:.0f}, {100 * right.high:.0f}]"

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from rich.console import Console
 
 from bench.agents import SUMS
-from bench.bars import Figure, table
+from bench.bars import Figure, in_percent, table
 from bench.installation import home, installation
 from weavegen.cli import watch
 from weavegen.engine import enqueueing
@@ -65,7 +65,7 @@ def run(console: Console) -> list[Figure]:
                 rows.append(
                     [
                         f"{file.stem}, {way}",
-                        f"{100 * won.value:.0f} % [{100 * won.low:.0f}, {100 * won.high:.0f}]",
+                        in_percent(won),
                         f"{totals.sampled:,.0f}",
                         f"{1000 * totals.success / totals.sampled:.3f}",
                         f"{totals.kept_tokens / totals.sampled:.0%}",
