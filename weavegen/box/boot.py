@@ -15,21 +15,7 @@ from json import loads
 from weavegen.box import guard, importing
 from weavegen.box.runner import Runner
 from weavegen.box.server import SocketServer
-
-
-def reap_orphans() -> None:
-    """Fork. Return in the child; in the parent, reap processes until the child ends, then exit with its code."""
-    child = os.fork()
-    if child == 0:
-        return
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (1, 2):
-        os.dup2(null, number)
-    os.closerange(3, 1024)
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+from weavegen.box.user import become, reap_orphans
 
 
 def copy_files(source: str, target: str) -> None:
@@ -47,8 +33,11 @@ def main(descriptor: int) -> None:
         reap_orphans()
     with open(descriptor) as file:
         spec = loads(file.read())
-    os.chdir(spec["app"])
     os.umask(0o022)
+    if spec["user"] is not None:
+        os.makedirs(spec["app"], exist_ok=True)
+        become(spec["user"])
+    os.chdir(spec["app"])
     if spec["files"] is not None:
         copy_files(spec["files"], spec["app"])
     listener = socket.socket(fileno=int(spec["listener"]))
@@ -56,7 +45,7 @@ def main(descriptor: int) -> None:
     os.closerange(listener.fileno() + 1, 1024)
     os.set_inheritable(listener.fileno(), False)
     sys.path.insert(0, spec["app"])
-    importing.prepare(spec["packages"])
+    importing.prepare(spec["packages"], in_image=spec["user"] is not None)
     random.seed(int(spec["seed"]))
     output = guard.OutputCapture()
     server = SocketServer(listener, output)

@@ -25,7 +25,7 @@ def terminal(command: str, timeout: float = 20.0) -> str:
     It is ended after `timeout` seconds. Nothing is kept between commands but files.
     """
     process = subprocess.Popen(
-        ["/bin/bash", "-c", command],
+        ["/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh", "-c", command],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     try:

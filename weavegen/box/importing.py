@@ -26,14 +26,15 @@ ON_DEMAND: dict[str, tuple[str, str | None]] = {
 when a block first uses them, because some take a tenth of a second."""
 
 
-def prepare(packages: str | None) -> None:
+def prepare(packages: str | None, in_image: bool = False) -> None:
     """Let this process and its children import from the folder `packages`, after the standard library.
 
-    PATH gets its commands, such as `django-admin`.
+    PATH gets its commands, such as `django-admin`. In an image the children have the image's own Python.
     """
     sys.modules["weave"] = weave
     if packages is not None:
         sys.path.append(packages)
+    if packages is not None and not in_image:
         os.environ["PYTHONPATH"] = packages
         os.environ["PATH"] = f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"
         # One thread for each processor of the host would use up the box's processes and address space.

@@ -58,7 +58,7 @@ class Runner:
         self.acts = False
         """Whether an action is running. Only an action may call a subagent."""
         self.labels = grounded.Labels()
-        self.app = str(spec["app"])
+        self.app, self.in_image = str(spec["app"]), spec["user"] is not None
         args = spec["args"]
         self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
         self.tree.blocks = server.blocks

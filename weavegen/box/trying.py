@@ -255,6 +255,8 @@ def processes() -> list[int]:
 
 def obstacle(runner: "Runner") -> str | None:
     """Why this process can't be copied; None if it can."""
+    if runner.in_image:
+        return "its files are those of an image, which a copy would share"
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
         return "its network, or its machine, is not its own"
     if processes():

@@ -17,16 +17,18 @@ from pathlib import Path
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import groups
 from weavegen.sandbox.children import adopt, end_with_this_process, spawn, tail
+from weavegen.sandbox.image_root import ALLOWED_CALLS, CAPABILITIES, Root, interpreter
 from weavegen.sandbox.providers import Box, Handle, Layout
 from weavegen.sandbox.seccomp import program
+from weavegen.sandbox.userns import STAGE
 
 FIRST_UID = 1_900_000_000
 """Above the user ids that systemd gives to containers, below 2**31."""
 BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"
 """The only folder of weavegen that is mounted in a box."""
-PACKAGES = "/opt/packages"
+PACKAGES = "/opt/weave/packages"
 """Where the packages are that blocks may import."""
-FILES = "/opt/files"
+FILES = "/opt/weave/files"
 """Where the files are that /app begins with."""
 COMMANDS = "/opt/weave/bin"
 """Where `python` and `python3` are the interpreter that runs the box."""
@@ -41,6 +43,8 @@ NETHACK = "/var/games/nethack"
 """Where NetHack keeps its games. No environment variable changes it."""
 WRITABLE = ("/app", "/tmp", "/dev/shm", NETHACK)
 """The writable folders of a box. They are in memory and end with the box."""
+IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH of an image that names none, as in a container."""
 NICE = 5
 """Boxes get less processor time than workers and the database."""
 OOM_SCORE_ADJ = 800
@@ -58,9 +62,13 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
-    def layout(self, workspace: Path, packages: Path | None = None, files: Path | None = None) -> Layout:
+    def layout(
+        self, workspace: Path, packages: Path | None = None, files: Path | None = None, root: Root | None = None
+    ) -> Layout:
         inside = None if packages is None else PACKAGES, None if files is None else FILES
-        return Layout("/app", "/opt/weave", str(PYTHON), *inside)
+        if root is not None:
+            return Layout(root.workdir, "/opt/weave", interpreter(), *inside)
+        return Layout("/app", "/opt/weave", (str(PYTHON),), *inside)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         """Return an id that differs for 100,000 consecutive traces, and from those of most other installations."""
@@ -92,13 +100,18 @@ class Bubblewrap:
             stack.callback(os.close, info)
             gate_end, gate = os.pipe()
             stack.callback(os.close, gate)
-            # Programs look up their user: NetHack crashes if it does not exist.
-            passwd = f"weaver:x:{box.uid}:{box.uid}::/app:/bin/sh\n".encode()
-            files = {"/etc/hosts": readable(HOSTS_FILE, stack), "/etc/passwd": readable(passwd, stack)}
-            seccomp = readable(program() or b"", stack)
+            files = {"/etc/hosts": readable(HOSTS_FILE, stack)}
+            if box.root is None:
+                # Programs look up their user: NetHack crashes if it does not exist.
+                passwd = f"weaver:x:{box.uid}:{box.uid}::/app:/bin/sh\n".encode()
+                files["/etc/passwd"] = readable(passwd, stack)
+            seccomp = readable(program(allowed=ALLOWED_CALLS if box.root else frozenset()) or b"", stack)
             inherited = (info_end, gate_end, *files.values(), seccomp, *box.descriptors)
             try:
-                command = [*self.arguments(box, info_end, gate_end, files, seccomp), *box.command]
+                sources: list[Path] = []
+                command = [*self.arguments(box, info_end, gate_end, files, seccomp, sources), *box.command]
+                if box.root is not None:
+                    command = box.root.command(command, sources, box.limits)
                 environ = {"PATH": os.environ.get("PATH", os.defpath)}
                 process = spawn(command, box, pass_fds=inherited, cwd="/", env=environ)
             finally:
@@ -136,12 +149,22 @@ class Bubblewrap:
         handle.wait(wait)
         groups.remove(handle.groups)
 
-    def arguments(self, box: Box, info: int, gate: int, files: dict[str, int], seccomp: int) -> list[str]:
+    def arguments(
+        self, box: Box, info: int, gate: int, files: dict[str, int], seccomp: int, sources: list[Path]
+    ) -> list[str]:
         """Return the command line before the box's command. `files`: descriptors with the contents, by path.
 
-        bubblewrap writes the pid of process 1 to `info`, and runs the command once `gate` is readable.
+        bubblewrap writes the pid of process 1 to `info`, and runs the command once `gate` is readable. `sources` gets
+        what a box with an image mounts of the host: bubblewrap finds it where `Root.command` puts it.
         """
         limits = box.limits
+
+        def source_of(path: Path) -> str:
+            if box.root is None:
+                return str(path)
+            sources.append(path)
+            return f"{STAGE}/source{len(sources) - 1}"
+
         arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if box.network == "none":
             arguments.append("--unshare-net")
@@ -149,41 +172,49 @@ class Bubblewrap:
             arguments.append("--die-with-parent")
         arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--hostname", "localhost"]
         arguments += ["--info-fd", str(info), "--block-fd", str(gate), "--seccomp", str(seccomp)]
-        if os.getuid() == 0:
-            for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
-                arguments += ["--cap-add", capability]
-            arguments[1:1] = ["--cap-drop", "ALL"]
+        arguments += ["--cap-drop", "ALL"]
+        if box.root is not None:  # its user namespace is made already (userns.py)
+            capabilities = [f"CAP_{name}" for name in CAPABILITIES]
+        elif os.getuid() == 0:
+            capabilities = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"]
         else:
-            arguments += ["--unshare-user", "--cap-drop", "ALL"]
-        arguments += system()
+            capabilities = []
+            arguments.append("--unshare-user")
+        for capability in capabilities:
+            arguments += ["--cap-add", capability]
+        arguments += system() if box.root is None else box.root.mounts()
         arguments += ["--perms", "0755", "--dir", "/etc"]
         for name, descriptor in files.items():
             arguments += ["--perms", "0444", "--ro-bind-data", str(descriptor), name]
         for name in (*PROGRAM_SETTINGS, *(NETWORK_FILES if box.network == "host" else ())):
-            arguments += ["--ro-bind-try", name, name]
-        for folder in WRITABLE:
+            if box.root is None:
+                arguments += ["--ro-bind-try", name, name]
+        if box.root is not None and box.network == "host":  # the image's own certificates and settings stay
+            arguments += ["--ro-bind", source_of(Path(NETWORK_FILES[0])), NETWORK_FILES[0]]
+        for folder in WRITABLE if box.root is None else ("/dev/shm",):
             arguments += ["--size", str(limits.disk), "--perms", "1777", "--tmpfs", folder]
         for folder in ("/opt", "/opt/weave", "/opt/weave/weavegen", COMMANDS):
             arguments += ["--perms", "0755", "--dir", folder]
-        arguments += ["--ro-bind", str(BOX_FOLDER), "/opt/weave/weavegen/box"]
+        arguments += ["--ro-bind", source_of(BOX_FOLDER), "/opt/weave/weavegen/box"]
         for source, place in ((box.packages, PACKAGES), (box.files, FILES)):
             if source is not None:
-                arguments += ["--ro-bind", str(source), place]
-        for name in ("python", "python3"):
-            arguments += ["--symlink", str(PYTHON), f"{COMMANDS}/{name}"]
+                arguments += ["--ro-bind", source_of(source), place]
         for name, source in box.folders.items():
             arguments += ["--ro-bind", str(source), f"/app/{name}"]
-        arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
+        environ = {"PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8"}
+        if box.root is None:
+            for name in ("python", "python3"):
+                arguments += ["--symlink", str(PYTHON), f"{COMMANDS}/{name}"]
+            arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
+        else:
+            arguments += ["--remount-ro", "/opt/weave"]
+            environ = {"PATH": IMAGE_PATH, **box.root.environ}
         arguments += ["--clearenv"]
-        environ = {
-            "PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin",
-            "HOME": "/app",
-            "LANG": "C.UTF-8",
-            **box.environ,
-        }
-        for name, value in environ.items():
+        for name, value in (environ | box.environ).items():
             arguments += ["--setenv", name, value]
         arguments.append("--")
+        if box.root is not None:  # its limits of processes are those of its own user namespace
+            return arguments
         if os.getuid() == 0:
             arguments += ["setpriv", f"--reuid={box.uid}", f"--regid={box.uid}", "--clear-groups"]
             arguments += ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]

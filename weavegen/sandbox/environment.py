@@ -24,7 +24,7 @@ from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure
 from weavegen.folders import private
 from weavegen.kernel.steps import Execute, Executed, Op
-from weavegen.sandbox import groups
+from weavegen.sandbox import groups, image_root
 from weavegen.sandbox.children import tail
 from weavegen.sandbox.client_session import (
     Ask,
@@ -39,6 +39,7 @@ from weavegen.sandbox.client_session import (
     undecided,
 )
 from weavegen.sandbox.grading import Grader, asked, protected
+from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider
 from weavegen.sandbox.starting_files import importable
 from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
@@ -74,13 +75,14 @@ class Environment:
         files: Path | None = None,
         limits: Limits | None = None,
         temporary: bool = False,
+        root: Root | None = None,
     ) -> "Environment":
         """Start the trace's environment with an empty /app, and kill the old one if it still runs.
 
         `budget`: minutes. `network`: "none", or "host" for the host's network. `packages`: a folder of packages
-        that blocks may import (sandbox/packages.py). `files`: a folder whose files /app
-        begins with. The environment outlives this process, unless it is `temporary`. Raises EnvironmentFailure if it
-        does not answer in time.
+        that blocks may import (sandbox/packages.py). `files`: a folder whose files /app begins with. `root`: an
+        image, whose files it works on. The environment outlives this process, unless it is `temporary`. Raises
+        EnvironmentFailure if it does not answer in time.
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
@@ -91,7 +93,10 @@ class Environment:
                 sandbox.kill(old.handle)
             workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
             workspace.chmod(0o700)
-            layout, path = sandbox.layout(workspace, packages, files), socket_path(config, trace_id)
+            if root is not None:
+                image_root.remove(root.changes)
+                root.prepare()
+            layout, path = sandbox.layout(workspace, packages, files, root), socket_path(config, trace_id)
             for leftover in (path, path.with_suffix(".why")):
                 leftover.unlink(missing_ok=True)
             args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
@@ -100,15 +105,21 @@ class Environment:
                 listener.bind(os.fspath(path))
                 path.chmod(0o600)
                 listener.listen(16)
-                spec = {"app": layout.app, "packages": layout.packages, "files": layout.files, "seed": seed}
-                json.dump(spec | {"listener": listener.fileno(), "args": args}, file)
+                spec: dict[str, Any] = {
+                    "app": layout.app,
+                    "packages": layout.packages,
+                    "files": layout.files,
+                    "seed": seed,
+                }
+                spec |= {"listener": listener.fileno(), "args": args, "user": None if root is None else root.user}
+                json.dump(spec, file)
                 file.seek(0)
                 box = Box(
                     workspace=workspace,
                     uid=uid,
-                    command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
+                    command=(*layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
-                    folders=importable(files),
+                    folders=importable(files) if root is None else {},
                     descriptors=(listener.fileno(), file.fileno()),
                     packages=packages,
                     files=files,
@@ -116,9 +127,10 @@ class Environment:
                     limits=limits,
                     network=network,
                     temporary=temporary,
+                    root=root,
                 )
                 handle = sandbox.start(box)
-            BoxState(handle, limits).write(path.with_suffix(".json"))
+            BoxState(handle, limits, "" if root is None else str(root.changes)).write(path.with_suffix(".json"))
         self = cls(trace_id, handle, path, workspace, sandbox, limits)
         try:
             self.ping(limits.start)
@@ -277,6 +289,7 @@ def remove(config: Config, trace_id: int) -> None:
             groups.remove(state.handle.groups)
         for leftover in (path, path.with_suffix(".json"), path.with_suffix(".why"), log_path(config, trace_id)):
             leftover.unlink(missing_ok=True)
+        image_root.remove(config.workspaces / str(trace_id) / "changes")
         shutil.rmtree(config.workspaces / str(trace_id), ignore_errors=True)
 
 

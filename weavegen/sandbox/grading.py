@@ -274,7 +274,7 @@ class Grader:
                 box = Box(
                     workspace=copies,
                     uid=sandbox.uid(self.trace_id, self.config.workspaces / "graders"),  # limits count by user
-                    command=(layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
+                    command=(*layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
                     environ={"PYTHONHASHSEED": str(self.seed % 2**32)},
                     folders=importable(self.files) | {entry.name: entry for entry in copies.iterdir()},
                     descriptors=(writer, file.fileno()),

@@ -14,6 +14,7 @@ import psutil  # type: ignore[import-untyped]
 
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox.children import adopt, collect, end_with_this_process, release, spawn
+from weavegen.sandbox.image_root import Root
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Layout:
     """The workspace."""
     code: str
     """The folder that `weavegen.box` can be imported from."""
-    python: str
-    """An interpreter without third-party packages."""
+    python: tuple[str, ...]
+    """The command of an interpreter without third-party packages."""
     packages: str | None = None
     """The folder with the packages that blocks may import."""
     files: str | None = None
@@ -94,6 +95,8 @@ class Box:
     """`none`: a loopback of its own; `host`: the network of the host, with the host's loopback."""
     temporary: bool = False
     """Whether it is killed when the process that started it has ended, for whatever reason."""
+    root: Root | None = None
+    """An image as its root; None: the host's system, read-only, with `folders`, `packages` and `files`."""
 
 
 def start_time(pid: int) -> float | None:
@@ -169,7 +172,9 @@ class Sandbox(Protocol):
 
     name: str
 
-    def layout(self, workspace: Path, packages: Path | None = None, files: Path | None = None) -> Layout:
+    def layout(
+        self, workspace: Path, packages: Path | None = None, files: Path | None = None, root: Root | None = None
+    ) -> Layout:
         """Return the paths as the command of a box with this workspace, packages and files sees them."""
         ...
 
@@ -199,10 +204,14 @@ class NoSandbox:
 
     name = "none"
 
-    def layout(self, workspace: Path, packages: Path | None = None, files: Path | None = None) -> Layout:
+    def layout(
+        self, workspace: Path, packages: Path | None = None, files: Path | None = None, root: Root | None = None
+    ) -> Layout:
+        if root is not None:
+            raise UsageError("images need isolation: unset WEAVEGEN_SANDBOX")
         code, python = Path(__file__).resolve().parents[2], getattr(sys, "_base_executable", sys.executable)
         inside = [None if folder is None else str(folder) for folder in (packages, files)]
-        return Layout(str(workspace), str(code), python, *inside)
+        return Layout(str(workspace), str(code), (python,), *inside)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         return os.getuid()

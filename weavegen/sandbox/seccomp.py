@@ -59,8 +59,11 @@ ARGUMENTS_OFFSET = 16
 """Offset of the arguments in struct seccomp_data. Each has eight bytes, of which the lower four are tested."""
 
 
-def program(machine: str | None = None) -> bytes | None:
-    """Assemble the filter for a processor (`platform.machine()`). None if there is none for it."""
+def program(machine: str | None = None, allowed: frozenset[str] = frozenset()) -> bytes | None:
+    """Assemble the filter for a processor (`platform.machine()`). None if there is none for it.
+
+    `allowed`: names of calls in REFUSED that it lets through.
+    """
     machine = machine or platform.machine()
     if machine not in ARCHITECTURES:
         return None
@@ -70,8 +73,8 @@ def program(machine: str | None = None) -> bytes | None:
     code = [instr(LOAD, ARCHITECTURE_OFFSET), instr(EQUAL, architecture, 1, 0), refuse, instr(LOAD, NUMBER_OFFSET)]
     # A filter can't read the flags of clone3, which are in memory. After ENOSYS, libc falls back to clone.
     code += [instr(EQUAL, CLONE3, 0, 1), unknown, instr(AT_LEAST, LAST_KNOWN + 1, 0, 1), unknown]
-    for numbers in REFUSED.values():
-        if (number := numbers[column]) is not None:
+    for name, numbers in REFUSED.items():
+        if name not in allowed and (number := numbers[column]) is not None:
             code += [instr(EQUAL, number, 0, 1), refuse]
     code += only_for(CLONE[column], [argument(0), instr(ANY_BIT, NEW_NAMESPACE, 0, 1), refuse, allow])
     code += only_for(MMAP[column], [argument(3), instr(ANY_BIT, HUGE, 0, 1), refuse, allow])

@@ -41,6 +41,8 @@ class BoxState:
 
     handle: Handle
     limits: Limits
+    changes: str = ""
+    """The folder on the host's disk with what a box with an image has changed."""
 
     @classmethod
     def read(cls, path: Path) -> "BoxState | None":
@@ -48,14 +50,14 @@ class BoxState:
         try:
             data = json.loads(path.read_text())
             handle = Handle(int(data["pid"]), float(data["created"]), tuple(map(str, data["groups"])))
-            return cls(handle, Limits(**data["limits"]))
+            return cls(handle, Limits(**data["limits"]), str(data.get("changes", "")))
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def write(self, path: Path) -> None:
         """Write the state atomically."""
         new = path.with_suffix(".new")
-        new.write_text(json.dumps({**asdict(self.handle), "limits": asdict(self.limits)}))
+        new.write_text(json.dumps({**asdict(self.handle), "limits": asdict(self.limits), "changes": self.changes}))
         new.rename(path)
 
 
@@ -136,6 +138,8 @@ class Watch:
         if (open_sockets := sockets(handle)) > limits.sockets:
             return f"it has {open_sockets} open sockets, {limits.sockets} are allowed"
         queued = queued_bytes(handle) if open_sockets > FEW_SOCKETS else 0
+        if state.changes and disk_usage(state.changes, limits.disk) > limits.disk:
+            return f"it has written more than {limits.disk >> 20:,} MB to its disk"
         if groups.limits_memory(handle.groups, limits) and queued <= limits.memory:
             return None
         used += queued + sum(map(page_tables, members))
@@ -251,11 +255,25 @@ def files(handle: Handle) -> tuple[int, int]:
             return 0, 0
     for folder in WRITABLE:
         with contextlib.suppress(OSError):
-            status = os.statvfs(f"/proc/{handle.pid}/root{folder}")
-            if status.f_files:
+            path = f"/proc/{handle.pid}/root{folder}"
+            status = os.statvfs(path)
+            # In a box with an image, some of these are folders of the image, on the host's disk.
+            if status.f_files and os.stat(path).st_dev != os.stat(f"/proc/{handle.pid}/root").st_dev:
                 used += (status.f_blocks - status.f_bfree) * status.f_frsize
                 inodes += status.f_files - status.f_ffree
     return used, inodes
+
+
+def disk_usage(folder: str, limit: int) -> int:
+    """Bytes on the disk of the files in a folder, counted until they are more than `limit`."""
+    used = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                used += os.lstat(os.path.join(place, name)).st_blocks * 512
+        if used > limit:
+            break
+    return used
 
 
 def sockets(handle: Handle) -> int:

@@ -1,0 +1,87 @@
+"""Runs one command in a box of its own whose root is an image, and waits for it."""
+
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from weavegen.config import Config
+from weavegen.sandbox import groups
+from weavegen.sandbox.children import collect
+from weavegen.sandbox.image_root import Root
+from weavegen.sandbox.providers import Box, Limits, provider
+
+MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.user import main; main(int(sys.argv[2]))"
+MAX_OUTPUT_BYTES = 64 * 2**20
+"""Of a command. The kernel ends a process that writes more."""
+SHOWN_CHARS = 8_000
+POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a command."""
+
+    output: str
+    """The end of what it printed."""
+    ended: str
+    """Why it did not end by itself; empty: it did."""
+    seconds: float
+
+
+def run(
+    config: Config,
+    root: Root,
+    argv: list[str],
+    *,
+    user: str,
+    seconds: float,
+    limits: Limits,
+    name: str,
+    network: str = "none",
+) -> Ran:
+    """Run a command until it ends or its time is up; then everything in the box is dead.
+
+    `name`: of the folder for the box. Raises EnvironmentFailure if there can be no box.
+    """
+    sandbox, began = provider(config.sandbox), time.monotonic()
+    root.prepare()
+    workspace = config.workspaces / name
+    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    layout = sandbox.layout(workspace, root=root)
+    with tempfile.TemporaryDirectory(dir=workspace) as scratch, tempfile.TemporaryFile("w+") as file:
+        json.dump({"argv": argv, "user": user, "workdir": root.workdir}, file)
+        file.seek(0)
+        box = Box(
+            workspace=workspace,
+            uid=0,
+            command=(*layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
+            environ={},
+            folders={},
+            descriptors=(file.fileno(),),
+            packages=None,
+            files=None,
+            log=Path(scratch, "output"),
+            limits=limits,
+            network=network,
+            temporary=True,
+            root=root,
+        )
+        handle = sandbox.start(box)
+        ended = ""
+        try:
+            while handle.alive():
+                if time.monotonic() - began > seconds:
+                    ended = f"its time of {seconds:.0f} seconds was up"
+                    break
+                time.sleep(POLL_SECONDS)
+                collect()
+            if not ended and groups.killed_for_memory(handle.groups):
+                ended = f"it used more than {limits.memory >> 20:,} MB of memory"
+        finally:
+            sandbox.kill(handle)
+        with box.log.open("rb") as output:
+            output.seek(max(box.log.stat().st_size - 4 * SHOWN_CHARS, 0))
+            text = output.read().decode(errors="replace")[-SHOWN_CHARS:]
+    return Ran(text, ended, time.monotonic() - began)

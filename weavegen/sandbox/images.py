@@ -1,0 +1,314 @@
+"""Images without a daemon: root file systems from Dockerfiles, made once per content by buildah or Podman.
+
+The layers lie in a store of the installation, in the format of containers-storage. They are made in a user namespace
+(userns.py), so that no build is root of the host, and boxes mount them as they are (image_root.py).
+"""
+
+import base64
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from weavegen import folders
+from weavegen.config import Config
+from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.sandbox import userns
+
+log = logging.getLogger(__name__)
+WAIT_SECONDS = 7200.0
+"""Longest wait for another process that makes the same image."""
+LOG_CHARS = 4_000
+"""Of the end of a build's output, which are kept."""
+NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")
+
+
+@dataclass(frozen=True)
+class Image:
+    """A root file system, ready to be mounted."""
+
+    digest: str
+    """Hash of what it was made from."""
+    name: str
+    """What it was made for: the name of a task, or of an image."""
+    identity: str
+    """The image's id in the store."""
+    layers: str
+    """`lowerdir` of mount(8), the newest layer first, relative to the folder `layer_folder`."""
+    environ: dict[str, str]
+    workdir: str
+    user: str
+    """Name or number; empty: root."""
+    seconds: float
+    """That making it took."""
+    size: int
+    """Bytes of its layers. Images share layers."""
+
+
+def store(config: Config) -> Path:
+    """The folder of the store, which belongs to root of the user namespaces."""
+    place = folders.private(config.home) / "images"
+    if not (place / "store").is_dir():
+        place.mkdir(mode=0o711, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=place))
+        for folder in (draft, *(draft / name for name in ("storage", "run", "home", "tmp"))):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            os.chown(folder, userns.owner(0), userns.owner(0))
+        try:
+            draft.rename(place / "store")
+        except OSError:  # another process was faster
+            shutil.rmtree(draft)
+    return place / "store"
+
+
+def layer_folder(config: Config) -> Path:
+    return store(config) / "storage" / "overlay"
+
+
+def require_builder() -> str:
+    """The program that makes images. Raises UsageError, with advice."""
+    if reason := userns.unavailable():
+        raise UsageError(f"images can't be used here: {reason}")
+    for program in ("buildah", "podman"):
+        if shutil.which(program):
+            return program
+    raise UsageError("images can't be made here: install buildah (or podman), which needs no daemon")
+
+
+def run_builder(
+    config: Config, arguments: Sequence[str], seconds: float, source: Path | None = None, log_file: Path | None = None
+) -> str:
+    """Run the builder in its user namespace. Returns what it prints. Raises UsageError with its last error.
+
+    `source`: a folder or file, which it finds as STAGE/source.
+    """
+    program = require_builder()
+    if program == "podman" and arguments[0] == "bud":
+        arguments = ["build", *arguments[1:]]
+    place = userns.STAGE + "/store"
+    command = [program, "--root", f"{place}/storage", "--runroot", f"{place}/run", "--storage-driver", "overlay"]
+    environ = {
+        **os.environ,
+        "HOME": f"{place}/home",
+        "XDG_RUNTIME_DIR": f"{place}/run",
+        "TMPDIR": f"{place}/tmp",
+        "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace is there already
+    }
+    given = {"store": store(config)} | ({} if source is None else {"source": source})
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            userns.command([*command, *arguments], given, environ=environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"it took longer than {seconds:.0f} seconds") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            output.seek(0)
+            printed = output.read().decode(errors="replace")
+            if log_file is not None:
+                log_file.write_text(printed[-LOG_CHARS:])
+    if process.returncode != 0:
+        raise UsageError(reason(printed))
+    return printed
+
+
+def reason(printed: str) -> str:
+    """Why a build failed, in one line: the instruction, and the last words of its command."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    steps = [line.partition(": ")[2] for line in lines if line.startswith("STEP ")]
+    errors = [line for line in lines if re.match(r"(E:|ERROR|error:|Error:|fatal:|.*[Ee]rror: )", line)]
+    words = errors[-2:] or lines[-1:] or ["it printed nothing"]
+    return "; ".join([*(steps[-1:]), *words])[:400]
+
+
+def image(config: Config, digest: str, name: str, recipe: Path, seconds: float, existing: str | None = None) -> Image:
+    """The image with this digest, which is made if it is missing.
+
+    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. Processes that need the same
+    one wait for the first. Raises EnvironmentFailure with the reason if it can't be made.
+    """
+    record = config.home / "images" / "made" / digest
+    if (known := read_image(record)) is not None and known.layers:
+        return known
+
+    def make(draft: Path) -> None:
+        draft.mkdir()
+        context = recipe
+        if existing is not None:
+            (context := draft / "recipe").mkdir()
+            (context / "Dockerfile").write_text(f"FROM {existing}\n")
+        built = build(config, context, digest, name, seconds, draft / "log")
+        (draft / "image.json").write_text(json.dumps(asdict(built)))
+
+    try:
+        folders.once(record, make, WAIT_SECONDS)
+    except UsageError as error:
+        raise EnvironmentFailure(f"image: {error}") from None
+    known = read_image(record)
+    assert known is not None
+    return known
+
+
+def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, log_file: Path) -> Image:
+    """Make an image from a folder with a Dockerfile. Raises UsageError."""
+    began = time.monotonic()
+    tag = f"localhost/weavegen:{digest[:32]}"
+    options = ["--isolation", "chroot", "--layers", "--pull=false", "-t", tag, *certificates()]
+    source = userns.STAGE + "/source"
+    printed = run_builder(config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe, log_file)
+    identity = printed.split()[-1]
+    layers, size, settings = read_stored(layer_folder(config).parent, identity)
+    return Image(
+        digest=digest,
+        name=name,
+        identity=identity,
+        layers=layers,
+        environ=dict(entry.split("=", 1) for entry in settings.get("Env") or ()),
+        workdir=settings.get("WorkingDir") or "/",
+        user=settings.get("User") or "",
+        seconds=time.monotonic() - began,
+        size=size,
+    )
+
+
+def certificates() -> list[str]:
+    """Options that give a build the certificates of this host's proxy. What it writes in their folder is dropped."""
+    if not (file := os.environ.get("SSL_CERT_FILE")):
+        return []
+    folder = Path(file).resolve().parent
+    return ["-v", f"{folder}:{folder}:O"]
+
+
+def bases(config: Config, dockerfile: str) -> dict[str, bytes]:
+    """The ids of the images that a Dockerfile begins with, as far as the store has them already, by name."""
+    named = set(re.findall(r"^\s*FROM\s+(?:--\S+\s+)?(\S+)", dockerfile, re.IGNORECASE | re.MULTILINE))
+    try:
+        images = json.loads((layer_folder(config).parent / "overlay-images" / "images.json").read_text())
+    except OSError:
+        images = []
+    known = {name: entry["id"] for entry in images for name in entry.get("names") or ()}
+    return {name: known.get(name, known.get(f"localhost/{name}", "")).encode() for name in named}
+
+
+def read_stored(storage: Path, identity: str) -> tuple[str, int, dict[str, Any]]:
+    """The layers of an image, the newest first, their bytes, and its configuration. Raises UsageError."""
+    try:
+        images = json.loads((storage / "overlay-images" / "images.json").read_text())
+        layer = next(entry["layer"] for entry in images if entry["id"] == identity)
+        known = {entry["id"]: entry for entry in json.loads((storage / "overlay-layers" / "layers.json").read_text())}
+        names, size = [], 0
+        while layer:
+            names.append("l/" + (storage / "overlay" / layer / "link").read_text().strip())
+            size += known[layer].get("diff-size", 0)
+            layer = known[layer].get("parent", "")
+        name = base64.b64encode(f"sha256:{identity}".encode()).decode()  # as containers/storage names its files
+        settings = json.loads((storage / "overlay-images" / identity / f"={name}").read_text())["config"]
+    except (OSError, ValueError, LookupError, StopIteration) as error:
+        raise UsageError(f"the store of images can't be read: {error!r}") from None
+    return ":".join(names), size, settings
+
+
+def read_image(record: Path) -> Image | None:
+    try:
+        return Image(**json.loads((record / "image.json").read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def made(config: Config) -> list[Image]:
+    """All images of this host, by name."""
+    found = (read_image(record) for record in (config.home / "images" / "made").glob("[0-9a-f]*"))
+    return sorted(filter(None, found), key=lambda image: image.name)
+
+
+def add_base(config: Config, name: str, source: Path) -> None:
+    """Let Dockerfiles begin with `FROM name`. Raises UsageError.
+
+    `source`: an OCI folder, a root file system as a folder, or as a tar archive.
+    """
+    if not NAME.match(name):
+        raise UsageError(f"{name!r:.80} can't be the name of an image: write it as after FROM in a Dockerfile")
+    if not source.exists():
+        raise UsageError(f"{source} does not exist: give the folder or the tar archive of a root file system")
+    status, known = source.stat(), config.home / "images" / "bases.json"
+    content = [str(source.resolve()), status.st_mtime_ns, status.st_size]
+    added: dict[str, list[object]] = json.loads(known.read_text()) if known.exists() else {}
+    if added.get(name) == content:
+        return
+    import_base(config, name, source)
+    known.write_text(json.dumps(added | {name: content}))
+
+
+def import_base(config: Config, name: str, source: Path) -> None:
+    """Make an image of a root file system. Raises UsageError."""
+    if (source / "oci-layout").exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = Path(scratch, "oci")
+            shutil.copytree(source, copy)
+            folders.let_read(copy)
+            os.chmod(scratch, 0o755)
+            identity = run_builder(config, ["pull", f"oci:{userns.STAGE}/source"], WAIT_SECONDS, copy).split()[-1]
+        run_builder(config, ["tag", identity, name], 60)
+        return
+    with tempfile.TemporaryDirectory(dir=config.home) as scratch:
+        recipe = Path(scratch, "recipe")
+        recipe.mkdir()
+        os.chmod(scratch, 0o755)
+        if source.is_dir():
+            if not (source / "usr").is_dir() and not (source / "bin").is_dir():
+                raise UsageError(f"{source} is no root file system: it has neither usr nor bin")
+            subprocess.run(["tar", "--numeric-owner", "-C", source, "-cf", recipe / "root.tar", "."], check=True)
+        else:
+            shutil.copyfile(source, recipe / "root.tar")
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        (recipe / "Dockerfile").write_text(f"FROM scratch\nADD root.tar /\nENV PATH={path}\n")
+        folders.let_read(recipe)
+        options = ["--isolation", "chroot", "--timestamp", "0", "-t", name]  # equal files, equal image
+        run_builder(config, ["bud", *options, userns.STAGE + "/source"], WAIT_SECONDS, recipe)
+
+
+def prune(config: Config, keep: set[str]) -> tuple[int, int]:
+    """Remove the images whose digests are not in `keep`. Returns how many, and the bytes that this has freed."""
+    before = disk(config)
+    doomed = [image for image in made(config) if image.digest not in keep]
+    for image in doomed:
+        shutil.rmtree(config.home / "images" / "made" / image.digest)
+    if doomed:
+        run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
+    return len(doomed), before - disk(config)
+
+
+def disk(config: Config) -> int:
+    """Bytes that all layers take on the disk, shared ones once."""
+    done = subprocess.run(
+        userns.command(["du", "-sk", userns.STAGE + "/store/storage"], {"store": store(config)}),
+        capture_output=True,
+        text=True,
+    )
+    return int(done.stdout.split()[0]) * 1024 if done.returncode == 0 else 0
+
+
+def digest_of(parts: Mapping[str, bytes]) -> str:
+    """Hash of what an image is made from."""
+    total = hashlib.sha256()
+    for name, data in sorted(parts.items()):
+        total.update(b"%d %s %d " % (len(name), os.fsencode(name), len(data)) + data)
+    return total.hexdigest()

@@ -1,0 +1,236 @@
+"""Keeps the programs that verify an agent's work apart from what the agent has changed. Standard library alone.
+
+The verifier of a Harbor task is a script that runs programs of the image over the agent's files, and an agent may be
+root of its box: it could replace bash or pytest. So the verifier's root file system has the image's own files in all
+folders of programs, with the agent's new files below them; and of the new files those are hidden that would run without
+being asked for, such as *.pth, or in place of a program or module of the image. docs/harbor.md says what remains.
+
+Run as a script in a user namespace (userns.py), where it finds the layers of the image, the agent's changes, and an
+empty folder for the layer that hides and restores. Prints a Guarded as JSON.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from weavegen.sandbox import userns
+else:
+    sys.path.insert(0, str(Path(__file__).parent))
+    import userns
+
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+"""Folders of programs and libraries. The folders in the image's PATH are others."""
+LOADED = re.compile(
+    r"etc/(ld\.so\.[^/]*|ld\.so\.conf\.d/.*|nsswitch\.conf|profile|profile\.d/.*|bash\.bashrc|environment|zsh/.*"
+    r"|python[\d.]*/.*|alternatives/.*|pam\.d/.*|security/.*)\Z|(pytest\.ini|tox\.ini|setup\.cfg|pyproject\.toml|conftest\.py|setup\.py)\Z"
+)
+"""Other files that programs read when they start, relative to the root: they are those of the image."""
+HOOKS = re.compile(r".*\.(pth|egg-link)\Z|(sitecustomize|usercustomize|conftest)\.py\Z|glibc-hwcaps\Z")
+"""Names of files that are run, or libraries that are loaded, without being asked for."""
+PACKAGES = re.compile(r"(site|dist)-packages\Z|python3\.\d+\Z|lib-dynload\Z")
+"""Names of folders in which Python finds modules."""
+RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "py", "unittest", "sitecustomize", "usercustomize"})
+"""Modules that run tests: Python finds them in its working folder first."""
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What the layer does."""
+
+    programs: tuple[str, ...]
+    """Folders in which the image's files have priority (userns.command)."""
+    changed: tuple[str, ...]
+    """Files of the agent that are hidden or are those of the image again; the first ones."""
+
+
+def guard(layers: Path, names: str, agent: Path, folder: Path, path: str, workdir: str) -> Guarded:
+    """Fill `folder` with the layer for the verifier. Raises OSError.
+
+    `names`: `lowerdir` of the image; `path`: its PATH.
+    """
+    folders = {"layers": str(layers), "agent": str(agent), "guard": str(folder)}
+    launch = json.dumps({"folders": folders, "names": names.split(":"), "path": path.split(":"), "workdir": workdir})
+    done = subprocess.run([sys.executable, "-ISs", __file__, launch], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(f"the agent's changes can't be read: {done.stderr.strip()[-300:]}")
+    found = json.loads(done.stdout)
+    return Guarded(tuple(found["programs"]), tuple(found["changed"]))
+
+
+class Guard:
+    """Writes the layer."""
+
+    def __init__(self, layers: list[str], path: list[str], workdir: str):
+        self.layers = [Path(userns.STAGE, "layers", name) for name in layers]
+        self.agent, self.folder = Path(userns.STAGE, "agent"), Path(userns.STAGE, "guard")
+        self.workdir = workdir.strip("/")
+        self.path = [entry.strip("/") for entry in path if entry.startswith("/")]
+        self.changed: list[str] = []
+        self.programs = self.find_programs()
+        self.commands = {name for entry in self.path for name in self.names(entry)}
+        self.modules = RUNNERS | {module_name(name) for name in self.find_modules()}
+
+    def image(self, name: str) -> Path | None:
+        """The file of the image with this name: that of the newest layer that has one, or has removed it."""
+        for layer in self.layers:
+            place = layer / name
+            with contextlib.suppress(OSError):
+                status = place.lstat()
+                return None if is_whiteout(status) else place
+        return None
+
+    def names(self, folder: str) -> Iterator[str]:
+        """The names in a folder of the image."""
+        for layer in self.layers:
+            with contextlib.suppress(OSError):
+                yield from os.listdir(layer / folder)
+
+    def find_programs(self) -> list[str]:
+        """The folders of programs, none in another, and links at the top to such folders restored."""
+        found: list[str] = []
+        for name in (*SYSTEM, *(os.path.dirname(entry) or entry for entry in self.path)):
+            place = self.image(name)
+            if place is None or any(name == other or name.startswith(f"{other}/") for other in found) or not name:
+                continue
+            if place.is_symlink():
+                if os.path.lexists(self.agent / name):
+                    self.restore(name)
+            elif place.is_dir():
+                self.make_folder(name, place)
+                found.append(name)
+        return found
+
+    def find_modules(self) -> Iterator[str]:
+        """The names of the modules that Python finds in the image."""
+        for layer in self.layers:
+            for folder in self.programs:
+                for place, folders, files in os.walk(layer / folder):
+                    if PACKAGES.match(os.path.basename(place)):
+                        yield from folders
+                        yield from files
+                    folders[:] = [name for name in folders if may_lead_to_modules(place, name)]
+
+    def write(self) -> None:
+        """Go through all that the agent has changed."""
+        for place, folders, files in os.walk(self.agent):
+            parent = os.path.relpath(place, self.agent)
+            for name in [*folders, *files]:
+                path = name if parent == "." else f"{parent}/{name}"
+                kept = self.check(path, Path(place, name))
+                if not kept and name in folders:
+                    folders.remove(name)
+
+    def check(self, path: str, place: Path) -> bool:
+        """Hide or restore a file of the agent, where that is to be. Returns whether it stays as it is."""
+        status, original = place.lstat(), self.image(path)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        in_programs = any(path.startswith(f"{folder}/") for folder in self.programs)
+        if original is not None and (in_programs or LOADED.match(path)):
+            if is_folder and original.is_dir() and not original.is_symlink():
+                return True  # merged: what is in it is looked at by itself
+            self.note(path)
+            if not in_programs:  # there, the image's files come first anyway
+                self.restore(path)
+            return False
+        if is_whiteout(status) or not (LOADED.match(path) or self.takes_over(path, place, in_programs)):
+            return True
+        self.note(path)
+        self.hide(path)
+        return False
+
+    def takes_over(self, path: str, place: Path, in_programs: bool) -> bool:
+        """Whether a new file would be run unasked, or in place of something of the image."""
+        folder, _, name = path.rpartition("/")
+        above = folder.rpartition("/")[2]
+        if HOOKS.match(name) and (in_programs or PACKAGES.match(above) or not name.startswith("conftest")):
+            return True
+        if in_programs and above == "__pycache__":
+            return True
+        if PACKAGES.match(above) and (module_name(name) in self.modules):
+            return True
+        if folder == self.workdir and module_name(name) in RUNNERS:
+            return True
+        if name == "entry_points.txt" and not place.is_symlink():
+            with contextlib.suppress(OSError):
+                return "pytest11" in place.read_text(errors="replace")
+        return folder in self.path and name in self.commands
+
+    def note(self, path: str) -> None:
+        if len(self.changed) < MAX_SHOWN:
+            self.changed.append(f"/{path}")
+
+    def make_folder(self, path: str, like: Path) -> None:
+        """Make a folder of the layer, and those above it, as they are in the image or with the agent."""
+        parent = os.path.dirname(path)
+        if parent:
+            self.make_folder(parent, self.image(parent) or self.agent / parent)
+        place = self.folder / path
+        if not place.is_dir():
+            place.mkdir()
+            status = like.stat()
+            os.chown(place, status.st_uid, status.st_gid)
+            place.chmod(stat.S_IMODE(status.st_mode))
+
+    def hide(self, path: str) -> None:
+        """Hide a file by a whiteout of overlayfs: a character device 0/0."""
+        if parent := os.path.dirname(path):
+            self.make_folder(parent, self.image(parent) or self.agent / parent)
+        os.mknod(self.folder / path, stat.S_IFCHR | 0o600, os.makedev(0, 0))
+
+    def restore(self, path: str) -> None:
+        """Put the image's file above the agent's. A folder becomes a folder with all that the image has in it."""
+        original = self.image(path)
+        assert original is not None
+        if os.path.lexists(self.folder / path):
+            return
+        if parent := os.path.dirname(path):
+            self.make_folder(parent, self.image(parent) or self.agent / parent)
+        if original.is_dir() and not original.is_symlink():
+            self.make_folder(path, original)
+            for name in sorted(set(self.names(path))):
+                if self.image(f"{path}/{name}") is not None:
+                    self.restore(f"{path}/{name}")
+            return
+        shutil.copy2(original, self.folder / path, follow_symlinks=False)
+        status = original.lstat()
+        os.chown(self.folder / path, status.st_uid, status.st_gid, follow_symlinks=False)
+
+
+def is_whiteout(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def module_name(name: str) -> str:
+    """The module that a file or folder is, as far as the names say it."""
+    return name.partition(".")[0]
+
+
+def may_lead_to_modules(place: str, name: str) -> bool:
+    """Whether a folder of programs is looked into for modules: lib/python3.11/site-packages and the like."""
+    return name.startswith(("python", "lib", "local", "x86_64", "aarch64", "venv", "env", "site-", "dist-")) or (
+        os.path.basename(place) in ("opt", "envs")
+    )
+
+
+def main(text: str) -> None:
+    launch = json.loads(text)
+    userns.begin(launch["folders"])
+    found = Guard(launch["names"], launch["path"], launch["workdir"])
+    found.write()
+    programs = [f"/{name}" for name in found.programs]
+    sys.stdout.write(json.dumps({"programs": programs, "changed": found.changed}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
