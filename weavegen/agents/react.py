@@ -67,6 +67,10 @@ class State(msgspec.Struct):
     single: bool
     checked: bool
     """Whether to run evaluations at the end: a bootstrap file defined the task."""
+    step: int = 0
+    """Of a Harbor task: the step that it works on (agents/harbor.py)."""
+    rewards: tuple[dict[str, float], ...] = ()
+    """Of a Harbor task: the rewards of the steps before."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ PackagesFolder = Annotated[
 FilesFolder = Annotated[
     Path | None, typer.Option("--files", metavar="FOLDER", help="A folder whose files /app begins with in each box.")
 ]
-Agent = Literal["weave", "planning", "react", "research", "funsearch", "toolsmith"]
+Agent = Literal["weave", "planning", "react", "research", "funsearch", "toolsmith", "nop", "oracle"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +98,20 @@ class JobOptions:
     documents: Annotated[
         str | None, typer.Option(metavar="DIR", help="A folder of texts that the job's research agents may read.")
     ] = None
+    harbor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER", help="A Harbor task, or a folder of such tasks; repeatable. See docs/harbor.md."
+        ),
+    ] = None
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="What `FROM NAME` in a Dockerfile stands for: a root file system as a folder or a tar archive, or an "
+            "OCI folder; repeatable.",
+        ),
+    ] = None
     network: Network = None
     search: Annotated[
         Literal["cascade", "tree", "execute", "tree-execute"] | None,
@@ -132,10 +146,13 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     """Check the options, and with `workers` that some answer; then write the job. Returns its number."""
     from weavegen.engine import enqueueing
 
-    if bool(job.files or job.task) == bool(job.from_):
-        raise UsageError("give bootstrap files, --task, or --from with a jobs file: one of them")
+    if (bool(job.files or job.task), bool(job.from_), bool(job.harbor)).count(True) != 1:
+        raise UsageError("give bootstrap files, --task, --harbor, or --from with a jobs file: one of them")
     if job.from_:
         orders = enqueueing.rows(job.from_)
+    elif job.harbor:
+        images = {name: str(place) for name, place in pairs(job.image).items()}
+        orders = enqueueing.harbor_orders(job.harbor, job.agent, job.n, images)
     else:
         orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=job.agent)
         orders += enqueueing.task_orders(job.task or [], job.n)

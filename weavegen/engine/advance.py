@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from weavegen.agents import AGENTS, Tick
+from weavegen.agents import AGENTS, Tick, harbor
 from weavegen.engine import forking
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.kernel.replay import Advance, Cursor, Entry, Start
@@ -171,7 +171,10 @@ class Engine:
         entries, ids = steps.load(conn, trace.id, start.tick, tick.run)
         inherited = tuple(self.spec(conn, trace.id, part.revision).settings for part in start.inherited)
         cursor = Cursor(start)
-        program = AGENTS[spec.agent].program(Tick(spec.settings, cursor, spec.bootstrap, inherited))
+        tick_input = Tick(spec.settings, cursor, spec.bootstrap, inherited)
+        program = AGENTS[spec.agent].program(tick_input)
+        if spec.harbor_task is not None and (verified := harbor.verification_of(start.state)) is not None:
+            program = harbor.verify(tick_input, spec.harbor_task, verified)
         return Turn(spec, newest, inherited, entries, ids, cursor, replay_program(program, cursor, entries))
 
     def _apply(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
@@ -267,6 +270,14 @@ class Engine:
         reason = spent_budget(trace, start, turn.newest, turn.cursor.now)
         if ended.done and (tick.caller is None or reason in (None, "time")):
             reason = "returned"
+        verified = harbor.verification_of(start.state)
+        if verified is not None and reason is not None:
+            reason = verified.because
+        elif turn.spec.harbor_task is not None and tick.caller is None and reason is not None:
+            state = harbor.verification(start.state, reason, ended)
+            arguments = (conn, trace.id, tick.newest + 1, trace.blocks, start.deadline, tick.newest_settings)
+            traces.begin_tick(*arguments, subagent=start.subagent, state=state)
+            return
         if reason is None:
             traces.begin_tick(
                 conn, trace.id, tick.newest + 1, trace.blocks, start.deadline, tick.newest_settings,

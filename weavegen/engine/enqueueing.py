@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from weavegen import config
-from weavegen.agents import AGENTS, Agent
+from weavegen.agents import AGENTS, Agent, harbor
 from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
 from weavegen.engine import job_files
 from weavegen.engine.document_folder import read_folder
 from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
+from weavegen.harbor.folder import has_solution, pack, read_task, task_folders
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
@@ -23,11 +24,11 @@ from weavegen.linting.lint import syntax_error
 from weavegen.pool import chat_template
 from weavegen.pool.client import ModelClient
 from weavegen.pool.served import serving
+from weavegen.sandbox import images, starting_files
 from weavegen.sandbox import packages as box_packages
-from weavegen.sandbox import starting_files
 from weavegen.sandbox.environment import dry_run
 from weavegen.sandbox.grading import declared
-from weavegen.sandbox.providers import Limits
+from weavegen.sandbox.providers import Limits, provider
 from weavegen.services import fleet, pool_members, postgres, redis, schema
 from weavegen.store import documents as document_rows
 from weavegen.store import jobs, urls
@@ -43,6 +44,8 @@ MAX_TRACES = 1_000_000
 MAX_FILE_CHARS = 2**26
 LOGPROBS = frozenset({"weave", "planning"})
 """Agents that score candidates."""
+WITHOUT_MODEL = frozenset({"nop", "oracle"})
+"""Agents that ask no model."""
 ANSWER_SECONDS = 10.0
 MAX_DRY_RUNS = 8
 """Bootstrap files of a job that are run once before it is enqueued. Others may fail in their traces."""
@@ -109,13 +112,15 @@ def enqueue(
         check_seed(trace_seed)
     distinct = {order.source: order for order in traces}
     bootstraps = [order for order in distinct.values() if not is_task(order, AGENTS[agent], agent)]
+    if agent == "oracle" and not all(order.harbor for order in traces):
+        raise UsageError("the agent oracle runs the solutions of Harbor tasks: give --harbor")
     for order in bootstraps:
         compile_bootstrap(order)
     check_json({"evaluator": evaluator, "student": student}, "the job")
     chosen = choose_packages(config.load(), packages, environment)
     archive = pack_files(traces, files_folder)
     if check:
-        for order in bootstraps[:MAX_DRY_RUNS]:
+        for order in [order for order in bootstraps if order.harbor is None][:MAX_DRY_RUNS]:
             try_bootstrap(order, read_settings(options["settings"]), chosen, archive)
     own_template = None if template is None else chat_template.read(template)
     texts = {} if documents is None else read_folder(documents)
@@ -157,6 +162,34 @@ def orders(
         if len(orders) == before:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
     check_params(params or {}, orders)
+    return orders
+
+
+def harbor_orders(
+    paths: Sequence[str], agent: str, n: int = 1, names: Mapping[str, str | Path] | None = None
+) -> list[Order]:
+    """`n` traces of each Harbor task in folders. Raises UsageError, before anything starts, for one that can't run.
+
+    `names`: base images of Dockerfiles, as folders or archives (sandbox/images.py).
+    """
+    own = config.load()
+    if agent not in harbor.AGENTS:
+        raise UsageError(f"{agent} takes no Harbor tasks: give --agent, one of {', '.join(harbor.AGENTS)}")
+    if provider(own.sandbox).name == "none":
+        raise UsageError("Harbor tasks need isolation: unset WEAVEGEN_SANDBOX")
+    images.require_builder()
+    orders: list[Order] = []
+    for folder in task_folders(list(paths)):
+        task = read_task(folder)
+        if len(task.steps) > 1 and agent not in harbor.SEVERAL_STEPS:
+            raise UsageError(f"{task.name} has several steps: give --agent, one of {', '.join(harbor.SEVERAL_STEPS)}")
+        if agent == "oracle" and not has_solution(folder, task):
+            raise UsageError(f"{task.name} has no solution/solve.sh: the agent oracle runs it")
+        source = harbor.bootstrap_of(task) if agent == "weave" else task_source(task.steps[0].instruction)
+        order = Order(clean(task.name), source, harbor=(task, pack(folder)))
+        orders += repeated(order, n, len(orders))
+    for name, place in (names or {}).items():
+        images.add_base(own, name, Path(place))
     return orders
 
 
@@ -273,6 +306,8 @@ def check_services(
     redis.check(config)
     with database().connect() as conn:
         members = pool_members.members(conn, config)
+    if agent in WITHOUT_MODEL:
+        return
     members.require()
     scoring = serving(members.keys, model)
     if evaluator is not None:

@@ -12,6 +12,7 @@ from msgspec import structs
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
+from weavegen.harbor.verifier import Verifier, evaluations_of, image_of, limits_of, root_of, task_files
 from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Execute, Executed, Failure
@@ -20,6 +21,7 @@ from weavegen.sandbox import packages, starting_files
 from weavegen.sandbox.client_session import BlockBrief, CompleteRequest
 from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
+from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Limits
 from weavegen.sandbox.stopping import members, resume
 from weavegen.store import blocks, candidates, environments, jobs, messages, steps, traces
@@ -69,7 +71,8 @@ class Execution:
     def __init__(self, worker: Worker, claim: Claimed, spec: TraceSpec) -> None:
         self.worker, self.claim, self.spec = worker, claim, spec
         self.trace_id = claim.trace_id
-        self.limits = dataclasses.replace(Limits(), seconds=spec.settings.callback_seconds)
+        limits = Limits() if spec.harbor_task is None else limits_of(spec.harbor_task)
+        self.limits = dataclasses.replace(limits, seconds=spec.settings.callback_seconds)
         self.protected = protected(worker.config, spec.bootstrap)
         self.tried: list[int] = []
         """Ids of the candidates that the step tries."""
@@ -78,6 +81,10 @@ class Execution:
 
     def run(self, step: Execute) -> Executed:
         """Run the claimed step in the environment, which is started or rebuilt first where necessary."""
+        if step.op == "solve":
+            return solve(self.verifier(int(step.source)), self.changes)
+        if step.op == "verify":
+            return self.verify(int(step.source))
         environment = self.open_environment()
         if not self.protected or step.subagent != "main" or step.op not in ("evaluate", "begin", "list"):
             return self.run_in(environment, self.claim.id, step)
@@ -197,6 +204,8 @@ class Execution:
             network=spec.settings.network,
             packages=folder,
             files=self.files(),
+            limits=None if self.spec.harbor is None else self.limits,
+            root=self.root(),
         )
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
@@ -227,6 +236,55 @@ class Execution:
 
         return starting_files.unpacked(self.worker.config, digest, load)
 
+    # --------------------------------------------------------------------------------------- Harbor tasks
+
+    @property
+    def changes(self) -> Path:
+        """The folder with what a box with an image has changed (sandbox/image_root.py)."""
+        return self.worker.config.workspaces / str(self.trace_id) / "changes"
+
+    def verifier(self, step: int) -> Verifier:
+        """The verifier of a step of the trace's Harbor task, on this host, with the image, which is made if necessary.
+
+        Raises EnvironmentFailure if the image can't be made.
+        """
+        config, task, digest = self.worker.config, self.spec.harbor_task, self.spec.harbor
+        assert task is not None
+        assert digest is not None
+
+        def load() -> bytes:
+            with single().connect() as conn:
+                return jobs.harbor_files(conn, digest)
+
+        files = task_files(config, digest, load)
+        image = image_of(config, task, files)
+        return Verifier(config, self.trace_id, task, task.steps[step], image, files, self.spec.settings.network)
+
+    def root(self) -> Root | None:
+        """The root of the box of a Harbor task; None for other traces."""
+        if self.spec.harbor_task is None:
+            return None
+        own = self.verifier(0)
+        phase = own.step.agent
+        return root_of(own.config, own.task, own.image, phase, self.changes)
+
+    def verify(self, step: int) -> Executed:
+        """End the agent's processes, and have the tests of a step run over what it has left."""
+        verifier, config = self.verifier(step), self.worker.config
+        if self.spec.agent in ("nop", "oracle"):  # they have no environment
+            if self.spec.agent == "oracle" and not self.changes.exists():  # those of another host, or removed
+                for earlier in range(step + 1):
+                    solve(self.verifier(earlier), self.changes)
+            (self.changes / "upper").mkdir(parents=True, exist_ok=True)
+        else:
+            self.open_environment().stop()
+        verdict = verifier.verify(self.changes / "upper", trusted=self.spec.agent == "oracle")
+        if verdict.changed and verdict.cause is None:
+            with single().connect() as conn:
+                traces.event(conn, self.trace_id, "not shown to the tests", ", ".join(verdict.changed))
+        log.info("trace %d: verified on %s in %.1f s", self.trace_id, config.host, verdict.seconds)
+        return Executed(evaluations=evaluations_of(verdict), output=verdict.output)
+
     def rebuild(
         self, environment: Environment, past: list[tuple[int, Execute, Executed, Any]], cause: str | None
     ) -> None:
@@ -238,7 +296,7 @@ class Execution:
         divergent = []
         for id, step, result, claimed_at in past:
             killed = result.error is not None and result.error.stage == "process"
-            if killed or step.op in ("trial", "try"):  # they leave nothing behind, and there may be hundreds
+            if killed or step.op in ("trial", "try", "verify"):  # they leave nothing behind
                 continue
             if comparable(self.run_in(environment, id, step, until=claimed_at)) != comparable(result):
                 divergent.append(str(id))
@@ -280,6 +338,12 @@ def comparable(executed: Executed) -> object:
         # The environment is not the source of protected evaluations, and they are not run again.
         [(one.title, one.value, one.error is None) for one in executed.evaluations if not one.protected],
     )
+
+
+def solve(verifier: Verifier, changes: Path) -> Executed:
+    """Run the own solution of a Harbor task."""
+    ran = verifier.solve(changes)
+    return Executed(output=f"{ran.output}\n({ran.ended})" if ran.ended else ran.output, seconds=ran.seconds)
 
 
 def close(worker: Worker, trace_id: int) -> str:

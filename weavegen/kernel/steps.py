@@ -115,7 +115,7 @@ class Evaluated(Value, frozen=True, kw_only=True):
     """A JSON value. Other values are given by their repr."""
     error: Failure | None = None
     protected: bool = False
-    """Whether it ran where no code of the agent reaches it. Its value is then True, False or None."""
+    """Whether it ran where no code of the agent reaches it. Its value is then True, False, a reward, or None."""
     cause: Literal["agent", "task", "infrastructure"] | None = None
     """Of a protected evaluation that was not evaluated: whose fault it is. `error` says what happened."""
 
@@ -372,7 +372,7 @@ class Retrieve(Step, frozen=True, kw_only=True, tag="retrieve"):
     """Which other traces: those of the job, or those of all jobs."""
 
 
-Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial", "try"]
+Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial", "try", "solve", "verify"]
 
 
 class Execute(Step, frozen=True, kw_only=True, tag="execute"):
@@ -397,7 +397,9 @@ class Execute(Step, frozen=True, kw_only=True, tag="execute"):
     trial: run programs in processes of their own, test and evaluate them; `source` is the JSON object that
     `evaluate_programs` in box/trial.py takes, `Executed.value` is its result.
     try: run each of `candidates` in a copy of the environment that leaves nothing behind; `Executed.trials` has the
-    results. The worker sets `source` to their texts, as a JSON list."""
+    results. The worker sets `source` to their texts, as a JSON list.
+    solve: run the own solution of a Harbor task; `source` is the number of the task's step, from 0.
+    verify: end the agent's processes and run the verifier of that step; `Executed.evaluations` has the rewards."""
     subagent: str = "main"
     """Whose tick it is."""
     type: BlockType | None = None

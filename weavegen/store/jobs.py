@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from weavegen import sql
 from weavegen.errors import Unserved, UsageError
+from weavegen.kernel.harbor import HarborTask
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
@@ -18,6 +19,7 @@ from weavegen.kernel.template import Template
 from weavegen.store.models import JobState, TraceStatus
 from weavegen.store.models.traces import (
     BOOTSTRAPS,
+    HARBOR_TASKS,
     JOB_SETTINGS,
     JOBS,
     PACKAGES,
@@ -45,6 +47,8 @@ class Order:
     """None: derived from the job's seed and the trace's number."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Files that it needs in /app, by path."""
+    harbor: tuple[HarborTask, bytes] | None = None
+    """Its Harbor task, and the archive of the task's files."""
 
 
 def enqueue(
@@ -74,11 +78,14 @@ def enqueue(
     }
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
+    harbor = {id(order.harbor): order.harbor for order in orders if order.harbor is not None}
+    tasks = {key: harbor_task_id(conn, *task) for key, task in harbor.items()}
     rows = [
         {
             "job_id": job_id,
             "number": number,
             "bootstrap_id": bootstraps[order.source],
+            "harbor_task_id": None if order.harbor is None else tasks[id(order.harbor)],
             "params": order.params,
             "seed": order.seed if order.seed is not None else derive_seed(values["seed"], "trace", number),
         }
@@ -113,6 +120,19 @@ def content_id(conn: sa.Connection, table: sa.Table, digest: str, values: Mappin
 def template_id(conn: sa.Connection, template: Template) -> int:
     """Id of a template. A new one is written."""
     return content_id(conn, TEMPLATES, template.sha256, {"texts": msgspec.to_builtins(template)})
+
+
+def harbor_task_id(conn: sa.Connection, task: HarborTask, files: bytes) -> int:
+    """Id of a Harbor task. A new one is written."""
+    digest = hashlib.sha256(msgspec.json.encode(task) + files).hexdigest()
+    values = {"name": task.name, "task": msgspec.to_builtins(task), "metadata": task.metadata, "files": files}
+    return content_id(conn, HARBOR_TASKS, digest, values)
+
+
+def harbor_files(conn: sa.Connection, digest: str) -> bytes:
+    """The archive with the files of the Harbor task with this hash."""
+    query = sa.select(HARBOR_TASKS.c.files).where(HARBOR_TASKS.c.sha256 == digest)
+    return bytes(conn.execute(query).scalar_one())
 
 
 def packages(conn: sa.Connection, digest: str) -> Packages:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
+from weavegen.kernel.harbor import HarborTask
 from weavegen.kernel.replay import InheritedSettings, Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
@@ -50,6 +51,9 @@ class TraceSpec:
     """Hash of the packages that its code can import; None: the standard library alone."""
     files: str | None
     """Hash of the archive of files with which /app begins; None: none."""
+    harbor: str | None
+    """Hash of the files of its Harbor task; None: none."""
+    harbor_task: HarborTask | None
 
     @property
     def judge(self) -> str | None:
@@ -73,7 +77,11 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
             "upgrade the workers, then `weavegen retry`"
         ) from None
     template = None if row.template is None else msgspec.convert(row.template, Template)
-    return TraceSpec(**row._asdict() | {"settings": values, "template": template})
+    task = None if row.harbor_task is None else msgspec.convert(row.harbor_task, HarborTask)
+    if task is not None:
+        minutes = sum(step.agent.seconds for step in task.steps) / 60
+        values = msgspec.structs.replace(values, time_budget=min(values.time_budget, minutes))
+    return TraceSpec(**row._asdict() | {"settings": values, "template": template, "harbor_task": task})
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,18 @@ STARTING_FILES = table(
     now("created_at", "When they were first used."),
 )
 
+HARBOR_TASKS = table(
+    "harbor_tasks",
+    "Harbor tasks by content: worlds in container images, with a verifier of their own.",
+    key(),
+    column("sha256", str, "Hash of the task and its files, hexadecimal.", unique=True),
+    column("name", str, "Name of its folder."),
+    json("task", "What its task.toml asks for, checked, with the instructions."),
+    json("metadata", "Its table [metadata], and name, description and keywords of [task]."),
+    column("files", bytes, "Its folders environment, tests, solution and steps, as a tar archive."),
+    now("created_at", "When it was first enqueued."),
+)
+
 JOBS = table(
     "jobs",
     "Traces that a user enqueued together, with one model and the same settings.",
@@ -149,6 +161,7 @@ TRACES = table(
     reference("job_id", "jobs.id", "Its job."),
     column("number", int, "Position in its job, from 1."),
     reference("bootstrap_id", "bootstraps.id", "Its bootstrap file.", index=True),
+    reference("harbor_task_id", "harbor_tasks.id", "Its Harbor task; null: none.", ondelete=None, nullable=True),
     json("params", "Parameters that the bootstrap reads as args.params."),
     column("seed", int, "Seed from which all randomness of the trace derives."),
     column("status", str, "queued, running, ended, failed or cancelled.", server_default="queued"),

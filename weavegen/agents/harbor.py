@@ -1,0 +1,160 @@
+"""What surrounds agents in Harbor tasks: the verification after each step of the task, and two agents without a model.
+
+`nop` does nothing and `oracle` runs the task's own solution: they show what a task's verifier says of no work, and of
+right work. Names and meaning are Harbor's.
+"""
+
+from typing import Any
+
+import msgspec
+
+from weavegen.agents import tables
+from weavegen.agents.program import Part, Tick
+from weavegen.kernel.harbor import HarborStep, HarborTask
+from weavegen.kernel.replay import Program
+from weavegen.kernel.steps import Append, Ended, Evaluated, Executed, Reward
+from weavegen.trace.blocks import BlockType
+
+AGENTS = ("weave", "react", "nop", "oracle")
+"""Agents that take Harbor tasks."""
+SEVERAL_STEPS = ("react", "nop", "oracle")
+"""Those that take tasks with several steps."""
+
+
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The task of an agent without a model: the instruction, as the trace's first block."""
+
+    task: str
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """The state of the tick that verifies a step, after the last tick of the agent."""
+
+    because: str
+    """The budget that was spent, or `returned`."""
+    returned: Any
+    """What the agent returned."""
+    step: int
+    rewards: tuple[dict[str, float], ...]
+    """Those of the steps before."""
+
+
+def nop(t: Tick) -> Program:
+    """Do nothing."""
+    if t.number == 0:
+        t.say(BlockType.USER, msgspec.json.decode(t.bootstrap, type=Task).task)
+    return Ended(done=True)
+    yield  # a program is a generator
+
+
+def oracle(t: Tick) -> Program:
+    """Run the solution of the task's step."""
+    if t.number == 0:
+        t.say(BlockType.USER, msgspec.json.decode(t.bootstrap, type=Task).task)
+    ordinal = t.cursor.ordinal
+    executed: Executed = yield t.execute("solve", source=str(step_of(t.cursor.start.state)))
+    t.append(Append(type=BlockType.TOOL, body=executed.output or "(the solution printed nothing)", executed=ordinal))
+    return Ended(done=True)
+
+
+def bootstrap_of(task: HarborTask) -> str:
+    """The bootstrap file with which weave begins a task: its instruction, a view of the working folder."""
+    text = task.steps[0].instruction.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return BOOTSTRAP.format(instruction=text)
+
+
+def step_of(state: Any) -> int:
+    """The step of the task that a tick with this state works on, from 0."""
+    return int(state.get("step", 0)) if isinstance(state, dict) else 0
+
+
+def verification(start_state: Any, because: str, ended: Ended) -> dict[str, Any]:
+    """The state of the tick that verifies the step at which the agent has ended, or spent its budget."""
+    earlier = tuple(start_state.get("rewards", ())) if isinstance(start_state, dict) else ()
+    state = Verification(because, ended.returned, step_of(start_state), earlier)
+    return {"verification": msgspec.to_builtins(state)}
+
+
+def verification_of(start_state: Any) -> Verification | None:
+    """The state of a tick that verifies; None for a tick of the agent."""
+    found = start_state.get("verification") if isinstance(start_state, dict) else None
+    return None if found is None else msgspec.convert(found, Verification)
+
+
+def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
+    """Verify a step, record its rewards, and give the agent the next step or end the trace."""
+    checked: Executed = yield t.execute("verify", source=str(state.step))
+    t.say(BlockType.OUTCOME, "\n".join(["Outcome:", *tables.evaluation_rows(checked.evaluations)]))
+    counted = [evaluated for evaluated in checked.evaluations if evaluated.cause is None]
+    own = {evaluated.title: float(evaluated.value) for evaluated in counted}
+    missing = len(checked.evaluations) - len(counted)
+    reward = main_reward(own) if own else None
+    t.emit(Reward(reward=reward, shares={}, preferences={}, protected=True, not_evaluated=missing))
+    rewards = (*state.rewards, own)
+    step = task.steps[state.step]
+    if state.step + 1 < len(task.steps) and state.because == "returned" and own and passed(own, step):
+        t.say(BlockType.USER, task.steps[state.step + 1].instruction)
+        return Ended(done=False, state={"single": False, "checked": False, "step": state.step + 1, "rewards": rewards})
+    returned = state.returned if isinstance(state.returned, dict) else {"returned": state.returned}
+    total = roll_up(task, rewards)
+    known = all(rewards)
+    success = all(value >= 1 for value in total.values()) if known and total else None
+    found = {"reward": main_reward(total) if known and total else None, "rewards": total, "success": success}
+    return Ended(done=True, returned=returned | found | {"evaluations": told(checked.evaluations)})
+
+
+def passed(rewards: dict[str, float], step: HarborStep) -> bool:
+    """Whether the step after this one begins."""
+    return all(rewards.get(name, 0.0) >= least for name, least in step.min_reward.items())
+
+
+def main_reward(rewards: dict[str, float]) -> float:
+    """The number that stands for all: the one named reward, or the mean."""
+    return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
+
+
+def roll_up(task: HarborTask, rewards: tuple[dict[str, float], ...]) -> dict[str, float]:
+    """The rewards of all steps. A step that was not reached counts 0 in the mean, as in Harbor."""
+    if len(task.steps) == 1 or task.reward_of_steps == "final":
+        return rewards[-1] if len(rewards) == len(task.steps) else {"reward": 0.0}
+    names = {name for own in rewards for name in own}
+    return {name: sum(own.get(name, 0.0) for own in rewards) / len(task.steps) for name in sorted(names)}
+
+
+def told(evaluations: tuple[Evaluated, ...]) -> dict[str, Any]:
+    """What people read of evaluations that give no reward."""
+    return {one.title: one.error.message for one in evaluations if one.error is not None}
+
+
+BOOTSTRAP = '''"""A Harbor task: its instruction is checked by tests of its own after I have returned to the caller."""
+
+import os
+
+INSTRUCTION = """\
+{instruction}
+"""
+
+
+def list_files(self):
+    """What the working folder holds."""
+    entries = sorted(os.scandir("."), key=lambda entry: entry.name)
+    names = [entry.name + "/" * entry.is_dir() for entry in entries[:60]]
+    return "\\n".join([os.getcwd() + ":", *names, *(["..."] if len(entries) > 60 else [])])
+
+
+def action_set_up_and_look(self):
+    """Take over the task, and look at the working folder before anything is changed."""
+    main = agent.subagent("main", None, INSTRUCTION, {{}}, args.budget)
+    main.add_observation_view("Working folder", list_files)
+    return list_files(self)
+
+
+self.add_action("Set up the main agent and look at the working folder", action_set_up_and_look)
+
+
+def eval_instruction_known(self):
+    return len(INSTRUCTION) > 0
+
+
+self.add_evaluation("Is the instruction known?", eval_instruction_known)
+'''

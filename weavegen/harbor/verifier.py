@@ -1,0 +1,275 @@
+"""Runs the verifier of a Harbor task, in a box of its own, over the files that the agent has left.
+
+The agent's processes do not run meanwhile, the tests come from the database, and the programs of the image are its own
+(sandbox/programs.py). Reading the rewards is Harbor's: reward.json with flat numbers before reward.txt. No reward is no
+zero: it is not evaluated, with the cause.
+"""
+
+import json
+import math
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from weavegen import folders
+from weavegen.config import Config
+from weavegen.harbor.folder import resolve, unpack
+from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
+from weavegen.kernel.steps import Evaluated, Failure
+from weavegen.sandbox import command, image_root, images, programs, userns
+from weavegen.sandbox.bubblewrap import IMAGE_PATH
+from weavegen.sandbox.command import Ran
+from weavegen.sandbox.image_root import Root
+from weavegen.sandbox.images import Image
+from weavegen.sandbox.providers import Limits
+
+Cause = Literal["agent", "task", "infrastructure"]
+MAX_REWARD_BYTES = 2**20
+NETWORK_ERRORS = re.compile(
+    r"Could not resolve host|Temporary failure in name resolution|Name or service not known|Network is unreachable"
+    r"|Failed to establish a new connection|getaddrinfo failed|Temporary failure resolving",
+    re.IGNORECASE,
+)
+"""What programs print that find no network."""
+LIMITS = Limits(
+    seconds=120.0, processes=2048, files=4096, sockets=4096, inodes=1_000_000, cpu=1e9, file_size=2**40, start=60.0
+)
+"""Of boxes with an image, besides those that a task gives."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the verifier found."""
+
+    rewards: dict[str, float] | None
+    """By name; None: not evaluated."""
+    cause: Cause | None
+    """Whose fault it is that there are none."""
+    why: str
+    output: str
+    """The end of what the tests printed."""
+    changed: tuple[str, ...]
+    """Files of the agent that the tests did not see, because they would have changed the programs that run them."""
+    seconds: float
+
+
+def evaluations_of(verdict: Verdict) -> tuple[Evaluated, ...]:
+    """A verdict as evaluations of the task: one for each reward."""
+    marks: dict[str, Any] = {"scope": "task", "protected": True}
+    if verdict.rewards is not None:
+        return tuple(Evaluated(title=name, value=value, **marks) for name, value in verdict.rewards.items())
+    text = f"not evaluated ({verdict.cause}): {verdict.why}"
+    failure = Failure(type="NotEvaluated", message=text, traceback=f"NotEvaluated: {text}", stage="evaluation")
+    return (Evaluated(title="reward", error=failure, cause=verdict.cause, **marks),)
+
+
+class Invalid(Exception):
+    """The verifier left no valid reward. The message says what is wrong."""
+
+
+def limits_of(task: HarborTask) -> Limits:
+    megabyte = 2**20
+    memory, disk = task.memory_mb * megabyte, task.storage_mb * megabyte
+    return replace(LIMITS, memory=memory, disk=disk, file_size=disk, cores=task.cpus)
+
+
+def root_of(config: Config, task: HarborTask, image: Image, phase: Phase, changes: Path) -> Root:
+    """The image as the root of a box in which a phase of the task runs."""
+    return Root(
+        store=images.layer_folder(config),
+        layers=image.layers,
+        changes=changes,
+        environ={"PATH": IMAGE_PATH, **image.environ, **resolve(task.environ | phase.environ)},
+        workdir=task.workdir or image.workdir,
+        user=image.user if phase.user is None else phase.user,
+    )
+
+
+def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
+    """The folder with a task's files on this host; `load` gives the archive if it is missing."""
+    place = folders.private(config.home) / "harbor" / digest
+    return folders.once(place, lambda draft: unpack(load(), draft))
+
+
+def image_of(config: Config, task: HarborTask, files: Path) -> Image:
+    """The task's image on this host, which is made if it is missing. Raises EnvironmentFailure."""
+    recipe = files / "environment"
+    text = f"FROM {task.image}" if task.image else (recipe / "Dockerfile").read_text(errors="replace")
+    digest = images.digest_of({"context": task.context.encode(), "recipe": text.encode(), **images.bases(config, text)})
+    return images.image(config, digest, task.name, recipe, task.build_seconds, existing=task.image)
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Verifies one step of a trace's task. `files`: the task's folder (harbor/folder.py); `network`: of the job."""
+
+    config: Config
+    trace_id: int
+    task: HarborTask
+    step: HarborStep
+    image: Image
+    files: Path
+    network: str
+
+    def verify(self, agent: Path, *, trusted: bool) -> Verdict:
+        """Run the tests over an agent's changes, the folder `upper` of its box.
+
+        `trusted`: the task's own solution made the changes, so that it may change programs too. Raises
+        EnvironmentFailure if there can be no box.
+        """
+        place = self.config.workspaces / f"{self.trace_id}-verifier"
+        try:
+            if trusted:
+                return self.attempt(place / "trusted", agent, guarded=False)
+            verdict = self.attempt(place / "guarded", agent, guarded=True)
+            if not verdict.changed or (verdict.rewards and max(verdict.rewards.values()) > 0):
+                return self.explain(verdict, place)
+            # Honest work may need the changes; a forgery certainly does. What can't be told apart is no reward.
+            plain = self.attempt(place / "plain", agent, guarded=False)
+            if plain.rewards == verdict.rewards:
+                return self.explain(verdict, place)
+            why = "the tests end otherwise with the agent's changes to programs of the image: "
+            return replace(verdict, rewards=None, cause="agent", why=why + ", ".join(verdict.changed))
+        finally:
+            image_root.remove(place)
+
+    def attempt(self, place: Path, agent: Path | None, *, guarded: bool) -> Verdict:
+        """Run the tests once. `agent` None: over the image as it is."""
+        image_root.remove(place)
+        changes = place / "changes"
+        root = root_of(self.config, self.task, self.image, self.step.verifier, changes)
+        root.prepare()
+        hidden: tuple[str, ...] = ()
+        if agent is not None:
+            root = replace(root, folders={"agent": agent}, layers=f"{userns.STAGE}/agent:{root.layers}")
+        if agent is not None and guarded:
+            guard = place / "guard"
+            guard.mkdir(mode=0o755)
+            os.chown(guard, userns.owner(0), userns.owner(0))
+            path = root.environ["PATH"]
+            found = programs.guard(root.store, self.image.layers, agent, guard, path, root.workdir)
+            hidden = found.changed
+            layers = f"{userns.STAGE}/guard:{root.layers}"
+            root = replace(root, folders={"agent": agent, "guard": guard}, layers=layers, programs=found.programs)
+        self.copy_tests(changes)
+        ran = command.run(
+            self.config,
+            root,
+            ["/bin/sh", "-c", "chmod +x /tests/test.sh && exec /tests/test.sh"],
+            user=root.user,
+            seconds=self.step.verifier.seconds,
+            limits=limits_of(self.task),
+            name=f"{self.trace_id}-verifier",
+            network=self.network if self.step.verifier.internet else "none",
+        )
+        try:
+            rewards = None if ran.ended else read_rewards(changes / "upper")
+            why = ran.ended
+        except Invalid as error:
+            rewards, why = None, str(error)
+        return Verdict(rewards, None, why, ran.output, hidden, ran.seconds)
+
+    def copy_tests(self, changes: Path) -> None:
+        """Put the tests and empty folders for logs into the verifier's own layer, above what an agent may have left."""
+        upper = changes / "upper"
+        for part in (self.files / "tests", self.files / "steps" / self.step.name / "tests" if self.step.name else None):
+            if part is not None and part.is_dir():
+                shutil.copytree(part, upper / "tests", symlinks=True, dirs_exist_ok=True)
+        for name in ("verifier", "agent", "artifacts"):
+            (upper / "logs" / name).mkdir(parents=True)
+        for path in (upper / "tests", upper / "logs" / "verifier"):
+            os.setxattr(path, "user.overlay.opaque", b"y")  # nothing that the agent has left there is seen
+        give_to_namespace(upper)
+        for path in (upper / "logs").rglob("*"):
+            path.chmod(0o777)  # the verifier may run as any user
+
+    def explain(self, verdict: Verdict, place: Path) -> Verdict:
+        """Find out whose fault it is that there is no reward, if there is none: do the tests give one without agent?"""
+        if verdict.rewards is not None:
+            return verdict
+        if NETWORK_ERRORS.search(verdict.output) and self.network == "none":
+            why = f"{verdict.why}; the tests want a network: --network host gives them one"
+            return replace(verdict, cause="infrastructure", why=why)
+        untouched = self.attempt(place / "untouched", None, guarded=False)
+        return replace(verdict, cause="task" if untouched.rewards is None else "agent")
+
+    def solve(self, changes: Path) -> Ran:
+        """Run the task's own solution in a box of the agent's. Its changes stay in `changes`."""
+        phase = self.step.solution
+        root = root_of(self.config, self.task, self.image, phase, changes)
+        root.prepare()
+        part = self.files / ("steps" if self.step.name else "") / self.step.name / "solution"
+        target = changes / "upper" / "solution"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(part, target, symlinks=True)
+        give_to_namespace(changes / "upper", target)
+        return command.run(
+            self.config,
+            root,
+            ["/bin/sh", "-c", "chmod +x /solution/solve.sh && exec /solution/solve.sh"],
+            user=root.user,
+            seconds=phase.seconds,
+            limits=limits_of(self.task),
+            name=f"{self.trace_id}-solution",
+            network=self.network if phase.internet else "none",
+        )
+
+
+def give_to_namespace(*folders: Path) -> None:
+    """Let root of the user namespaces own folders; a folder after the first with all that is in it."""
+    for path in (folders[0], *(path for folder in folders[1:] or folders for path in (folder, *folder.rglob("*")))):
+        os.chown(path, userns.owner(0), userns.owner(0), follow_symlinks=False)
+
+
+def read_rewards(upper: Path) -> dict[str, float]:
+    """The rewards that the tests wrote. Raises Invalid.
+
+    The files are on the host, where a link could lead to any file, so that none is followed.
+    """
+    if (text := read_file(upper, "reward.json")) is not None:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            raise Invalid("reward.json is not JSON") from None
+        if not isinstance(value, dict) or not value:
+            raise Invalid("reward.json is no object with numbers")
+        return {str(name)[:200]: checked_number("reward.json", number) for name, number in value.items()}
+    if (text := read_file(upper, "reward.txt")) is None:
+        raise Invalid("the tests wrote neither reward.json nor reward.txt")
+    try:
+        return {"reward": checked_number("reward.txt", float(text))}
+    except ValueError:
+        raise Invalid("reward.txt is empty" if not text.strip() else "reward.txt is no number") from None
+
+
+def checked_number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Invalid(f"{name} has {value!r:.40}, which is no finite number")
+    return float(value)
+
+
+def read_file(upper: Path, name: str) -> str | None:
+    """A file of /logs/verifier; None if it is missing. Raises Invalid."""
+    folder = upper
+    for part in ("logs", "verifier"):
+        folder = folder / part
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise Invalid(f"/logs/verifier is no folder any more: {part} was replaced")
+    try:
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Invalid(f"{name} can't be read: {error.strerror}") from None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Invalid(f"{name} is no regular file")
+        data = file.read(MAX_REWARD_BYTES + 1)
+    if len(data) > MAX_REWARD_BYTES:
+        raise Invalid(f"{name} is too long")
+    return data.decode(errors="replace")
