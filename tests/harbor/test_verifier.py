@@ -50,7 +50,7 @@ FORGERIES = {
     "echo 'import os; os._exit(0)' > $d/iniconfig.py",
     "compiled modules": "cd /usr/lib/python3.11; echo 'import os; os._exit(0)' > /tmp/p.py; "
     "python3 -c \"import py_compile; py_compile.compile('/tmp/p.py', '__pycache__/pathlib.cpython-311.pyc', "
-    "invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)\"",
+    'invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"',
     "a pytest plugin": "d=/usr/local/lib/python3.11/dist-packages; mkdir -p $d/evil-1.0.dist-info; "
     "echo 'import os; os._exit(0)' > $d/evil.py; printf '[pytest11]\\nevil = evil\\n' > $d/evil-1.0.dist-info/entry_points.txt; "
     "printf 'Metadata-Version: 2.1\\nName: evil\\nVersion: 1.0\\n' > $d/evil-1.0.dist-info/METADATA",
@@ -118,7 +118,7 @@ def test_solution(world: World, tmp_path: Path) -> None:
         ("echo nan > /logs/verifier/reward.txt", None, "task"),
         ("echo yes > /logs/verifier/reward.txt", None, "task"),
         ("echo '{\"a\": true}' > /logs/verifier/reward.json", None, "task"),
-        ("echo '{\"a\": {\"b\": 1}}' > /logs/verifier/reward.json", None, "task"),
+        ('echo \'{"a": {"b": 1}}\' > /logs/verifier/reward.json', None, "task"),
         ("echo '{\"a\": NaN}' > /logs/verifier/reward.json", None, "task"),
         ("ln -s /etc/passwd /logs/verifier/reward.txt", None, "task"),
         ("test -e /work/answer.txt || echo 1 > /logs/verifier/reward.txt", None, "agent"),

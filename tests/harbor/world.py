@@ -93,7 +93,7 @@ class Trial:
             user=root.user if user is None else user,
             seconds=60,
             limits=limits,
-            name=f"{self.verifier.trace_id}-agent",
+            name=f"{self.verifier.trace_id}/agent",
             network=network,
         )
 

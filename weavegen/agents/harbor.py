@@ -4,6 +4,7 @@
 right work. Names and meaning are Harbor's.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from weavegen.agents import tables
 from weavegen.agents.program import Part, Tick
 from weavegen.kernel.harbor import HarborStep, HarborTask
 from weavegen.kernel.replay import Program
-from weavegen.kernel.steps import Append, Ended, Evaluated, Executed, Reward
+from weavegen.kernel.steps import Ended, Evaluated, Executed, Reward
 from weavegen.trace.blocks import BlockType
 
 AGENTS = ("weave", "react", "nop", "oracle")
@@ -51,9 +52,8 @@ def oracle(t: Tick) -> Program:
     """Run the solution of the task's step."""
     if t.number == 0:
         t.say(BlockType.USER, msgspec.json.decode(t.bootstrap, type=Task).task)
-    ordinal = t.cursor.ordinal
     executed: Executed = yield t.execute("solve", source=str(step_of(t.cursor.start.state)))
-    t.append(Append(type=BlockType.TOOL, body=executed.output or "(the solution printed nothing)", executed=ordinal))
+    t.say(BlockType.TOOL, executed.output or "(the solution printed nothing)")
     return Ended(done=True)
 
 
@@ -85,11 +85,8 @@ def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
     """Verify a step, record its rewards, and give the agent the next step or end the trace."""
     checked: Executed = yield t.execute("verify", source=str(state.step))
     t.say(BlockType.OUTCOME, "\n".join(["Outcome:", *tables.evaluation_rows(checked.evaluations)]))
-    counted = [evaluated for evaluated in checked.evaluations if evaluated.cause is None]
-    own = {evaluated.title: float(evaluated.value) for evaluated in counted}
-    missing = len(checked.evaluations) - len(counted)
-    reward = main_reward(own) if own else None
-    t.emit(Reward(reward=reward, shares={}, preferences={}, protected=True, not_evaluated=missing))
+    own = rewards_of(checked.evaluations)
+    t.emit(reward_of(checked.evaluations))
     rewards = (*state.rewards, own)
     step = task.steps[state.step]
     if state.step + 1 < len(task.steps) and state.because == "returned" and own and passed(own, step):
@@ -101,6 +98,18 @@ def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
     success = all(value >= 1 for value in total.values()) if known and total else None
     found = {"reward": main_reward(total) if known and total else None, "rewards": total, "success": success}
     return Ended(done=True, returned=returned | found | {"evaluations": told(checked.evaluations)})
+
+
+def rewards_of(evaluations: Sequence[Evaluated]) -> dict[str, float]:
+    """The rewards of a step by name; none if it was not evaluated."""
+    return {one.title: float(one.value) for one in evaluations if one.cause is None}
+
+
+def reward_of(evaluations: Sequence[Evaluated]) -> Reward:
+    """The reward of a tick that verifies. Its blocks have no shares, because the model wrote none of them."""
+    own = rewards_of(evaluations)
+    reward = main_reward(own) if own else None
+    return Reward(reward=reward, shares={}, preferences={}, protected=True, not_evaluated=len(evaluations) - len(own))
 
 
 def passed(rewards: dict[str, float], step: HarborStep) -> bool:

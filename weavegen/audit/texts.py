@@ -9,6 +9,7 @@ import lark
 import msgspec
 
 from weavegen import sql
+from weavegen.agents import harbor
 from weavegen.agents.reward import reward
 from weavegen.audit.check import CHUNK_ROWS, CONVERSING, Check, Scan
 from weavegen.errors import UsageError
@@ -40,7 +41,8 @@ CHECKS = (
     ),
     Check(
         "tick-rewards",
-        "a tick's reward follows from its blocks and evaluations by the agent's rule; conversations have none",
+        "a tick's reward follows from its blocks and evaluations by the agent's rule; conversations have none, "
+        "and the verification of a Harbor task has the mean of its rewards",
         "ticks",
     ),
     Check("block-rewards", "a block's reward and preference are its share of its tick's", "blocks"),
@@ -149,7 +151,9 @@ class TraceCheck:
         for row in self.rows("evaluations"):
             error = None if row.error is None else Failure(type="", message="", traceback="", stage="evaluation")
             marks = {"protected": row.protected, "cause": row.cause}
-            evaluations[row.tick].append(Evaluated(title="", scope="task", value=row.value, error=error, **marks))
+            evaluations[row.tick].append(
+                Evaluated(title=row.title, scope="task", value=row.value, error=error, **marks)
+            )
         for number, blocks in self.recorded.items():
             if number in self.ticks:
                 self.check_reward(self.ticks[number], blocks, evaluations[number])
@@ -164,6 +168,8 @@ class TraceCheck:
             return
         rewarded = tick.evaluated and self.trace.agent not in CONVERSING
         computed = reward(blocks, evaluations, tick_settings) if rewarded else None
+        if tick.verified:
+            computed = harbor.reward_of(evaluations)
         total = None if computed is None else computed.reward
         if not same(total, tick.reward):
             self.add("tick-rewards", place, f"its reward is {tick.reward}, but its evaluations give {total}")

@@ -53,6 +53,7 @@ def main(descriptor: int) -> None:
     os.closerange(3, 1024)
     os.umask(0o022)
     try:
+        os.makedirs(spec["workdir"], exist_ok=True)  # buildah leaves it to whoever runs the image
         become(spec["user"])
         os.chdir(spec["workdir"])
         os.execvp(spec["argv"][0], spec["argv"])

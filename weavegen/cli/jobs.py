@@ -11,6 +11,7 @@ import typer
 from weavegen import config as configuration
 from weavegen.cli.app import N, Result, Seed, User, command, reading, writing
 from weavegen.cli.complete import job_numbers, settings_names
+from weavegen.cli.images import Base, add_bases
 from weavegen.cli.watch import follow
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import MOST, check_json
@@ -104,14 +105,7 @@ class JobOptions:
             metavar="FOLDER", help="A Harbor task, or a folder of such tasks; repeatable. See docs/harbor.md."
         ),
     ] = None
-    image: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FOLDER",
-            help="What `FROM NAME` in a Dockerfile stands for: a root file system as a folder or a tar archive, or an "
-            "OCI folder; repeatable.",
-        ),
-    ] = None
+    image: Base = None
     network: Network = None
     search: Annotated[
         Literal["cascade", "tree", "execute", "tree-execute"] | None,
@@ -151,8 +145,8 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if job.from_:
         orders = enqueueing.rows(job.from_)
     elif job.harbor:
-        images = {name: str(place) for name, place in pairs(job.image).items()}
-        orders = enqueueing.harbor_orders(job.harbor, job.agent, job.n, images)
+        orders = enqueueing.harbor_orders(job.harbor, job.agent, job.n)
+        add_bases(configuration.load(), job.image)
     else:
         orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=job.agent)
         orders += enqueueing.task_orders(job.task or [], job.n)

@@ -165,13 +165,8 @@ def orders(
     return orders
 
 
-def harbor_orders(
-    paths: Sequence[str], agent: str, n: int = 1, names: Mapping[str, str | Path] | None = None
-) -> list[Order]:
-    """`n` traces of each Harbor task in folders. Raises UsageError, before anything starts, for one that can't run.
-
-    `names`: base images of Dockerfiles, as folders or archives (sandbox/images.py).
-    """
+def harbor_orders(paths: Sequence[str], agent: str, n: int = 1) -> list[Order]:
+    """`n` traces of each Harbor task in folders. Raises UsageError, before anything starts, for one that can't run."""
     own = config.load()
     if agent not in harbor.AGENTS:
         raise UsageError(f"{agent} takes no Harbor tasks: give --agent, one of {', '.join(harbor.AGENTS)}")
@@ -188,8 +183,6 @@ def harbor_orders(
         source = harbor.bootstrap_of(task) if agent == "weave" else task_source(task.steps[0].instruction)
         order = Order(clean(task.name), source, harbor=(task, pack(folder)))
         orders += repeated(order, n, len(orders))
-    for name, place in (names or {}).items():
-        images.add_base(own, name, Path(place))
     return orders
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ class Execution:
     def run(self, step: Execute) -> Executed:
         """Run the claimed step in the environment, which is started or rebuilt first where necessary."""
         if step.op == "solve":
+            self.record_place()
             return solve(self.verifier(int(step.source)), self.changes)
         if step.op == "verify":
             return self.verify(int(step.source))
@@ -268,10 +270,18 @@ class Execution:
         phase = own.step.agent
         return root_of(own.config, own.task, own.image, phase, self.changes)
 
+    def record_place(self) -> None:
+        """Record that the trace's files are on this host, where they are removed when it has ended."""
+        config = self.worker.config
+        with single().connect() as conn:
+            if environments.host(conn, self.trace_id) is None:
+                environments.opened(conn, self.trace_id, config.host, os.getpid(), config.sandbox)
+
     def verify(self, step: int) -> Executed:
         """End the agent's processes, and have the tests of a step run over what it has left."""
         verifier, config = self.verifier(step), self.worker.config
-        if self.spec.agent in ("nop", "oracle"):  # they have no environment
+        if self.spec.agent in ("nop", "oracle"):  # they have no process that lives
+            self.record_place()
             if self.spec.agent == "oracle" and not self.changes.exists():  # those of another host, or removed
                 for earlier in range(step + 1):
                     solve(self.verifier(earlier), self.changes)

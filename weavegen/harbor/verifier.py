@@ -122,10 +122,10 @@ class Verifier:
         `trusted`: the task's own solution made the changes, so that it may change programs too. Raises
         EnvironmentFailure if there can be no box.
         """
-        place = self.config.workspaces / f"{self.trace_id}-verifier"
+        place = self.config.workspaces / str(self.trace_id) / "verifier"
         try:
             if trusted:
-                return self.attempt(place / "trusted", agent, guarded=False)
+                return self.explain(self.attempt(place / "trusted", agent, guarded=False), place)
             verdict = self.attempt(place / "guarded", agent, guarded=True)
             if not verdict.changed or (verdict.rewards and max(verdict.rewards.values()) > 0):
                 return self.explain(verdict, place)
@@ -164,7 +164,7 @@ class Verifier:
             user=root.user,
             seconds=self.step.verifier.seconds,
             limits=limits_of(self.task),
-            name=f"{self.trace_id}-verifier",
+            name=f"{self.trace_id}/verifier",
             network=self.network if self.step.verifier.internet else "none",
         )
         try:
@@ -215,7 +215,7 @@ class Verifier:
             user=root.user,
             seconds=phase.seconds,
             limits=limits_of(self.task),
-            name=f"{self.trace_id}-solution",
+            name=f"{self.trace_id}/solution",
             network=self.network if phase.internet else "none",
         )
 

@@ -289,7 +289,7 @@ def remove(config: Config, trace_id: int) -> None:
             groups.remove(state.handle.groups)
         for leftover in (path, path.with_suffix(".json"), path.with_suffix(".why"), log_path(config, trace_id)):
             leftover.unlink(missing_ok=True)
-        image_root.remove(config.workspaces / str(trace_id) / "changes")
+        image_root.remove(config.workspaces / str(trace_id))
         shutil.rmtree(config.workspaces / str(trace_id), ignore_errors=True)
 
 

@@ -173,7 +173,12 @@ def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, 
     tag = f"localhost/weavegen:{digest[:32]}"
     options = ["--isolation", "chroot", "--layers", "--pull=false", "-t", tag, *certificates()]
     source = userns.STAGE + "/source"
-    printed = run_builder(config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe, log_file)
+    # As many builds at a time as there are cores; the others wait.
+    slot = config.home / "images" / f"build-{int(digest[:8], 16) % (os.cpu_count() or 1)}.lock"
+    with folders.locked(slot, WAIT_SECONDS):
+        printed = run_builder(
+            config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe, log_file
+        )
     identity = printed.split()[-1]
     layers, size, settings = read_stored(layer_folder(config).parent, identity)
     return Image(
@@ -286,9 +291,9 @@ def import_base(config: Config, name: str, source: Path) -> None:
 
 
 def prune(config: Config, keep: set[str]) -> tuple[int, int]:
-    """Remove the images whose digests are not in `keep`. Returns how many, and the bytes that this has freed."""
+    """Remove the images whose names are not in `keep`. Returns how many, and the bytes that this has freed."""
     before = disk(config)
-    doomed = [image for image in made(config) if image.digest not in keep]
+    doomed = [image for image in made(config) if image.name not in keep]
     for image in doomed:
         shutil.rmtree(config.home / "images" / "made" / image.digest)
     if doomed:

@@ -89,7 +89,12 @@ action that called it (or the return of the subagent called before) and its own 
 The return of an agent that worked in a trace of its own directly follows the action.
 """
 
-SUCCESSORS = {type: usual | ON_REQUEST.get(type, frozenset()) for type, usual in USUAL.items()}
+VERIFIED = {T.OUTCOME: frozenset({T.OUTCOME, T.USER})}
+"""What else may follow in a Harbor task: its verification is an outcome by itself, before the next instruction."""
+
+SUCCESSORS = {
+    type: usual | ON_REQUEST.get(type, frozenset()) | VERIFIED.get(type, frozenset()) for type, usual in USUAL.items()
+}
 """Which type of block may follow which."""
 
 CALLBACK = frozenset({T.ACTION, T.EVALUATION})

@@ -19,6 +19,10 @@ where case
       and (s.result ->> 'writes' is not null or jsonb_array_length(s.result -> 'delegates') > 0))
   when x.last_tick is null then x.tick <> 0
   when x.type = 'return' then p.caller is distinct from k.number or p.finished_at is null
+  -- The verification of a Harbor task is a tick of its own, which has an outcome and nothing before it.
+  when x.type = 'outcome' and k.number > p.number and exists (select from steps s
+    where s.trace_id = x.trace_id and s.tick = x.tick and s.kind = 'execute' and s.request ->> 'op' = 'verify')
+    then p.finished_at is null
   when x.type <> 'task-reminder' and x.type <> all(:messages) or k.number <= p.number then true
   when k.caller = p.number
     then x.last_type not in ('action', 'bootstrap', 'return') or x.last_ran is not null

@@ -1,0 +1,192 @@
+"""Harbor tasks in a whole installation: agents without a model, a conversation, several steps, and what is refused."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harbor.world import BASE, FILES, TEST_SH, write_task
+from tests.support.installation import Installation, installed
+
+STEPS = {
+    "task.toml": """schema_version = "1.4"
+multi_step_reward_strategy = "mean"
+[agent]
+timeout_sec = 60
+[[steps]]
+name = "one"
+min_reward = 1.0
+[[steps]]
+name = "two"
+""",
+    "environment/Dockerfile": f"FROM {BASE}\nWORKDIR /work\n",
+    "tests/test.sh": TEST_SH,
+    "steps/one/instruction.md": "Write 1 into one.txt",
+    "steps/one/tests/test_outputs.py": "def test_one():\n    assert open('/work/one.txt').read() == '1'\n",
+    "steps/one/solution/solve.sh": "#!/bin/sh\nprintf 1 > one.txt\n",
+    "steps/two/instruction.md": "Write 2 into two.txt",
+    "steps/two/tests/test_outputs.py": "def test_two():\n    assert open('/work/one.txt').read() == '1'\n"
+    "    assert open('/work/two.txt').read() == '2'\n",
+    "steps/two/solution/solve.sh": "#!/bin/sh\nprintf 2 > two.txt\n",
+}
+TABLE = FILES["task.toml"]
+BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
+    "no instruction": ({"instruction.md": None}, "there is no instruction.md"),
+    "empty instruction": ({"instruction.md": " \n"}, "instruction.md is empty"),
+    "no tests": ({"tests/test.sh": None}, "there is no tests/test.sh"),
+    "no Dockerfile": ({"environment/Dockerfile": None}, "neither environment/Dockerfile nor docker_image"),
+    "no TOML": ({"task.toml": "version = "}, "task.toml is not TOML"),
+    "binary TOML": ({"task.toml": "version = '1.0'\0"}, "task.toml is not TOML"),
+    "schema 2": ({"task.toml": "schema_version = '2.0'"}, "weavegen knows 1.x"),
+    "wrong type": ({"task.toml": "[agent]\ntimeout_sec = 'long'"}, "Expected"),
+    "negative time": ({"task.toml": "[agent]\ntimeout_sec = -1"}, "Expected"),
+    "no time": ({"task.toml": "[verifier]\ntimeout_sec = 0"}, "Expected"),
+    "infinite time": ({"task.toml": "[verifier]\ntimeout_sec = inf"}, "Expected"),
+    "steps are a table": ({"task.toml": "[steps]\nname = 'a'"}, "Expected"),
+    "compose": ({"environment/docker-compose.yaml": "services: {}"}, "several containers"),
+    "windows": ({"task.toml": "[environment]\nos = 'windows'"}, "operating system 'windows'"),
+    "gpu": ({"task.toml": "[environment]\ngpus = 1"}, "a GPU"),
+    "tpu": ({"task.toml": "[environment.tpu]\ntype = 'v5'"}, "a TPU"),
+    "health check": ({"task.toml": "[environment.healthcheck]\ncommand = 'true'"}, "a health check"),
+    "MCP": ({"task.toml": "[[environment.mcp_servers]]\nname = 'a'"}, "MCP servers"),
+    "allow list": ({"task.toml": "[environment]\nnetwork_mode = 'allowlist'"}, "allowed hosts"),
+    "network mode": ({"task.toml": "[environment]\nnetwork_mode = 'some'"}, "Invalid enum value"),
+    "separate verifier": ({"task.toml": "[verifier]\nenvironment_mode = 'separate'"}, "container of its own"),
+    "relative workdir": ({"task.toml": "[environment]\nworkdir = 'work'"}, "no absolute path"),
+    "memory": ({"task.toml": "[environment]\nmemory = 'much'"}, "is no size"),
+    "missing variable": ({"task.toml": "[environment.env]\nKEY = '${NO_SUCH_VARIABLE}'"}, "needs $NO_SUCH_VARIABLE"),
+    "odd variable": ({"task.toml": "[environment.env]\n'A B' = '1'"}, "no environment variable"),
+    "step without a name": ({"task.toml": "[[steps]]\nmin_reward = 1"}, "missing required field `name`"),
+    "step outside": ({"task.toml": "[[steps]]\nname = '../a'"}, "Expected `str` matching"),
+    "step without a folder": ({"task.toml": "[[steps]]\nname = 'a'"}, "step a: there is no instruction.md"),
+    "two equal steps": ({"task.toml": "[[steps]]\nname = 'a'\n[[steps]]\nname = 'a'"}, "the same name"),
+    "reward strategy": ({"task.toml": "multi_step_reward_strategy = 'best'"}, "Invalid enum value"),
+    "latin-1 instruction": ({"instruction.md": "caf\udce9"}, "not UTF-8"),
+}
+
+
+@pytest.fixture(scope="module")
+def home(base: Path) -> Iterator[Installation]:
+    with installed("--model", "sim") as found:
+        added = found.cli("images", "add", BASE, base)
+        assert added.returncode == 0, added.stderr
+        yield found
+
+
+def rewards(home: Installation, job: int) -> list[object]:
+    rows = home.sql("select status, returned from traces where job_id = :job order by number", job=job)
+    assert all(status == "ended" for status, _ in rows), home.sql("select status, failure from traces")
+    return [returned["reward"] for _, returned in rows]
+
+
+def run(home: Installation, *options: str | Path) -> int:
+    done = home.cli("run", *options)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    [[job]] = home.sql("select max(id) from jobs")
+    return int(job)
+
+
+def test_agents_without_a_model(home: Installation, tmp_path: Path) -> None:
+    place = write_task(tmp_path / "tasks" / "sum")
+    other = {"environment/Dockerfile": FILES["environment/Dockerfile"] + "RUN echo 42 > answer.txt\n"}
+    write_task(tmp_path / "tasks" / "solved", other)
+    assert rewards(home, run(home, "--harbor", tmp_path / "tasks", "--agent", "nop")) == [1.0, 0.0]
+    job = run(home, "--harbor", place, "--agent", "oracle", "-n", "3")
+    assert rewards(home, job) == [1.0, 1.0, 1.0]
+    made = home.json("images", "list")["images"]
+    assert {"solved", "sum"} <= {image["name"] for image in made}
+    [[protected, value]] = home.sql(
+        "select protected, value from evaluations e join traces t on t.id = e.trace_id "
+        "where t.job_id = :job and t.number = 1",
+        job=job,
+    )
+    assert (protected, value) == (True, 1.0)
+    assert home.sql("select metadata ->> 'category' from harbor_tasks where name = 'sum'") == [("arithmetic",)]
+    assert home.cli("audit").returncode == 0
+    assert not list((home.home / "workspaces").glob("*/changes")), "the changes of ended traces are removed"
+
+
+def test_react_and_weave(home: Installation, tmp_path: Path) -> None:
+    """The simulated model has no policy for the task: its traces end, and are verified."""
+    place = write_task(tmp_path / "sum")
+    for agent in ("react", "weave"):
+        job = run(home, "--harbor", place, "--agent", agent, "--ticks", "2", "--seed", "1")
+        assert rewards(home, job) == [0.0]
+        assert home.sql("select ended_because from traces where job_id = :job", job=job)[0][0] in ("returned", "ticks")
+    assert home.cli("audit").returncode == 0
+
+
+def test_several_steps(home: Installation, tmp_path: Path) -> None:
+    place = write_task(tmp_path / "steps", files=STEPS)
+    job = run(home, "--harbor", place, "--agent", "oracle")
+    assert rewards(home, job) == [1.0]
+    texts = home.sql(
+        "select body from blocks b join traces t on t.id = b.trace_id where job_id = :j and type = 'user'", j=job
+    )
+    assert [text for (text,) in texts] == ["Write 1 into one.txt", "Write 2 into two.txt"]
+    assert rewards(home, run(home, "--harbor", place, "--agent", "nop")) == [0.0]
+
+
+def test_image_that_can_not_be_made(home: Installation, tmp_path: Path) -> None:
+    place = write_task(tmp_path / "fails", {"environment/Dockerfile": f"FROM {BASE}\nRUN echo too bad; exit 3\n"})
+    done = home.cli("run", "--harbor", place, "--agent", "nop")
+    assert done.returncode == 1
+    [[kind, failure]] = home.sql("select failure_kind, failure from traces order by id desc limit 1")
+    assert kind == "environment"
+    assert "RUN echo too bad; exit 3" in failure
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_task(name: str, home: Installation, tmp_path: Path) -> None:
+    changed, reason = BROKEN[name]
+    place = tmp_path / "task"
+    write_task(place, {path: text for path, text in changed.items() if text is None or text.isascii()})
+    for path, text in changed.items():
+        if text is not None and not text.isascii():
+            (place / path).write_bytes(text.encode("utf-8", "surrogateescape"))
+    before = home.sql("select count(*) from jobs")
+    done = home.cli("enqueue", "--harbor", place, "--agent", "nop")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert reason in done.stderr
+    assert "task" in done.stderr
+    assert home.sql("select count(*) from jobs") == before
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--agent", "research"], "takes no Harbor tasks"),
+        (["--agent", "nop", "--task", "x"], "one of them"),
+        (["--agent", "nop", "--image", "x"], "give NAME=FOLDER"),
+        (["--agent", "nop", "--image", "x=/nowhere"], "does not exist"),
+        (["--agent", "nop", "--image", "BAD NAME=/"], "can't be the name of an image"),
+    ],
+)
+def test_wrong_options(options: list[str], reason: str, home: Installation, tmp_path: Path) -> None:
+    place = write_task(tmp_path / "task")
+    done = home.cli("enqueue", "--harbor", place, *options)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert reason in done.stderr
+
+
+def test_folder_without_tasks(home: Installation, tmp_path: Path) -> None:
+    done = home.cli("enqueue", "--harbor", tmp_path, "--agent", "nop")
+    assert done.returncode == 2
+    assert "there is no task.toml" in done.stderr
+    done = home.cli("enqueue", "--task", "x", "--agent", "oracle")
+    assert done.returncode == 2
+    assert "give --harbor" in done.stderr
+
+
+def test_images_are_made_ahead_and_removed(home: Installation, tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks" / "ahead", {"environment/data/numbers.txt": "8 9\n"})
+    write_task(tmp_path / "tasks" / "bad", {"environment/Dockerfile": f"FROM {BASE}\nRUN false\n"})
+    done = home.cli("images", "build", tmp_path / "tasks", "--json")
+    assert done.returncode == 1
+    result = json.loads(done.stdout)
+    assert list(result["made"]) == ["ahead"]
+    assert "RUN false" in result["failed"]["bad"]
+    assert home.json("images", "prune")["removed"] >= 1
+    assert home.json("images", "list")["images"] == []
+    assert home.cli("images", "build", tmp_path / "tasks" / "ahead").returncode == 0

@@ -1,0 +1,138 @@
+"""The commands images: root file systems of Harbor tasks, made ahead, listed and removed."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Annotated, Any
+
+import sqlalchemy as sa
+import typer
+
+from weavegen import config as configuration
+from weavegen.cli import display
+from weavegen.cli.app import Result, app, command, progress_bar, reading
+from weavegen.config import Config
+from weavegen.errors import EnvironmentFailure, UsageError
+
+images = typer.Typer(no_args_is_help=True, help="Manage the images that Harbor tasks run in (docs/harbor.md).")
+app.add_typer(images, name="images")
+
+Base = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        metavar="NAME=FOLDER",
+        help="What `FROM NAME` in a Dockerfile stands for: a root file system as a folder or a tar archive, or an OCI "
+        "folder; repeatable.",
+    ),
+]
+
+
+@command("list", group=images)
+def list_images() -> Result:
+    """List the images of this host. Images share layers, so that the disk holds less than the sum of their sizes.
+
+    Example: weavegen images list
+    """
+    from weavegen.sandbox.images import disk, made
+
+    config = configuration.load()
+    rows = [
+        {"name": one.name, "image": one.digest[:12], "layers": one.layers.count(":") + 1, "bytes": one.size,
+         "seconds": round(one.seconds, 1)}
+        for one in made(config)
+    ]  # fmt: skip
+    used = disk(config) if rows else 0
+
+    def shown() -> Iterator[Any]:
+        yield display.table(rows)
+        yield f"{len(rows)} images, {used / 1e9:.2f} GB on the disk\n"
+
+    return Result({"images": rows, "disk_bytes": used}, shown())
+
+
+@command(group=images)
+def build(
+    folders: Annotated[list[str], typer.Argument(help="Harbor tasks, or folders of such tasks.")],
+    image: Base = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Images made at a time. Default: one for each core.")] = None,
+) -> Result:
+    """Make the images of Harbor tasks ahead. The exit code is 1 if any can't be made.
+
+    Without this, the first trace of a task makes its image.
+
+    Example: weavegen images build tasks/
+    """
+    from weavegen.harbor.folder import pack, read_task, task_folders
+    from weavegen.harbor.verifier import image_of, task_files
+    from weavegen.sandbox.images import require_builder
+
+    config = configuration.load()
+    require_builder()
+    tasks = [(folder, read_task(folder)) for folder in task_folders(folders)]
+    add_bases(config, image)
+
+    def make(folder: Path, digest: str) -> float:
+        task = read_task(folder)
+        return image_of(config, task, task_files(config, f"context-{digest}", lambda: pack(folder))).seconds
+
+    made: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    with progress_bar("images") as bar, ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
+        waiting = {pool.submit(make, folder, task.context): task.name for folder, task in tasks}
+        for done, future in enumerate(as_completed(waiting), 1):
+            name = waiting[future]
+            try:
+                made[name] = round(future.result(), 1)
+            except (EnvironmentFailure, UsageError) as error:
+                failed[name] = str(error)
+            bar(done, len(tasks), name)
+    lines = [f"{name}: {why}" for name, why in sorted(failed.items())]
+    lines.append(f"{len(made)} of {len(tasks)} images are made")
+    return Result({"made": made, "failed": failed}, (line + "\n" for line in lines), code=1 if failed else 0)
+
+
+@command(group=images)
+def add(
+    name: Annotated[str, typer.Argument(help="The name as after FROM in Dockerfiles.")],
+    source: Annotated[Path, typer.Argument(help="A root file system as a folder or a tar archive, or an OCI folder.")],
+) -> Result:
+    """Let Dockerfiles begin with an image that no registry gives here.
+
+    Example: weavegen images add ubuntu:24.04 ./rootfs.tar
+    """
+    from weavegen.sandbox.images import add_base, require_builder
+
+    require_builder()
+    add_base(configuration.load(), name, source)
+    return Result({"image": name}, f"FROM {name} is now {source}")
+
+
+@command(group=images)
+def prune() -> Result:
+    """Remove the images of tasks that no open trace works on. They are made again when they are needed.
+
+    Example: weavegen images prune
+    """
+    from weavegen.sandbox.images import prune as prune_images
+
+    query = (
+        "select distinct h.name from harbor_tasks h join traces t on t.harbor_task_id = h.id "
+        "where t.status in ('queued', 'running')"
+    )
+    with reading() as conn:
+        used = set(conn.execute(sa.text(query)).scalars())
+    removed, freed = prune_images(configuration.load(), used)
+    return Result({"removed": removed, "bytes": freed}, f"{removed} images removed, {freed / 1e9:.2f} GB freed")
+
+
+def add_bases(config: Config, options: list[str] | None) -> None:
+    """Add the base images of options NAME=FOLDER. Raises UsageError."""
+    from weavegen.sandbox.images import add_base
+
+    for option in options or ():
+        name, equals, place = option.rpartition("=")
+        if not equals:
+            raise UsageError(f"--image {option!r:.80}: give NAME=FOLDER")
+        add_base(config, name, Path(place))
