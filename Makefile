@@ -6,7 +6,7 @@ TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-badday weights check house chaos loop bench bench-corpus bench-agents settings lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-harbor test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-badday weights check house chaos loop bench bench-corpus bench-agents settings lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -32,6 +32,10 @@ test-agents: setup ## test agents that converse, requests, FunSearch, shared poo
 
 test-security: setup ## test the promises of SECURITY.md and docs/audit.md: attacks, fuzzing, damage that the audit finds
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/security tests/audit tests/fuzz
+
+test-harbor: ## test Harbor tasks: images by buildah, boxes on them, the verifier, forgeries of rewards; needs root; six minutes
+	@bash scripts/setup.sh buildah mmdebstrap newuidmap=uidmap
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/harbor
 
 test-docs: setup ## test every command, query and link in the documents
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/docs
@@ -124,6 +128,6 @@ lock: ## write requirements.lock and packages.lock anew; needs uv
 		--upgrade --quiet --output-file weavegen/sandbox/packages.lock >/dev/null
 	@! grep -inE '://|^torch==' requirements.lock weavegen/sandbox/packages.lock
 
-clean: ## remove .venv, .venv-vllm, .venv-trl, .venv-compose and caches; traces in .weavegen stay
-	@rm -rf .venv .venv-vllm .venv-trl .venv-compose .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
+clean: ## remove .venv, .venv-vllm, .venv-trl, .venv-compose, .venv-harbor and caches; traces in .weavegen stay
+	@rm -rf .venv .venv-vllm .venv-trl .venv-compose .venv-harbor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

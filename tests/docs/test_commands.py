@@ -25,6 +25,8 @@ NOT_RUN = {
     "celery": "workers and pages like those that `weavegen up` starts",
     "docker": "needs Docker; make test-image runs the same parts with podman",
     "kubectl": "needs a cluster",
+    "mmdebstrap": "makes a root file system; tests/harbor makes one",
+    "sudo": "changes the machine",
     "make": "sets things up, and takes minutes",
     "redis-cli": "a client of Redis or Valkey, which the wheel of the server lacks",
     "ssh": "needs another machine",
@@ -51,6 +53,10 @@ ELSEWHERE = {
     "python -m weavegen.training.tune": "needs PyTorch; tests/tuning/test_tuning.py",
     "python -m pytest tests/unit/test_routing.py": "needs the source tree as current folder; make test",
     "weavegen up --vllm": "needs vLLM; tests/real",
+    "weavegen enqueue --harbor": "needs buildah; tests/harbor",
+    "weavegen enqueue --agent react --harbor": "the same",
+    "weavegen images add": "the same",
+    "weavegen images build": "the same",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",
 }
 """Commands that are not run, by their beginning, without the variables before it."""

@@ -26,9 +26,9 @@ FIRST_UID = 1_900_000_000
 """Above the user ids that systemd gives to containers, below 2**31."""
 BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"
 """The only folder of weavegen that is mounted in a box."""
-PACKAGES = "/opt/weave/packages"
-"""Where the packages are that blocks may import."""
-FILES = "/opt/weave/files"
+PACKAGES = "/opt/packages"
+"""Where the packages are that blocks may import; with an image as root below /opt/weave."""
+FILES = "/opt/files"
 """Where the files are that /app begins with."""
 COMMANDS = "/opt/weave/bin"
 """Where `python` and `python3` are the interpreter that runs the box."""
@@ -67,7 +67,8 @@ class Bubblewrap:
     ) -> Layout:
         inside = None if packages is None else PACKAGES, None if files is None else FILES
         if root is not None:
-            return Layout(root.workdir, "/opt/weave", interpreter(), *inside)
+            packages_inside = None if packages is None else in_image(PACKAGES)
+            return Layout(root.workdir, "/opt/weave", interpreter(), packages_inside)
         return Layout("/app", "/opt/weave", (str(PYTHON),), *inside)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
@@ -198,7 +199,7 @@ class Bubblewrap:
         arguments += ["--ro-bind", source_of(BOX_FOLDER), "/opt/weave/weavegen/box"]
         for source, place in ((box.packages, PACKAGES), (box.files, FILES)):
             if source is not None:
-                arguments += ["--ro-bind", source_of(source), place]
+                arguments += ["--ro-bind", source_of(source), place if box.root is None else in_image(place)]
         for name, source in box.folders.items():
             arguments += ["--ro-bind", str(source), f"/app/{name}"]
         environ = {"PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8"}
@@ -257,6 +258,11 @@ def require_bubblewrap() -> None:
             "(sysctl kernel.apparmor_restrict_unprivileged_userns=0, kernel.unprivileged_userns_clone=1), in a "
             f"container give it the privileges that docs/deploy.md lists, {otherwise}"
         )
+
+
+def in_image(place: str) -> str:
+    """Where a box with an image has a folder that other boxes have in /opt: the image's own /opt stays as it is."""
+    return place.replace("/opt", "/opt/weave", 1)
 
 
 def place_process(handle: Handle, group_paths: tuple[str, ...]) -> Handle:
