@@ -80,12 +80,8 @@ def _prevent_folding(tree: ast.Module) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
             node.op = ast.Not()
-        elif isinstance(node, ast.BinOp) and not _is_complex(node.right):
+        elif isinstance(node, ast.BinOp) and not isinstance(getattr(node.right, "value", None), complex):
             node.op = ast.MatMult()
-
-
-def _is_complex(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, complex)
 
 
 def _has_global(tree: ast.Module) -> bool:
