@@ -186,11 +186,15 @@ def wait_until(service: Service, ready: Callable[[], bool], timeout: float) -> N
 
 def failure(name: str, log: str | None) -> str:
     """Return an error message with the last line that a service printed before it ended."""
+    return f"{name} ended as soon as it was started: {last_line(log)[:300] or 'it printed nothing'} (see {log})"
+
+
+def last_line(log: str | None) -> str:
+    """Return the last line of a log. Progress bars write theirs over and over, separated by carriage returns."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = Path(log or "").read_text(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return f"{name} ended as soon as it was started: {last[:300]} (see {log})"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def stop(

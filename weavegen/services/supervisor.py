@@ -90,7 +90,9 @@ class Supervisor:
         now = time.monotonic()
         if attempts.due is None:
             if attempts.made == len(DELAYS_SECONDS):
-                self.give_up(service)
+                log.error("%s was restarted %d times in a row and is given up", service.name, attempts.made)
+                reason = processes.failure(service.name, service.log)
+                processes.record(self.config, msgspec.structs.replace(service, failed=reason))
                 return False
             attempts.due = now + DELAYS_SECONDS[attempts.made]
         return now >= attempts.due
@@ -119,12 +121,6 @@ class Supervisor:
             processes.start(self.config, service.name, service.command, url=service.url, environ=environ)
         started = processes.registered(self.config)[service.name]
         processes.record(self.config, msgspec.structs.replace(started, restarts=service.restarts + 1))
-
-    def give_up(self, service: Service) -> None:
-        """Record that a service is not restarted any more."""
-        reason = processes.failure(service.name, service.log)
-        log.error("%s was restarted %d times in a row and is given up", service.name, len(DELAYS_SECONDS))
-        processes.record(self.config, msgspec.structs.replace(service, failed=reason))
 
     def end_all(self) -> None:
         """End the services of a removed home."""
