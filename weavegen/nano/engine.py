@@ -25,8 +25,6 @@ _GREEDY = 1e-5
 
 @dataclass(frozen=True)
 class Sampling:
-    """The parameters of sampling."""
-
     temperature: float = 1.0
     top_k: int = 0
     """Sample from this many of the most likely tokens. 0: from all tokens."""
@@ -59,8 +57,6 @@ class Order:
 
 @dataclass
 class Continuation:
-    """A sampled continuation."""
-
     ids: list[int] = field(default_factory=list)
     tops: list[dict[int, float]] = field(default_factory=list)
     """For each of `ids`: logprobs by token id, including its own logprob."""
