@@ -45,11 +45,6 @@ def syntax_error(text: str) -> str | None:
     return tree if isinstance(tree, str) else None
 
 
-def compiles(text: str) -> bool:
-    """Whether `text` may stand in a trace as code."""
-    return syntax_error(text) is None
-
-
 def _read(text: str) -> ast.Module | str:
     """The syntax tree, or the syntax error."""
     try:
