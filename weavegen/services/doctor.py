@@ -48,11 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(Exception):
-    """A check failed."""
-
-    def __init__(self, detail: str, advice: str) -> None:
-        super().__init__(detail)
-        self.detail, self.advice = detail, advice
+    """A check failed. The arguments: the detail and the advice of the finding."""
 
 
 def examine(config: Config) -> list[Finding]:
@@ -62,7 +58,8 @@ def examine(config: Config) -> list[Finding]:
         try:
             findings.append(Finding(name=name, ok=True, detail=check(config)))
         except Problem as problem:
-            findings.append(Finding(name=name, ok=False, detail=problem.detail, advice=problem.advice))
+            detail, advice = problem.args
+            findings.append(Finding(name=name, ok=False, detail=detail, advice=advice))
     return findings + [
         Finding(name=fault.kind, ok=False, detail=fault.what, advice=fault.advice)
         for fault in _faults(config)

@@ -285,9 +285,7 @@ def _on_our_data(config: Config, process: psutil.Process) -> bool:
 def _end_orphans(config: Config) -> None:
     """Kill the children of a killed server. A running query survives it, and keeps a new server from starting."""
     orphans = [process for process in psutil.process_iter() if _on_our_data(config, process)]
-    for process in orphans:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    processes.send(orphans, signal.SIGKILL)
     processes.wait(orphans, STOP_TIMEOUT_SECONDS)
 
 

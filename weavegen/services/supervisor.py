@@ -60,7 +60,9 @@ class Supervisor:
             time.sleep(CHECK_SECONDS)
             try:
                 if self.home.removed() or not processes.register_path(self.config).exists():
-                    self.end_all()
+                    log.warning("%s is gone: its services end", self.config.home)
+                    time.sleep(BOXES_SECONDS)
+                    processes.end([attempts.seen for attempts in self.attempts.values()], grace=BOXES_SECONDS)
                     return
                 services = processes.registered(self.config)
                 mine = services.get(processes.SUPERVISOR)
@@ -121,12 +123,6 @@ class Supervisor:
             processes.start(self.config, service.name, service.command, url=service.url, environ=environ)
         started = processes.registered(self.config)[service.name]
         processes.record(self.config, msgspec.structs.replace(started, restarts=service.restarts + 1))
-
-    def end_all(self) -> None:
-        """End the services of a removed home."""
-        log.warning("%s is gone: its services end", self.config.home)
-        time.sleep(BOXES_SECONDS)
-        processes.end([attempts.seen for attempts in self.attempts.values()], grace=BOXES_SECONDS)
 
 
 def main() -> None:
