@@ -59,14 +59,12 @@ def evaluation_rows(evaluations: Sequence[Evaluated]) -> list[str]:
 
 
 def subagent_result(subagent: SubagentState) -> str:
-    """The result of a subagent that an action has called."""
     if not subagent.completed:
         return f"{subagent.name} ran out of its {subagent.time_budget:g} minutes and returned nothing."
     return f"{subagent.name} returned:\n{_short(subagent.returned)}"
 
 
 def delegated_results(delegates: Sequence[Delegate], results: Sequence[Delegated]) -> str:
-    """The results of other agents."""
     rows = []
     for delegate, result in zip(delegates, results, strict=True):
         answer = f" nothing: {result.error}" if result.returned is None else f":\n{_short(result.returned)}"

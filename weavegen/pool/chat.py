@@ -56,10 +56,8 @@ class ChatClient:
         """
         tools = chat_messages.tools_of(said)
         options: dict[str, Any] = {"model": model, "temperature": temperature, "n": n}
-        options |= {"max_tokens": max_tokens} if max_tokens else {}
-        options |= {"seed": seed} if seed is not None else {}
-        options |= {"stop": list(stop)} if stop else {}
-        options |= {"tools": tools} if tools else {}
+        more = {"max_tokens": max_tokens or None, "seed": seed, "stop": list(stop) or None, "tools": tools or None}
+        options |= {name: value for name, value in more.items() if value is not None}
         while True:
             taken = {name: value for name, value in options.items() if name not in self._refused}
             native = "tools" in taken
