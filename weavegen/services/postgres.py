@@ -53,8 +53,10 @@ def binaries() -> Path:
 def find(config: Config) -> Service | None:
     """Return the embedded server if it runs. A server that is missing in the register is added to it."""
     service = processes.find(config, NAME)
-    if service is None and (pid := _postmaster(config)) is not None:
-        return processes.record_process(config, NAME, pid, _command(config), url=embedded_url(config, DATABASE))
+    # PostgreSQL's lock file names it. After a crash the file remains, and its pid may belong to another program.
+    if service is None and (process := _holder(_locks(config)[0])) is not None and _on_our_data(config, process):
+        url = embedded_url(config, DATABASE)
+        return processes.record_process(config, NAME, process.pid, _command(config), url=url)
     return service
 
 
@@ -252,13 +254,6 @@ def _configure(config: Config, account: pwd.struct_passwd | None) -> None:
     quoted = str(folder).replace('"', '""').replace("'", "''")
     (data(config) / "weavegen.conf").write_text(SETTINGS.format(sockets=quoted))
     (data(config) / "weavegen.conf").chmod(0o644)
-
-
-def _postmaster(config: Config) -> int | None:
-    """Return the pid of a live server on our data, from PostgreSQL's lock file."""
-    # After a crash the file remains, and its pid may belong to another program.
-    process = _holder(_locks(config)[0])
-    return process.pid if process is not None and _on_our_data(config, process) else None
 
 
 def _locks(config: Config) -> tuple[Path, Path]:

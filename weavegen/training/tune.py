@@ -9,6 +9,7 @@ import random
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,26 +109,20 @@ def tokens(words: Any, prompt: str) -> list[int]:
     return ids
 
 
-def preferred(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> DPOTrainer:
-    """DPO on pairs of a better and a worse candidate."""
-    examples = [texts(words, row, plan.window, "chosen", "rejected") for row in rows(plan, "dpo")]
-    args = DPOConfig(**options(plan, "dpo"), beta=plan.beta, max_length=plan.window)
-    return text_trainer(DPOTrainer, args, examples, model, words, adapter)
+COMPARED: dict[str, tuple[Any, Any, tuple[str, ...], tuple[str, ...]]] = {
+    "dpo": (DPOTrainer, DPOConfig, ("chosen", "rejected"), ()),
+    "kto": (KTOTrainer, KTOConfig, ("completion",), ("label",)),
+}
+"""DPO on pairs of a better and a worse candidate, KTO on single ones, good or bad: the columns with completions, and
+the others."""
 
 
-def judged(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> KTOTrainer:
-    """KTO on single candidates, good or bad."""
-    rated = rows(plan, "kto")
-    examples = [texts(words, row, plan.window, "completion") | {"label": row["label"]} for row in rated]
-    args = KTOConfig(**options(plan, "kto"), beta=plan.beta, max_length=plan.window)
-    return text_trainer(KTOTrainer, args, examples, model, words, adapter)
-
-
-def text_trainer(
-    trainer: Any, args: Any, examples: list[Row], model: Any, words: Any, adapter: LoraConfig | None
-) -> Any:
-    """A TRL trainer that tokenises the examples itself."""
-    data = Dataset.from_list(examples)
+def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> Any:
+    """A TRL trainer that tokenises its examples itself."""
+    trainer, config, completions, others = COMPARED[method]
+    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method))
+    data = Dataset.from_list([text | {name: row[name] for name in others} for text, row in prompts])
+    args = config(**options(plan, method), beta=plan.beta, max_length=plan.window)
     return trainer(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
 
 
@@ -147,7 +142,7 @@ def rows(plan: TunePlan, format: str) -> list[Row]:
     return table[: plan.most]
 
 
-TRAINERS: dict[str, Callable[..., Any]] = {"sft": supervised, "dpo": preferred, "kto": judged}
+TRAINERS: dict[str, Callable[..., Any]] = {"sft": supervised} | {name: partial(compared, name) for name in COMPARED}
 
 
 if __name__ == "__main__":
