@@ -276,24 +276,17 @@ class ModelClient:
 
         Raises ModelError if the model gives neither of them any mass, whatever the prompt.
         """
-        answers = self._yes_no(prompts, priority)
-        if answers and all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
-            raise ModelError(NO_MASS.format(model=self.model))
-        return answers
-
-    def _yes_no(self, prompts: Sequence[Prompt], priority: int) -> list[YesNo]:
         if not prompts:
             return []
         self._scores = True
-        if sides := self._find_sides():
-            exact = self._exact(prompts, sides, priority)
-            if exact is not None:
-                return exact
-            logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS)
-            self._sides = {}
-        most = yes_no.TOP_TOKENS * BYTES_PER_LISTED_TOKEN
-        answer = self._complete(prompts, 1, priority, most, max_tokens=1, temperature=0.0, logprobs=yes_no.TOP_TOKENS)
-        return [yes_no.from_top(self._top(choice)) for choice in answer.choices]
+        answers = self._exact(prompts, priority)
+        if answers is None:
+            most, options = yes_no.TOP_TOKENS * BYTES_PER_LISTED_TOKEN, {"max_tokens": 1, "temperature": 0.0}
+            answer = self._complete(prompts, 1, priority, most, **options, logprobs=yes_no.TOP_TOKENS)
+            answers = [yes_no.from_top(self._top(choice)) for choice in answer.choices]
+        if all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
+            raise ModelError(NO_MASS.format(model=self.model))
+        return answers
 
     def probe(self, seconds: float) -> None:
         """Sample one token within `seconds`, with its logprobs if scores need them. Raises a request's errors."""
@@ -337,24 +330,30 @@ class ModelClient:
                 self._sides = sides
             return self._sides
 
-    def _exact(self, prompts: Sequence[Prompt], sides: Mapping[int, bool], priority: int) -> list[YesNo] | None:
-        """Ask with `logprob_token_ids`. Returns None if the server ignores or rejects it.
+    def _exact(self, prompts: Sequence[Prompt], priority: int) -> list[YesNo] | None:
+        """Ask with `logprob_token_ids`. Returns None if the server can't tokenise, or ignores or rejects it.
 
         The sampled token is listed, too: at temperature 0 it is always the likeliest one. The temperature does not
         change the logprobs, which vLLM takes before it.
         """
+        sides = self._find_sides()
+        if not sides:
+            return None
         options = {"max_tokens": 1, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0}
         ids = {"logprobs": 1, "logprob_token_ids": list(sides), "return_tokens_as_token_ids": True}
         most = (len(sides) + 1) * BYTES_PER_LISTED_TOKEN
         try:
-            answer = self._complete(prompts, 1, priority, most, **options, **ids)
+            choices = self._complete(prompts, 1, priority, most, **options, **ids).choices
+            exact = [yes_no.from_ids(self._top(choice), sides, choice.text) for choice in choices]
+            complete = [answer for answer in exact if answer is not None]
+            if len(complete) == len(exact):
+                return complete
         except ModelError as error:
-            if "logprob_token_ids" in str(error):
-                return None
-            raise
-        exact = [yes_no.from_ids(self._top(choice), sides, choice.text) for choice in answer.choices]
-        complete = [answer for answer in exact if answer is not None]
-        return complete if len(complete) == len(exact) else None
+            if "logprob_token_ids" not in str(error):
+                raise
+        logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS)
+        self._sides = {}
+        return None
 
     # -------------------------------------------------------------------------------------------- HTTP
 

@@ -282,12 +282,8 @@ class Router:
         if home is not None and home.usable:
             return request.home
         usable = [server.url for server in self.members if server.usable]
-
-        def weight(url: str) -> bytes:
-            return hashlib.sha256(f"{request.trace} {url}".encode()).digest()
-
         if usable:
-            return max(usable, key=weight)
+            return max(usable, key=lambda url: hashlib.sha256(f"{request.trace} {url}".encode()).digest())
         if home is not None and not home.leaving:
             return request.home
         return next((server.url for server in self.members), request.at)  # without members it stays where it is

@@ -92,10 +92,10 @@ def _settings(config: Config) -> str:
     mine = shown_settings(config)
     try:
         with unpooled_engine(urls.database_url(config)).connect() as conn:
-            others = {row.node: row.settings for row in workers.rows(conn) if not row.silent}
-            versions = {row.version for row in workers.rows(conn) if not row.silent} - {__version__}
+            found = [row for row in workers.rows(conn) if not row.silent]
     except DBAPIError:
         raise Problem("unknown", "migrate the database with `weavegen up`") from None
+    others, versions = {row.node: row.settings for row in found}, {row.version for row in found} - {__version__}
     for node, settings in others.items():
         for name in sorted(set(differing(settings, mine)) - OF_A_HOST):
             raise Problem(

@@ -111,7 +111,7 @@ def up(
             *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
             *("-S", "celery.beat:Scheduler"),  # a killed beat can leave a schedule file that no beat can read
         ]
-        parts += _workers(config, {name: [*words, *logfile(config, name)] for name, words in commands.items()})
+        parts += _workers(config, commands)
         if store:
             _store_settings(config)
         parts += _pages(config) if pages else []
@@ -223,11 +223,6 @@ def worker_commands(
         ]
         for name, (queues, pool, size) in pools.items()
     }
-
-
-def logfile(config: Config, name: str) -> tuple[str, str]:
-    """Return Celery's option for a log file that is opened again if it is removed or moved away (logrotate)."""
-    return "--logfile", str(processes.log_path(config, name)).replace("%", "%%")
 
 
 def node(config: Config, name: str) -> str:
@@ -383,6 +378,9 @@ def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
     try:
         for name, command in commands.items():
             if processes.find(config, name) is None:
+                # Celery opens the file again if it is removed or moved away (logrotate).
+                log_file = str(processes.log_path(config, name)).replace("%", "%%")
+                command += ["--logfile", log_file]
                 new.append(processes.start(config, name, command, environ=child_environment(config)))
         services, silent = processes.registered(config), {node(config, name) for name in commands if name != BEAT}
         deadline = time.monotonic() + processes.START_TIMEOUT_SECONDS

@@ -97,16 +97,11 @@ def example(words: Any, prompt: str, completion: str, window: int) -> Row:
 
 
 def shortened(words: Any, prompt: str, room: int) -> Ids:
-    """The prompt's tokens. A long prompt keeps its first token and its last blocks."""
+    """The prompt's tokens with exactly one BOS token. A long prompt keeps its first token and its last blocks."""
     border = words.convert_tokens_to_ids(BORDER)
-    return cut(tokens(words, prompt), room, None if border == words.unk_token_id else border)
-
-
-def tokens(words: Any, prompt: str) -> list[int]:
-    """The prompt's tokens with exactly one BOS token."""
     begins = words.bos_token is not None and prompt.startswith(words.bos_token)
-    ids: list[int] = words(prompt, add_special_tokens=not begins)["input_ids"]
-    return ids
+    ids = words(prompt, add_special_tokens=not begins)["input_ids"]
+    return cut(ids, room, None if border == words.unk_token_id else border)
 
 
 COMPARED: dict[str, tuple[Any, Any, tuple[str, ...], tuple[str, ...]]] = {
