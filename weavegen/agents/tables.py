@@ -86,7 +86,5 @@ def _verdict(evaluated: Evaluated) -> str:
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else "True" if value is True else "False" if value is False else None
-    if text is None:
-        text = msgspec.json.encode(value).decode()
+    text = str(value) if isinstance(value, str | bool) else msgspec.json.encode(value).decode()
     return text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "..."
