@@ -3,6 +3,7 @@
 Whatever a server answers, its size and its time are bounded, and what is wrong with it is a TransientError.
 """
 
+import contextlib
 import http.client
 import io
 import socket
@@ -183,7 +184,10 @@ class Http:
             place = answer.headers.get("Location", "nowhere")
             return Unfit(f"{url} answered {status}, a redirect to {place:.200}: give the server's own address")
         if status in BUSY_STATUSES:
-            return Busy(message, seconds=_retry_after(answer.headers.get("Retry-After")))
+            seconds: float | None = None
+            with contextlib.suppress(ValueError):  # there is no such header, or it has a date
+                seconds = max(0.0, float(answer.headers.get("Retry-After", "")))
+            return Busy(message, seconds=seconds)
         return TransientError(message, kind="status")
 
     def _message(self, body: bytes) -> str:
@@ -208,14 +212,6 @@ def decoded(url: str, body: bytes, type: type[T]) -> T:
         return msgspec.json.decode(body, type=type)
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise TransientError(f"{url} sent an invalid answer: {error}", kind="malformed") from None
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds of a header Retry-After; None if there is none, or if it has a date."""
-    try:
-        return None if value is None else max(0.0, float(value))
-    except ValueError:
-        return None
 
 
 class _Error(msgspec.Struct):
