@@ -81,13 +81,10 @@ def _prevent_folding(tree: ast.Module) -> None:
 
 def _has_global(tree: ast.Module) -> bool:
     nodes: list[ast.AST] = [tree]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.Global):
-            return True
+    for node in nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            nodes.extend(ast.iter_child_nodes(node))
-    return False
+            nodes += ast.iter_child_nodes(node)
+    return any(isinstance(node, ast.Global) for node in nodes)
 
 
 def verdict(step: Lint, text: str, tokens: int, *, cut: bool = False) -> Verdict:
