@@ -89,8 +89,8 @@ def complete(request: CompletionRequest, engine: Engine) -> tuple[protocol.Compl
             output = tokenizer.pack(ids)
             work.append(batch.Sequence(prompt.tokens, output, choice.finish_reason, request.priority))
     prompt_tokens = sum(prompt.tokens.tokens for prompt in prompts)
-    response = protocol.completion_response(choices, prompt_tokens, generated, model=MODEL, server=MODEL)
-    return response, work
+    usage = protocol.Usage(prompt_tokens, prompt_tokens + generated, generated)
+    return protocol.CompletionResponse(choices=choices, usage=usage, model=MODEL, system_fingerprint=MODEL), work
 
 
 def tell_cached(response: protocol.CompletionResponse, work: list[batch.Sequence], n: int) -> None:

@@ -136,7 +136,7 @@ def test_parameters_that_a_server_refuses_are_left_out(server: Process, monkeypa
 
     monkeypatch.setattr(client, "_request", strict)
     answer = client.sample("weavegen-sim", SAID, n=3, seed=1)
-    assert len(answer.replies) == 3
+    assert len(answer.continuations) == 3
     assert not {"seed", "n"} & asked[-1].keys()
     client.close()
 
@@ -231,7 +231,7 @@ def test_what_is_not_needed_may_be_wrong(kind: str) -> None:
     with chatting({"choices": [{"index": 0, "message": WELL}]} | HARMLESS[kind]) as raw:
         client = ChatClient(raw.url, "EMPTY", timeout=10)
         answer = client.sample("raw", SAID)
-        assert [reply.text for reply in answer.replies] == ["Yes"]
+        assert [reply.text for reply in answer.continuations] == ["Yes"]
         assert answer.prompt_tokens is None
         client.close()
 
@@ -246,7 +246,7 @@ def test_a_refusal_is_a_message(monkeypatch: pytest.MonkeyPatch, server: Process
         return answer
 
     monkeypatch.setattr(client, "_request", refuses)
-    [reply] = client.sample("weavegen-sim", SAID).replies
+    [reply] = client.sample("weavegen-sim", SAID).continuations
     assert (reply.text, reply.finish_reason) == ("I can't help with that.", "refusal")
     client.close()
 
@@ -256,7 +256,7 @@ def test_threads_share_a_client(server: Process) -> None:
     texts: list[str] = []
 
     def ask() -> None:
-        texts.extend(client.sample("weavegen-sim", SAID, seed=1).replies[0].text for _ in range(5))
+        texts.extend(client.sample("weavegen-sim", SAID, seed=1).continuations[0].text for _ in range(5))
 
     threads = [threading.Thread(target=ask) for _ in range(16)]
     for thread in threads:

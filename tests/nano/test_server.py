@@ -17,8 +17,9 @@ from tests.support.nano_model import MAX_DIFFERENCE, Reference
 from tests.support.nano_server import serving
 from weavegen.errors import ModelError
 from weavegen.pool import metrics, yes_no
-from weavegen.pool.client import ModelClient, Sampled
+from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
+from weavegen.pool.tokens import Sampled
 
 PROMPT = "#startblock type: action\ndef move(cell):\n"
 

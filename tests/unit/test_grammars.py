@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from weavegen.kernel.steps import Penalties
-from weavegen.linting.lint import compiles, lint
+from weavegen.linting.lint import lint, syntax_error
 from weavegen.linting.partial import viable_prefix
 from weavegen.linting.structure import GRAMMARS, fit
 from weavegen.trace.blocks import CALLBACK, PROSE, BlockType
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[BlockType, str]:
 
 def legal(type: BlockType, text: str) -> bool:
     """Whether rewriting would cut nothing."""
-    return compiles(text) and (type not in GRAMMARS or fit(type, ast.parse(text).body)[1])
+    return syntax_error(text) is None and (type not in GRAMMARS or fit(type, ast.parse(text).body)[1])
 
 
 def test_there_are_enough_cases() -> None:
@@ -67,7 +67,7 @@ def test_an_illegal_part_has_its_penalty_and_is_cut(path: Path) -> None:
     left = text.strip("\n") if verdict.compiles else text
     assert verdict.rewritten == (left if expected.get("unchanged") else expected["rewritten"])
     if verdict.compiles:
-        assert compiles(verdict.rewritten)
+        assert syntax_error(verdict.rewritten) is None
         assert lint(type, verdict.rewritten).rewritten == verdict.rewritten
 
 
@@ -169,10 +169,10 @@ texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=24).map
 def test_any_text_is_handled_without_an_exception(type: BlockType, text: str) -> None:
     verdict = lint(type, text)
     assert verdict == lint(type, text)
-    assert verdict.compiles == compiles(text)
+    assert verdict.compiles == (syntax_error(text) is None)
     if verdict.compiles:
-        assert compiles(verdict.rewritten)
-        assert compiles(normalise_body(type, verdict.rewritten))
+        assert syntax_error(verdict.rewritten) is None
+        assert syntax_error(normalise_body(type, verdict.rewritten)) is None
         assert lint(type, verdict.rewritten).rewritten == verdict.rewritten
     assert viable_prefix(type, text) or not legal(type, text)
 

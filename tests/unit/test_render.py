@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.rendering import render_trace
-from weavegen.linting.lint import compiles
+from weavegen.linting.lint import syntax_error
 from weavegen.trace.blocks import COMMENTED, Block, BlockType, Label
 from weavegen.trace.render import normalise_body, one_line, parse_trace, render_block
 
@@ -63,7 +63,7 @@ def blocks(draw: st.DrawFn) -> Block:
         title=draw(st.none() | nasty.map(one_line)) if not orientation else None,
         tick_start=draw(st.integers(0, 99)) if orientation else None,
         working_directory="/app" if orientation else None,
-        compiles=type in COMMENTED or compiles(body),
+        compiles=type in COMMENTED or syntax_error(body) is None,
         label=label,
         ran=draw(st.sampled_from([None, True, False])),
         tags=tuple(draw(st.lists(st.from_regex(r"[a-z]+", fullmatch=True), max_size=2))),

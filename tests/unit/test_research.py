@@ -11,17 +11,16 @@ from simulation.policies import research as policy
 from simulation.policies.dialogue import Conversation
 from weavegen.agents import AGENTS, Tick, research
 from weavegen.agents.research import (
-    HEAD_CHARS,
+    HEAD_PERCENT,
     MAX_ANSWER_CHARS,
     MAX_CALLS,
     MAX_MESSAGES,
-    TAIL_CHARS,
     TOOLS,
     State,
     allowance,
     doom_loop,
-    shorten,
 )
+from weavegen.box.calls import shorten
 from weavegen.errors import ModelError, RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Cursor, Entry, Start, decode_result, decode_step, encode, replay
@@ -339,14 +338,13 @@ class TestDoomLoop:
 class TestAnswers:
     @pytest.mark.parametrize("length", [MAX_ANSWER_CHARS - 1, MAX_ANSWER_CHARS])
     def test_up_to_8000_characters_are_kept(self, length: int) -> None:
-        assert shorten("x" * length) == "x" * length
+        assert shorten("x" * length, MAX_ANSWER_CHARS, HEAD_PERCENT) == "x" * length
 
     def test_longer_answers_keep_their_beginning_and_end(self) -> None:
         text = "".join(f"{number:05} " for number in range(3_000))
-        shown = shorten(text)
-        assert shown.startswith(text[:HEAD_CHARS] + "\n... (10000 characters left out) ...\n")
-        assert shown.endswith(" ...\n" + text[-TAIL_CHARS:])
-        assert (HEAD_CHARS, TAIL_CHARS) == (4_800, 3_200)
+        shown = shorten(text, MAX_ANSWER_CHARS, HEAD_PERCENT)
+        assert shown.startswith(text[:4_800] + "\n... (10000 characters left out) ...\n")
+        assert shown.endswith(" ...\n" + text[-3_200:])
         trace = Researcher([search("a"), "Done."], lambda _: LookUpResult(output=text))
         trace.run()
         assert trace.answers[0]["output"] == shown

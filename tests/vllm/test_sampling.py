@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.vllm_server import Forward, Server
 from weavegen.errors import ModelError
-from weavegen.pool.client import MAX_STOPS, Continuation, ModelClient, Prompt, Sampled
-from weavegen.pool.tokens import Tokens, whole_tokens
+from weavegen.pool.client import MAX_STOPS, ModelClient, Prompt
+from weavegen.pool.tokens import Continuation, Sampled, Tokens, whole_tokens
 
 PROMPT = """<s> [INST] #subagent main
 #startblock type: observation

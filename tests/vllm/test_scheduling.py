@@ -11,9 +11,9 @@ import pytest
 from tests.support import ROOT
 from tests.support.vllm_server import SLOTS, Server
 from tests.support.waiting import until
-from weavegen.pool.client import ModelClient, Sampled
+from weavegen.pool.client import ModelClient
 from weavegen.pool.metrics import Metrics
-from weavegen.pool.tokens import Tokens
+from weavegen.pool.tokens import Sampled, Tokens
 
 BLOCK = 128
 """Tokens in a cache block of vLLM's CPU backend. Only whole blocks are reused."""

@@ -14,6 +14,7 @@ import json
 import keyword
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -234,11 +235,10 @@ def try_piece(t: Tick, task: Task, before: Pieces, piece: str, source: str) -> P
 def start_islands(t: Tick, task: Task, pieces: Pieces) -> Part[Ended]:
     """Evaluate the first version, and put it on every island."""
     [verdict] = yield from run_trials(t, task, pieces, [pieces.skeleton])
-    t.emit(evaluated(0, 0, pieces.skeleton, verdict))
-    if verdict.score is None:
+    program = record(t, 0, 0, pieces.skeleton, verdict)
+    if program is None:
         return Ended(done=True, failed="bootstrap", reason=f"the first version has no score: {verdict.error}")
-    program = Program(0, 0, verdict.score, verdict.scores, pieces.skeleton)
-    t.say(BlockType.TOOL, f"Program 0, the first version: score {verdict.score:.6g}")
+    t.say(BlockType.TOOL, f"Program 0, the first version: score {program.score:.6g}")
     return end_generation(t, task, State(pieces, ((program,),) * task.islands, 0, 1))
 
 
@@ -255,14 +255,12 @@ def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
             verdicts = yield from run_trials(t, task, state.pieces, sources)
         except RolloutError as error:  # the trace still returns the best program so far
             return dialogue.end_trace(result(task, State(state.pieces, tuple(after), state.generation, tried)), error)
-        programs = []
+        programs: list[Program] = []
         for position, (source, verdict) in enumerate(zip(sources, verdicts, strict=True)):
-            number = tried + position
-            record = evaluated(number, generation, source, verdict)
             numbers = tuple(parent.number for parent in parents)
-            t.emit(msgspec.structs.replace(record, island=place, parents=numbers, candidate=(ordinal, position)))
-            if verdict.score is not None:
-                programs.append(Program(number, generation, verdict.score, verdict.scores, source))
+            made = {"island": place, "parents": numbers, "candidate": (ordinal, position)}
+            program = record(t, tried + position, generation, source, verdict, **made)
+            programs += [] if program is None else [program]
         chosen = islands.best_of(programs).number - tried if programs else 0
         t.append(dialogue.message_of(t, candidates[chosen], (ordinal, chosen), began))
         after[place] = islands.added(island, programs, islands.MAX_CHARS // len(state.islands))
@@ -273,16 +271,11 @@ def write_generation(t: Tick, task: Task, state: State) -> Part[Ended]:
     return end_generation(t, task, State(state.pieces, tuple(after), generation, tried))
 
 
-def evaluated(number: int, generation: int, source: str, verdict: Verdict) -> ProgramEvaluated:
-    """The record of a program for the table `programs`."""
-    return ProgramEvaluated(
-        number=number,
-        generation=generation,
-        source=source,
-        score=verdict.score,
-        signature=verdict.scores,
-        error=verdict.error,
-    )
+def record(t: Tick, number: int, generation: int, source: str, verdict: Verdict, **made: Any) -> Program | None:
+    """Record a program in the table `programs`. `made`: how the model wrote it. Returns None if it has no score."""
+    made |= {"score": verdict.score, "signature": verdict.scores, "error": verdict.error}
+    t.emit(ProgramEvaluated(number=number, generation=generation, source=source, **made))
+    return None if verdict.score is None else Program(number, generation, verdict.score, verdict.scores, source)
 
 
 def end_generation(t: Tick, task: Task, state: State) -> Ended:

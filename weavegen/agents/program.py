@@ -78,7 +78,7 @@ class Tick:
 
     def seed(self, purpose: str) -> int:
         """A seed that depends on the trace's seed, the tick, the number of steps so far, and `purpose`."""
-        seed = self.cursor.start.seed_of(self.cursor.index)
+        seed, _ = self.cursor.start.seed_and_lag(self.cursor.index)
         return derive_seed(seed, self.number, self.cursor.ordinal, purpose)
 
 

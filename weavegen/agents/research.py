@@ -15,6 +15,7 @@ import msgspec
 
 from weavegen.agents import dialogue
 from weavegen.agents.program import Part, Tick
+from weavegen.box.calls import shorten
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
 from weavegen.kernel.lookups import RESEARCH_TOOLS
@@ -30,8 +31,8 @@ MAX_MESSAGES = 60
 """Default of the setting `steps`: messages that the model writes before it is asked for its summary."""
 WARN_PERCENT, STOP_PERCENT = 85, 95
 """Percent of the context in use at which the model is warned, and at which it is asked for its summary."""
-MAX_ANSWER_CHARS, HEAD_CHARS, TAIL_CHARS = 8_000, 4_800, 3_200
-"""A longer answer is cut to its first HEAD_CHARS and its last TAIL_CHARS characters."""
+MAX_ANSWER_CHARS, HEAD_PERCENT = 8_000, 60
+"""A longer answer is cut in its middle, behind HEAD_PERCENT of what is left."""
 MIN_ANSWER_CHARS = 200
 """Characters of an answer when the context is nearly full."""
 CHARS_PER_TOKEN = 3
@@ -120,10 +121,9 @@ def iteration(t: Tick) -> Part[Ended]:
     state = msgspec.convert(t.cursor.start.state, State)
     limit = MAX_MESSAGES if t.settings.steps is None else t.settings.steps
     if t.number > limit:
-        request = prompts.message("research", "iterations_spent").format(count=limit)
-        return (yield from conclude(t, state, limit, request))
+        return (yield from conclude(t, state, limit, "iterations_spent"))
     if state.used(STOP_PERCENT):
-        return (yield from conclude(t, state, t.number - 1, prompts.message("research", "context_spent")))
+        return (yield from conclude(t, state, t.number - 1, "context_spent"))
     if (loop := doom_loop(state.recent)) is not None:
         state.status(t, f"goes round in circles: {loop}")
         t.say(BlockType.USER, prompts.message("research", "correction").format(loop=loop))
@@ -141,7 +141,7 @@ def iteration(t: Tick) -> Part[Ended]:
         yield from look_up(t, state, message.calls)
         return dialogue.next_tick(state)
     if not message.answer:
-        return (yield from conclude(t, state, t.number, prompts.message("research", "nothing_said")))
+        return (yield from conclude(t, state, t.number, "nothing_said"))
     state.status(t, f"done: {state.tool_calls} tool calls, {state.tokens} tokens")
     return ended(state, t.number, message.answer)
 
@@ -166,7 +166,7 @@ def look_up(t: Tick, state: State, calls: Sequence[dialogue.Call]) -> Part[None]
     answers, digests = [], []
     for call, error in zip(calls, errors, strict=True):
         result = next(made) if error is None else LookUpResult(success=False, output=error)
-        output = shorten(result.output, limit)
+        output = shorten(result.output, limit, HEAD_PERCENT)
         answer = {"success": True, "output": output} if result.success else dialogue.failed(output)
         answers.append(dialogue.response(answer))
         digests.append((digest(call.name, error or call.arguments), digest(result.success, result.output)))
@@ -175,10 +175,10 @@ def look_up(t: Tick, state: State, calls: Sequence[dialogue.Call]) -> Part[None]
     state.recent = (*state.recent, *digests)[-REMEMBERED_CALLS:]
 
 
-def conclude(t: Tick, state: State, iterations: int, request: str) -> Part[Ended]:
-    """Ask the model for its summary, without tools."""
+def conclude(t: Tick, state: State, iterations: int, why: str) -> Part[Ended]:
+    """Ask the model for its summary, without tools. `why`: the message that asks."""
     state.status(t, "asked for its summary")
-    t.say(BlockType.USER, request)
+    t.say(BlockType.USER, prompts.message("research", why).format(count=iterations))
     try:
         message = yield from dialogue.reply(t, 0)
     except RolloutError as error:
@@ -219,14 +219,6 @@ def allowance(state: State, answers: int) -> int:
         return MAX_ANSWER_CHARS
     room = STOP_PERCENT * state.length // 100 - state.tokens
     return max(MIN_ANSWER_CHARS, min(MAX_ANSWER_CHARS, CHARS_PER_TOKEN * room // answers))
-
-
-def shorten(text: str, limit: int = MAX_ANSWER_CHARS) -> str:
-    """Cut a text to `limit` characters of its beginning and end, and insert how many characters were left out."""
-    if len(text) <= limit:
-        return text
-    head = limit * HEAD_CHARS // MAX_ANSWER_CHARS
-    return f"{text[:head]}\n... ({len(text) - limit} characters left out) ...\n{text[head - limit :]}"
 
 
 def digest(*values: object) -> str:

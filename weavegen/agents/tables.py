@@ -59,14 +59,12 @@ def evaluation_rows(evaluations: Sequence[Evaluated]) -> list[str]:
 
 
 def subagent_result(subagent: SubagentState) -> str:
-    """The result of a subagent that an action has called."""
     if not subagent.completed:
         return f"{subagent.name} ran out of its {subagent.time_budget:g} minutes and returned nothing."
     return f"{subagent.name} returned:\n{_short(subagent.returned)}"
 
 
 def delegated_results(delegates: Sequence[Delegate], results: Sequence[Delegated]) -> str:
-    """The results of other agents."""
     rows = []
     for delegate, result in zip(delegates, results, strict=True):
         answer = f" nothing: {result.error}" if result.returned is None else f":\n{_short(result.returned)}"
@@ -88,7 +86,5 @@ def _verdict(evaluated: Evaluated) -> str:
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else "True" if value is True else "False" if value is False else None
-    if text is None:
-        text = msgspec.json.encode(value).decode()
+    text = str(value) if isinstance(value, str | bool) else msgspec.json.encode(value).decode()
     return text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "..."

@@ -14,15 +14,12 @@ from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
 from weavegen.kernel.selection import accepts, mean_score, probability
 from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
-from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, BlockType
+from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, PROSE, BlockType
 from weavegen.trace.query import parse, restricted
 from weavegen.trace.render import one_line, render_header
 
 PREFIX = {
-    BlockType.ORIENTATION: '"""',
-    BlockType.EXPECTATION: '"""',
-    BlockType.DEBUG: '"""',
-    BlockType.BACKTRACK: '"""',
+    **dict.fromkeys(PROSE, '"""'),
     BlockType.ACTION: "def action_",
     BlockType.EVALUATION: "def eval_",
     **dict.fromkeys(IMAGINED, "# "),

@@ -48,7 +48,7 @@ CHECKS = (
     Check("block-rewards", "a block's reward and preference are its share of its tick's", "blocks"),
 )
 
-compiles = lru_cache(maxsize=64)(lint.compiles)
+syntax_error = lru_cache(maxsize=64)(lint.syntax_error)
 """Cached because every trace begins with the same genesis and one of a few bootstraps."""
 
 Shares = tuple[float | None, float | None]
@@ -96,8 +96,8 @@ class TraceCheck:
             self.add("rendered", place, "its stored text differs from the rendering of its columns")
         elif not parses_back(row.rendered, block):
             self.add("parsed", place, "its text does not parse back into it")
-        if block.compiles and block.type not in COMMENTED and not compiles(block.body):
-            self.add("compiled", place, f"it is not valid Python: {lint.syntax_error(block.body)}")
+        if block.compiles and block.type not in COMMENTED and (error := syntax_error(block.body)):
+            self.add("compiled", place, f"it is not valid Python: {error}")
         tick = self.ticks.get(row.tick)
         if tick is not None and row.subagent != one_line(tick.subagent):
             self.add("owners", place, f"its subagent is {row.subagent!r}, but that of its tick is {tick.subagent!r}")

@@ -96,9 +96,9 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"success": False, "error": shorten(message)}
 
 
-def shorten(text: str) -> str:
-    """Cut the middle out of a text longer than MAX_OUTPUT_CHARS."""
-    if len(text) <= MAX_OUTPUT_CHARS:
+def shorten(text: str, limit: int = MAX_OUTPUT_CHARS, percent: int = 50) -> str:
+    """Cut the middle out of a text longer than `limit`. `percent`: of what is left, the part before it."""
+    if len(text) <= limit:
         return text
-    half = MAX_OUTPUT_CHARS // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+    head = limit * percent // 100
+    return f"{text[:head]}\n... ({len(text) - limit} characters left out) ...\n{text[head - limit :]}"

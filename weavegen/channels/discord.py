@@ -89,7 +89,6 @@ class Discord:
         return self._decode(answer, Posted).id
 
     def react(self, channel: str, message: str, emoji: str) -> None:
-        """Add an emoji to a message."""
         name = urllib.parse.quote(emoji, safe="")
         self._call("PUT", f"/channels/{channel}/messages/{message}/reactions/{name}/@me")
 

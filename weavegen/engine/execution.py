@@ -17,7 +17,8 @@ from weavegen.harbor.verifier import Verifier, evaluations_of, image_of, limits_
 from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Execute, Executed, Failure
-from weavegen.pool.client import ModelClient, Sampled
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Sampled
 from weavegen.sandbox import packages, starting_files
 from weavegen.sandbox.client_session import BlockBrief, CompleteRequest
 from weavegen.sandbox.environment import Environment, kill_reason, remove

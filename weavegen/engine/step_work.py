@@ -15,8 +15,8 @@ from weavegen.errors import ChatOnly
 from weavegen.kernel import context
 from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Prompt, Retrieve, Sample, Score, Step, YesNo
 from weavegen.linting.lint import verdict
-from weavegen.pool.client import Continuation, ModelClient, Sampled
-from weavegen.pool.tokens import Tokens
+from weavegen.pool.client import ModelClient
+from weavegen.pool.tokens import Continuation, Sampled, Tokens
 from weavegen.search import lookups
 from weavegen.store import candidates, traces
 from weavegen.store.session import engine as database
@@ -109,7 +109,7 @@ def chat(
     """Sample messages over a chat API: the server's URL, what was read, the messages, and the stop strings."""
     said, read = worker.texts.said(claim, step.prompt, client)
     stops = (context.LEFT_OUT,)
-    answer = client.chat.sample(
+    sampled = client.chat.sample(
         client.model,
         said,
         n=step.n,
@@ -118,11 +118,6 @@ def chat(
         seed=step.seed,
         stop=stops,
     )
-    written = [
-        Continuation(text=reply.text, finish_reason=reply.finish_reason, token_ids=None, logprobs=None, tokens=tokens)
-        for reply, tokens in zip(answer.replies, answer.sampled_tokens, strict=True)
-    ]
-    sampled = Sampled(continuations=written, prompt_tokens=answer.prompt_tokens, cached_tokens=answer.cached_tokens)
     return client.base_url, read, sampled, stops
 
 

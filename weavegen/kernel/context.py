@@ -44,10 +44,8 @@ def retrieved(recalled: Sequence[tuple[BlockType, str]]) -> str:
 
 def asked(prompt: Prompt, template: Template) -> str:
     """The last part of a prompt: the instruction and the header of the block to write."""
-    if prompt.next:
-        instruction = prompts.next_instruction()
-    elif prompt.query:
-        instruction = prompts.query_instruction(prompt.type)
+    if prompt.next or prompt.query:
+        instruction = prompts.instruction(prompt.type, "next" if prompt.next else "query")
     else:
         instruction = prompts.instruction(prompt.type) + (f"\n{prompt.hint}" if prompt.hint else "")
     asking = f"{instruction}{template.block_close}"
@@ -100,7 +98,6 @@ def stops(prompt: Prompt, template: Template) -> tuple[str, ...]:
 
 
 def block_stops(template: Template) -> tuple[str, ...]:
-    """The stop strings of a block."""
     return (*STOP, *template.marks)
 
 

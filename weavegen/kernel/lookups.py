@@ -4,6 +4,8 @@ This is their only declaration. agents/research.py makes the tool schemas of a r
 search/lookups/ implements the tools.
 """
 
+import re
+
 import msgspec
 
 
@@ -73,15 +75,12 @@ class Sql(Arguments, frozen=True, kw_only=True):
     query: str
 
 
-RESEARCH_TOOLS: dict[str, type[Arguments]] = {
-    "list_documents": ListDocuments,
-    "search_documents": SearchDocuments,
-    "grep_documents": GrepDocuments,
-    "read_document": ReadDocument,
-    "search_corpus": SearchCorpus,
-    "read_blocks": ReadBlocks,
-    "sql": Sql,
-}
+def named(*tools: type[Arguments]) -> dict[str, type[Arguments]]:
+    """Tools by name: that of the class, such as `read_document` of ReadDocument."""
+    return {re.sub(r"\B([A-Z])", r"_\1", tool.__name__).lower(): tool for tool in tools}
+
+
+RESEARCH_TOOLS = named(ListDocuments, SearchDocuments, GrepDocuments, ReadDocument, SearchCorpus, ReadBlocks, Sql)
 """The researcher's tools by name, in the order of the prompt."""
 
 
@@ -121,12 +120,6 @@ class ReadTool(Arguments, frozen=True, kw_only=True):
     name: str
 
 
-LIBRARY_TOOLS: dict[str, type[Arguments]] = {
-    "read_request": ReadRequest,
-    "past_requests": PastRequests,
-    "preferences": Preferences,
-    "find_tools": FindTools,
-    "read_tool": ReadTool,
-}
+LIBRARY_TOOLS = named(ReadRequest, PastRequests, Preferences, FindTools, ReadTool)
 """What the toolsmith's program looks up. No model reads these descriptions; the answers are JSON."""
 LOOKUP_TOOLS = RESEARCH_TOOLS | LIBRARY_TOOLS

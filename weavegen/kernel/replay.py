@@ -57,7 +57,7 @@ class Start:
     """
 
     trace_seed: int
-    """The trace's own; see `seed_of`."""
+    """The trace's own; see `seed_and_lag`."""
     tick: int
     clock: float
     """Seconds since the epoch."""
@@ -75,19 +75,10 @@ class Start:
     """Seconds by which the trace's clock is behind."""
     inherited: tuple[InheritedSettings, ...] = ()
 
-    def inherited_by(self, index: int) -> InheritedSettings | None:
-        """The settings of the other trace that wrote a block. None: the trace's own."""
-        return next((settings for settings in self.inherited if index < settings.until), None)
-
-    def seed_of(self, index: int) -> int:
-        """The seed from which the randomness of a block derives."""
-        settings = self.inherited_by(index)
-        return self.trace_seed if settings is None else settings.seed
-
-    def lag_of(self, index: int) -> float:
-        """Seconds by which the clock was behind when a block was written."""
-        settings = self.inherited_by(index)
-        return self.lag if settings is None else settings.lag
+    def seed_and_lag(self, index: int) -> tuple[int, float]:
+        """The seed from which a block's randomness derives, and the seconds by which the clock was behind."""
+        other = next((settings for settings in self.inherited if index < settings.until), None)
+        return (self.trace_seed, self.lag) if other is None else (other.seed, other.lag)
 
 
 @dataclass
@@ -175,7 +166,7 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
             if isinstance(recorded[0].result, SubagentDone):  # a subagent's blocks came in between
                 cursor.index, cursor.last_type = recorded[0].result.index, recorded[0].result.last_type
                 writing = cursor.index - 1
-            lag = cursor.start.lag_of(writing)
+            _, lag = cursor.start.seed_and_lag(writing)
             cursor.now = max(cursor.now, *(round(entry.at - lag, 6) if lag else entry.at for entry in recorded))
             failure = next((entry.failure for entry in recorded if entry.failure is not None), None)
             if failure is not None:
@@ -218,7 +209,7 @@ def record(draft: Append, cursor: Cursor) -> Block:
         tick_start=draft.tick_start,
         working_directory=None if draft.working_directory is None else one_line(draft.working_directory),
         compiles=draft.compiles,
-        label=draw_label(draft.question, draft.yes, derive_seed(start.seed_of(index), "label", index)),
+        label=draw_label(draft.question, draft.yes, derive_seed(start.seed_and_lag(index)[0], "label", index)),
         ran=draft.ran,
         tags=draft.tags,
     )

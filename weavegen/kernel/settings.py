@@ -90,16 +90,11 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 LEAST = {
-    **dict.fromkeys(("max_tokens", "steps"), 0),
-    **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "trials"), 1),
-    **dict.fromkeys(("tree_lookahead", "query_samples", "query_tokens", "top_k_hits"), 1),
-    **dict.fromkeys(
-        ("tree_first", "same_type_until", "hits_in_prompt", "temperature", "repetition_penalty", "doom_loop"), 0
-    ),
-    **dict.fromkeys(("ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
-    "delegated_traces": 0,
-    **dict.fromkeys(("attempts", "window_kept"), 1),
-    **dict.fromkeys(("time_budget", "callback_seconds"), 0),
+    **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "tree_lookahead"), 1),
+    **dict.fromkeys(("trials", "query_samples", "query_tokens", "top_k_hits", "attempts", "window_kept"), 1),
+    **dict.fromkeys(("max_tokens", "temperature", "repetition_penalty", "tree_first", "same_type_until"), 0),
+    **dict.fromkeys(("hits_in_prompt", "steps", "ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
+    **dict.fromkeys(("time_budget", "callback_seconds", "doom_loop", "delegated_traces"), 0),
     "top_k": -1,
 }
 """Least values. Settings that are not here may be negative."""

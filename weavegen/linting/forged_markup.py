@@ -70,8 +70,5 @@ def without_fake_lines(text: str) -> str:
     """Remove lines of forged markup from `text`, which is not legal Python and therefore has no tokens."""
     if not _suspicious(text):
         return text
-    return "\n".join(line for line in text.split("\n") if not _is_fake_line(line.strip(" \t\f\r")))
-
-
-def _is_fake_line(line: str) -> bool:
-    return line.startswith("#") and is_fake(line)
+    stripped = ((line, line.strip(" \t\f\r")) for line in text.split("\n"))
+    return "\n".join(line for line, bare in stripped if not (bare.startswith("#") and is_fake(bare)))

@@ -45,11 +45,6 @@ def syntax_error(text: str) -> str | None:
     return tree if isinstance(tree, str) else None
 
 
-def compiles(text: str) -> bool:
-    """Whether `text` may stand in a trace as code."""
-    return syntax_error(text) is None
-
-
 def _read(text: str) -> ast.Module | str:
     """The syntax tree, or the syntax error."""
     try:
@@ -80,23 +75,16 @@ def _prevent_folding(tree: ast.Module) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
             node.op = ast.Not()
-        elif isinstance(node, ast.BinOp) and not _is_complex(node.right):
+        elif isinstance(node, ast.BinOp) and not isinstance(getattr(node.right, "value", None), complex):
             node.op = ast.MatMult()
-
-
-def _is_complex(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, complex)
 
 
 def _has_global(tree: ast.Module) -> bool:
     nodes: list[ast.AST] = [tree]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.Global):
-            return True
+    for node in nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            nodes.extend(ast.iter_child_nodes(node))
-    return False
+            nodes += ast.iter_child_nodes(node)
+    return any(isinstance(node, ast.Global) for node in nodes)
 
 
 def verdict(step: Lint, text: str, tokens: int, *, cut: bool = False) -> Verdict:

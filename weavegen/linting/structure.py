@@ -92,7 +92,7 @@ def kinds(type: BlockType, body: Sequence[ast.stmt]) -> list[str]:
     method = REGISTERS[type]
     function = first_function(body)
     registrations = [node for node in body if registration(node, method)]
-    own = [node for node in registrations if function and _names(node, function)]
+    own = [node for node in registrations if any(isinstance(n, ast.Name) and n.id == function for n in ast.walk(node))]
     registrations = own or registrations  # of several registrations only those of the function count
     return [
         "FUNCTION" if isinstance(node, FUNCTION) else "REGISTRATION" if node in registrations else "OTHER"
@@ -118,10 +118,6 @@ def registration(node: ast.stmt, method: str) -> ast.Call | None:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attr)) as call):
             return call if attr == method else None
     return None
-
-
-def _names(node: ast.stmt, name: str) -> bool:
-    return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
 
 
 def _inference_kind(node: ast.stmt) -> str:

@@ -25,8 +25,6 @@ _GREEDY = 1e-5
 
 @dataclass(frozen=True)
 class Sampling:
-    """The parameters of sampling."""
-
     temperature: float = 1.0
     top_k: int = 0
     """Sample from this many of the most likely tokens. 0: from all tokens."""
@@ -59,8 +57,6 @@ class Order:
 
 @dataclass
 class Continuation:
-    """A sampled continuation."""
-
     ids: list[int] = field(default_factory=list)
     tops: list[dict[int, float]] = field(default_factory=list)
     """For each of `ids`: logprobs by token id, including its own logprob."""
@@ -112,11 +108,6 @@ class _Running:
             self.rows = rows[unfinished]
             self.state.keep(unfinished)
         return len(tokens)
-
-    @property
-    def last(self) -> Ids:
-        """The last token of each unfinished row."""
-        return np.array([self.continuations[row].ids[-1] for row in self.rows], np.int64)
 
 
 def _append(to: Continuation, order: Order, token: int, logprobs: Floats, texts: Texts) -> None:
@@ -193,7 +184,11 @@ class Engine:
                 self._step()
             except Exception as error:
                 logger.exception("a step failed")
-                self._fail(error)
+                for job in self._running:  # waiting orders are not affected
+                    self.counters.finished["error"] += len(job.rows)
+                    if job.future.set_running_or_notify_cancel():
+                        job.future.set_exception(error)
+                self._running.clear()
 
     def _admit(self) -> None:
         """Compute the prompts of orders that fit into the batch. An order larger than the batch runs alone."""
@@ -228,7 +223,7 @@ class Engine:
         for job in self._running:
             parts.append((job, slice(start, start + len(job.rows))))
             start += len(job.rows)
-        tokens = np.concatenate([job.last for job in self._running])
+        tokens = np.array([job.continuations[row].ids[-1] for job in self._running for row in job.rows], np.int64)
         positions = np.concatenate([np.full(len(job.rows), job.state.position) for job in self._running])
         for job in self._running:
             job.state.extend()
@@ -243,14 +238,6 @@ class Engine:
         for job, rows in parts:
             job.logits = logits[rows]
             self._draw(job)
-
-    def _fail(self, error: Exception) -> None:
-        """Fail the orders in the batch. Waiting orders are not affected."""
-        for job in self._running:
-            self.counters.finished["error"] += len(job.rows)
-            if job.future.set_running_or_notify_cancel():
-                job.future.set_exception(error)
-        self._running.clear()
 
     def _draw(self, job: _Running) -> None:
         self.counters.generation_tokens += job.draw(self.texts)

@@ -63,9 +63,8 @@ class Api(ABC):
     def decode(self, ids: list[int]) -> str:
         """Return the text of token ids. Raises IndexError with an id that is not in the vocabulary."""
 
-    @abstractmethod
     def token_text(self, number: int) -> str:
-        """Return the text of a token."""
+        return self.decode([number])
 
     @abstractmethod
     def chat_text(self, messages: list[dict[str, str]], asks: bool) -> str:

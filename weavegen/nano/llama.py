@@ -94,7 +94,8 @@ class Llama:
     def forward(self, ids: Ids, positions: Ids, attend: Attend) -> Floats:
         """Return (rows, width): the last hidden state of each of `ids`, which stand at `positions`."""
         shape, rows = self.shape, len(ids)
-        cos, sin = self._rotary(positions)
+        angles = positions[:, None, None] * self._frequencies  # (rows, 1, head / 2)
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         queries = shape.heads * shape.head
         keys = queries + shape.kv_heads * shape.head
         hidden = self._embedding[ids]
@@ -119,11 +120,6 @@ class Llama:
         square = np.mean(hidden * hidden, axis=1, keepdims=True)
         normed: Floats = hidden * (weight / np.sqrt(square + np.float32(self.shape.epsilon)))
         return normed
-
-    def _rotary(self, positions: Ids) -> tuple[Floats, Floats]:
-        """Return cosine and sine of each position's angles: (rows, 1, head / 2)."""
-        angles = positions[:, None, None] * self._frequencies
-        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
 def _rotated(rows: Floats, cos: Floats, sin: Floats) -> Floats:

@@ -55,7 +55,6 @@ class TokenizeRequest(msgspec.Struct):
 
     prompt: str | None = None
     messages: list[dict[str, str]] | None = None
-    model: str | None = None
     add_generation_prompt: bool = True
     """Whether the text of messages ends with the beginning of the assistant's next message."""
     add_special_tokens: bool | None = None
@@ -72,7 +71,6 @@ class AdapterRequest(msgspec.Struct):
 
 class DetokenizeRequest(msgspec.Struct):
     tokens: list[int]
-    model: str | None = None
 
 
 class Logprobs(msgspec.Struct):
@@ -106,9 +104,9 @@ class Usage(msgspec.Struct):
     completion_tokens_details: None = None
 
 
-class CompletionResponse(msgspec.Struct):
-    id: str
-    created: int
+class CompletionResponse(msgspec.Struct, kw_only=True):
+    id: str = msgspec.field(default_factory=lambda: f"cmpl-{secrets.token_hex(8)}")
+    created: int = msgspec.field(default_factory=lambda: int(time.time()))
     choices: list[Choice]
     usage: Usage
     model: str
@@ -125,27 +123,6 @@ class TokenizeResponse(msgspec.Struct):
     max_model_len: int
     tokens: list[int]
     token_strs: list[str] | None = None
-
-
-def completion_response(
-    choices: list[Choice],
-    prompt_tokens: int,
-    completion_tokens: int,
-    *,
-    model: str,
-    server: str,
-    details: TokensDetails | None = None,
-) -> CompletionResponse:
-    """Make the response to a completion request. `server`: its `system_fingerprint`."""
-    total = prompt_tokens + completion_tokens
-    return CompletionResponse(
-        id=f"cmpl-{secrets.token_hex(8)}",
-        created=int(time.time()),
-        choices=choices,
-        usage=Usage(prompt_tokens, total, completion_tokens, details),
-        model=model,
-        system_fingerprint=server,
-    )
 
 
 def error_body(message: str, status: int, param: str | None = None) -> dict[str, Any]:
@@ -165,29 +142,28 @@ def check(request: CompletionRequest, models: Sequence[str], vocabulary: int, *,
         raise BadRequest(message, param="model", status=404)
     if request.stream or request.echo:
         raise BadRequest("This server supports neither `stream` nor `echo`.", param="stream")
-    if request.n < 1:
-        raise BadRequest(f"n must be at least 1, got {request.n}.", param="n")
-    if request.max_tokens is not None and request.max_tokens < 1:
-        raise BadRequest(f"max_tokens must be at least 1, got {request.max_tokens}.", param="max_tokens")
-    if request.priority and not priorities:
-        message = f"Got priority {request.priority} but Priority scheduling is not enabled."
-        raise BadRequest(message, param="priority")
-    ids = request.logprob_token_ids
+    n, most, stop, priority = request.n, request.max_tokens, request.stop, request.priority
+    if n < 1:
+        raise BadRequest(f"n must be at least 1, got {n}.", param="n")
+    if most is not None and most < 1:
+        raise BadRequest(f"max_tokens must be at least 1, got {most}.", param="max_tokens")
+    if priority and not priorities:
+        raise BadRequest(f"Got priority {priority} but Priority scheduling is not enabled.", param="priority")
+    ids, listed, problem = request.logprob_token_ids or (), request.logprobs or 0, None
     if ids and request.logprobs is None:
-        message = "when using `logprob_token_ids`, `logprobs` must be set."
-        raise BadRequest(message, param="logprob_token_ids")
-    if ids and len(ids) > MAX_IDS:
-        message = f"Requested logprob_token_ids of length {len(ids)}, which is greater than max allowed: {MAX_IDS}"
-        raise BadRequest(message, param="logprob_token_ids")
-    if ids and (unknown := [number for number in ids if not 0 <= number < vocabulary]):
-        message = f"token_id(s) {unknown} in logprob_token_ids contain out-of-vocab token ids."
-        raise BadRequest(message, param="logprob_token_ids")
-    if isinstance(request.stop, list) and len(request.stop) > MAX_STOPS:
-        message = f"List should have at most {MAX_STOPS} items after validation, not {len(request.stop)}"
-        raise BadRequest(message, param="stop")
-    if not ids and (request.logprobs or 0) > MAX_LOGPROBS:
-        message = f"Requested sample logprobs of {request.logprobs}, which is greater than max allowed: "
-        raise BadRequest(message + str(MAX_LOGPROBS), param="logprobs")
+        problem = "when using `logprob_token_ids`, `logprobs` must be set."
+    elif len(ids) > MAX_IDS:
+        problem = f"Requested logprob_token_ids of length {len(ids)}, which is greater than max allowed: {MAX_IDS}"
+    elif unknown := [number for number in ids if not 0 <= number < vocabulary]:
+        problem = f"token_id(s) {unknown} in logprob_token_ids contain out-of-vocab token ids."
+    if problem is not None:
+        raise BadRequest(problem, param="logprob_token_ids")
+    if isinstance(stop, list) and len(stop) > MAX_STOPS:
+        problem = f"List should have at most {MAX_STOPS} items after validation, not {len(stop)}"
+        raise BadRequest(problem, param="stop")
+    if not ids and listed > MAX_LOGPROBS:
+        problem = f"Requested sample logprobs of {listed}, which is greater than max allowed: {MAX_LOGPROBS}"
+        raise BadRequest(problem, param="logprobs")
 
 
 def prompts(request: CompletionRequest) -> list[str | list[int]]:
@@ -205,7 +181,6 @@ def prompts(request: CompletionRequest) -> list[str | list[int]]:
 
 
 def stops(request: CompletionRequest) -> tuple[str, ...]:
-    """Return the request's stop strings."""
     return (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
 
 

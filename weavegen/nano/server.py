@@ -103,9 +103,6 @@ class NanoApi(http.Api):
     def decode(self, ids: list[int]) -> str:
         return self.texts.decode(ids)
 
-    def token_text(self, number: int) -> str:
-        return self.texts.decode([number])
-
     def metrics_text(self) -> str:
         page, engines = MetricsPage(self.model), list(self._engines.values())
         size = sum(engine.cache.size for engine in engines)
@@ -132,13 +129,13 @@ class NanoApi(http.Api):
         results = await http.unless_gone(work, request)
         served = zip(prompts, results, strict=True)
         pairs = [(ids, continuation) for ids, result in served for continuation in result.continuations]
-        return protocol.completion_response(
-            [self._choice(body, index, *pair) for index, pair in enumerate(pairs)],
-            sum(len(order.prompt) for order in orders),
-            sum(len(continuation.ids) for _, continuation in pairs),
+        read = sum(len(order.prompt) for order in orders)
+        written = sum(len(continuation.ids) for _, continuation in pairs)
+        return protocol.CompletionResponse(
+            choices=[self._choice(body, index, *pair) for index, pair in enumerate(pairs)],
+            usage=protocol.Usage(read, read + written, written, protocol.TokensDetails(results[-1].cached)),
             model=body.model or self.model,
-            server=SERVER,
-            details=protocol.TokensDetails(results[-1].cached),
+            system_fingerprint=SERVER,
         )
 
     def _ids(self, prompt: str | list[int], body: protocol.CompletionRequest) -> list[int]:

@@ -35,14 +35,12 @@ class Texts:
         self._bytes: list[bytes] = []
         for number in range(self._tokenizer.get_vocab_size()):
             token = self._tokenizer.id_to_token(number) or ""
-            if number in added:
-                self._bytes.append(added[number].content.encode())
-            else:
-                try:
-                    self._bytes.append(bytes(spelled[character] for character in token))
-                except KeyError:
-                    message = f"{file}: {token!r} is not a byte-level token: serve this model with vLLM"
-                    raise UsageError(message) from None
+            try:
+                own = added[number].content.encode() if number in added else bytes(spelled[one] for one in token)
+            except KeyError:
+                message = f"{file}: {token!r} is not a byte-level token: serve this model with vLLM"
+                raise UsageError(message) from None
+            self._bytes.append(own)
         self.border: int | None = self._tokenizer.token_to_id(BORDER)
         self.end: int | None = self._tokenizer.token_to_id(END)
 

@@ -126,16 +126,17 @@ class _Probe:
     def run(self) -> Capabilities:
         completions = self._complete() is not None
         ids = self._tokens(prompt="yes")
-        listed = next((count for count in LISTED if completions and self._lists(count)), 0)
+        listed = next((count for count in LISTED if completions and len(self._top(count)) >= min(count, 5)), 0)
         sampled = self._complete(logprobs=0, return_tokens_as_token_ids=True) if completions else None
+        tokens = [token for token in _logprobs(sampled).get("tokens") or [] if isinstance(token, str)]
         return Capabilities(
             model=self._served.id,
             length=self._served.max_model_len,
             completions=completions,
-            chat=self._takes("/chat/completions", messages=MESSAGES, max_tokens=1),
+            chat=self._choice("/chat/completions", messages=MESSAGES, max_tokens=1) is not None,
             prompt_ids=bool(ids) and completions and self._complete(prompt=ids) is not None,
             template=bool(self._tokens(messages=MESSAGES)),
-            token_ids=all(token.startswith("token_id:") for token in _tokens(sampled)) and bool(_tokens(sampled)),
+            token_ids=bool(tokens) and all(token.startswith("token_id:") for token in tokens),
             logprobs=listed,
             exact=listed > 0 and bool(ids) and self._gives_exact(ids),
             sampling=completions and self._complete(top_k=20, repetition_penalty=1.02, seed=1) is not None,
@@ -144,40 +145,36 @@ class _Probe:
             metrics=self._has_metrics(),
         )
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
-        """The JSON of an answer; None where the server refuses the request or lacks the address."""
+    def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The JSON of an answer; empty where the server refuses the request or lacks the address."""
         try:
-            return self._http.post(path, {"model": self._served.id} | body, dict[str, Any])
+            return self._http.post(url, {"model": self._served.id} | body, dict[str, Any])
         except ModelError:
-            return None
+            return {}
 
-    def _complete(self, **options: Any) -> dict[str, Any] | None:
+    def _choice(self, path: str, **body: Any) -> dict[str, Any] | None:
+        """The first choice of an answer; None where there is none."""
+        choices = self._post(f"{self._url}{path}", body).get("choices")
+        return choices[0] if choices else None
+
+    def _complete(self, prompt: Any = "Yes or no? ", **options: Any) -> dict[str, Any] | None:
         """One token; None where the server refuses the options."""
-        answer = self._post(f"{self._url}/completions", {"prompt": "Yes or no? ", "max_tokens": 1} | options)
-        return answer if answer is not None and answer.get("choices") else None
-
-    def _takes(self, path: str, **body: Any) -> bool:
-        answer = self._post(f"{self._url}{path}", body)
-        return answer is not None and bool(answer.get("choices"))
+        return self._choice("/completions", prompt=prompt, max_tokens=1, **options)
 
     def _tokens(self, **body: Any) -> list[int]:
-        answer = self._post(f"{self._root}/tokenize", body)
-        found = (answer or {}).get("tokens")
+        found = self._post(f"{self._root}/tokenize", body).get("tokens")
         return found if isinstance(found, list) and all(isinstance(token, int) for token in found) else []
 
-    def _lists(self, count: int) -> bool:
-        """Whether the server lists so many likeliest tokens."""
-        listed = ((self._complete(logprobs=count, temperature=0.0) or {}).get("choices") or [{}])[0]
-        top = ((listed.get("logprobs") or {}).get("top_logprobs") or [None])[0]
-        return isinstance(top, dict) and len(top) >= min(count, 5)
+    def _top(self, count: int, **options: Any) -> dict[str, float]:
+        """The logprobs of so many likeliest tokens, as far as the server lists them."""
+        listed = _logprobs(self._complete(logprobs=count, temperature=0.0, **options)).get("top_logprobs") or [None]
+        return listed[0] if isinstance(listed[0], dict) else {}
 
     def _gives_exact(self, ids: Sequence[int]) -> bool:
         """Whether the server gives the logprobs of named tokens."""
         named = list(dict.fromkeys(ids))
-        options = {"logprob_token_ids": named, "return_tokens_as_token_ids": True}
-        answer = self._complete(logprobs=1, temperature=0.0, **options)
-        top = (((answer or {}).get("choices") or [{}])[0].get("logprobs") or {}).get("top_logprobs") or [None]
-        return isinstance(top[0], dict) and {f"token_id:{token}" for token in named} <= top[0].keys()
+        top = self._top(1, logprob_token_ids=named, return_tokens_as_token_ids=True)
+        return {f"token_id:{token}" for token in named} <= top.keys()
 
     def _loads_adapters(self) -> bool:
         """Whether the server loads adapters. An adapter that is not there is refused otherwise than an address is."""
@@ -196,7 +193,5 @@ class _Probe:
             return False
 
 
-def _tokens(answer: dict[str, Any] | None) -> list[str]:
-    """The sampled tokens as the answer lists them."""
-    listed = ((answer or {}).get("choices") or [{}])[0].get("logprobs") or {}
-    return [token for token in listed.get("tokens") or [] if isinstance(token, str)]
+def _logprobs(choice: dict[str, Any] | None) -> dict[str, Any]:
+    return (choice or {}).get("logprobs") or {}

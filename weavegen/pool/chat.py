@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from weavegen.errors import ModelError, NotFound, TransientError, WeavegenError
 from weavegen.kernel.steps import YesNo
 from weavegen.pool import chat_messages, metering, yes_no
 from weavegen.pool.chat_messages import Said
 from weavegen.pool.http import Http
+from weavegen.pool.tokens import Continuation, Sampled, without_nul
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -28,25 +27,6 @@ OPTIONAL = ("tools", "seed", "stop", "n")
 
 SAMPLES = 8
 """Answers to a yes/no question where the API gives no logprobs."""
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that the model wrote."""
-
-    text: str
-    finish_reason: str
-    """`stop`, `length`, `content_filter`, or `refusal`: the text says what the model refuses."""
-
-
-class Replies(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request."""
-
-    replies: list[Reply]
-    prompt_tokens: int | None
-    """As counted by the server; None if it does not report them."""
-    cached_tokens: int | None
-    sampled_tokens: list[int | None]
-    """Tokens of each message, with its reasoning; None where the server reports only those of several together."""
 
 
 class ChatClient:
@@ -69,14 +49,15 @@ class ChatClient:
         temperature: float = 1.0,
         seed: int | None = None,
         stop: Sequence[str] = (),
-    ) -> Replies:
-        """Have the model write `n` messages that go on from `said`. Raises TransientError, ModelError."""
+    ) -> Sampled:
+        """Have the model write `n` messages that go on from `said`. Raises TransientError, ModelError.
+
+        The tokens of a message are those with its reasoning. A server may report only those of several together.
+        """
         tools = chat_messages.tools_of(said)
         options: dict[str, Any] = {"model": model, "temperature": temperature, "n": n}
-        options |= {"max_tokens": max_tokens} if max_tokens else {}
-        options |= {"seed": seed} if seed is not None else {}
-        options |= {"stop": list(stop)} if stop else {}
-        options |= {"tools": tools} if tools else {}
+        more = {"max_tokens": max_tokens or None, "seed": seed, "stop": list(stop) or None, "tools": tools or None}
+        options |= {name: value for name, value in more.items() if value is not None}
         while True:
             taken = {name: value for name, value in options.items() if name not in self._refused}
             native = "tools" in taken
@@ -124,10 +105,11 @@ class ChatClient:
                     raise
                 logger.warning("%s refuses logprobs: questions are asked %d times", self.base_url, SAMPLES)
             self._refused.add("logprobs")
+        options |= {"max_tokens": 8}
         said = [
             yes_no.side(reply.text)
             for number in range(SAMPLES)
-            for reply in self._replies([self._request(options | {"max_tokens": 8, "seed": seed + number})], 1).replies
+            for reply in self._replies([self._request(options | {"seed": seed + number})], 1).continuations
         ]
         yes, no = said.count(True), said.count(False)
         if yes + no == 0:
@@ -135,7 +117,6 @@ class ChatClient:
         return YesNo(yes=(yes + 0.5) / (len(said) + 1), no=(no + 0.5) / (len(said) + 1))
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     @cached_property
@@ -168,9 +149,9 @@ class ChatClient:
             raise TransientError(f"{url} sent an answer without choices", kind="malformed")
         return answer
 
-    def _replies(self, answers: Sequence["ChatCompletion"], n: int) -> Replies:
+    def _replies(self, answers: Sequence["ChatCompletion"], n: int) -> Sampled:
         """Read answers with `n` messages each, and count them in the ledger."""
-        replies, sampled = [], []
+        replies = []
         prompt: int | None = None
         cached: int | None = None
         for answer in answers:
@@ -181,11 +162,10 @@ class ChatClient:
             prompt, written = number(usage, "prompt_tokens"), number(usage, "completion_tokens")
             cached = number(getattr(usage, "prompt_tokens_details", None), "cached_tokens")
             metering.count(n, prompt, cached, written)
-            replies += [self._reply(choice) for choice in answer.choices]
-            sampled += [written if n == 1 else None] * n
-        return Replies(replies=replies, prompt_tokens=prompt, cached_tokens=cached, sampled_tokens=sampled)
+            replies += [self._reply(choice, written if n == 1 else None) for choice in answer.choices]
+        return Sampled(continuations=replies, prompt_tokens=prompt, cached_tokens=cached)
 
-    def _reply(self, choice: Any) -> Reply:
+    def _reply(self, choice: Any, tokens: int | None) -> Continuation:
         """Read a message. Raises TransientError if it has not the form of the API."""
         try:
             message = choice.message
@@ -197,13 +177,14 @@ class ChatClient:
             extra = message.model_extra or {}
             reasoning = extra.get("reasoning_content") or extra.get("reasoning")
             if isinstance(message.refusal, str) and message.refusal:
-                return Reply(text=message.refusal, finish_reason="refusal")
-            text = chat_messages.text_of(message.content, reasoning, calls).replace("\x00", "\ufffd")
+                return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
+            text = without_nul(chat_messages.text_of(message.content, reasoning, calls))
         except (AttributeError, TypeError, ValueError) as error:
             problem = f"{self.base_url} sent an invalid message: {error!r:.300}"
             raise TransientError(problem, kind="malformed") from None
         finish = choice.finish_reason if isinstance(choice.finish_reason, str) else "stop"
-        return Reply(text=text, finish_reason="stop" if finish in ("tool_calls", "function_call") else finish)
+        finish = "stop" if finish in ("tool_calls", "function_call") else finish
+        return Continuation(text=text, finish_reason=finish, tokens=tokens)
 
 
 def number(holder: object, name: str) -> int | None:
@@ -242,7 +223,7 @@ def bounded_transport(http: Http) -> Any:
 
     class Transport(httpx2.BaseTransport):
         def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            body = http.send_bytes(str(request.url), request.read())
+            body = http.send(str(request.url), request.read())
             return httpx2.Response(200, headers={"Content-Type": "application/json"}, content=body)
 
     return Transport()

@@ -42,27 +42,18 @@ def plain(said: Sequence[Said]) -> list[Message]:
 def with_calls(said: Sequence[Said]) -> list[Message]:
     """The messages with tool calls and their answers in the API's own form, where all calls of a message are valid."""
     messages: list[Message] = []
-    waiting: list[str] = []
-    for type, text in said:
-        answers = RESPONSE.findall(text) if type is BlockType.TOOL else []
-        if waiting and len(answers) == len(waiting):
-            messages += [
-                {"role": "tool", "tool_call_id": id, "content": answer}
-                for id, answer in zip(waiting, answers, strict=True)
-            ]
-            waiting = []
+    pairs = iter(zip(said, [*said[1:], (BlockType.USER, "")], strict=False))
+    for (type, text), (next_type, next_text) in pairs:
+        calls = _calls(text, len(messages)) if type is BlockType.ASSISTANT else []
+        answers = RESPONSE.findall(next_text) if next_type is BlockType.TOOL else []
+        if not calls or len(answers) != len(calls):  # the API would refuse calls without answers
+            messages.append({"role": role(type), "content": text})
             continue
-        if waiting:  # the answers do not match the calls: the API would refuse them
-            messages[-1] = {"role": "assistant", "content": messages[-1]["text"]}
-            waiting = []
-        message: Message = {"role": role(type), "content": text}
-        if type is BlockType.ASSISTANT and (calls := _calls(text, len(messages))):
-            waiting = [call["id"] for call in calls]
-            message |= {"content": without_calls(text), "tool_calls": calls, "text": text}
-        messages.append(message)
-    if waiting:
-        messages[-1] = {"role": "assistant", "content": messages[-1]["text"]}
-    return [{key: value for key, value in message.items() if key != "text"} for message in messages]
+        messages.append({"role": role(type), "content": without_calls(text), "tool_calls": calls})
+        for call, answer in zip(calls, answers, strict=True):
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
+        next(pairs)  # the answers
+    return messages
 
 
 def without_calls(text: str) -> str:

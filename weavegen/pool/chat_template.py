@@ -48,8 +48,9 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
+    environment.globals["raise_exception"] = _refuse
     try:
         template = environment.from_string(source)
     except jinja2.TemplateError as error:
@@ -85,13 +86,5 @@ def _text(token: Any) -> str:
     return str(token.get("content", "")) if isinstance(token, dict) else token or ""
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
 def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
-
-
-def _now(format: str) -> str:
-    return datetime.datetime.now().strftime(format)

@@ -6,6 +6,7 @@ is a TransientError, and the pool decides when and where to try again.
 
 import logging
 import math
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from weavegen.pool import metering, yes_no
 from weavegen.pool.chat import ChatClient
 from weavegen.pool.http import Http
 from weavegen.pool.served import ADDRESS_ADVICE, ServedModel, list_models, pick_model
-from weavegen.pool.tokens import Text, Tokens
+from weavegen.pool.tokens import Continuation, Sampled, Text, Tokens, without_nul
 from weavegen.trace.blocks import BlockType
 
 logger = logging.getLogger(__name__)
@@ -49,46 +50,13 @@ OPTIONAL = {
 }
 """Parameters that a server may refuse, and what follows."""
 CHAT_ONLY = "{url} has only the chat API: weave and planning need completions with logprobs, as vLLM has them"
-UNKNOWN = (
-    "unrecognized",
-    "unknown",
-    "unexpected",
-    "extra",
-    "unsupported",
-    "not supported",
-    "not enabled",
-    "not permitted",
-)
+UNKNOWN = re.compile("unrecognized|unknown|unexpected|extra|unsupported|not (?:supported|enabled|permitted)")
 """Words of servers that refuse a parameter, whatever its value."""
 BYTES_PER_TOKEN, BYTES_PER_LISTED_TOKEN = 256, 1024
 """Bytes that an answer may have for a sampled token, and for a token whose logprob is listed, with generous room."""
 
 Prompt = str | Tokens
 """A prompt as text, or as token ids where the server can tokenise."""
-
-
-class Continuation(msgspec.Struct, frozen=True, kw_only=True):
-    """One sampled continuation of a prompt."""
-
-    text: str
-    finish_reason: str
-    """`stop` or `length`."""
-    token_ids: list[int] | None
-    """Sampled tokens, with those of the stop string and after it; None if the server does not report them."""
-    logprobs: list[float] | None
-    """The model's logprob of each of `token_ids`."""
-    tokens: int | None = None
-    """Number of sampled tokens; None if the server tells neither it nor their ids."""
-
-
-class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a request for continuations."""
-
-    continuations: list[Continuation]
-    prompt_tokens: int | None
-    """As counted by the server; None if it does not report them."""
-    cached_tokens: int | None
-    """Prompt tokens from the prefix cache; None if not reported (vLLM: `--enable-prompt-tokens-details`)."""
 
 
 class _Logprobs(msgspec.Struct):
@@ -228,18 +196,16 @@ class ModelClient:
     def template(self) -> Template:
         """Ask the server for the chat template of the model, once. PLAIN if it has none, or tells none."""
         if self._template is None:
-            self._template = self._told_template()
+            template = PLAIN
+            try:
+                if self.tokenizes:
+                    template = derive(self._render)
+                else:
+                    logger.warning("%s tells no chat template: give it with --template", self.base_url)
+            except (ModelError, UsageError) as error:
+                logger.warning("%s applies no chat template (%s): blocks go to it as plain text", self.base_url, error)
+            self._template = template
         return self._template
-
-    def _told_template(self) -> Template:
-        if not self.tokenizes:
-            logger.warning("%s tells no chat template: give it with --template", self.base_url)
-            return PLAIN
-        try:
-            return derive(self._render)
-        except (ModelError, UsageError) as error:
-            logger.warning("%s applies no chat template (%s): blocks go to it as plain text", self.base_url, error)
-            return PLAIN
 
     def _render(self, messages: Sequence[Message], asks: bool) -> str:
         """Apply the chat template to messages. Raises UsageError if the server can't."""
@@ -251,13 +217,11 @@ class ModelClient:
         return self.decode(ids)
 
     def word(self, token: int) -> str:
-        """Return the text of one token."""
         if token not in self._words:
             self._words[token] = self.decode([token])
         return self._words[token]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of a sequence of tokens."""
         if not tokens:
             return ""
         body = {"model": self.model, "tokens": list(tokens)}
@@ -312,24 +276,17 @@ class ModelClient:
 
         Raises ModelError if the model gives neither of them any mass, whatever the prompt.
         """
-        answers = self._yes_no(prompts, priority)
-        if answers and all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
-            raise ModelError(NO_MASS.format(model=self.model))
-        return answers
-
-    def _yes_no(self, prompts: Sequence[Prompt], priority: int) -> list[YesNo]:
         if not prompts:
             return []
         self._scores = True
-        if sides := self._find_sides():
-            exact = self._exact(prompts, sides, priority)
-            if exact is not None:
-                return exact
-            logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS)
-            self._sides = {}
-        most = yes_no.TOP_TOKENS * BYTES_PER_LISTED_TOKEN
-        answer = self._complete(prompts, 1, priority, most, max_tokens=1, temperature=0.0, logprobs=yes_no.TOP_TOKENS)
-        return [yes_no.from_top(self._top(choice)) for choice in answer.choices]
+        answers = self._exact(prompts, priority)
+        if answers is None:
+            most, options = yes_no.TOP_TOKENS * BYTES_PER_LISTED_TOKEN, {"max_tokens": 1, "temperature": 0.0}
+            answer = self._complete(prompts, 1, priority, most, **options, logprobs=yes_no.TOP_TOKENS)
+            answers = [yes_no.from_top(self._top(choice)) for choice in answer.choices]
+        if all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
+            raise ModelError(NO_MASS.format(model=self.model))
+        return answers
 
     def probe(self, seconds: float) -> None:
         """Sample one token within `seconds`, with its logprobs if scores need them. Raises a request's errors."""
@@ -350,7 +307,6 @@ class ModelClient:
             raise ChatOnly(CHAT_ONLY.format(url=self.base_url))
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
         self.chat.close()
 
@@ -374,24 +330,30 @@ class ModelClient:
                 self._sides = sides
             return self._sides
 
-    def _exact(self, prompts: Sequence[Prompt], sides: Mapping[int, bool], priority: int) -> list[YesNo] | None:
-        """Ask with `logprob_token_ids`. Returns None if the server ignores or rejects it.
+    def _exact(self, prompts: Sequence[Prompt], priority: int) -> list[YesNo] | None:
+        """Ask with `logprob_token_ids`. Returns None if the server can't tokenise, or ignores or rejects it.
 
         The sampled token is listed, too: at temperature 0 it is always the likeliest one. The temperature does not
         change the logprobs, which vLLM takes before it.
         """
+        sides = self._find_sides()
+        if not sides:
+            return None
         options = {"max_tokens": 1, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0}
         ids = {"logprobs": 1, "logprob_token_ids": list(sides), "return_tokens_as_token_ids": True}
         most = (len(sides) + 1) * BYTES_PER_LISTED_TOKEN
         try:
-            answer = self._complete(prompts, 1, priority, most, **options, **ids)
+            choices = self._complete(prompts, 1, priority, most, **options, **ids).choices
+            exact = [yes_no.from_ids(self._top(choice), sides, choice.text) for choice in choices]
+            complete = [answer for answer in exact if answer is not None]
+            if len(complete) == len(exact):
+                return complete
         except ModelError as error:
-            if "logprob_token_ids" in str(error):
-                return None
-            raise
-        exact = [yes_no.from_ids(self._top(choice), sides, choice.text) for choice in answer.choices]
-        complete = [answer for answer in exact if answer is not None]
-        return complete if len(complete) == len(exact) else None
+            if "logprob_token_ids" not in str(error):
+                raise
+        logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS)
+        self._sides = {}
+        return None
 
     # -------------------------------------------------------------------------------------------- HTTP
 
@@ -427,7 +389,7 @@ class ModelClient:
             except ModelError as error:
                 reason = str(error).lower()
                 unknown = [name for name in OPTIONAL if name in asked and name in reason]
-                if not unknown or not any(word in reason for word in UNKNOWN):
+                if not unknown or not UNKNOWN.search(reason):
                     raise
                 logger.warning("%s does not take %s: %s", self.base_url, unknown[0], OPTIONAL[unknown[0]])
                 self._refused.add(unknown[0])
@@ -488,11 +450,6 @@ def continuation(choice: Choice, stop: Sequence[str], url: str = "the server") -
     tokens = None if ids is None else len(ids)
     whole = without_nul(text[:end])
     return Continuation(text=whole, finish_reason=finish, token_ids=ids, logprobs=logprobs, tokens=tokens)
-
-
-def without_nul(text: str) -> str:
-    """Replace NUL, which Postgres can't store, by U+FFFD, which decoders use for invalid bytes."""
-    return text.replace("\x00", "\ufffd")
 
 
 def _token_id(listed: str) -> int:

@@ -3,6 +3,7 @@
 Whatever a server answers, its size and its time are bounded, and what is wrong with it is a TransientError.
 """
 
+import contextlib
 import http.client
 import io
 import socket
@@ -122,29 +123,19 @@ class Http:
             manager.pool_classes_by_scheme = {"http": _Connections, "https": _SecureConnections}
 
     def get(self, url: str, timeout: float | None = None) -> bytes:
-        """Return the body at a URL."""
         return self._request("GET", url, None, timeout)
-
-    def get_json(self, url: str, type: type[T], timeout: float | None = None) -> T:
-        """Return the JSON at a URL, decoded as `type`."""
-        return _decoded(url, self.get(url, timeout), type)
 
     def post(
         self, url: str, body: Mapping[str, Any], type: type[T], timeout: float | None = None, *, most: int = 0
     ) -> T:
         """Post a JSON body and decode the answer as `type`. `most`: bytes that a large answer may have."""
-        return _decoded(url, self.send(url, body, timeout, most=most), type)
+        return decoded(url, self.send(url, body, timeout, most=most), type)
 
-    def send(self, url: str, body: Mapping[str, Any], timeout: float | None = None, *, most: int = 0) -> bytes:
-        """Post a JSON body and return the answer's body."""
-        return self.send_bytes(url, _encode(body), timeout, most=most)
-
-    def send_bytes(self, url: str, body: bytes, timeout: float | None = None, *, most: int = 0) -> bytes:
-        """Post a body that is JSON already."""
-        return self._request("POST", url, body, timeout, most)
+    def send(self, url: str, body: Mapping[str, Any] | bytes, timeout: float | None = None, *, most: int = 0) -> bytes:
+        """Post a JSON body, which may be encoded already, and return the answer's body."""
+        return self._request("POST", url, body if isinstance(body, bytes) else _encode(body), timeout, most)
 
     def close(self) -> None:
-        """Close the connections."""
         for manager in (self._direct, *self._proxies.values()):
             manager.clear()
 
@@ -193,13 +184,16 @@ class Http:
             place = answer.headers.get("Location", "nowhere")
             return Unfit(f"{url} answered {status}, a redirect to {place:.200}: give the server's own address")
         if status in BUSY_STATUSES:
-            return Busy(message, seconds=_retry_after(answer.headers.get("Retry-After")))
+            seconds: float | None = None
+            with contextlib.suppress(ValueError):  # there is no such header, or it has a date
+                seconds = max(0.0, float(answer.headers.get("Retry-After", "")))
+            return Busy(message, seconds=seconds)
         return TransientError(message, kind="status")
 
     def _message(self, body: bytes) -> str:
         """Return the message of an error body, in the form of vLLM and OpenAI, or else the whole body."""
         try:
-            message = _decoded("", body, _ErrorBody).error.message
+            message = decoded("", body, _ErrorBody).error.message
         except TransientError:
             message = body[:20_000].decode(errors="replace")
         # The message is stored with the trace, and some servers repeat the request in it: hide the key.
@@ -212,19 +206,12 @@ class Http:
         return self._direct if proxy is None or urllib.request.proxy_bypass(parts.netloc) else proxy
 
 
-def _decoded(url: str, body: bytes, type: type[T]) -> T:
+def decoded(url: str, body: bytes, type: type[T]) -> T:
+    """Decode what a server answered. Raises TransientError."""
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise TransientError(f"{url} sent an invalid answer: {error}", kind="malformed") from None
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds of a header Retry-After; None if there is none, or if it has a date."""
-    try:
-        return None if value is None else max(0.0, float(value))
-    except ValueError:
-        return None
 
 
 class _Error(msgspec.Struct):

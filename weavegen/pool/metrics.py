@@ -34,18 +34,14 @@ NAMES = {
 
 
 def read(base_url: str, http: Http, seconds: float = 5.0) -> Metrics:
-    """Read a server's metrics. Raises TransientError, and ModelError if the server does not have them."""
-    url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
-    return parse(http.get(url, seconds).decode(errors="replace"), url)
+    """Read a server's metrics. Raises TransientError, and ModelError if the server does not have them.
 
-
-def parse(text: str, url: str = "/metrics") -> Metrics:
-    """Parse metrics in the text format of Prometheus. Values of several engines at one address are summed.
-
-    Own code because it is called every second and vLLM has a thousand lines: prometheus_client parses all of them.
+    Values of several engines at one address are summed. Own code, because it is called every second and vLLM has a
+    thousand lines: prometheus_client parses all of them.
     """
+    url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
     found: dict[str, list[float]] = {}
-    for line in text.splitlines():
+    for line in http.get(url, seconds).decode(errors="replace").splitlines():
         name = NAMES.get(line[: min(at for at in (line.find("{"), line.find(" "), len(line)) if at >= 0)])
         if name is not None:
             found.setdefault(name, []).append(float(line.rpartition(" ")[2]))

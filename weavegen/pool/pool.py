@@ -5,7 +5,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TypeVar
 
 from weavegen.errors import Busy, ModelError, Refused, TransientError, Unfit, Unserved, UsageError
@@ -13,7 +12,7 @@ from weavegen.pool import metrics
 from weavegen.pool.client import ModelClient
 from weavegen.pool.health import Failures, Health, error_kind, one_line
 from weavegen.pool.http import Http
-from weavegen.pool.routing import Outcome, Router
+from weavegen.pool.routing import Load, Outcome, Router
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -112,26 +111,21 @@ class Pool:
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             url, client = self._admitted(trace, home, sequences)
-            outcome: Outcome = "failed"
-            failure: TransientError | None = None
+            failure: TransientError | None = None  # other errors are answers of the server
             try:
-                result = call(client)
-                outcome = "ok"
-                return result
+                return call(client)
             except TransientError as error:
-                outcome, failure = _outcome(error), error
+                failure = error
                 if attempt == MAX_ATTEMPTS:
                     if isinstance(error, Refused | Busy | Unfit) or self._fails_others(trace):
                         raise Unserved(one_line(error)) from None
                     raise
                 log.info("trace %d, attempt %d: %s", trace, attempt, error)
                 tell(one_line(error))
-            except Exception:
-                outcome = "ok"  # the server answered, if with an error
-                raise
             finally:
+                outcome, asked = _outcome(failure)
                 with self._lock:
-                    self._router.report_end(url, sequences, outcome, time.monotonic(), _asked(failure))
+                    self._router.report_end(url, sequences, outcome, time.monotonic(), asked)
                     self._note(url, failure, trace)
                     self._grant()
             time.sleep(BACKOFF_SECONDS * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5))
@@ -210,54 +204,47 @@ class Pool:
                 rests_until = self._router.servers[url].rests_until
             if rests_until is not None and time.monotonic() < rests_until:
                 continue
-            report: Callable[[], None] | None = None
+            load: Load | None = None
             failure: Exception | None = None
             try:
                 if rests_until is not None:
-                    failure = self._probe(client)
-                    outcome, asked = _outcome(failure), _asked(failure)
-                    report = partial(self._router.report_probe, url, outcome, time.monotonic(), asked)
+                    client.probe(PROBE_TIMEOUT_SECONDS)
                 elif has_metrics:
-                    report = partial(self._router.report_load, url, metrics.read(url, http))
-            except ModelError as error:
-                log.warning("%s: without metrics, its load grows until it is busy", error)
-                has_metrics = False
+                    load = metrics.read(url, http)
             except TransientError as error:
                 failure = error
-                report = partial(self._router.report_failure, url, _outcome(error), time.monotonic())
+            except (ModelError, UsageError) as error:
+                if rests_until is None:
+                    log.warning("%s: without metrics, its load grows until it is busy", error)
+                    has_metrics = False
+                else:
+                    log.warning("%s is not used: %s", url, error)
+                    failure = error
             except Exception:  # if this thread ended, a resting server would never be probed again
                 log.exception("%s can't be watched", url)
+                rests_until = None  # no probe to report
+            outcome, asked = _outcome(failure)
             with self._lock:
                 if self._clients.get(url) is not client:
                     break
-                if report is not None:
-                    report()
+                if rests_until is not None:
+                    self._router.report_probe(url, outcome, time.monotonic(), asked)
+                elif failure is not None:
+                    self._router.report_failure(url, outcome, time.monotonic())
+                elif load is not None:
+                    self._router.report_load(url, load)
                 if failure is not None:
                     self._note(url, failure)
                 self._grant()
         http.close()
-
-    @staticmethod
-    def _probe(client: ModelClient) -> Exception | None:
-        """Let a server that rested sample one token. Returns why it can't."""
-        try:
-            client.probe(PROBE_TIMEOUT_SECONDS)
-        except TransientError as error:
-            return error
-        except (ModelError, UsageError) as error:
-            log.warning("%s is not used: %s", client.base_url, error)
-            return error
-        return None
 
 
 OUTCOMES: Mapping[str, Outcome] = {"busy": "busy", "refused": "refused", "unfit": "unfit"}
 """By TransientError.kind."""
 
 
-def _outcome(error: Exception | None) -> Outcome:
-    return "ok" if error is None else OUTCOMES.get(error_kind(error), "failed")
-
-
-def _asked(error: Exception | None) -> float | None:
-    """Seconds for which a busy server asks to be left alone."""
-    return error.seconds if isinstance(error, Busy) else None
+def _outcome(error: Exception | None) -> tuple[Outcome, float | None]:
+    """How a request ended, and the seconds for which a busy server asks to be left alone."""
+    if error is None:
+        return "ok", None
+    return OUTCOMES.get(error_kind(error), "failed"), error.seconds if isinstance(error, Busy) else None

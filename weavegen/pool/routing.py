@@ -94,10 +94,6 @@ class Server:
         """Whether it may get requests at all."""
         return self.rests_until is None and not self.leaving
 
-    def has_room(self, sequences: int) -> bool:
-        """Whether that many more sequences fit. Any request fits if nothing else is in flight."""
-        return self.usable and (self.in_flight == 0 or self.in_flight + sequences <= self.limit)
-
     @property
     def has_spare_slots(self) -> bool:
         """Whether it has spare slots, by its metrics; without metrics, by our sequences in flight."""
@@ -243,9 +239,11 @@ class Router:
             self.servers.pop(server.url, None)
 
     def _fits(self, server: Server, queued_at: Server) -> bool:
-        """Whether the first request in the queue of `queued_at` may go to `server`."""
-        queue = queued_at.queue
-        return bool(queue) and server.has_room(self._requests[queue[0][1]].sequences)
+        """Whether the first request in the queue of `queued_at` may go to `server`: any, if nothing is in flight."""
+        if not queued_at.queue or not server.usable:
+            return False
+        sequences = self._requests[queued_at.queue[0][1]].sequences
+        return server.in_flight == 0 or server.in_flight + sequences <= server.limit
 
     def _take(self, server: Server, queued_at: Server) -> int:
         _, ticket = heapq.heappop(queued_at.queue)
@@ -284,12 +282,8 @@ class Router:
         if home is not None and home.usable:
             return request.home
         usable = [server.url for server in self.members if server.usable]
-
-        def weight(url: str) -> bytes:
-            return hashlib.sha256(f"{request.trace} {url}".encode()).digest()
-
         if usable:
-            return max(usable, key=weight)
+            return max(usable, key=lambda url: hashlib.sha256(f"{request.trace} {url}".encode()).digest())
         if home is not None and not home.leaving:
             return request.home
         return next((server.url for server in self.members), request.at)  # without members it stays where it is

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from weavegen.errors import ModelError, NotFound, TransientError, Unfit, UsageError
-from weavegen.pool.http import Http
+from weavegen.pool.http import Http, decoded
 
 ADDRESS_ADVICE = "check the address of the server, which ends in /v1"
 
@@ -46,7 +46,7 @@ def list_models(url: str, http: Http, seconds: float = 10.0) -> list[ServedModel
     if urlsplit(url).scheme not in ("http", "https"):
         raise ModelError(f"{url} is not an http address")
     try:
-        return http.get_json(f"{url.rstrip('/')}/models", _Models, seconds).data
+        return decoded(url, http.get(f"{url.rstrip('/')}/models", seconds), _Models).data
     except NotFound as error:
         raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
 

@@ -1,4 +1,4 @@
-"""Token ids in prompts and in sampled continuations. Pure: no I/O."""
+"""Prompts and their sampled continuations, as text and as token ids. Pure: no I/O."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,6 +39,35 @@ class Text:
     def first(self, count: int) -> "Text":
         """Return about the first `count` tokens."""
         return self if count >= self.count else Text(self.text[: len(self.text) * count // self.count], count)
+
+
+class Continuation(msgspec.Struct, frozen=True, kw_only=True):
+    """One sampled continuation of a prompt, or message after a conversation."""
+
+    text: str
+    finish_reason: str
+    """`stop`, `length`; of a chat also `content_filter`, or `refusal`: the text says what the model refuses."""
+    token_ids: list[int] | None = None
+    """Sampled tokens, with those of the stop string and after it; None if the server does not report them."""
+    logprobs: list[float] | None = None
+    """The model's logprob of each of `token_ids`."""
+    tokens: int | None = None
+    """Number of sampled tokens; None if the server tells neither it nor their ids."""
+
+
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a request for continuations."""
+
+    continuations: list[Continuation]
+    prompt_tokens: int | None
+    """As counted by the server; None if it does not report them."""
+    cached_tokens: int | None
+    """Prompt tokens from the prefix cache; None if not reported (vLLM: `--enable-prompt-tokens-details`)."""
+
+
+def without_nul(text: str) -> str:
+    """Replace NUL, which Postgres can't store, by U+FFFD, which decoders use for invalid bytes."""
+    return text.replace("\x00", "\ufffd")
 
 
 def joined(pieces: Sequence[Text | Tokens]) -> str | Tokens:

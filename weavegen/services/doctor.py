@@ -6,10 +6,13 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from weavegen.config import Config, differing, shown_settings
@@ -23,10 +26,10 @@ from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
 from weavegen.services.faults import Fault, faults, service_faults
 from weavegen.store import servers, urls, workers
-from weavegen.store.servers import ServerHealth
 from weavegen.store.session import unpooled_engine
 from weavegen.version import __version__
 
+T = TypeVar("T")
 OF_A_HOST = fleet.NOT_OF_WORKERS | {"WEAVEGEN_HOST"}
 """Settings in which hosts may differ, or that workers do not use."""
 MIN_FREE_BYTES = 5 * 2**30
@@ -45,11 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(Exception):
-    """A check failed."""
-
-    def __init__(self, detail: str, advice: str) -> None:
-        super().__init__(detail)
-        self.detail, self.advice = detail, advice
+    """A check failed. The arguments: the detail and the advice of the finding."""
 
 
 def examine(config: Config) -> list[Finding]:
@@ -59,7 +58,8 @@ def examine(config: Config) -> list[Finding]:
         try:
             findings.append(Finding(name=name, ok=True, detail=check(config)))
         except Problem as problem:
-            findings.append(Finding(name=name, ok=False, detail=problem.detail, advice=problem.advice))
+            detail, advice = problem.args
+            findings.append(Finding(name=name, ok=False, detail=detail, advice=advice))
     return findings + [
         Finding(name=fault.kind, ok=False, detail=fault.what, advice=fault.advice)
         for fault in _faults(config)
@@ -92,10 +92,10 @@ def _settings(config: Config) -> str:
     mine = shown_settings(config)
     try:
         with unpooled_engine(urls.database_url(config)).connect() as conn:
-            others = {row.node: row.settings for row in workers.rows(conn) if not row.silent}
-            versions = {row.version for row in workers.rows(conn) if not row.silent} - {__version__}
+            found = [row for row in workers.rows(conn) if not row.silent]
     except DBAPIError:
         raise Problem("unknown", "migrate the database with `weavegen up`") from None
+    others, versions = {row.node: row.settings for row in found}, {row.version for row in found} - {__version__}
     for node, settings in others.items():
         for name in sorted(set(differing(settings, mine)) - OF_A_HOST):
             raise Problem(
@@ -182,10 +182,11 @@ def _binaries(config: Config) -> str:
     return ", ".join(program.name for program in programs) or "not used"
 
 
-def _database(config: Config) -> str:
+def _answering(check: Callable[[Config], None], variable: str, config: Config) -> str:
+    """Check the database or the broker, which `variable` may name."""
     with _problem("does not answer"):
-        postgres.check(config)
-    return "embedded" if config.database_url is None else "DATABASE_URL"
+        check(config)
+    return variable if config.environ().get(variable) else "embedded"
 
 
 def _schema(config: Config) -> str:
@@ -198,19 +199,14 @@ def _schema(config: Config) -> str:
     return detail
 
 
-def _broker(config: Config) -> str:
-    with _problem("does not answer"):
-        redis.check(config)
-    return "embedded" if config.broker_url is None else "CELERY_BROKER_URL"
-
-
 def _model(config: Config) -> str:
     keys = _server_keys(config)
     if not keys:
         advice = "set OPENAI_BASE_URL, start a small model with `weavegen up`, or add one: `weavegen pool add`"
         raise Problem("none", advice)
     models: set[str] = set()
-    failing = _failing(config, keys)
+    none = dict[str, servers.ServerHealth]()
+    failing = _stored(config, lambda conn: {server.url: server for server in servers.failing(conn, keys)}, none)
     for url, key in keys.items():
         try:
             listed = list_models(url, Http(key, ANSWER_TIMEOUT_SECONDS), ANSWER_TIMEOUT_SECONDS)
@@ -237,24 +233,21 @@ def _features(config: Config) -> str:
     return f"{'; '.join(lacking)} (see `weavegen pool probe`)" if lacking else "all that the servers can give"
 
 
-def _failing(config: Config, keys: Mapping[str, str]) -> dict[str, ServerHealth]:
-    """The servers at which all requests fail, by base URL."""
+def _stored(config: Config, read: Callable[[sa.Connection], T], otherwise: T) -> T:
+    """Return what `read` finds in the database; `otherwise` if it does not answer."""
     try:
         with unpooled_engine(urls.database_url(config)).connect() as conn:
-            return {server.url: server for server in servers.failing(conn, keys)}
+            return read(conn)
     except (DBAPIError, UsageError):
-        return {}
+        return otherwise
 
 
 def _server_keys(config: Config) -> Mapping[str, str]:
     """Return API keys by base URL: of the pool's servers or, without a database, of the configured ones."""
-    try:
-        with unpooled_engine(urls.database_url(config)).connect() as conn:
-            return pool_members.members(conn, config).keys
-    except (DBAPIError, UsageError):
-        with contextlib.suppress(UsageError):
-            return dict.fromkeys(model_server.urls(config), config.api_key)
-        return {}
+    configured = dict[str, str]()
+    with contextlib.suppress(UsageError):
+        configured = dict.fromkeys(model_server.urls(config), config.api_key)
+    return _stored(config, lambda conn: pool_members.members(conn, config).keys, configured)
 
 
 def _address(url: str) -> str:
@@ -286,9 +279,9 @@ CHECKS: dict[str, Callable[[Config], str]] = {
     "packages": _packages,
     "tmux": _tmux,
     "embedded services": _binaries,
-    "database": _database,
+    "database": partial(_answering, postgres.check, "DATABASE_URL"),
     "schema": _schema,
-    "broker": _broker,
+    "broker": partial(_answering, redis.check, "CELERY_BROKER_URL"),
     "model": _model,
     "features": _features,
     "workers": _workers,

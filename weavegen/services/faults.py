@@ -7,7 +7,6 @@ import sqlalchemy as sa
 
 from weavegen.config import Config
 from weavegen.services import pool_members, processes
-from weavegen.services.processes import Service
 from weavegen.store import servers, workers
 from weavegen.text import duration
 
@@ -23,8 +22,6 @@ KINDS = ("service", "worker", "queue", "server")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is broken."""
-
     kind: str
     """One of KINDS."""
     what: str
@@ -52,7 +49,14 @@ def service_faults(config: Config) -> list[Fault]:
         names = ", ".join(service.name for service in dead)
         return [Fault(kind="service", what=f"nothing runs any more: {names} have ended", advice="run `weavegen up`")]
     supervised = all(service.name != processes.SUPERVISOR for service in dead)
-    faults = [_dead_service(service, supervised=supervised) for service in dead]
+    faults = []
+    for service in dead:
+        what, advice = f"{service.name} has ended", "run `weavegen up`"
+        if service.failed is not None:
+            what, advice = service.failed, "mend the cause, then run `weavegen up`"
+        elif supervised:
+            advice = f"it is restarted, see {service.log}"
+        faults.append(Fault(kind="service", what=what, advice=advice))
     for service in services:
         age = time.time() - service.created
         if service not in dead and service.restarts > 1 and age < RESTARTED_SECONDS:
@@ -61,27 +65,14 @@ def service_faults(config: Config) -> list[Fault]:
     return faults
 
 
-def _dead_service(service: Service, *, supervised: bool) -> Fault:
-    what, advice = f"{service.name} has ended", "run `weavegen up`"
-    if service.failed is not None:
-        what, advice = service.failed, "mend the cause, then run `weavegen up`"
-    elif supervised:
-        advice = f"it is restarted, see {service.log}"
-    return Fault(kind="service", what=what, advice=advice)
-
-
 def worker_faults(conn: sa.Connection) -> list[Fault]:
     """Workers that have fallen silent; or that no worker runs while traces are to be written."""
     rows = workers.rows(conn)
-    found = [
-        Fault(
-            kind="worker",
-            what=f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}",
-            advice="look at its host, and start it there again",
-        )
-        for row in rows
-        if row.silent
-    ]
+    found = []
+    for row in rows:
+        if row.silent:
+            what = f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}"
+            found.append(Fault(kind="worker", what=what, advice="look at its host, and start it there again"))
     if not any(not row.silent for row in rows) and (count := workers.open_traces(conn)):
         what = f"no worker runs, and {count:,} {'trace is' if count == 1 else 'traces are'} open"
         found.append(Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md"))

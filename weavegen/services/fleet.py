@@ -111,7 +111,7 @@ def up(
             *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
             *("-S", "celery.beat:Scheduler"),  # a killed beat can leave a schedule file that no beat can read
         ]
-        parts += _workers(config, {name: [*words, *logfile(config, name)] for name, words in commands.items()})
+        parts += _workers(config, commands)
         if store:
             _store_settings(config)
         parts += _pages(config) if pages else []
@@ -223,11 +223,6 @@ def worker_commands(
         ]
         for name, (queues, pool, size) in pools.items()
     }
-
-
-def logfile(config: Config, name: str) -> tuple[str, str]:
-    """Return Celery's option for a log file that is opened again if it is removed or moved away (logrotate)."""
-    return "--logfile", str(processes.log_path(config, name)).replace("%", "%%")
 
 
 def node(config: Config, name: str) -> str:
@@ -353,18 +348,20 @@ def _pages(config: Config) -> list[Part]:
     """Start Flower and the viewer, without waiting until they answer."""
     parts = []
     for name, port in ((FLOWER, config.flower_port), (VIEWER, config.viewer_port)):
-        started = False
-        if processes.find(config, name) is None:
-            if port == 0:
-                continue
-            port = _port_near(port)
+        starts = processes.find(config, name) is None
+        if starts and port == 0:
+            continue
+        if starts:
+            try:
+                port = processes.free_port(port)
+            except UsageError:  # it is in use, as by another installation
+                port = processes.free_port(None)
             command = [sys.executable, "-m", "weavegen.cli", "serve", "--port", str(port)]
             if name == FLOWER:
                 command = flower_command(port, processes.LOOPBACK)
             url = f"http://{processes.LOOPBACK}:{port}"
             processes.start(config, name, command, url=url, environ=child_environment(config, name))
-            started = True
-        parts.append(_part(config, name, started=started))
+        parts.append(_part(config, name, started=starts))
     return parts
 
 
@@ -376,38 +373,29 @@ def flower_command(port: int, address: str) -> list[str]:
     ]
 
 
-def _port_near(wanted: int) -> int:
-    """Return `wanted`, or a free port if it is in use, as by another installation."""
-    try:
-        return processes.free_port(wanted)
-    except UsageError:
-        return processes.free_port(None)
-
-
 def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
     new: list[Service] = []
     try:
         for name, command in commands.items():
             if processes.find(config, name) is None:
+                # Celery opens the file again if it is removed or moved away (logrotate).
+                log_file = str(processes.log_path(config, name)).replace("%", "%%")
+                command += ["--logfile", log_file]
                 new.append(processes.start(config, name, command, environ=child_environment(config)))
-        _wait_for_workers(config, [processes.registered(config)[name] for name in commands])
+        services, silent = processes.registered(config), {node(config, name) for name in commands if name != BEAT}
+        deadline = time.monotonic() + processes.START_TIMEOUT_SECONDS
+        while silent:
+            for service in (services[name] for name in commands):
+                if not processes.alive(service):
+                    raise UsageError(processes.failure(service.name, service.log))
+            if time.monotonic() > deadline:
+                raise UsageError(f"{', '.join(sorted(silent))} did not answer in time: see {config.logs}")
+            silent -= answering(config, silent)
     except BaseException:
         processes.stop(config, new)
         raise
     started = {service.name for service in new}
     return [_part(config, name, started=name in started) for name in commands]
-
-
-def _wait_for_workers(config: Config, services: list[Service]) -> None:
-    deadline = time.monotonic() + processes.START_TIMEOUT_SECONDS
-    silent = {node(config, service.name) for service in services if service.name != BEAT}
-    while silent:
-        for service in services:
-            if not processes.alive(service):
-                raise UsageError(processes.failure(service.name, service.log))
-        if time.monotonic() > deadline:
-            raise UsageError(f"{', '.join(sorted(silent))} did not answer in time: see {config.logs}")
-        silent -= answering(config, silent)
 
 
 def child_environment(config: Config, name: str = "") -> dict[str, str]:

@@ -53,8 +53,10 @@ def binaries() -> Path:
 def find(config: Config) -> Service | None:
     """Return the embedded server if it runs. A server that is missing in the register is added to it."""
     service = processes.find(config, NAME)
-    if service is None and (pid := _postmaster(config)) is not None:
-        return processes.record_process(config, NAME, pid, _command(config), url=embedded_url(config, DATABASE))
+    # PostgreSQL's lock file names it. After a crash the file remains, and its pid may belong to another program.
+    if service is None and (process := _holder(_locks(config)[0])) is not None and _on_our_data(config, process):
+        url = embedded_url(config, DATABASE)
+        return processes.record_process(config, NAME, process.pid, _command(config), url=url)
     return service
 
 
@@ -254,13 +256,6 @@ def _configure(config: Config, account: pwd.struct_passwd | None) -> None:
     (data(config) / "weavegen.conf").chmod(0o644)
 
 
-def _postmaster(config: Config) -> int | None:
-    """Return the pid of a live server on our data, from PostgreSQL's lock file."""
-    # After a crash the file remains, and its pid may belong to another program.
-    process = _holder(_locks(config)[0])
-    return process.pid if process is not None and _on_our_data(config, process) else None
-
-
 def _locks(config: Config) -> tuple[Path, Path]:
     """Return the server's lock files, of the data and of the socket. Their first line is the server's pid."""
     return data(config) / "postmaster.pid", sockets(config) / ".s.PGSQL.5432.lock"
@@ -285,9 +280,7 @@ def _on_our_data(config: Config, process: psutil.Process) -> bool:
 def _end_orphans(config: Config) -> None:
     """Kill the children of a killed server. A running query survives it, and keeps a new server from starting."""
     orphans = [process for process in psutil.process_iter() if _on_our_data(config, process)]
-    for process in orphans:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    processes.send(orphans, signal.SIGKILL)
     processes.wait(orphans, STOP_TIMEOUT_SECONDS)
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,24 +77,24 @@ def registered(config: Config) -> dict[str, Service]:
 
 def record(config: Config, service: Service) -> None:
     """Add a service to the register. It replaces one of the same name."""
-    _change(config, lambda services: services.update({service.name: service}))
+    with _changing(config) as services:
+        services[service.name] = service
 
 
 def forget(config: Config, service: Service) -> None:
     """Remove a service from the register, unless a newer process has its name."""
-
-    def change(services: dict[str, Service]) -> None:
+    with _changing(config) as services:
         if services.get(service.name) == service:
             del services[service.name]
 
-    _change(config, change)
 
-
-def _change(config: Config, change: Callable[[dict[str, Service]], None]) -> None:
+@contextlib.contextmanager
+def _changing(config: Config) -> Iterator[dict[str, Service]]:
+    """Yield the register by name. What the body has made of it is stored."""
     path = register_path(config)
     with folders.locked(path.with_suffix(".lock")):
         services = registered(config)
-        change(services)
+        yield services
         draft = path.with_suffix(".new")
         draft.touch(mode=0o600)
         draft.write_bytes(msgspec.json.format(msgspec.json.encode(list(services.values())), indent=2))
@@ -186,11 +186,15 @@ def wait_until(service: Service, ready: Callable[[], bool], timeout: float) -> N
 
 def failure(name: str, log: str | None) -> str:
     """Return an error message with the last line that a service printed before it ended."""
+    return f"{name} ended as soon as it was started: {last_line(log)[:300] or 'it printed nothing'} (see {log})"
+
+
+def last_line(log: str | None) -> str:
+    """Return the last line of a log. Progress bars write theirs over and over, separated by carriage returns."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = Path(log or "").read_text(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return f"{name} ended as soon as it was started: {last[:300]} (see {log})"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def stop(
@@ -223,15 +227,11 @@ def end(
     others = {service.pid for service in spared} - {service.pid for service in services}
     parents = {service.name: process for service in services if (process := _process(service)) is not None}
     families = [process for parent in parents.values() for process in _family(parent, others)]
-    for parent in parents.values():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            parent.send_signal(sig)
+    send(parents.values(), sig)
     remaining = wait(parents.values(), grace)
     # Descendants that were started meanwhile. psutil does not signal another process that has got a pid since.
     families += [process for parent in remaining for process in _family(parent, others)]
-    for process in families:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    send(families, signal.SIGKILL)
     wait(families, GRACE_SECONDS)
     for name in parents:
         log.info("stopped %s", name)
@@ -258,12 +258,15 @@ def orphans(config: Config) -> list[psutil.Process]:
 def end_orphans(config: Config, grace: float = GRACE_SECONDS) -> None:
     """End the processes that `orphans` returns. `grace`: seconds between SIGTERM and SIGKILL."""
     running = orphans(config)
+    send(running, signal.SIGTERM)
+    send(wait(running, grace), signal.SIGKILL)
+
+
+def send(running: Iterable[psutil.Process], sig: signal.Signals) -> None:
+    """Send a signal to the processes that still exist."""
     for process in running:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
-    for process in wait(running, grace):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+            process.send_signal(sig)
 
 
 def in_wheel(package: str, pattern: str) -> Path | None:

@@ -78,8 +78,9 @@ def start(config: Config) -> bool:
         if service is not None:
             processes.wait_until(service, lambda: _answers(config), START_TIMEOUT_SECONDS)
         elif _answers(config):  # it runs, but is not in the register
-            _adopt(config)
-            service = processes.find(config, NAME)
+            with _client(config) as client:
+                pid = int(client.info("server")["process_id"])
+            service = processes.record_process(config, NAME, pid, [str(binary())], url=address(config))
         if service is not None:
             if password(config) is None:
                 # Workers of that version do not know a password: a restart of Redis alone would lock them out.
@@ -153,12 +154,6 @@ def _client(config: Config) -> redis.Redis:
         socket_timeout=ANSWER_TIMEOUT_SECONDS,
         retry=Retry(NoBackoff(), 0),
     )
-
-
-def _adopt(config: Config) -> None:
-    with _client(config) as client:
-        pid = int(client.info("server")["process_id"])
-    processes.record_process(config, NAME, pid, [str(binary())], url=address(config))
 
 
 def _answers(config: Config) -> bool:

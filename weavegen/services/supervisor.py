@@ -60,7 +60,9 @@ class Supervisor:
             time.sleep(CHECK_SECONDS)
             try:
                 if self.home.removed() or not processes.register_path(self.config).exists():
-                    self.end_all()
+                    log.warning("%s is gone: its services end", self.config.home)
+                    time.sleep(BOXES_SECONDS)
+                    processes.end([attempts.seen for attempts in self.attempts.values()], grace=BOXES_SECONDS)
                     return
                 services = processes.registered(self.config)
                 mine = services.get(processes.SUPERVISOR)
@@ -90,7 +92,9 @@ class Supervisor:
         now = time.monotonic()
         if attempts.due is None:
             if attempts.made == len(DELAYS_SECONDS):
-                self.give_up(service)
+                log.error("%s was restarted %d times in a row and is given up", service.name, attempts.made)
+                reason = processes.failure(service.name, service.log)
+                processes.record(self.config, msgspec.structs.replace(service, failed=reason))
                 return False
             attempts.due = now + DELAYS_SECONDS[attempts.made]
         return now >= attempts.due
@@ -119,18 +123,6 @@ class Supervisor:
             processes.start(self.config, service.name, service.command, url=service.url, environ=environ)
         started = processes.registered(self.config)[service.name]
         processes.record(self.config, msgspec.structs.replace(started, restarts=service.restarts + 1))
-
-    def give_up(self, service: Service) -> None:
-        """Record that a service is not restarted any more."""
-        reason = processes.failure(service.name, service.log)
-        log.error("%s was restarted %d times in a row and is given up", service.name, len(DELAYS_SECONDS))
-        processes.record(self.config, msgspec.structs.replace(service, failed=reason))
-
-    def end_all(self) -> None:
-        """End the services of a removed home."""
-        log.warning("%s is gone: its services end", self.config.home)
-        time.sleep(BOXES_SECONDS)
-        processes.end([attempts.seen for attempts in self.attempts.values()], grace=BOXES_SECONDS)
 
 
 def main() -> None:

@@ -123,13 +123,9 @@ def interpreter(config: Config) -> str:
 
 def environment(group: Sequence[str]) -> list[str]:
     """A command that sets a server's variables before it becomes the server: so restarts have them, too."""
-    own = {"CUDA_VISIBLE_DEVICES": ",".join(group)} if group else CPU_ENVIRON | {"OMP_NUM_THREADS": str(cores())}
+    cores = str(len(os.sched_getaffinity(0)))  # that this process may use
+    own = {"CUDA_VISIBLE_DEVICES": ",".join(group)} if group else CPU_ENVIRON | {"OMP_NUM_THREADS": cores}
     return ["env", *(f"{name}={value}" for name, value in (QUIET | own).items())]
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def arguments(model: str, port: int, group: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -165,9 +161,9 @@ def wait(service: Service, tell: Callable[[str], None]) -> None:
         nonlocal told, said
         if time.monotonic() - told > TOLD_SECONDS:
             told = time.monotonic()
-            if (line := last_line(service)) != said:
+            if (line := processes.last_line(service.log)) != said:
                 said = line
-                tell(f"{service.name}: {line}")
+                tell(f"{service.name}: {line[-160:]}")
         try:
             http.get(f"{root}/health")
         except (TransientError, ModelError):
@@ -179,16 +175,3 @@ def wait(service: Service, tell: Callable[[str], None]) -> None:
         processes.wait_until(service, ready, START_SECONDS)
     finally:
         http.close()
-
-
-def last_line(service: Service) -> str:
-    """The newest line of a server's log. Progress bars write theirs over and over, separated by carriage returns."""
-    try:
-        with Path(service.log or "").open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 4000))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
-    return lines[-1][-160:] if lines else ""

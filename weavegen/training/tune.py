@@ -9,6 +9,7 @@ import random
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,38 +97,27 @@ def example(words: Any, prompt: str, completion: str, window: int) -> Row:
 
 
 def shortened(words: Any, prompt: str, room: int) -> Ids:
-    """The prompt's tokens. A long prompt keeps its first token and its last blocks."""
+    """The prompt's tokens with exactly one BOS token. A long prompt keeps its first token and its last blocks."""
     border = words.convert_tokens_to_ids(BORDER)
-    return cut(tokens(words, prompt), room, None if border == words.unk_token_id else border)
-
-
-def tokens(words: Any, prompt: str) -> list[int]:
-    """The prompt's tokens with exactly one BOS token."""
     begins = words.bos_token is not None and prompt.startswith(words.bos_token)
-    ids: list[int] = words(prompt, add_special_tokens=not begins)["input_ids"]
-    return ids
+    ids = words(prompt, add_special_tokens=not begins)["input_ids"]
+    return cut(ids, room, None if border == words.unk_token_id else border)
 
 
-def preferred(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> DPOTrainer:
-    """DPO on pairs of a better and a worse candidate."""
-    examples = [texts(words, row, plan.window, "chosen", "rejected") for row in rows(plan, "dpo")]
-    args = DPOConfig(**options(plan, "dpo"), beta=plan.beta, max_length=plan.window)
-    return text_trainer(DPOTrainer, args, examples, model, words, adapter)
+COMPARED: dict[str, tuple[Any, Any, tuple[str, ...], tuple[str, ...]]] = {
+    "dpo": (DPOTrainer, DPOConfig, ("chosen", "rejected"), ()),
+    "kto": (KTOTrainer, KTOConfig, ("completion",), ("label",)),
+}
+"""DPO on pairs of a better and a worse candidate, KTO on single ones, good or bad: the columns with completions, and
+the others."""
 
 
-def judged(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> KTOTrainer:
-    """KTO on single candidates, good or bad."""
-    rated = rows(plan, "kto")
-    examples = [texts(words, row, plan.window, "completion") | {"label": row["label"]} for row in rated]
-    args = KTOConfig(**options(plan, "kto"), beta=plan.beta, max_length=plan.window)
-    return text_trainer(KTOTrainer, args, examples, model, words, adapter)
-
-
-def text_trainer(
-    trainer: Any, args: Any, examples: list[Row], model: Any, words: Any, adapter: LoraConfig | None
-) -> Any:
-    """A TRL trainer that tokenises the examples itself."""
-    data = Dataset.from_list(examples)
+def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> Any:
+    """A TRL trainer that tokenises its examples itself."""
+    trainer, config, completions, others = COMPARED[method]
+    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method))
+    data = Dataset.from_list([text | {name: row[name] for name in others} for text, row in prompts])
+    args = config(**options(plan, method), beta=plan.beta, max_length=plan.window)
     return trainer(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
 
 
@@ -147,7 +137,7 @@ def rows(plan: TunePlan, format: str) -> list[Row]:
     return table[: plan.most]
 
 
-TRAINERS: dict[str, Callable[..., Any]] = {"sft": supervised, "dpo": preferred, "kto": judged}
+TRAINERS: dict[str, Callable[..., Any]] = {"sft": supervised} | {name: partial(compared, name) for name in COMPARED}
 
 
 if __name__ == "__main__":

@@ -135,20 +135,19 @@ def fields_of(function: ast.FunctionDef) -> list[Any]:
 
 def type_of(annotation: ast.expr | None) -> Any:
     """The type of an annotation; Any for a type that JSON does not have."""
-    if isinstance(annotation, ast.Name):
-        return TYPES.get(annotation.id, Any)
-    if isinstance(annotation, ast.Constant) and annotation.value is None:
-        return None
-    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        left, right = type_of(annotation.left), type_of(annotation.right)
-        # Only `X | None`: msgspec can't tell the members of many other unions apart.
-        return left | None if right is None and left is not None and left is not Any else Any
-    if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name):
-        inner = annotation.slice
-        if annotation.value.id == "list":
+    match annotation:
+        case ast.Name(id=name):
+            return TYPES.get(name, Any)
+        case ast.Constant(value=None):
+            return None
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            one, other = type_of(left), type_of(right)
+            # Only `X | None`: msgspec can't tell the members of many other unions apart.
+            return one | None if other is None and one is not None and one is not Any else Any
+        case ast.Subscript(value=ast.Name(id="list"), slice=inner):
             return list[type_of(inner)]  # type: ignore[misc]
-        if annotation.value.id == "dict" and isinstance(inner, ast.Tuple) and len(inner.elts) == 2:
-            return dict[str, type_of(inner.elts[1])]  # type: ignore[misc]
+        case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[_, inner])):
+            return dict[str, type_of(inner)]  # type: ignore[misc]
     return Any
 
 

@@ -10,7 +10,7 @@ from weavegen.agents.dialogue import failed, response
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import RESERVED_NAMES, Signature, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_requests
-from weavegen.agents.toolsmith.state import Found, Past, Request, Stage, ToolPlan, ask, look_up, merged, status
+from weavegen.agents.toolsmith.state import Found, Request, Stage, ToolPlan, ask, look_up, merged, status
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import UNSCORED, log_odds, mean_score
 from weavegen.kernel.steps import Candidate, Delegate, Delegated, Ended, Note, Prompt, Score, ToolSaved, YesNo
@@ -45,8 +45,8 @@ def signature(now: Stage) -> Part[Ended]:
 def neighbouring_requests(now: Stage, need: Need) -> Part[list[str]]:
     """Other requests that the tool could serve: past requests, and likely requests if there are few past ones."""
     query = f"{need.name} {need.description} {now.request.objective}"
-    past = yield from look_up("past_requests", list[Past], query=query, number=now.task.request)
-    requests = [request.objective for request in past or () if request.objective != now.request.objective]
+    past = yield from look_up("past_requests", list[dict[str, Any]], query=query, number=now.task.request)
+    requests = [other["objective"] for other in past or () if other["objective"] != now.request.objective]
     if len(requests) < ENOUGH_PAST_REQUESTS:
         text = f"{now.request.text()}\n\nThe function: {need.name}: {need.description}"
         requests += (yield from ask(now.t, "toolsmith_neighbours", text, read_requests)) or []
@@ -147,7 +147,6 @@ def make(now: Stage) -> Part[Ended]:
 
 
 def task_for(plan: ToolPlan) -> dict[str, Any]:
-    """The task for funsearch."""
     task = {"name": plan.need.name, "description": plan.need.description, "skeleton": plan.stub} | SEARCH
     return task | {key: text for key in ("tests", "evaluator") if (text := plan.old.get(key))}
 

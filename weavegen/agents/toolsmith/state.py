@@ -40,11 +40,9 @@ class Request(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """The request for the model."""
-        parts = [f"The request:\n{self.objective}"]
-        for title, lines in (("Requirements", self.requirements), ("Constraints", self.constraints)):
-            if lines:
-                parts.append(bullets(title, lines))
-        return "\n\n".join(parts)
+        lists = (("Requirements", self.requirements), ("Constraints", self.constraints))
+        named = (bullets(title, lines) for title, lines in lists if lines)
+        return "\n\n".join([f"The request:\n{self.objective}", *named])
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -61,12 +59,6 @@ class Found(msgspec.Struct, frozen=True):
         """The tool for the model."""
         used = f"called {self.uses} times, {self.successes} of them with success" if self.uses else "not used yet"
         return f"{self.signature}\n    {' '.join(self.description.split())}\n    ({used})"
-
-
-class Past(msgspec.Struct, frozen=True):
-    """Another request: the part of a `past_requests` result that the toolsmith reads."""
-
-    objective: str
 
 
 class ToolPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,11 +143,9 @@ class Stage:
         return dialogue.next_tick(self.state)
 
     def end_trace(self, success: bool, result: str = "", error: str | None = None) -> Ended:
-        """End the trace."""
         s = self.state
-        return dialogue.end_trace(
-            Result(success=success, result=result, error=error, turns=s.turns, tools=s.used, made=s.made)
-        )
+        end = Result(success=success, result=result, error=error, turns=s.turns, tools=s.used, made=s.made)
+        return dialogue.end_trace(end)
 
 
 def ask(t: Tick, prompt: str, text: str, read: Callable[[str], R]) -> Part[R | None]:

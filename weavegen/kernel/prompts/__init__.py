@@ -4,7 +4,7 @@ import hashlib
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from weavegen.trace.blocks import BlockType
 
@@ -34,21 +34,11 @@ def option_question() -> str:
 
 
 @cache
-def instruction(type: BlockType) -> str:
-    """What stands between the context and the block to come."""
+def instruction(type: BlockType, to: Literal["instruction", "query", "next"] = "instruction") -> str:
+    """What stands between the context and the block to come, the header line of its BM25 query, or its type."""
     hints = _table("hints")
-    return f"{hints['instruction'].strip()}\n{hints['hints'][type].strip()}".replace("{type}", type)
-
-
-@cache
-def query_instruction(type: BlockType) -> str:
-    """What stands between the context and the header line of the BM25 query to come."""
-    return str(_table("hints")["query"]).strip().replace("{type}", type)
-
-
-def next_instruction() -> str:
-    """What stands between the context and the type of the block to come."""
-    return str(_table("hints")["next"]).strip()
+    parts = [hints[to], *([hints["hints"][type]] if to == "instruction" else [])]
+    return "\n".join(part.strip() for part in parts).replace("{type}", type)
 
 
 @cache
