@@ -41,9 +41,9 @@ Object = dict[str, Any]
 
 def text(source: Source, trace: int) -> Iterator[str]:
     """The trajectory as JSON, one step per line."""
-    row = source.conn.execute(sql.load("exports/atif-trace"), {"trace": trace}).mappings().one()
+    row = sql.run(source.conn, "exports/atif-trace", trace=trace).mappings().one()
     root = f"weavegen-trace-{trace}"
-    subagents = source.conn.execute(sql.load("exports/atif-subagents"), {"trace": trace}).mappings().all()
+    subagents = sql.run(source.conn, "exports/atif-subagents", trace=trace).mappings().all()
     refs = {subagent["name"]: f"{root}/{subagent['name']}" for subagent in subagents}
     yield begin(header(row, root))
     count = yield from steps(source, row, "main", refs)

@@ -45,7 +45,7 @@ def read_origin(conn: sa.Connection, traces: Iterator[int]) -> Origin:
     """Read where these traces come from."""
     origin = Origin()
     while ids := list(islice(traces, TRACES_PER_QUERY)):
-        row = conn.execute(sql.load("exports/origin"), {"traces": ids}).one()
+        row = sql.run(conn, "exports/origin", traces=ids).one()
         origin.models |= set(row.models or ())
         origin.unnamed |= bool(row.unnamed)
         origin.versions |= set(row.versions or ())

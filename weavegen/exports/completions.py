@@ -79,8 +79,7 @@ def found_by(name: str, key: tuple[str, ...]) -> Find:
 
     def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
         ids = [third for _, _, third, *_ in batch]
-        parameters = {"trace": trace, "ids": ids, "first": batch[0][1], "last": batch[-1][1]}
-        rows = conn.execute(sql.load(f"exports/{name}"), parameters).mappings()
+        rows = sql.run(conn, f"exports/{name}", trace=trace, ids=ids, first=batch[0][1], last=batch[-1][1]).mappings()
         return {tuple(row[field] for field in key): row for row in rows}
 
     return find

@@ -89,10 +89,10 @@ def ticks(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key,
     keys = {(key[1], (*key, -key[1])[2]): key for key in batch}
     parameters = {"trace": trace, "ticks": [tick for tick, _ in keys], "endings": [ending for _, ending in keys]}
     blocks: dict[Key, list[Any]] = {place: [] for place in keys}
-    for row in conn.execute(sql.load("exports/stepwise-blocks"), parameters):
+    for row in sql.run(conn, "exports/stepwise-blocks", **parameters):
         if row.label is not None or blocks[row.tick, row.ending]:
             blocks[row.tick, row.ending].append(row)
-    found = conn.execute(sql.load("exports/stepwise-ticks"), parameters).mappings()
+    found = sql.run(conn, "exports/stepwise-ticks", **parameters).mappings()
     rows = {(row["tick"], row["ending"]): row for row in found}
     whole = {place: steps for place, steps in blocks.items() if steps and place in rows}
     return {keys[place]: {**rows[place], "blocks": own, "step_id": own[0].step_id} for place, own in whole.items()}

@@ -81,7 +81,7 @@ class PromptReader:
     def load(self, step_ids: Sequence[int]) -> None:
         """Load what is recorded about these steps, at most a few hundred, and drop those of the last call."""
         self._steps = {}
-        for row in self._conn.execute(sql.load("exports/prompt-steps"), {"ids": list(set(step_ids))}):
+        for row in sql.run(self._conn, "exports/prompt-steps", ids=list(set(step_ids))):
             if row.prompt is None:
                 continue
             prompt = msgspec.convert(row.prompt, Prompt)
@@ -116,7 +116,7 @@ class PromptReader:
         first, end = prompt.window
         parameters = {"trace": self._trace, "pinned": prompt.pinned, "first": first, "end": end}
         header = self._conn.execute(HEADER_TOKENS, {"step": step_id}).scalar_one_or_none()
-        rows = self._conn.execute(sql.load("exports/prompt-tokens"), parameters).all()
+        rows = sql.run(self._conn, "exports/prompt-tokens", **parameters).all()
         blocks = end - first if prompt.messages is None else prompt.messages
         if header is None or len(rows) != prompt.pinned + blocks:
             return None
@@ -131,7 +131,7 @@ class PromptReader:
     def _conversation(self, step: _Recorded) -> ModelPrompt | None:
         first, end = step.prompt.window
         parameters = {"trace": self._trace, "first": first, "end": end, "types": [str(type) for type in MESSAGE]}
-        rows = self._conn.execute(sql.load("exports/prompt-messages"), parameters).all()
+        rows = sql.run(self._conn, "exports/prompt-messages", **parameters).all()
         if not rows or rows[-1].at >= end:
             return None
         types = [BlockType(row.type) for row in rows]

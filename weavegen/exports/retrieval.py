@@ -85,7 +85,7 @@ def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
     """The rows of a query that the model wrote before a block."""
     hits = [
         Hit(id=hit.example_id or hit.block_id, example=hit.example_id is not None, score=hit.score)
-        for hit in conn.execute(sql.load("exports/retrieval-hits"), {"retrieval": row["retrieval_id"]})
+        for hit in sql.run(conn, "exports/retrieval-hits", retrieval=row["retrieval_id"])
     ]
     texts = block_rows.retrieved_texts(conn, hits)
     shared = values(row, PLACE) | hit_columns(texts, hits)
@@ -144,7 +144,7 @@ def hit_columns(texts: list[tuple[BlockType, str]], hits: Sequence[Hit]) -> Row:
 def situation_before(conn: sa.Connection, row: Any) -> str:
     """What the agent knew before a block. Empty where it had no orientation."""
     place = {"trace": row["trace_id"], "index": row["index"], "subagent": row["subagent"]}
-    bodies = {block.type: block.body for block in conn.execute(sql.load("exports/retrieval-situation"), place)}
+    bodies = {block.type: block.body for block in sql.run(conn, "exports/retrieval-situation", **place)}
     parts = [bodies[type] for type in ("task-reminder", "outcome", "orientation") if type in bodies]
     return "\n\n".join(parts) + "\n\n" if "orientation" in bodies else ""
 

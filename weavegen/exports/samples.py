@@ -55,7 +55,7 @@ def near_ties(options: Options) -> tuple[str, str]:
 def pairs(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The rejected candidates, each with its chosen one. The prompt is that of the rejected candidate."""
     ids = [candidate for _, _, *pair in batch for candidate in pair]
-    rows = conn.execute(sql.load("exports/dpo"), {"trace": trace, "ids": ids}).mappings()
+    rows = sql.run(conn, "exports/dpo", trace=trace, ids=ids).mappings()
     candidates = {row["candidate_id"]: row for row in rows}
     return {
         key: {**candidates[key[3]], "chosen": candidates[key[2]]}
@@ -81,13 +81,11 @@ def pair(rejected: Record, prompt: ModelPrompt) -> Row:
 
 def groups(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The kept candidates, each with its block and with all samples of the block."""
-    block_rows = conn.execute(
-        sql.load("exports/grpo-blocks"), {"trace": trace, "ids": [block for _, _, block in batch]}
-    )
+    block_rows = sql.run(conn, "exports/grpo-blocks", trace=trace, ids=[block for _, _, block in batch])
     blocks = {row.block_id: row for row in block_rows}
     samples: defaultdict[tuple[int, str], list[Any]] = defaultdict(list)
     indexes = {"trace": trace, "indexes": [index for _, index, _ in batch]}
-    for row in conn.execute(sql.load("exports/grpo-candidates"), indexes).mappings():
+    for row in sql.run(conn, "exports/grpo-candidates", **indexes).mappings():
         samples[row["index"], row["header"]].append(row)
     kept = {row["block_id"]: row for sampled in samples.values() for row in sampled if row["block_id"]}
     return {

@@ -82,7 +82,7 @@ def conversations(conn: sa.Connection, trace: int) -> list[list[Any]]:
     The step that sampled a message tells with which message its conversation begins.
     """
     types = [str(type) for type in MESSAGE]
-    messages = conn.execute(sql.load("exports/conversation-messages"), {"trace": trace, "types": types}).all()
+    messages = sql.run(conn, "exports/conversation-messages", trace=trace, types=types).all()
     ends = {row.first: row.at for row in messages if row.first is not None}
     return [[row for row in messages if first <= row.at <= last] for first, last in sorted(ends.items())]
 

@@ -120,7 +120,7 @@ class Corpus:
             ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
             segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
-            rows = self._conn.execute(sql.load("search/corpus_parts"), {"max_queued": MAX_QUEUED}).all()
+            rows = sql.run(self._conn, "search/corpus_parts", max_queued=MAX_QUEUED).all()
             stored = self._stored([Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued], scope)
             queue = self._texts("blocks", [row.id for row in rows if row.queued])
             in_scope = scope.in_scope(documents.columns(queue))

@@ -79,12 +79,12 @@ class Sealed:
         if self.conn is None:
             return []
         values = {"trace": self.trace_id, "segments": self.segments, "words": list(words)}
-        return self.conn.execute(sql.load(f"search/{name}"), values).all()
+        return sql.run(self.conn, f"search/{name}", **values).all()
 
 
 def sealed(conn: sa.Connection, trace_id: int, before: int) -> Sealed:
     """The segments of a trace below a cutoff."""
-    row = conn.execute(sql.load("search/trace_segments"), {"trace": trace_id, "before": before}).one()
+    row = sql.run(conn, "search/trace_segments", trace=trace_id, before=before).one()
     if row.segments == 0:
         return Sealed()
     return Sealed(conn, trace_id, row.segments, row.end, np.frombuffer(row.documents, DOCUMENT))
@@ -94,7 +94,7 @@ def search(conn: sa.Connection, trace_id: int, query: Query, step: Retrieve) -> 
     """The hits of a query, best first: at most `step.top_k_hits`, none below `step.least_score`."""
     past = sealed(conn, trace_id, step.before)
     values = {"trace": trace_id, "first": past.end, "before": step.before, "types": list(RETRIEVABLE)}
-    return rank(conn.execute(sql.load("search/trace_texts"), values).all(), query, step, past)
+    return rank(sql.run(conn, "search/trace_texts", **values).all(), query, step, past)
 
 
 def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None = None) -> list[Hit]:
@@ -169,4 +169,4 @@ def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, r
         "documents": [old.get(word, 0) + new[word] for word in words],
         "blocks": [pack_pairs(pairs[lists.rows(word)]) for word in words],
     }
-    conn.execute(sql.load("search/insert_trace_postings"), values)
+    sql.run(conn, "search/insert_trace_postings", **values)

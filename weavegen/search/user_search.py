@@ -53,9 +53,7 @@ def search_texts(
         "blocks": [hit.id for hit in hits if not hit.example],
         "examples": [hit.id for hit in hits if hit.example],
     }
-    rows = {
-        (row.example is not None, row.block or row.example): row for row in conn.execute(sql.load("search/texts"), ids)
-    }
+    rows = {(row.example is not None, row.block or row.example): row for row in sql.run(conn, "search/texts", **ids)}
     found = [(hit.score, rows.get((hit.example, hit.id))) for hit in hits]
     return [FoundText(score, *row) for score, row in found if row is not None]
 

@@ -72,8 +72,7 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
 
 def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
     """Rows (index, type, text, token_ids) of messages_of_window.sql, for the blocks [first, end) of a trace."""
-    window = {"trace": trace_id, "first": first, "end": end}
-    return conn.execute(sql.load("store/messages_of_window"), window).all()
+    return sql.run(conn, "store/messages_of_window", trace=trace_id, first=first, end=end).all()
 
 
 def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
@@ -109,7 +108,7 @@ def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]
     Returns what is left: bytes, and the number of blocks made of candidates.
     """
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
-    conn.execute(sql.load("store/drop_segments"), {"trace": trace_id, "first": first})
+    sql.run(conn, "store/drop_segments", trace=trace_id, first=first)
     size = sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0)
     left = sa.select(size, sa.func.count(BLOCKS.c.candidate_id)).where(BLOCKS.c.trace_id == trace_id)
     size_left, written = conn.execute(left).one()

@@ -142,7 +142,7 @@ def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batc
 
 def load(conn: sa.Connection, batch: Batch) -> Sequence[Any]:
     """Rows of campaign_items.sql: what still has to be asked about, in the order in which the model wrote it."""
-    return conn.execute(sql.load("store/campaign_items"), {"batch": batch.id}).all()
+    return sql.run(conn, "store/campaign_items", batch=batch.id).all()
 
 
 def finish(
@@ -192,7 +192,7 @@ def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_
     waiting = {"status": BatchStatus.WAITING, "lease_until": None, "send_after": sa.func.clock_timestamp()}
     conn.execute(sa.update(BATCHES).where(LEASES.overdue(resend)).values(waiting))
     parameters = {"in_flight": in_flight, "resend": resend, "never": resend + MAX_DELAY_SECONDS}
-    return sorted((row.id, row.label) for row in conn.execute(sql.load("store/send_campaign_batches"), parameters))
+    return sorted((row.id, row.label) for row in sql.run(conn, "store/send_campaign_batches", **parameters))
 
 
 # ------------------------------------------------------------------------------------------------------ control
@@ -221,7 +221,7 @@ class CampaignRow:
 def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
     """All campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
-    return [CampaignRow(**row._mapping) for row in conn.execute(sql.load("store/campaigns"), {"campaign": campaign})]
+    return [CampaignRow(**row._mapping) for row in sql.run(conn, "store/campaigns", campaign=campaign)]
 
 
 def campaign_id(conn: sa.Connection, name: str) -> int:
@@ -238,7 +238,7 @@ def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:
 def retry(conn: sa.Connection, name: str) -> int:
     """Ask once more about the failed items of a campaign. Returns how many. Raises UsageError as above."""
     set_state(conn, name, CampaignState.ACTIVE)
-    return int(conn.execute(sql.load("store/retry_campaign"), {"name": name}).scalar_one())
+    return int(sql.run(conn, "store/retry_campaign", name=name).scalar_one())
 
 
 # -------------------------------------------------------------------------------------------------- corrections
@@ -263,7 +263,7 @@ def save_correction(
 
 def correction(conn: sa.Connection, name: str) -> dict[str, tuple[float, float]]:
     """Slope and intercept by question, as the setting `corrections` takes them. Raises UsageError."""
-    rows = conn.execute(sql.load("store/correction"), {"name": name}).all()
+    rows = sql.run(conn, "store/correction", name=name).all()
     if not rows:
         known = conn.execute(sa.select(CORRECTIONS.c.name).order_by(CORRECTIONS.c.id)).scalars().all()
         advice = f"there are {', '.join(known)}" if known else "make one by `weavegen calibrate --fit NAME`"

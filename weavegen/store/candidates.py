@@ -68,12 +68,12 @@ def load(
     text cut to its legal structure.
     """
     place = {"trace": trace_id, "tick": tick, "run": run, "ordinal": ordinal, "tokens": tokens, "legal": legal}
-    return conn.execute(sql.load("store/candidates_of_step"), place).all()
+    return sql.run(conn, "store/candidates_of_step", **place).all()
 
 
 def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
     """Delete the token ids of a finished tick's candidates: all (`keep` none), or all but the chosen ones'."""
-    conn.execute(sql.load("store/forget_tokens"), {"trace": trace_id, "tick": tick, "keep": keep})
+    sql.run(conn, "store/forget_tokens", trace=trace_id, tick=tick, keep=keep)
 
 
 def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:

@@ -19,7 +19,7 @@ INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "d
 
 def count(conn: sa.Connection, trace_id: int) -> int:
     """How many traces were delegated so far in the tree of traces that this trace belongs to."""
-    return int(conn.execute(sql.load("store/delegated_traces"), {"trace": trace_id}).scalar_one())
+    return int(sql.run(conn, "store/delegated_traces", trace=trace_id).scalar_one())
 
 
 def create(
@@ -29,7 +29,7 @@ def create(
 
     All traces that a job delegates to one agent are in one job: people see, pause and export them together.
     """
-    caller = conn.execute(sql.load("store/caller_of_delegate"), {"trace": trace_id}).one()
+    caller = sql.run(conn, "store/caller_of_delegate", trace=trace_id).one()
     job_id = _job(conn, caller, step.agent, settings)
     order = jobs.Order(step.label[:80] or step.agent, msgspec.json.encode(step.task).decode())
     number = sa.select(sa.func.coalesce(sa.func.max(TRACES.c.number), 0) + 1).where(TRACES.c.job_id == job_id)

@@ -43,7 +43,7 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
 
 def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
     """Let a job read the documents of another job."""
-    conn.execute(sql.load("store/copy_documents"), {"from": from_job, "to": to_job})
+    sql.run(conn, "store/copy_documents", source=from_job, target=to_job)
 
 
 def job_of(conn: sa.Connection, trace_id: int) -> int:

@@ -21,8 +21,7 @@ def host(conn: sa.Connection, trace_id: int) -> str | None:
 
 def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
     """Record that an environment was started. A second record of the same trace replaces the first."""
-    values = {"trace": trace_id, "host": host, "pid": pid, "sandbox": sandbox}
-    conn.execute(sql.load("store/environment_opened"), values)
+    sql.run(conn, "store/environment_opened", trace=trace_id, host=host, pid=pid, sandbox=sandbox)
 
 
 def closed(conn: sa.Connection, trace_id: int) -> None:
@@ -39,7 +38,7 @@ def deaths(conn: sa.Connection, trace_id: int) -> int:
 
 def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[Any]:
     """Rows (trace_id, host) of the open environments whose trace is over; or only of one trace."""
-    return conn.execute(sql.load("store/environments_to_close"), {"trace": trace_id}).all()
+    return sql.run(conn, "store/environments_to_close", trace=trace_id).all()
 
 
 def save_evaluations(

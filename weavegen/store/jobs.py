@@ -167,8 +167,8 @@ def set_state(
     changed = [job for job in jobs if job.state != state]
     ids = [job.id for job in changed]
     resumed = [job.id for job in changed if job.state == JobState.PAUSED]
-    conn.execute(sql.load("store/send_resumed_steps"), {"jobs": resumed})
-    conn.execute(sql.load("store/set_job_state"), {"state": str(state), "jobs": ids, "reason": reason})
+    sql.run(conn, "store/send_resumed_steps", jobs=resumed)
+    sql.run(conn, "store/set_job_state", state=str(state), jobs=ids, reason=reason)
     return ids
 
 
@@ -178,8 +178,7 @@ def require_scores(conn: sa.Connection, trace_id: int) -> None:
     In the transaction in which one of them fails, which is thereby undone.
     """
     conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SCORES_LOCK)))
-    parameters = {"trace": trace_id, "failed": MAX_FAILED_SCORES}
-    if conn.execute(sql.load("store/scores_nothing"), parameters).scalar_one():
+    if sql.run(conn, "store/scores_nothing", trace=trace_id, failed=MAX_FAILED_SCORES).scalar_one():
         raise Unserved("nothing can be scored")
 
 
@@ -248,10 +247,10 @@ def retry(
         matching.append(TRACES.c.job_id == job_id)
     lock_jobs(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*matching)))
     matches = list(conn.execute(sa.select(TRACES.c.id).where(*matching)).scalars())
-    ids = list(conn.execute(sql.load("store/retriable_traces"), {"chosen": matches}).scalars()) if matches else []
+    ids = list(sql.run(conn, "store/retriable_traces", chosen=matches).scalars()) if matches else []
     if dry_run or not ids:
         return len(matches), ids
-    rows = [row._asdict() for row in conn.execute(sql.load("store/retries"), {"ids": ids})]
+    rows = [row._asdict() for row in sql.run(conn, "store/retries", ids=ids)]
     for row in rows if new_seed else ():
         row["seed"] = derive_seed(row["seed"], "retry", row["number"])
     conn.execute(sa.insert(TRACES), rows)
@@ -260,7 +259,7 @@ def retry(
 
 def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
     """The states of the jobs of these traces that are paused or draining, by job."""
-    rows = conn.execute(sql.load("store/not_active_jobs"), {"traces": list(trace_ids)})
+    rows = sql.run(conn, "store/not_active_jobs", traces=list(trace_ids))
     return {row.id: row.state for row in rows}
 
 

@@ -102,7 +102,7 @@ def add(
 def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
     """The newest messages between the numbers `after` and `before`, oldest first, as the agent sees them."""
     bounds = {"after": wish.after, "before": wish.before, "limit": wish.limit}
-    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, **bounds})
+    rows = sql.run(conn, "store/read_messages", channel=channel, **bounds)
     return [row._asdict() | {"timestamp": row.timestamp.isoformat(timespec="seconds")} for row in rows]
 
 
@@ -159,7 +159,7 @@ class Bridged:
 def hold_due(conn: sa.Connection, limit: int = 10) -> list[Bridged]:
     """Take the channels that the bridge should look at now. `look_again` gives them back."""
     parameters = {"hold": HOLD_SECONDS, "name": DISCORD_NAME, "limit": limit}
-    return [Bridged(**row._mapping) for row in conn.execute(sql.load("store/due_channels"), parameters)]
+    return [Bridged(**row._mapping) for row in sql.run(conn, "store/due_channels", **parameters)]
 
 
 def look_again(conn: sa.Connection, channel: int, seconds: float, failure: str | None = None) -> None:
@@ -175,7 +175,7 @@ def postpone_all(conn: sa.Connection, seconds: float) -> None:
 
 def next_outgoing(conn: sa.Connection, channel: int) -> Any:
     """The first message or reaction of a channel that is to be sent, as a row of next_outgoing.sql, or None."""
-    return conn.execute(sql.load("store/next_outgoing"), {"channel": channel}).one_or_none()
+    return sql.run(conn, "store/next_outgoing", channel=channel).one_or_none()
 
 
 def mark_sent(conn: sa.Connection, message: int, discord_id: str | None) -> None:
@@ -204,5 +204,4 @@ def store_received(
 
 def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:
     """Store people's reactions to a message, except those that are stored. Those that were taken back stay."""
-    parameters = {"channel": channel, "discord_id": discord_id, "reactions": reactions.decode()}
-    conn.execute(sql.load("store/receive_reactions"), parameters)
+    sql.run(conn, "store/receive_reactions", channel=channel, discord_id=discord_id, reactions=reactions.decode())

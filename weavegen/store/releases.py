@@ -69,14 +69,14 @@ def questions(conn: sa.Connection, view: str, key: Sequence[str], trace_id: int)
 def retrieved(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
     """The retrieved texts that were put into prompts of these traces: rows of release_retrieved_blocks.sql."""
     for batch in batches(traces):
-        yield from conn.execute(sql.load("store/release_retrieved_blocks"), {"traces": array_text(batch)})
+        yield from sql.run(conn, "store/release_retrieved_blocks", traces=array_text(batch))
 
 
 def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, list[str]]:
     """models ('' where a job named none), versions and rubrics of these traces, sorted."""
     names: dict[str, set[str]] = {"models": set(), "versions": set(), "rubrics": set()}
     for batch in batches(traces):
-        row = conn.execute(sql.load("store/release_origins"), {"traces": array_text(batch)}).one()
+        row = sql.run(conn, "store/release_origins", traces=array_text(batch)).one()
         for kind, values in names.items():
             values.update(getattr(row, kind) or ())
     return {kind: sorted(values) for kind, values in names.items()}
@@ -85,13 +85,13 @@ def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, list[str]]:
 def settings(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
     """Rows (job_id, revision, agent, model, settings) under which the ticks of these traces ran."""
     for batch in batches(traces):
-        yield from conn.execute(sql.load("store/release_settings"), {"traces": array_text(batch)})
+        yield from sql.run(conn, "store/release_settings", traces=array_text(batch))
 
 
 def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
     """A few blocks of these traces, each with the token ids that the model read."""
     values = {"traces": array_text(traces[:TRACES_PER_QUERY]), "blocks": blocks}
-    return [(row.rendered, list(row.token_ids)) for row in conn.execute(sql.load("store/release_tokens"), values)]
+    return [(row.rendered, list(row.token_ids)) for row in sql.run(conn, "store/release_tokens", **values)]
 
 
 # -------------------------------------------------------------------------------------------------------- rows

@@ -108,7 +108,7 @@ def _retunes(conn: sa.Connection, job_ids: list[int]) -> dict[int, list[Retune]]
     """The revisions of these jobs' settings, in order, by job."""
     retunes: dict[int, list[Retune]] = {job_id: [] for job_id in job_ids}
     before: dict[str, Any] = {}
-    for job_id, revision, created_at, settings in conn.execute(sql.load("store/revisions"), {"jobs": job_ids}):
+    for job_id, revision, created_at, settings in sql.run(conn, "store/revisions", jobs=job_ids):
         after = flat(settings)
         if revision:
             changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
@@ -157,7 +157,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
     try:
         with conn.begin():
             conn.execute(sa.text(f"set local statement_timeout = {int(seconds * 1000)}"))
-            return Troubles(*conn.execute(sql.load("store/job_losses"), parameters).one())
+            return Troubles(*sql.run(conn, "store/job_losses", **parameters).one())
     except sa.exc.OperationalError as error:
         if not isinstance(error.orig, psycopg.errors.QueryCanceled):
             raise
@@ -166,7 +166,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
 
 def worked_on(conn: sa.Connection, job_id: int) -> bool:
     """Whether a worker holds a step of a job right now."""
-    return bool(conn.execute(sql.load("store/worked_on"), {"job": job_id}).scalar_one())
+    return bool(sql.run(conn, "store/worked_on", job=job_id).scalar_one())
 
 
 # ------------------------------------------------------------------------------------------------------ traces
@@ -213,7 +213,7 @@ def traces(
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
     """How many running traces each model server has."""
-    return {row.server: row.traces for row in conn.execute(sql.load("store/traces_by_server"))}
+    return {row.server: row.traces for row in sql.run(conn, "store/traces_by_server")}
 
 
 def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarResult[str]:

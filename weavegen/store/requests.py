@@ -92,7 +92,7 @@ def rows(
 ) -> list[RequestRow]:
     """Requests, by id."""
     parameters = {"id": id, "statuses": None if statuses is None else list(map(str, statuses)), "user": user}
-    return [RequestRow(**row) for row in conn.execute(sql.load("store/requests"), parameters).mappings()]
+    return [RequestRow(**row) for row in sql.run(conn, "store/requests", **parameters).mappings()]
 
 
 def load(conn: sa.Connection, id: int) -> RequestRow:
@@ -111,13 +111,12 @@ def changes(conn: sa.Connection, id: int) -> list[Change]:
 
 def past(conn: sa.Connection, other_than: int | None) -> Sequence[Any]:
     """The newest requests other than this one, newest first: rows of past_requests.sql."""
-    return conn.execute(sql.load("store/past_requests"), {"other": other_than}).all()
+    return sql.run(conn, "store/past_requests", other=other_than).all()
 
 
 def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
     """The constraints, answers and reasons that a user gave in requests other than this one, the newest first."""
-    parameters = {"user": user, "other": other_than}
-    return list(dict.fromkeys(conn.execute(sql.load("store/user_statements"), parameters).scalars()))
+    return list(dict.fromkeys(sql.run(conn, "store/user_statements", user=user, other=other_than).scalars()))
 
 
 # ---------------------------------------------------------------------------------------------------- changing
@@ -190,7 +189,7 @@ def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    traces = conn.execute(sql.load("store/requests_to_follow"), {"id": id}).all()
+    traces = sql.run(conn, "store/requests_to_follow", id=id).all()
     for trace in traces:
         row = load(conn, trace.id)
         if trace.trace != row.trace_id:

@@ -183,7 +183,7 @@ def workers(conn: sa.Connection) -> Sequence[str]:
 def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) -> None:
     """Say on running steps, given as (id, claims), why they wait."""
     ids, claims = [id for id, _ in reasons], [claims for _, claims in reasons]
-    conn.execute(sql.load("store/steps_wait"), {"ids": ids, "claims": claims, "failures": list(reasons.values())})
+    sql.run(conn, "store/steps_wait", ids=ids, claims=claims, failures=list(reasons.values()))
 
 
 def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
@@ -224,7 +224,7 @@ def end_subagent_step(conn: sa.Connection, trace_id: int, tick: int, result: Sub
 
 def end_returned_delegates(conn: sa.Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
-    for row in conn.execute(sql.load("store/returned_delegates")).all():
+    for row in sql.run(conn, "store/returned_delegates").all():
         error = None
         if row.status == TraceStatus.FAILED:
             error = row.failure
@@ -263,7 +263,7 @@ def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[
 
 def tick_rows(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
     """Rows of tick_steps.sql."""
-    return conn.execute(sql.load("store/tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
+    return sql.run(conn, "store/tick_steps", trace=trace_id, tick=tick, run=run).all()
 
 
 def entry(row: Any, emptied: Any = None) -> replay.Entry:
@@ -300,7 +300,7 @@ def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Exe
 
 def last_evaluated(conn: sa.Connection, trace_id: int, step_id: int) -> Executed | None:
     """The result of the newest evaluate step of the trace's main subagent before a step; None if there is none."""
-    row = conn.execute(sql.load("store/last_evaluated"), {"trace": trace_id, "step": step_id}).one_or_none()
+    row = sql.run(conn, "store/last_evaluated", trace=trace_id, step=step_id).one_or_none()
     return None if row is None else replay.decode_result("execute", row.result)
 
 

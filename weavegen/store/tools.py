@@ -51,7 +51,7 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
     The source of the newest version makes no new version: a tick that is started over saves its tools again.
     """
     values = {"name": made.name, "description": made.description, "signature": made.signature}
-    tool = conn.execute(sql.load("store/save_tool"), values).scalar_one()
+    tool = sql.run(conn, "store/save_tool", **values).scalar_one()
     versions = sa.select(VERSIONS.c.version, VERSIONS.c.source).where(VERSIONS.c.tool_id == tool)
     newest = conn.execute(versions.order_by(VERSIONS.c.version.desc()).limit(1)).one_or_none()
     if newest is not None and newest.source == made.source:
@@ -66,16 +66,15 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
 
 def count_use(conn: sa.Connection, trace_id: int, use: ToolCalled) -> None:
     """Record a call of a tool."""
-    values = {"trace": trace_id, "name": use.name, "version": use.version, "success": use.success}
-    conn.execute(sql.load("store/count_tool_use"), values)
+    sql.run(conn, "store/count_tool_use", trace=trace_id, name=use.name, version=use.version, success=use.success)
 
 
 def rows(conn: sa.Connection, names: Sequence[str] | None = None) -> list[ToolRow]:
     """Tools in their newest versions, in the order in which they were first made. `names` None: all."""
     parameters = {"names": None if names is None else list(names)}
-    return [ToolRow(**row._mapping) for row in conn.execute(sql.load("store/tools"), parameters)]
+    return [ToolRow(**row._mapping) for row in sql.run(conn, "store/tools", **parameters)]
 
 
 def versions(conn: sa.Connection, name: str) -> list[VersionRow]:
     """All versions of a tool, in order; none where there is no such tool."""
-    return [VersionRow(**row._mapping) for row in conn.execute(sql.load("store/tool_versions"), {"name": name})]
+    return [VersionRow(**row._mapping) for row in sql.run(conn, "store/tool_versions", name=name)]

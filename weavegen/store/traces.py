@@ -64,7 +64,7 @@ class TraceSpec:
 
 def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
-    row = conn.execute(sql.load("store/trace_spec"), {"trace": trace_id, "revision": revision}).one()
+    row = sql.run(conn, "store/trace_spec", trace=trace_id, revision=revision).one()
     try:
         values = settings(row.settings)
     except UsageError as error:
@@ -182,7 +182,7 @@ class OpenTick:
 def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     # Not part of LOCK: a statement that waited for the lock would see these rows as they were before the wait.
-    row = conn.execute(sql.load("store/open_tick"), {"trace": trace.id}).one()
+    row = sql.run(conn, "store/open_tick", trace=trace.id).one()
     return OpenTick(
         start=start(row),
         settings=TickSettings(row.revision, row.paused_seconds),
@@ -251,7 +251,7 @@ MAX_REPEATS = 16
 def repeats(conn: sa.Connection, trace_id: int, subagent: str) -> int:
     """How many of a subagent's last ticks in a row had the same actions and the same outcomes."""
     parameters = {"trace": trace_id, "subagent": subagent, "most": MAX_REPEATS}
-    texts = conn.execute(sql.load("store/latest_actions_and_outcomes"), parameters).scalars().all()
+    texts = sql.run(conn, "store/latest_actions_and_outcomes", **parameters).scalars().all()
     return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
 
 
@@ -283,8 +283,7 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tu
     """
     if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(START_LOCK))).scalar_one():
         return []
-    parameters = {"max_active": max_active, "at_most": at_most}
-    rows = conn.execute(sql.load("store/start_queued_traces"), parameters)
+    rows = sql.run(conn, "store/start_queued_traces", max_active=max_active, at_most=at_most)
     return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
@@ -293,12 +292,12 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
 
     Traces of paused jobs are left out.
     """
-    return conn.execute(sql.load("store/stuck_traces")).scalars().all()
+    return sql.run(conn, "store/stuck_traces").scalars().all()
 
 
 def cancel_abandoned(conn: sa.Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
-    ids = conn.execute(sql.load("store/abandoned_traces")).scalars().all()
+    ids = sql.run(conn, "store/abandoned_traces").scalars().all()
     if ids:
         _cancel(conn, TRACES.c.id.in_(ids))
 

@@ -84,7 +84,7 @@ def grep_documents(conn: sa.Connection, trace_id: int, call: GrepDocuments) -> s
         "max_chars": MAX_MATCH_CHARS,
         "max_matches": MAX_MATCHES + 1,
     }
-    rows = conn.execute(sql.load("search/grep"), values).all()
+    rows = sql.run(conn, "search/grep", **values).all()
     if not rows:
         return "no line matches"
     shown = [f"{row.path}:{row.number}: {row.line}" for row in rows[:MAX_MATCHES]]

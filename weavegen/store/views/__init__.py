@@ -107,8 +107,7 @@ def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Refreshe
 
 def refresh_next(conn: sa.Connection) -> Refreshed | None:
     """Refresh the first materialised view that is due and that nobody else refreshes. None: there is none."""
-    parameters = {"least": MIN_AGE_SECONDS, "rest": MIN_AGE_RATIO}
-    name = conn.execute(sql.load("store/views_due"), parameters).scalar_one_or_none()
+    name = sql.run(conn, "store/views_due", least=MIN_AGE_SECONDS, rest=MIN_AGE_RATIO).scalar_one_or_none()
     if name is None:
         conn.rollback()
         return None
