@@ -63,12 +63,15 @@ def key() -> sa.Column[Any]:
 
 
 def reference(
-    name: str, target: str, comment: str, *, ondelete: str | None = "CASCADE", use_alter: bool = False, **kw: Any
+    name: str, comment: str, *, to: str = "", ondelete: str | None = "CASCADE", use_alter: bool = False, **kw: Any
 ) -> sa.Column[Any]:
-    """A foreign key. It may be null where the other row may be deleted, or with `nullable`."""
-    foreign_key = sa.ForeignKey(target, ondelete=ondelete, use_alter=use_alter)
-    options = {"nullable": ondelete == "SET NULL"} | kw
-    return sa.Column(name, sa.BigInteger, foreign_key, comment=comment, **options)
+    """A foreign key to the table `to`; without it, to the one in the column's name: trace_id refers to traces.
+
+    It may be null where rows are not deleted with the other row, or with `nullable`.
+    """
+    target = to or f"{name.removesuffix('_id').removesuffix('s')}s"
+    foreign_key = sa.ForeignKey(f"{target}.id", ondelete=ondelete, use_alter=use_alter)
+    return sa.Column(name, sa.BigInteger, foreign_key, comment=comment, **{"nullable": ondelete != "CASCADE"} | kw)
 
 
 def one_of(name: str, values: type[enum.StrEnum]) -> sa.CheckConstraint:

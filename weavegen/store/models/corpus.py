@@ -39,7 +39,7 @@ RELEASES = table(
 KEYS = table(
     "release_keys",
     "The rows of releases, by the key of the format's view, in parts of bounded length.",
-    reference("release_id", "releases.id", "Its release.", primary_key=True),
+    reference("release_id", "Its release.", primary_key=True),
     column("kind", str, "kept, or removed as near-duplicates.", primary_key=True),
     column("part", int, "Position of the part, from 0.", primary_key=True, autoincrement=False),
     column(

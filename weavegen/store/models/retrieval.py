@@ -25,8 +25,8 @@ RETRIEVALS = table(
     "retrievals",
     "Queries that were run before a block was written.",
     key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
-    reference("step_id", "steps.id", "The step that ran it."),
+    reference("trace_id", "Its trace.", index=True),
+    reference("step_id", "The step that ran it."),
     column("query", str, "The query, with a restriction of the type if the trace was short."),
     column("before", int, "Blocks below this index, which had left the window, were searched."),
     column("least_score", float, "Hits below this score were dropped."),
@@ -37,10 +37,10 @@ HITS = table(
     "retrieval_hits",
     "Hits of queries, best first.",
     key(),
-    reference("retrieval_id", "retrievals.id", "Its query."),
+    reference("retrieval_id", "Its query."),
     column("rank", int, "Rank, from 1, the best."),
-    reference("block_id", "blocks.id", "The block that was found.", index=True, nullable=True),
-    reference("example_id", "examples.id", "Or the example that was found.", index=True, nullable=True),
+    reference("block_id", "The block that was found.", index=True, nullable=True),
+    reference("example_id", "Or the example that was found.", index=True, nullable=True),
     column("score", float, "BM25 score."),
     column("used", bool, "Whether it was put into the prompt."),
     sa.UniqueConstraint("retrieval_id", "rank"),
@@ -50,7 +50,7 @@ HITS = table(
 SEGMENTS = table(
     "segments",
     "Indexes of single traces, in segments of equal size; see search/trace_index.py.",
-    reference("trace_id", "traces.id", "Its trace.", primary_key=True),
+    reference("trace_id", "Its trace.", primary_key=True),
     column("number", int, "Position in the trace's index, from 0.", primary_key=True, autoincrement=False),
     column("end", int, "Index after its last block."),
     column("documents", bytes, "Ids, lengths in words and types of its blocks."),
@@ -60,7 +60,7 @@ SEGMENTS = table(
 POSTINGS = table(
     "postings",
     "Occurrences of words in segments.",
-    reference("trace_id", "traces.id", "Its trace.", primary_key=True),
+    reference("trace_id", "Its trace.", primary_key=True),
     column("word", str, "The word, in lower case.", primary_key=True),
     column("segment", int, "Number of its segment.", primary_key=True, autoincrement=False),
     column("documents", int, "Number of blocks with the word, up to the segment's end."),
@@ -70,7 +70,7 @@ POSTINGS = table(
 CORPUS_QUEUE = table(
     "corpus_queue",
     "Blocks that are not in the corpus index yet.",
-    reference("block_id", "blocks.id", "The block.", primary_key=True),
+    reference("block_id", "The block.", primary_key=True),
 )
 
 CORPUS_SEGMENTS = table(
