@@ -64,7 +64,7 @@ def finish(db: sa.Engine, held: Batch, failures: dict[int, str] | None = None, a
         campaigns.finish(conn, held, answered, failures, 0.5)
 
 
-def campaign_row(db: sa.Engine, name: str = "a") -> campaigns.CampaignRow:
+def campaign_row(db: sa.Engine, name: str = "a") -> Any:
     with db.connect() as conn:
         return campaigns.rows(conn, name)[0]
 

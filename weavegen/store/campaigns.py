@@ -1,6 +1,5 @@
 """Campaigns in Postgres: items in batches that workers claim with a lease, and corrections of the evaluator."""
 
-import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -198,30 +197,10 @@ def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_
 # ------------------------------------------------------------------------------------------------------ control
 
 
-@dataclass(frozen=True)
-class CampaignRow:
-    """A campaign with its progress."""
-
-    name: str
-    over: str
-    state: str
-    """active, stopped or done."""
-    rubric_version: str
-    model: str | None
-    items: int
-    done: int
-    """Items of finished batches, failed items included."""
-    failed: int
-    answers: int
-    created_at: datetime.datetime
-    finished_at: datetime.datetime | None
-    """None: it is not done."""
-
-
-def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
-    """All campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
+def rows(conn: sa.Connection, name: str | None = None) -> Sequence[Any]:
+    """Rows of campaigns.sql: all campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
-    return [CampaignRow(**row._mapping) for row in sql.run(conn, "store/campaigns", campaign=campaign)]
+    return sql.run(conn, "store/campaigns", campaign=campaign).all()
 
 
 def campaign_id(conn: sa.Connection, name: str) -> int:

@@ -5,7 +5,6 @@ answer is kept and given again at every repetition, so a step that is done again
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -142,24 +141,9 @@ HOLD_SECONDS = 60.0
 """A channel whose worker fell silent for so long is given to another worker."""
 
 
-@dataclass(frozen=True)
-class Bridged:
-    """An open channel of Discord's, held by one worker for a while."""
-
-    id: int
-    trace_id: int
-    name: str
-    """Its id at Discord."""
-    after: int
-    """Messages up to this Discord id have been fetched. Those from before the channel was opened are not fetched."""
-    watched: int
-    """Reactions to messages after this Discord id are fetched: to the newest 20."""
-
-
-def hold_due(conn: sa.Connection, limit: int = 10) -> list[Bridged]:
-    """Take the channels that the bridge should look at now. `look_again` gives them back."""
-    parameters = {"hold": HOLD_SECONDS, "name": DISCORD_NAME, "limit": limit}
-    return [Bridged(**row._mapping) for row in sql.run(conn, "store/due_channels", **parameters)]
+def hold_due(conn: sa.Connection, limit: int = 10) -> Sequence[Any]:
+    """Take the channels that the bridge should look at now: rows of due_channels.sql. `look_again` gives them back."""
+    return sql.run(conn, "store/due_channels", hold=HOLD_SECONDS, name=DISCORD_NAME, limit=limit).all()
 
 
 def look_again(conn: sa.Connection, channel: int, seconds: float, failure: str | None = None) -> None:

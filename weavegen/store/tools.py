@@ -1,48 +1,13 @@
 """The library of tools in Postgres: versions, scores, uses."""
 
-import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.kernel.steps import ToolCalled, ToolSaved
 from weavegen.store.models.tools import VERSIONS
-
-
-@dataclass(frozen=True)
-class VersionRow:
-    """A version of a tool."""
-
-    version: int
-    score: float | None
-    generality: float | None
-    made_by: int | None
-    """The toolsmith's trace that made it."""
-    searched_by: int | None
-    """The trace of the search that found it; None: it was not found by a search."""
-    program: int | None
-    """Number of the program in that search."""
-    created_at: datetime.datetime
-    uses: int
-    successes: int
-    """Calls that returned a value."""
-    source: str
-    tests: str
-    evaluator: str
-
-
-@dataclass(frozen=True)
-class ToolRow(VersionRow):
-    """A tool in its newest version. Uses and successes are those of all versions."""
-
-    name: str
-    description: str
-    signature: str
-    """Its first line: `def name(...) -> ...`."""
-    users: int
-    """Traces that have used it."""
 
 
 def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
@@ -69,12 +34,11 @@ def count_use(conn: sa.Connection, trace_id: int, use: ToolCalled) -> None:
     sql.run(conn, "store/count_tool_use", trace=trace_id, name=use.name, version=use.version, success=use.success)
 
 
-def rows(conn: sa.Connection, names: Sequence[str] | None = None) -> list[ToolRow]:
-    """Tools in their newest versions, in the order in which they were first made. `names` None: all."""
-    parameters = {"names": None if names is None else list(names)}
-    return [ToolRow(**row._mapping) for row in sql.run(conn, "store/tools", **parameters)]
+def rows(conn: sa.Connection, names: Sequence[str] | None = None) -> Sequence[Any]:
+    """Rows of tools.sql, in the order in which the tools were first made. `names` None: all."""
+    return sql.run(conn, "store/tools", names=None if names is None else list(names)).all()
 
 
-def versions(conn: sa.Connection, name: str) -> list[VersionRow]:
-    """All versions of a tool, in order; none where there is no such tool."""
-    return [VersionRow(**row._mapping) for row in sql.run(conn, "store/tool_versions", name=name)]
+def versions(conn: sa.Connection, name: str) -> Sequence[Any]:
+    """All versions of a tool, in order: rows of tool_versions.sql; none where there is no such tool."""
+    return sql.run(conn, "store/tool_versions", name=name).all()
