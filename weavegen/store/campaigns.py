@@ -11,7 +11,7 @@ from weavegen.errors import UsageError, required
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
-from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
+from weavegen.store.leases import MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
 from weavegen.store.models.campaigns import ANSWERS, BATCHES, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
 from weavegen.store.models.columns import array_text
@@ -105,18 +105,6 @@ def _parameters(rubric: Rubric, over: str, ids: Sequence[int]) -> dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A batch that this worker holds."""
-
-    id: int
-    trace_id: int
-    claims: int
-    rubric: str
-    model: str | None
-    """Model asked for; None: that of the trace's job."""
-
-
-@dataclass(frozen=True)
 class AnsweredItem:
     """The model's answers about an item."""
 
@@ -133,20 +121,22 @@ CLAIM = LEASES.claiming(
 ).returning(BATCHES.c.id, BATCHES.c.trace_id, BATCHES.c.claims, CAMPAIGNS.c.rubric, CAMPAIGNS.c.model)
 
 
-def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batch | None:
-    """Claim a batch. None: another worker has it, it is done, or its campaign was stopped."""
-    row = conn.execute(CLAIM, {"row": batch_id, "by": worker, "lease": lease}).one_or_none()
-    return None if row is None else Batch(*row)
+def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Any:
+    """Claim a batch. None: another worker has it, it is done, or its campaign was stopped.
+
+    Returns a row (id, trace_id, claims, rubric, model). `model` None: that of the trace's job.
+    """
+    return conn.execute(CLAIM, {"row": batch_id, "by": worker, "lease": lease}).one_or_none()
 
 
-def load(conn: sa.Connection, batch: Batch) -> Sequence[Any]:
+def load(conn: sa.Connection, batch: Held) -> Sequence[Any]:
     """Rows of campaign_items.sql: what still has to be asked about, in the order in which the model wrote it."""
     return sql.run(conn, "store/campaign_items", batch=batch.id).all()
 
 
 def finish(
     conn: sa.Connection,
-    held: Batch,
+    held: Held,
     answered: Sequence[AnsweredItem],
     failures: Mapping[int, str],
     model_seconds: float | None = None,
