@@ -8,7 +8,7 @@ from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import corpus_index, trace_index
 from weavegen.search.corpus_index import Memory, Scope
 from weavegen.store.models.retrieval import HITS, RETRIEVALS
-from weavegen.store.models.traces import TRACES
+from weavegen.store.traces import job_of
 from weavegen.trace.query import parse
 
 
@@ -24,9 +24,7 @@ def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
         return []
     if step.memory is None:
         return trace_index.search(conn, trace_id, query, step)
-    job = None
-    if step.memory_scope == "job":
-        job = conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one()
+    job = job_of(conn, trace_id) if step.memory_scope == "job" else None
     memory = Memory(trace_id=trace_id, before=step.before, score=step.memory)
     scope = Scope(job_id=job, memory=memory)
     return corpus_index.search(conn, query, scope, least_score=step.least_score, top_k=step.top_k_hits)

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
-from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS, TRACES
+from weavegen.store.jobs import content_ids
+from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS
 
 TEXTS_PER_STATEMENT = 100
 
@@ -31,11 +31,7 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
             {"sha256": digest, "text": text, "characters": len(text), "lines": len(lines(text))}
             for digest, text in part
         ]
-        conn.execute(insert(DOCUMENTS).on_conflict_do_nothing(), rows)
-        known = sa.select(DOCUMENTS.c.sha256, DOCUMENTS.c.id).where(
-            DOCUMENTS.c.sha256.in_([digest for digest, _ in part])
-        )
-        ids |= {row.sha256: row.id for row in conn.execute(known)}
+        ids |= content_ids(conn, DOCUMENTS, rows)
     documents = [{"job_id": job_id, "path": path, "document_id": ids[digest]} for path, digest in hashes.items()]
     if documents:
         conn.execute(sa.insert(JOB_DOCUMENTS), documents)
@@ -44,11 +40,6 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
 def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
     """Let a job read the documents of another job."""
     sql.run(conn, "store/copy_documents", source=from_job, target=to_job)
-
-
-def job_of(conn: sa.Connection, trace_id: int) -> int:
-    """The job of a trace."""
-    return int(conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one())
 
 
 def _of_job(job_id: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:

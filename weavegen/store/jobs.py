@@ -25,7 +25,7 @@ from weavegen.store.models.traces import (
     TEMPLATES,
     TRACES,
 )
-from weavegen.store.traces import OPEN
+from weavegen.store.traces import OPEN, job_of
 
 MAX_FAILED_SCORES = 3
 """The failed score at which a job without any score is paused. It is asked for again after `resume`."""
@@ -61,17 +61,14 @@ def enqueue(
     `template` None: the model's own. `packages`: what its code can import; None: the standard library alone. `files`:
     an archive of the files with which /app begins.
     """
-    chosen = files_row = None
+    if template is not None:
+        values["template_id"] = template_id(conn, template)
     if packages is not None:
-        chosen = content_id(conn, PACKAGES, packages.sha256, msgspec.structs.asdict(packages))
+        values["packages_id"] = content_id(conn, PACKAGES, packages.sha256, **msgspec.structs.asdict(packages))
     if files is not None:
-        files_row = content_id(conn, STARTING_FILES, hashlib.sha256(files).hexdigest(), {"archive": files})
-    values |= {
-        "asked_model": values["model"],
-        "template_id": None if template is None else template_id(conn, template),
-        "packages_id": chosen,
-        "starting_files_id": files_row,
-    }
+        digest = hashlib.sha256(files).hexdigest()
+        values["starting_files_id"] = content_id(conn, STARTING_FILES, digest, archive=files)
+    values["asked_model"] = values["model"]
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
     rows = [
@@ -93,9 +90,7 @@ def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int
     sources = {order.source: order.name for order in orders}
     hashes = {hashlib.sha256(source.encode()).hexdigest(): source for source in sources}
     rows = [{"sha256": digest, "name": sources[source], "source": source} for digest, source in hashes.items()]
-    conn.execute(insert(BOOTSTRAPS).on_conflict_do_nothing(), rows)
-    known = conn.execute(sa.select(BOOTSTRAPS.c.id, BOOTSTRAPS.c.sha256).where(BOOTSTRAPS.c.sha256.in_(hashes)))
-    return {hashes[row.sha256]: row.id for row in known}
+    return {hashes[digest]: id for digest, id in content_ids(conn, BOOTSTRAPS, rows).items()}
 
 
 def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
@@ -104,22 +99,27 @@ def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
     conn.execute(sa.update(JOBS).where(JOBS.c.id == job, JOBS.c.model.is_(None)).values(model=model))
 
 
-def content_id(conn: sa.Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:
-    """Id of the row of a content, by its hash. A new one is written."""
-    conn.execute(insert(table).values(sha256=digest, **values).on_conflict_do_nothing())
-    return int(conn.execute(sa.select(table.c.id).where(table.c.sha256 == digest)).scalar_one())
+def content_ids(conn: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Ids of the rows of contents, by hash. New ones are written."""
+    conn.execute(insert(table).on_conflict_do_nothing(), rows)
+    known = sa.select(table.c.sha256, table.c.id).where(table.c.sha256.in_([row["sha256"] for row in rows]))
+    return {row.sha256: row.id for row in conn.execute(known)}
+
+
+def content_id(conn: sa.Connection, table: sa.Table, digest: str, **values: Any) -> int:
+    """Id of the row of one content."""
+    return content_ids(conn, table, [{"sha256": digest, **values}])[digest]
 
 
 def template_id(conn: sa.Connection, template: Template) -> int:
     """Id of a template. A new one is written."""
-    return content_id(conn, TEMPLATES, template.sha256, {"texts": msgspec.to_builtins(template)})
+    return content_id(conn, TEMPLATES, template.sha256, texts=msgspec.to_builtins(template))
 
 
 def packages(conn: sa.Connection, digest: str) -> Packages:
     """The packages with this hash."""
-    query = sa.select(PACKAGES.c.requirements, PACKAGES.c.folder, PACKAGES.c.versions)
-    row = conn.execute(query.where(PACKAGES.c.sha256 == digest)).one()
-    return Packages(requirements=row.requirements, folder=row.folder, versions=row.versions)
+    query = sa.select(*PACKAGES.c["requirements", "folder", "versions"]).where(PACKAGES.c.sha256 == digest)
+    return Packages(**conn.execute(query).one()._mapping)
 
 
 def starting_files(conn: sa.Connection, digest: str) -> bytes:
@@ -184,7 +184,7 @@ def require_scores(conn: sa.Connection, trace_id: int) -> None:
 
 def pause_unscored(conn: sa.Connection, trace_id: int, reason: str) -> None:
     """Pause a trace's job because nothing can be scored."""
-    job_id = conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one()
+    job_id = job_of(conn, trace_id)
     text = f"{MAX_FAILED_SCORES} steps could not score, and none could: {reason}; `weavegen resume {job_id}` goes on"
     set_state(conn, JobState.PAUSED, job_id, reason=text)
 
@@ -223,9 +223,7 @@ def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
 
 def current_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
     """The newest revision of a job's settings: those that differ from the defaults."""
-    newest = sa.and_(JOB_SETTINGS.c.job_id == JOBS.c.id, JOB_SETTINGS.c.revision == JOBS.c.revision)
-    query = sa.select(sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings)).outerjoin(JOB_SETTINGS, newest)
-    return dict(conn.execute(query.where(JOBS.c.id == job_id)).scalar_one())
+    return dict(sql.run(conn, "store/current_settings", job=job_id).scalar_one())
 
 
 def retry(

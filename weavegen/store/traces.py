@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ from weavegen.kernel.template import Template
 from weavegen.store import reports, steps
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.traces import EVENTS, TICKS, TRACES
-from weavegen.trace.blocks import BlockType
 from weavegen.version import __version__
 
 OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)
@@ -99,6 +98,11 @@ LOCK = (
 def lock(conn: sa.Connection, trace_id: int) -> LockedTrace:
     """A trace's row, locked until the transaction ends: a trace advances in one place at a time."""
     return LockedTrace(*conn.execute(LOCK, {"trace": trace_id}).one())
+
+
+def job_of(conn: sa.Connection, trace_id: int) -> int:
+    """The job of a trace."""
+    return int(conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one())
 
 
 def update(conn: sa.Connection, trace_id: int, **values: Any) -> None:
@@ -193,19 +197,8 @@ def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
 
 def start(row: Any) -> Start:
     """Where a tick starts, from its row with seed and lag of its trace and the type of the block before it."""
-    return Start(
-        trace_seed=row.seed,
-        tick=row.number,
-        clock=row.clock,
-        deadline=row.deadline,
-        blocks=row.first_block,
-        last_type=None if row.last_type is None else BlockType(row.last_type),
-        repeats=row.repeats,
-        subagent=row.subagent,
-        state=row.state,
-        lag=row.lag,
-        inherited=inherited(row.inherited),
-    )
+    values = row._asdict() | {"tick": row.number, "blocks": row.first_block, "trace_seed": row.seed}
+    return msgspec.convert(values | {"inherited": row.inherited or ()}, Start)
 
 
 def inherited(value: Any) -> tuple[InheritedSettings, ...]:
@@ -214,34 +207,15 @@ def inherited(value: Any) -> tuple[InheritedSettings, ...]:
 
 
 def begin_tick(
-    conn: sa.Connection,
-    trace_id: int,
-    number: int,
-    first_block: int,
-    deadline: float | sa.ColumnElement[float],
-    terms: TickSettings,
-    *,
-    subagent: str = "main",
-    caller: int | None = None,
-    state: Any = None,
+    conn: sa.Connection, trace_id: int, number: int, terms: TickSettings, *, subagent: str = "main", **values: Any
 ) -> None:
-    """Open the next tick. Its clock starts now, less the lag of the trace's clock."""
+    """Open the next tick. Its clock starts now, less the lag of the trace's clock.
+
+    `values`: other columns of the table ticks, among them first_block and deadline.
+    """
     lag = sa.select(TRACES.c.lag).where(TRACES.c.id == trace_id).scalar_subquery()
-    conn.execute(
-        sa.insert(TICKS).values(
-            trace_id=trace_id,
-            number=number,
-            subagent=subagent,
-            caller=caller,
-            state=state,
-            deadline=deadline,
-            revision=terms.revision,
-            paused_seconds=terms.paused_seconds,
-            first_block=first_block,
-            repeats=repeats(conn, trace_id, subagent),
-            clock=epoch() - lag,
-        )
-    )
+    values |= {"repeats": repeats(conn, trace_id, subagent), "clock": epoch() - lag, **asdict(terms)}
+    conn.execute(sa.insert(TICKS).values(trace_id=trace_id, number=number, subagent=subagent, **values))
 
 
 MAX_REPEATS = 16
