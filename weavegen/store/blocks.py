@@ -17,11 +17,8 @@ def append(
     conn: sa.Connection, trace_id: int, tick: int, drafts: Iterable[tuple[Append, Block]], steps: dict[int, int]
 ) -> int:
     """Record blocks. `steps` maps the tick's ordinals to step ids. Returns the bytes of the rendered blocks."""
-    rows, size = [], 0
+    rows = []
     for draft, block in drafts:
-        rendered = render_block(block)
-        size += len(rendered.encode())
-        label = block.label
         candidate_id = None
         if draft.candidate is not None:
             ordinal, position = draft.candidate
@@ -30,21 +27,19 @@ def append(
             {
                 "trace_id": trace_id,
                 "tick": tick,
-                "rendered": rendered,
-                "question": label.question if label else None,
-                "answer": label.answer if label else None,
-                "probability": label.probability if label else None,
+                "rendered": render_block(block),
                 "tags": list(block.tags),
                 "score": draft.score,
                 "exception": draft.exception,
                 "executed_by": None if draft.executed is None else steps[draft.executed],
                 "candidate_id": candidate_id,
                 **{name: getattr(block, name) for name in COPIED},
+                **{name: getattr(block.label, name, None) for name in ("question", "answer", "probability")},
             }
         )
     if rows:
         conn.execute(sa.insert(BLOCKS), rows)
-    return size
+    return sum(len(row["rendered"].encode()) for row in rows)
 
 
 COPIED = (
@@ -109,7 +104,5 @@ def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]
     """
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
     sql.run(conn, "store/drop_segments", trace=trace_id, first=first)
-    size = sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0)
-    left = sa.select(size, sa.func.count(BLOCKS.c.candidate_id)).where(BLOCKS.c.trace_id == trace_id)
-    size_left, written = conn.execute(left).one()
-    return int(size_left), int(written)
+    size, written = sql.run(conn, "store/blocks_left", trace=trace_id).one()
+    return size, written

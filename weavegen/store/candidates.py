@@ -46,9 +46,7 @@ def save(
             "parent_id": parent_id,
             "token_ids": ids,
             "logprobs": logprobs,
-            "text": candidate.text,
-            "finish_reason": candidate.finish_reason,
-            "tokens": candidate.tokens,
+            **{name: getattr(candidate, name) for name in ("text", "finish_reason", "tokens")},
         }
         for position, (candidate, (ids, logprobs)) in enumerate(zip(texts, tokens, strict=True))
     ]
@@ -81,10 +79,8 @@ def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequ
     rows = [
         {
             "candidate_id": candidate.id,
-            "compiles": verdict.compiles,
-            "viable": verdict.viable,
-            "error": verdict.error,
             "rewritten": verdict.rewritten if verdict.rewritten != candidate.text else None,
+            **{name: getattr(verdict, name) for name in ("compiles", "viable", "error")},
             **msgspec.structs.asdict(verdict.penalties),
         }
         for candidate, verdict in zip(candidates, verdicts, strict=True)
@@ -111,9 +107,8 @@ def save_scores(
             "stage": stage,
             "rubric": prompts.rubric_version(),
             "question": question,
-            "yes": answer.yes,
-            "no": answer.no,
             "score": log_odds(answer),
+            **msgspec.structs.asdict(answer),
         }
         for position, (candidate_id, per_text) in enumerate(zip(ids, answers, strict=True))
         for question, answer in zip(step.questions, per_text, strict=True)

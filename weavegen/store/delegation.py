@@ -15,6 +15,8 @@ from weavegen.store.traces import TickSettings
 
 INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "delegated_traces")
 """Settings that a delegated trace has from its caller."""
+SHARED = ("evaluator", "student", "packages_id", "starting_files_id", "version", "enqueued_by")
+"""Columns that the job of delegated traces has from their caller's."""
 
 
 def count(conn: sa.Connection, trace_id: int) -> int:
@@ -59,16 +61,11 @@ def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, se
         "agent": agent,
         "model": model,
         "asked_model": model,
-        "evaluator": caller.evaluator,
-        "student": caller.student,
-        "packages_id": caller.packages_id,
-        "starting_files_id": caller.starting_files_id,
         "template_id": caller.template_id if model == caller.asked_model else None,
         "seed": derive_seed(caller.seed, "delegate", agent),
         "settings": own,
-        "version": caller.version,
-        "enqueued_by": caller.enqueued_by,
         "called_by": caller.id,
+        **{name: getattr(caller, name) for name in SHARED},
     }
     made = conn.execute(insert(JOBS).values(values).on_conflict_do_nothing().returning(JOBS.c.id)).scalar()
     if made is not None:

@@ -83,15 +83,12 @@ def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequenc
             "candidate_id": candidate,
             "trace_id": trace_id,
             "ran": None if trial.not_tried is not None else trial.error is None,
-            "not_tried": trial.not_tried,
             "exception": trial.error.type if trial.error else None,
             "error": (trial.error.traceback or trial.error.message) if trial.error else None,
-            "value": trial.value,
             "assertions": [msgspec.structs.asdict(asserted) for asserted in trial.assertions],
             "evaluations": [shown(evaluated, "scope", "title", "value") for evaluated in trial.evaluations],
             "views": [shown(view, "title", "text") for view in trial.views],
-            "output": trial.output,
-            "seconds": trial.seconds,
+            **{name: getattr(trial, name) for name in ("not_tried", "value", "output", "seconds")},
         }
         for candidate, trial in zip(tried, executed.trials, strict=False)
     ]

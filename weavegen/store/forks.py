@@ -152,13 +152,9 @@ def emptied_results(conn: sa.Connection, rows: Sequence[Any]) -> dict[int, Any]:
 
 
 def _candidate(row: Any) -> Candidate:
-    return Candidate(
-        text=row.text,
-        finish_reason=row.finish_reason,
-        tokens=row.n,
-        prompt_tokens=row.prompt_tokens if row.type == BlockType.ASSISTANT else None,
-        length=row.length,
-    )
+    tokens = row.prompt_tokens if row.type == BlockType.ASSISTANT else None
+    same = {name: getattr(row, name) for name in ("text", "finish_reason", "length")}
+    return Candidate(tokens=row.n, prompt_tokens=tokens, **same)
 
 
 def _verdict(row: Any) -> Verdict:

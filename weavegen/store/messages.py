@@ -70,31 +70,15 @@ def _message_exists(conn: sa.Connection, channel: int, *where: sa.ColumnElement[
     return bool(conn.execute(sa.select(sa.exists().where(*message))).scalar_one())
 
 
-def add(
-    conn: sa.Connection,
-    channel: int,
-    text: str,
-    *,
-    author: str | None = None,
-    kind: str = "message",
-    about: int | None = None,
-    discord_id: str | None = None,
-) -> int:
-    """Add a message or a reaction to a channel; without an author it is the agent's. Returns its number there."""
+def add(conn: sa.Connection, channel: int, text: str, *, author: str | None = None, **values: Any) -> int:
+    """Add a message to a channel; without an author it is the agent's. Returns its number there.
+
+    `values`: other columns of the table messages. With the kind `reaction` it is a reaction.
+    """
     count = sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(messages=CHANNELS.c.messages + 1)
     number = int(conn.execute(count.returning(CHANNELS.c.messages)).scalar_one())
-    conn.execute(
-        sa.insert(MESSAGES).values(
-            channel_id=channel,
-            number=number,
-            kind=kind,
-            author=author or "agent",
-            own=author is None,
-            text=text,
-            about=about,
-            discord_id=discord_id,
-        )
-    )
+    values = {"kind": "message", "author": author or "agent", "own": author is None} | values
+    conn.execute(sa.insert(MESSAGES).values(channel_id=channel, number=number, text=text, **values))
     return number
 
 
