@@ -155,19 +155,15 @@ class PromptReader:
         shortened = {int(index): int(tokens) for index, tokens in cut.get("blocks_shortened_to", {}).items()}
         for index, tokens in shortened.items():
             if index in texts:
-                texts[index] = texts[index][: self._characters(index, tokens, texts[index])]
+                counted = self._conn.execute(COUNT, {"trace": self._trace, "index": index}).scalar_one_or_none()
+                # About as many characters as the first `tokens` tokens are.
+                texts[index] = texts[index][: len(texts[index]) * tokens // counted if counted else 4 * tokens]
         hits = blocks.retrieved_texts(self._conn, prompt.recalled)
         hits = hits[: len(hits) - int(cut.get("retrieved_left_out", 0))]
         text = "".join(texts.values()) + context.retrieved(hits) + context.asked(prompt, step.template)
         # In the blocks that the model reads, a body is followed by its question, not by `#endblock`.
         body_end = f"\n#q: {prompts.questions(prompt.type)[0]} "
         return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened, body_end)
-
-    def _characters(self, index: int, tokens: int, text: str) -> int:
-        """About how many characters of a block its first `tokens` tokens are."""
-        parameters = {"trace": self._trace, "index": index}
-        total = self._conn.execute(COUNT, parameters).scalar_one_or_none()
-        return len(text) * tokens // total if total else 4 * tokens
 
     def _fetch(self, indexes: Sequence[int], first: int) -> bool:
         """Fetch these blocks, and drop those before `first`, which no later window has. False: some are gone."""
