@@ -20,7 +20,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.completions import GONE, PLACE, batches, found_by, values
+from weavegen.exports.completions import BATCH, GONE, PLACE, found_by, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import END
 from weavegen.exports.text import blocks
@@ -29,6 +29,7 @@ from weavegen.kernel.steps import Hit
 from weavegen.search import corpus_index
 from weavegen.search.corpus_index import Scope
 from weavegen.store import blocks as block_rows
+from weavegen.store.releases import batches
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import parse, restricted, words
 
@@ -64,7 +65,7 @@ find = found_by("retrieval-examples", KEY)
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     frequencies: Counter[str] | None = None
-    for batch in batches(keys):
+    for batch in batches(keys, BATCH):
         examples = find(source.conn, trace, batch)
         for key in batch:
             if (row := examples.get(key)) is None:

@@ -15,6 +15,7 @@ from weavegen.search import documents
 from weavegen.search.bm25 import add_frequencies, average_idf
 from weavegen.search.documents import COLUMNS, RETRIEVABLE, psycopg_connection
 from weavegen.search.postings import PostingLists, merge_postings, pack_histogram, unpack, unpack_histogram
+from weavegen.store.releases import batches
 
 SEGMENT_BLOCKS = (1024, 8192, 65536)
 """Blocks of a segment, by level. The words of a block are written once on each level: smaller first segments would
@@ -107,8 +108,7 @@ def insert_segment(conn: sa.Connection, level: int, size: int, words: int, colum
 
 def write_postings(conn: sa.Connection, segment: int, rows: Iterable[PostingRow]) -> None:
     """Write a segment's postings. `rows` may use the connection between two batches."""
-    rows = iter(rows)
-    while batch := list(itertools.islice(rows, COPY_BATCH_POSTINGS)):
+    for batch in batches(rows, COPY_BATCH_POSTINGS):
         statement = "copy corpus_postings (segment, word, documents, data) from stdin (format binary)"
         with psycopg_connection(conn).cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(["int8", "text", "int4", "bytea"])

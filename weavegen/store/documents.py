@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.store.jobs import content_ids
 from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS
+from weavegen.store.releases import batches
 
 TEXTS_PER_STATEMENT = 100
 
@@ -25,8 +26,7 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
     # In the order of their hashes, so that two jobs that are enqueued at once can't deadlock.
     texts = sorted({digest: files[path] for path, digest in hashes.items()}.items())
     ids: dict[str, int] = {}
-    for start in range(0, len(texts), TEXTS_PER_STATEMENT):
-        part = texts[start : start + TEXTS_PER_STATEMENT]
+    for part in batches(texts, TEXTS_PER_STATEMENT):
         rows = [
             {"sha256": digest, "text": text, "characters": len(text), "lines": len(lines(text))}
             for digest, text in part

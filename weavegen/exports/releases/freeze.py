@@ -66,7 +66,8 @@ def freeze(
             return stack.enter_context(contextlib.closing(write.Selection(keys, len(format.key))))
 
         matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
-        ended = releases.ended(conn, [trace for trace, _ in matching.traces()])
+        traces = (trace for trace, _ in matching.traces())
+        ended = {row.id for row in releases.about(conn, "store/release_ended", traces)}
         closed = subset(key for key in matching if key[0] in ended)
         removed = near_duplicates(conn, order, closed, threshold, progress)
         removed_keys = {duplicate.key for duplicate in removed}
@@ -261,16 +262,12 @@ def tokenizer(config: Config, blocks: list[tuple[str, list[int]]]) -> dict[str, 
 
     `blocks`: texts with the ids that the model read, to tell whether this tokeniser wrote the traces.
     """
-    client = None
     try:
-        url = model_server.urls(config)[0]
-        client = ModelClient(url, config.api_key, None, timeout=TOKENIZER_TIMEOUT_SECONDS)
-        ids = client.encode(PROBE).ids
-        same = [client.encode(text).ids == read for text, read in blocks]
-        about = {"model": client.model, "model_length": client.length}
+        client = ModelClient(model_server.urls(config)[0], config.api_key, None, timeout=TOKENIZER_TIMEOUT_SECONDS)
+        with contextlib.closing(client):
+            ids = client.encode(PROBE).ids
+            same = [client.encode(text).ids == read for text, read in blocks]
+            about = {"model": client.model, "model_length": client.length}
     except (ModelError, TransientError, UsageError, IndexError):
         return None
-    finally:
-        if client is not None:
-            client.close()
     return about | {"sha256": manifest.digest(ids), "wrote_the_traces": all(same) if same else None}
