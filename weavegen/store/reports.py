@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import itertools
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from weavegen.errors import UsageError, required
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.traces import JOBS, TRACES
+from weavegen.store.session import unpooled_engine
 from weavegen.store.urls import READER, reader_url
 
 # -------------------------------------------------------------------------------------------------------- jobs
@@ -164,51 +165,17 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
         return Troubles(None, None, None)
 
 
-def worked_on(conn: sa.Connection, job_id: int) -> bool:
-    """Whether a worker holds a step of a job right now."""
-    return bool(sql.run(conn, "store/worked_on", job=job_id).scalar_one())
-
-
 # ------------------------------------------------------------------------------------------------------ traces
-
-
-@dataclass(frozen=True)
-class TraceRow:
-    """A trace with its counts."""
-
-    id: int
-    number: int
-    bootstrap: str
-    status: str
-    because: str | None
-    ticks: int
-    blocks: int
-    bytes: int
-    sampled_tokens: int
-    candidates_per_block: float | None
-    """Candidates (in a tree search: nodes) sampled for each block made of one; None before the first."""
-    result: str | None
-    """`result` of what the agent returned, if it is text. For a game: won, drawn or lost."""
-    fork_of: int | None
-    """Id of the trace that it goes on from."""
-    fork_at: int | None
-    """Index of the first block that is its own."""
-    retry_of: int | None
-    """Id of the trace that it is a retry of."""
-    retried_as: list[int]
-    """Ids of the traces that are retries of it, in order."""
-    isolated: bool
-    """False: some of its code ran outside a sandbox."""
 
 
 def traces(
     conn: sa.Connection, job_id: int, limit: int | None = None, *, status: TraceStatus | str | None = None
-) -> list[TraceRow]:
-    """A job's traces, in order; or only those with one status. Reads no more rows than it returns."""
+) -> Sequence[Any]:
+    """Rows of trace_rows.sql: a job's traces, in order; or only those with one status. Reads no more than these."""
     # The status is part of the text, and ids are in the order of numbers: running traces have an index by both.
     which = "true" if status is None else f"status = '{TraceStatus(status)}'"
     query = sql.text("store/trace_rows").format(which=which, order="number" if status is None else "id")
-    return [TraceRow(**row._mapping) for row in conn.execute(sa.text(query), {"job": job_id, "limit": limit})]
+    return conn.execute(sa.text(query), {"job": job_id, "limit": limit}).all()
 
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
@@ -251,9 +218,8 @@ def answer(conn: sa.Connection, query: str, seconds: float) -> Iterator[tuple[li
     while rows are read.
     """
     url = reader_url(config.load(), conn.engine.url)
-    reader = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
     try:
-        with reader.connect() as own:
+        with unpooled_engine(url).connect() as own:
             own.execute(sa.text("set transaction read only"))
             own.execute(sa.text(f"set local statement_timeout = {max(1, int(seconds * 1000))}"))
             if url == conn.engine.url:
