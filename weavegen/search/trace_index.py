@@ -32,7 +32,6 @@ from weavegen.search.postings import (
     unpack_histogram,
     unpack_pairs,
 )
-from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.retrieval import SEGMENTS
 from weavegen.trace.query import Query
 
@@ -129,20 +128,11 @@ def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
     """Index the blocks below `before` in whole segments. The trace must be locked."""
     while True:
         past = sealed(conn, trace_id, before)
-        waiting = (
-            sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.body)
-            .where(
-                BLOCKS.c.trace_id == trace_id,
-                BLOCKS.c.index >= past.end,
-                BLOCKS.c.index < before,
-                BLOCKS.c.type.in_(RETRIEVABLE),
-            )
-            .order_by(BLOCKS.c.index)
-        )
-        last = waiting.with_only_columns(BLOCKS.c.index).offset(SEGMENT_BLOCKS - 1).limit(1)
-        if (last_index := conn.execute(last).scalar_one_or_none()) is None:
+        values = {"trace": trace_id, "first": past.end, "types": list(RETRIEVABLE)}
+        end = sql.run(conn, "search/segment_end", **values, before=before, blocks=SEGMENT_BLOCKS).scalar_one_or_none()
+        if end is None:
             return
-        insert_segment(conn, past, trace_id, last_index + 1, conn.execute(waiting.limit(SEGMENT_BLOCKS)).all())
+        insert_segment(conn, past, trace_id, end, sql.run(conn, "search/segment_blocks", **values, end=end).all())
 
 
 def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, rows: Sequence[Any]) -> None:

@@ -42,29 +42,19 @@ def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
     sql.run(conn, "store/copy_documents", source=from_job, target=to_job)
 
 
-def _of_job(job_id: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Path and other columns of a job's documents, by path."""
-    return (
-        sa.select(JOB_DOCUMENTS.c.path, *columns)
-        .join(DOCUMENTS, DOCUMENTS.c.id == JOB_DOCUMENTS.c.document_id)
-        .where(JOB_DOCUMENTS.c.job_id == job_id)
-        .order_by(sa.collate(JOB_DOCUMENTS.c.path, "C"))
-    )
-
-
 def listed(conn: sa.Connection, job_id: int) -> Sequence[Any]:
     """Rows (path, characters, lines) of a job's documents, by path."""
-    return conn.execute(_of_job(job_id, *DOCUMENTS.c["characters", "lines"])).all()
+    return sql.run(conn, "store/documents", job=job_id).all()
 
 
 def text(conn: sa.Connection, job_id: int, path: str) -> str | None:
     """The text of a job's document; None: it has no document with that path."""
-    row = conn.execute(_of_job(job_id, DOCUMENTS.c.text).where(JOB_DOCUMENTS.c.path == path)).one_or_none()
-    return None if row is None else row.text
+    text: str | None = sql.run(conn, "store/document_text", job=job_id, path=path).scalar_one_or_none()
+    return text
 
 
 def texts(conn: sa.Connection, job_id: int) -> Iterator[tuple[str, str]]:
     """(path, text) of each of a job's documents, by path, streamed."""
     options = {"yield_per": TEXTS_PER_STATEMENT}
-    for row in conn.execute(_of_job(job_id, DOCUMENTS.c.text), execution_options=options):
+    for row in conn.execute(sql.load("store/document_texts"), {"job": job_id}, execution_options=options):
         yield row.path, row.text

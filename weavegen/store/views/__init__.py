@@ -37,11 +37,6 @@ MIN_AGE_SECONDS = 60.0
 MIN_AGE_RATIO = 20.0
 """Times the duration of the last refresh: a second limit on the age. So refreshing takes 5 % of a core at most."""
 
-MATERIALISED = """
-select v.name from views v join pg_class c on c.oid = to_regclass(quote_ident(v.name))
-where c.relkind = 'm' order by v.position
-"""
-
 
 def text(name: str) -> str:
     """The statements that make a view and comment on it."""
@@ -96,7 +91,8 @@ def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Refreshe
 
     In the order in which they are made, for some read others.
     """
-    known = conn.execute(sa.text(MATERIALISED)).scalars().all()
+    materialised = sa.inspect(conn).get_materialized_view_names()
+    known = [name for name in installed(conn) if name in materialised]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"there is no materialised view {', '.join(unknown)}: choose of {', '.join(known)}")
     conn.commit()
