@@ -87,15 +87,10 @@ def save(conn: sa.Connection, kept: Iterable[Key], removed: Iterable[Key], **val
     `removed`: keys of near-duplicates, each followed by the key of the row that it resembles.
     """
     release = conn.execute(sa.insert(RELEASES).values(values).returning(RELEASES.c.id)).scalar_one()
-    for kind, keys in (("kept", kept), ("removed", removed)):
-        numbers: list[int] = []
-        part = 0
-        for key in itertools.chain(keys, [None]):
-            if numbers and (key is None or len(numbers) + len(key) > KEYS_PER_PART):
-                row = {"release_id": release, "kind": kind, "part": part, "keys": numbers}
-                conn.execute(sa.insert(KEYS).values(row))
-                numbers, part = [], part + 1
-            numbers += key or ()
+    for kind, keys, width in (("kept", kept, values["key_width"]), ("removed", removed, 2 * values["key_width"])):
+        for part, batch in enumerate(batches(keys, KEYS_PER_PART // width)):
+            row = {"release_id": release, "kind": kind, "part": part, "keys": list(itertools.chain(*batch))}
+            conn.execute(sa.insert(KEYS).values(row))
     return int(release)
 
 

@@ -127,7 +127,7 @@ def insert(conn: sa.Connection, spec: RequestSpec, user: str) -> int:
     values = _values(spec)
     new = sa.insert(REQUESTS).values(asked_by=user, **values).returning(REQUESTS.c.id)
     id = int(conn.execute(new).scalar_one())
-    _record(conn, id, "created", S.NOT_STARTED, spec.objective, changed=values)
+    _record(conn, id, S.NOT_STARTED, spec.objective, what="created", changed=values)
     return id
 
 
@@ -156,20 +156,16 @@ def change(conn: sa.Connection, row: RequestRow, spec: RequestSpec, reason: str)
     values = _values(spec)
     changed = {name: value for name, value in values.items() if value != getattr(row, name)}
     conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(**values, revision=REQUESTS.c.revision + 1))
-    _record(conn, row.id, "updated", S(row.status), reason, changed=changed)
+    _record(conn, row.id, S(row.status), reason, what="updated", changed=changed)
 
 
 def set_status(
-    conn: sa.Connection,
-    row: RequestRow,
-    status: RequestStatus,
-    reason: str,
-    *,
-    what: str = "status",
-    at: datetime.datetime | None = None,
-    result: str | None = None,
+    conn: sa.Connection, row: RequestRow, status: RequestStatus, reason: str, result: str | None = None, **values: Any
 ) -> None:
-    """Give a locked request another status. Raises ValueError where SUCCESSORS does not allow it."""
+    """Give a locked request another status. Raises ValueError where SUCCESSORS does not allow it.
+
+    `values`: `what` and `at` of its history, see `_record`.
+    """
     if status not in SUCCESSORS[S(row.status)]:
         raise ValueError(f"request {row.id} is {row.status}: it can't become {status}")
     conn.execute(
@@ -181,7 +177,7 @@ def set_status(
             result=None if result is None else result[:MAX_KEPT_CHARS],
         )
     )
-    _record(conn, row.id, what, status, reason, at=at)
+    _record(conn, row.id, status, reason, **values)
 
 
 def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
@@ -234,23 +230,8 @@ def _values(spec: RequestSpec) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()}
 
 
-def _record(
-    conn: sa.Connection,
-    id: int,
-    what: str,
-    status: RequestStatus,
-    reason: str,
-    *,
-    at: datetime.datetime | None = None,
-    changed: dict[str, Any] | None = None,
-) -> None:
-    """Add a row to the history of a request."""
-    values = {
-        "request_id": id,
-        "at": sa.func.clock_timestamp() if at is None else at,
-        "what": what,
-        "status": status,
-        "reason": one_line(reason)[:MAX_KEPT_CHARS],
-        "changed": changed,
-    }
-    conn.execute(sa.insert(CHANGES).values(values))
+def _record(conn: sa.Connection, id: int, status: RequestStatus, reason: str, *, at: Any = None, **values: Any) -> None:
+    """Add a row to the history of a request. `at` None: now. `values`: other columns of request_changes."""
+    values = {"what": "status", "at": sa.func.clock_timestamp() if at is None else at} | values
+    reason = one_line(reason)[:MAX_KEPT_CHARS]
+    conn.execute(sa.insert(CHANGES).values(request_id=id, status=status, reason=reason, **values))
