@@ -23,7 +23,7 @@ from weavegen.exports.completions import (
     prompt_rows,
     split_body,
 )
-from weavegen.exports.format import Key, Options, Row, RowFormat, column
+from weavegen.exports.format import Key, Row, RowFormat, column
 from weavegen.exports.read_prompts import END, ModelPrompt
 
 ABOUT_BLOCK = [
@@ -118,11 +118,6 @@ def stepwise(tick: Record, prompt: ModelPrompt) -> Row:
     }
 
 
-def clearest(options: Options) -> str:
-    """By default one candidate of each label per block: the one whose label is the most certain."""
-    return f"rank <= {options.per_block or 1:d}"
-
-
 SFT_KEY = ("trace_id", "index", "block_id")
 SFT = RowFormat(
     name="sft",
@@ -140,7 +135,8 @@ KTO = RowFormat(
     view="kto_examples",
     key=KTO_KEY,
     takes=frozenset({"per_block", "student"}),
-    narrow=clearest,
+    # By default one candidate of each label per block: the one whose label is the most certain.
+    narrow=lambda options: f"rank <= {options.per_block or 1:d}",
     schema=pa.schema([PROMPT, COMPLETION, *WANTED, *PLACE, EXACT]),
     rows=prompt_rows(found_by("kto", KTO_KEY), kto, [*WANTED, *PLACE]),
 )

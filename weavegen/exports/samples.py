@@ -40,11 +40,6 @@ SAMPLES = [
 ]
 
 
-def first_pairs(options: Options) -> str:
-    """By default one pair per block: prompts are long, and the first pair is the most informative."""
-    return f"pair <= {options.per_block or 1:d}"
-
-
 def near_ties(options: Options) -> tuple[str, str]:
     """Pairs whose texts differ little in value and not in outcome teach noise."""
     least = MIN_MARGIN if options.min_margin is None else options.min_margin
@@ -117,7 +112,8 @@ DPO = RowFormat(
     view="preference_pairs",
     key=("trace_id", "index", "chosen_id", "rejected_id"),
     takes=frozenset({"per_block", "min_margin", "student"}),
-    narrow=first_pairs,
+    # By default one pair per block: prompts are long, and the first pair is the most informative.
+    narrow=lambda options: f"pair <= {options.per_block or 1:d}",
     weak=near_ties,
     schema=pa.schema([PROMPT, *PAIR, *PLACE, EXACT]),
     rows=prompt_rows(pairs, pair),

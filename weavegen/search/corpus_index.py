@@ -64,14 +64,9 @@ class Scope:
     @property
     def columns(self) -> set[str]:
         """The names of the columns that `in_scope` and `allowed` read."""
-        needed = {
-            "traces": self.trace_id is not None or self.memory is not None,
-            "jobs": self.job_id is not None,
-            "recorded": self.until is not None,
-            "indexes": self.memory is not None,
-            "goods": self.memory is not None,
-        }
-        return {name for name, is_needed in needed.items() if is_needed}
+        read_by = {"traces": self.trace_id, "jobs": self.job_id, "recorded": self.until}
+        names = {name for name, value in read_by.items() if value is not None}
+        return names if self.memory is None else names | {"traces", "indexes", "goods"}
 
     def in_scope(self, columns: Columns) -> Marks | None:
         """The blocks of a segment that the statistics cover. None: all."""
@@ -98,10 +93,14 @@ def search(conn: sa.Connection, query: Query, scope: Scope, *, least_score: floa
     segments = corpus.segments(scope)
     matches = index.search(segments, query, corpus.idf_weights(segments), least_score=least_score, top_k=top_k)
     corpus.read_columns([match.segment for match in matches if match.segment.id is not None], ["ids"])
-    hits = hits_of(matches)
-    blocks = {"ids": [hit.id for hit in hits if not hit.example]}
-    existing = set(conn.execute(sa.text("select id from blocks where id = any(:ids)"), blocks).scalars())
-    return [hit for hit in hits if hit.example or hit.id in existing][:top_k]
+    return existing(conn, hits_of(matches))[:top_k]
+
+
+def existing(conn: sa.Connection, hits: Sequence[Hit], *, lock: bool = False) -> list[Hit]:
+    """The hits whose texts traces have not dropped meanwhile. With `lock` they don't until the transaction ends."""
+    query = sa.text("select id from blocks where id = any(:ids)" + (" for key share" if lock else ""))
+    found = set(conn.execute(query, {"ids": [hit.id for hit in hits if not hit.example]}).scalars())
+    return [hit for hit in hits if hit.example or hit.id in found]
 
 
 class Corpus:

@@ -35,7 +35,7 @@ def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, hits:
     values = {"trace_id": trace_id, "step_id": step_id, "query": step.query, "before": step.before}
     values["least_score"] = step.least_score
     if step.memory is not None:
-        hits = existing_hits(conn, hits)
+        hits = corpus_index.existing(conn, hits, lock=True)  # other traces are not locked
     id = conn.execute(sa.insert(RETRIEVALS).values(values).returning(RETRIEVALS.c.id)).scalar_one()
     rows = [
         {
@@ -51,10 +51,3 @@ def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, hits:
     if rows:
         conn.execute(sa.insert(HITS), rows)
     trace_index.seal(conn, trace_id, step.before)
-
-
-def existing_hits(conn: sa.Connection, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits that still exist, locked. Other traces, which are not locked, may have dropped blocks meanwhile."""
-    locked = sa.text("select id from blocks where id = any(:ids) for key share")
-    existing = set(conn.execute(locked, {"ids": [hit.id for hit in hits if not hit.example]}).scalars())
-    return [hit for hit in hits if hit.example or hit.id in existing]

@@ -69,7 +69,8 @@ def freeze(
         traces = (trace for trace, _ in matching.traces())
         ended = {row.id for row in releases.about(conn, "store/release_ended", traces)}
         closed = subset(key for key in matching if key[0] in ended)
-        removed = near_duplicates(conn, order, closed, threshold, progress)
+        # The rows that are similar to a better one.
+        removed = [] if threshold is None else doubles(compared(conn, order, closed, progress), threshold)
         removed_keys = {duplicate.key for duplicate in removed}
         kept = subset(key for key in closed if key not in removed_keys)
         if not kept.count:
@@ -88,23 +89,11 @@ def freeze(
         return publish(conn, name, order, facts, removed, kept, progress)
 
 
-def near_duplicates(
-    conn: sa.Connection,
-    order: write.Export,
-    rows: write.Selection,
-    threshold: float | None,
-    progress: Progress,
-) -> list[Double]:
-    """The rows to remove because they are similar to a better one."""
-    if threshold is None:
-        return []
-
-    def compared() -> Iterator[Unit]:
-        for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
-            yield unit
-            progress("compare", done, rows.count)
-
-    return doubles(compared(), threshold)
+def compared(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Iterator[Unit]:
+    """The rows as they are compared with each other."""
+    for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
+        yield unit
+        progress("compare", done, rows.count)
 
 
 def collect_facts(
