@@ -3,18 +3,17 @@
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, REAL
 
-from weavegen.store.models.columns import Numbers, column, json, key, now, one_of, reference, table
+from weavegen.store.models.columns import Numbers, column, json, now, reference, table
 from weavegen.trace.blocks import BlockType
 
 BLOCKS = table(
     "blocks",
     "The blocks of the traces, as recorded.",
-    key(),
     reference("trace_id", "Its trace."),
     column("index", int, "Position in the trace, from 0, without gaps."),
     column("tick", int, "Number of its tick."),
     column("subagent", str, "Name of the subagent that wrote it."),
-    column("type", str, "Its type: orientation, action, ..."),
+    column("type", BlockType, "Its type: orientation, action, ..."),
     column("body", str, "The text between header and footer, not commented out."),
     column("rendered", str, "The block as it stands in the trace."),
     column("timestamp", float, "When the writing of it began, in seconds since the epoch."),
@@ -41,7 +40,6 @@ BLOCKS = table(
     reference("candidate_id", "The candidate that it was made of.", index=True, nullable=True),
     reference("executed_by", "The step that executed it.", to="steps", index=True, nullable=True),
     now("created_at", "When it was recorded."),
-    one_of("type", BlockType),
     sa.UniqueConstraint("trace_id", "index"),
     sa.Index("ix_blocks_type_score", "type", "score", postgresql_where=sa.text("score is not null")),
 )
@@ -58,7 +56,6 @@ BLOCK_TOKENS = table(
 EVALUATIONS = table(
     "evaluations",
     "Results of evaluation callbacks, of the task and of the tick.",
-    key(),
     reference("trace_id", "Its trace.", index=True),
     reference("step_id", "The step that ran it."),
     column("tick", int, "Number of its tick."),
@@ -75,7 +72,6 @@ EVALUATIONS = table(
 LABELS = table(
     "grounded_labels",
     "Questions of assertions, and whether the assertions held. See blocks.executed_by.",
-    key(),
     reference("trace_id", "Its trace.", index=True),
     reference("step_id", "The step that ran the assertion."),
     column("position", int, "Position among the assertions that the step reached, from 0."),
@@ -109,7 +105,6 @@ PROMPTS = table(
 CANDIDATES = table(
     "candidates",
     "Every text that was sampled, rejected ones included.",
-    key(),
     reference("trace_id", "Its trace.", index=True),
     reference("step_id", "The step that sampled it."),
     column("position", int, "Position among the candidates of its round, from 0."),
@@ -149,7 +144,6 @@ PENALTIES = table(
 SCORES = table(
     "scores",
     "Yes/no questions to the model: a row for each text and question, never overwritten.",
-    key(),
     reference("trace_id", "Its trace.", index=True),
     reference("step_id", "The step that asked."),
     reference("candidate_id", "The candidate asked about.", index=True, nullable=True),

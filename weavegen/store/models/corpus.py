@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import Numbers, column, json, key, now, reference, table
+from weavegen.store.models.columns import Numbers, column, json, now, reference, table
 
 VIEWS = table(
     "views",
@@ -17,7 +17,6 @@ VIEWS = table(
 RELEASES = table(
     "releases",
     "Snapshots that `weavegen release` froze.",
-    key(),
     column("name", str, "Name that the user gave it.", unique=True),
     column("format", str, "Format of the export."),
     column("condition", str | None, "The SQL condition on the format's view; null: all rows."),

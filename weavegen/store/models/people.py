@@ -5,12 +5,11 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import column, json, key, now, one_of, reference, table
+from weavegen.store.models.columns import column, json, now, reference, table
 
 CHANNELS = table(
     "channels",
     "Channels in which traces and people exchange messages (weavegen chat, or Discord).",
-    key(),
     reference("trace_id", "Its trace."),
     column("name", str, "The trace's name for it. For a channel at Discord: its id there."),
     column("messages", int, "Number of messages and reactions in it.", server_default="0"),
@@ -26,7 +25,6 @@ CHANNELS = table(
 MESSAGES = table(
     "messages",
     "Messages and reactions in channels.",
-    key(),
     reference("channel_id", "Its channel."),
     column("number", int, "Number in its channel, from 1. The agent's id for it."),
     column("kind", str, "message or reaction."),
@@ -67,7 +65,6 @@ class RequestStatus(enum.StrEnum):
 REQUESTS = table(
     "requests",
     "Requests of users to the toolsmith (`weavegen request`).",
-    key(),
     column("asked_by", str, "The user."),
     column("objective", str, "The objective."),
     json("requirements", "Requirements of the result, a text each."),
@@ -75,7 +72,7 @@ REQUESTS = table(
     column("revision", int, "How often the user has changed the request.", server_default="0"),
     column(
         "status",
-        str,
+        RequestStatus,
         "NOT_STARTED, IN_PROGRESS, WAITING_FEEDBACK, SUCCEEDED, FAILED or CANCELED.",
         server_default="NOT_STARTED",
     ),
@@ -83,7 +80,6 @@ REQUESTS = table(
     column("result", str | None, "The result; null: none, or it is not over."),
     reference("trace_id", "The trace that works on it. After a retry: the newest.", ondelete="SET NULL", unique=True),
     now("created_at", "When it was made."),
-    one_of("status", RequestStatus),
     sa.CheckConstraint("(question is not null) = (status = 'WAITING_FEEDBACK')", name="question"),
     sa.Index("ix_requests_asked_by", "asked_by"),
     sa.Index(
@@ -96,12 +92,10 @@ REQUESTS = table(
 CHANGES = table(
     "request_changes",
     "Every change of every request, with its reason. Rows are never changed.",
-    key(),
     reference("request_id", "Its request.", index=True),
     now("at", "When it happened."),
     column("what", str, "created, updated, answered or canceled by the user; status: changed by its trace."),
-    column("status", str, "The new status."),
+    column("status", RequestStatus, "The new status."),
     column("reason", str, "Reason: the user's words, the question, the result, or the failure."),
     json("changed", "New objective, requirements, constraints; null: the same.", nullable=True),
-    one_of("status", RequestStatus),
 )

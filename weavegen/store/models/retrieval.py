@@ -4,27 +4,24 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import column, key, now, one_of, reference, table
+from weavegen.store.models.columns import column, now, reference, table
 from weavegen.trace.blocks import BlockType
 
 EXAMPLES = table(
     "examples",
     "Hand-written blocks that retrieval may return (weavegen examples load).",
-    key(),
     column("sha256", str, "Hash of type and body, hexadecimal.", unique=True),
-    column("type", str, "Type of the block."),
+    column("type", BlockType, "Type of the block."),
     column("description", str, "What it is an example of."),
     column("question", str, "The question that it answers well."),
     column("score", float, "Score: log odds of yes."),
     column("body", str, "The block's body."),
     now("created_at", "When it was first loaded."),
-    one_of("type", BlockType),
 )
 
 RETRIEVALS = table(
     "retrievals",
     "Queries that were run before a block was written.",
-    key(),
     reference("trace_id", "Its trace.", index=True),
     reference("step_id", "The step that ran it."),
     column("query", str, "The query, with a restriction of the type if the trace was short."),
@@ -36,7 +33,6 @@ RETRIEVALS = table(
 HITS = table(
     "retrieval_hits",
     "Hits of queries, best first.",
-    key(),
     reference("retrieval_id", "Its query."),
     column("rank", int, "Rank, from 1, the best."),
     reference("block_id", "The block that was found.", index=True, nullable=True),
@@ -76,7 +72,6 @@ CORPUS_QUEUE = table(
 CORPUS_SEGMENTS = table(
     "corpus_segments",
     "The index of all traces' blocks, in segments that never change; see search/corpus_index.py.",
-    key(),
     column("level", int, "0: made from the queue. Each segment above holds eight of the level below."),
     column("documents", int, "Number of its blocks."),
     column("words", int, "Number of words in these blocks."),

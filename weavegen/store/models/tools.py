@@ -2,12 +2,11 @@
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import Numbers, column, key, now, reference, table
+from weavegen.store.models.columns import Numbers, column, now, reference, table
 
 TOOLS = table(
     "tools",
     "Functions that agents made for reuse. They are found by BM25.",
-    key(),
     column("name", str, "Name of the function.", unique=True),
     column("description", str, "What its newest version does."),
     column("signature", str, "First line of its newest version: `def name(...) -> ...`."),
@@ -17,7 +16,6 @@ TOOLS = table(
 VERSIONS = table(
     "tool_versions",
     "The versions of tools. Rows are never changed. The newest version is used.",
-    key(),
     reference("tool_id", "Its tool."),
     column("version", int, "Number of the version, from 1."),
     column("source", str, "Python source that defines the function."),
@@ -41,7 +39,6 @@ VERSIONS = table(
 USES = table(
     "tool_uses",
     "Calls of tools of the library.",
-    key(),
     reference("tool_version_id", "The version called.", index=True),
     reference("trace_id", "The trace that called it.", index=True),
     column("success", bool, "Whether the call returned a value."),
@@ -51,7 +48,6 @@ USES = table(
 PROGRAMS = table(
     "programs",
     "Every program that a search evaluated, failed ones included.",
-    key(),
     reference("trace_id", "The search."),
     column("number", int, "Number among the programs of the search, from 0, without gaps."),
     column("tick", int, "Number of the tick in which it was evaluated."),
