@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -148,7 +148,7 @@ def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[s
         f"has no question about their type): {counts.asked} in {counts.traces} traces, "
         f"{counts.questions} questions" + (", and those of their assertions" if questions.assertions else "")
     )
-    return campaign, Result(asdict(counts) | {"left_out": left_out, "dry_run": dry_run}, line)
+    return campaign, Result(counts._asdict() | {"left_out": left_out, "dry_run": dry_run}, line)
 
 
 def parts(rows: Sequence[Any]) -> Iterator[RenderableType]:

@@ -144,17 +144,12 @@ class Corpus:
         """Computes the idf weights of words in these segments; see Scope for the average idf."""
 
         def average(size: int) -> float:
-            if any(segment.id is not None for segment in segments):
-                return self._average_idf(size)
-            return bm25.average_idf(bm25.df_histogram(self._counts), size)
+            if all(segment.id is None for segment in segments):
+                return bm25.average_idf(bm25.df_histogram(self._counts), size)
+            row = self._conn.execute(sa.text("select documents, average_rarity from corpus_statistics")).one()
+            return max(0.0, row.average_rarity + float(np.log(size / row.documents))) if row.documents else 0.0
 
         return lambda frequencies, size: bm25.idf_weights(frequencies, size, lambda: average(size))
-
-    def _average_idf(self, size: int) -> float:
-        row = self._conn.execute(sa.text("select documents, average_rarity from corpus_statistics")).one()
-        if not row.documents:
-            return 0.0
-        return max(0.0, float(row.average_rarity) + float(np.log(size / row.documents)))
 
     def _from_texts(self, texts: list[Document], *, example: bool = False) -> Segment:
         counts = [document.counts for document in texts]

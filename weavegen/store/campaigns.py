@@ -15,6 +15,7 @@ from weavegen.store.leases import MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
 from weavegen.store.models.campaigns import ANSWERS, BATCHES, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
 from weavegen.store.models.columns import array_text
+from weavegen.trace.blocks import BlockType
 
 BATCH_SIZE = 64
 """Texts of one trace that a worker asks about before it stores the answers: as many as a round samples."""
@@ -39,31 +40,12 @@ LEASES = LeaseTable(
 # ---------------------------------------------------------------------------------------------------- creating
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """How much a campaign would ask about."""
-
-    found: int
-    """Rows that the condition found."""
-    asked: int
-    """Rows among these that the model wrote and that the rubric has questions about."""
-    traces: int
-    questions: int
-    """Questions about all of them, without the questions of assertions."""
-
-
-def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Chosen:
-    """What a campaign about these blocks or candidates would ask. Writes nothing."""
-    texts, parameters = sql.text("store/campaign_texts"), _parameters(rubric, over, ids)
-    counts = sa.text(f"select type, count(*) as items from ({texts}) t group by type")
-    rows = conn.execute(counts, parameters).all()
-    traces = conn.execute(sa.text(f"select count(distinct trace_id) from ({texts}) t"), parameters).scalar_one()
-    return Chosen(
-        found=len(ids),
-        asked=sum(row.items for row in rows),
-        traces=traces,
-        questions=sum(row.items * len(rubric.about(row.type)) for row in rows),
-    )
+def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Any:
+    """What a campaign about these blocks or candidates would ask, a row of preview_campaign.sql. Writes nothing."""
+    texts = f"with texts as ({sql.text('store/campaign_texts')}) "
+    numbers = {"all_types": list(map(str, BlockType)), "numbers": [len(rubric.about(type)) for type in BlockType]}
+    query = sa.text(texts + sql.text("store/preview_campaign"))
+    return conn.execute(query, _parameters(rubric, over, ids) | numbers).one()
 
 
 def create(

@@ -32,7 +32,6 @@ class Place:
     """A tick of that trace, with the steps of its newest run."""
 
     tick: int
-    run: int
     revision: int
     """Revision of the job's settings."""
     paused_seconds: float
@@ -92,7 +91,7 @@ def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
     if row is None:
         return None
     rows = steps.tick_rows(conn, trace.id, row.number, row.run)
-    return Place(row.number, row.run, row.revision, row.paused_seconds, trace_rows.start(row), rows)
+    return Place(row.number, row.revision, row.paused_seconds, trace_rows.start(row), rows)
 
 
 def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, clock: float) -> Cut:
@@ -254,11 +253,8 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: i
     child = (TICKS.c.trace_id == trace_id) & (TICKS.c.number == number)
     theirs = (TICKS.c.trace_id == parent.id) & (TICKS.c.number == number)
     tick = conn.execute(sa.select(TICKS.c.revision, TICKS.c.run, TICKS.c.inherited).where(theirs)).one()
-    inherited = [
-        *trace_rows.inherited(tick.inherited),
-        InheritedSettings(at, parent.seed, parent.lag, tick.revision),
-    ]
-    conn.execute(sa.update(TICKS).where(child).values(inherited=msgspec.to_builtins(inherited)))
+    own = msgspec.to_builtins(InheritedSettings(at, parent.seed, parent.lag, tick.revision))
+    conn.execute(sa.update(TICKS).where(child).values(inherited=[*(tick.inherited or ()), own]))
     copies = steps.tick_rows(conn, trace_id, number, tick.run)
     for id, result in emptied_results(conn, copies).items():
         conn.execute(sa.update(STEPS).where(STEPS.c.id == id).values(result=result))

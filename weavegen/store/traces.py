@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
-from weavegen.kernel.replay import InheritedSettings, Start
+from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
 from weavegen.store import reports, steps
@@ -199,11 +199,6 @@ def start(row: Any) -> Start:
     """Where a tick starts, from its row with seed and lag of its trace and the type of the block before it."""
     values = row._asdict() | {"tick": row.number, "blocks": row.first_block, "trace_seed": row.seed}
     return msgspec.convert(values | {"inherited": row.inherited or ()}, Start)
-
-
-def inherited(value: Any) -> tuple[InheritedSettings, ...]:
-    """The value of the column `ticks.inherited`."""
-    return () if value is None else msgspec.convert(value, tuple[InheritedSettings, ...])
 
 
 def begin_tick(

@@ -15,11 +15,6 @@ DEFAULT_THRESHOLD = 0.8
 """A retrieved block this similar counts as the text written after it; a release's own threshold replaces it."""
 
 
-def comparable(key: Sequence[str]) -> bool:
-    """Whether it is known what the model wrote in a row with this key, so that near-duplicates can be found."""
-    return tuple(key) == ("trace_id",) or bool(releases.text_columns(key))
-
-
 def units(
     conn: sa.Connection, view: str, key: Sequence[str], groups: Iterable[tuple[int, Iterable[Key]]]
 ) -> Iterator[Unit]:

@@ -19,7 +19,7 @@ from weavegen.exports.card import CARD, Written
 from weavegen.exports.folder import check_free, clear, file_sha256
 from weavegen.exports.format import Key, Options
 from weavegen.exports.releases import manifest
-from weavegen.exports.releases.facts import comparable, contamination, origins, units
+from weavegen.exports.releases.facts import contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
 from weavegen.exports.releases.near_duplicates import Double, Unit, doubles
 from weavegen.pool.client import ModelClient
@@ -52,7 +52,7 @@ def freeze(
     all. Raises UsageError.
     """
     format = order.format
-    if threshold is not None and not comparable(format.key):
+    if threshold is not None and format.key != ("trace_id",) and not releases.text_columns(format.key):
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
     if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
         raise UsageError(
