@@ -61,13 +61,13 @@ def enqueue(
     `template` None: the model's own. `packages`: what its code can import; None: the standard library alone. `files`:
     an archive of the files with which /app begins.
     """
-    if template is not None:
-        values["template_id"] = template_id(conn, template)
     if packages is not None:
         values["packages_id"] = content_id(conn, PACKAGES, packages.sha256, **msgspec.structs.asdict(packages))
     if files is not None:
         digest = hashlib.sha256(files).hexdigest()
         values["starting_files_id"] = content_id(conn, STARTING_FILES, digest, archive=files)
+    if template is not None:
+        values["template_id"] = template_id(conn, template)
     values["asked_model"] = values["model"]
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
