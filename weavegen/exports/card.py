@@ -89,6 +89,7 @@ def template(name: str) -> jinja2.Template:
 def card(format: Format, where: str | None, limit: int | None, options: dict[str, Any], written: Written) -> str:
     """The text of README.md. It is the same as long as the corpus is."""
     total = sum(written.rows.values())
+    hashes = "".join(f"{written.sha256[name]}  {name}\n" for name in sorted(written.sha256))
     unnamed = ["the only one of the job's servers (for jobs that named none)"] if written.origin.unnamed else []
     return template("card.md").render(
         format=format,
@@ -97,19 +98,13 @@ def card(format: Format, where: str | None, limit: int | None, options: dict[str
         limit=limit,
         options=options,
         written=written,
-        digest=digest(written),
+        digest=f"sha256-{hashlib.sha256(hashes.encode()).hexdigest()}",
         size=next(size for power, size in enumerate(SIZES, 3) if total < 10**power or size == SIZES[-1]),
         models=sorted(written.origin.models) + unnamed,
         version=__version__,
         simulated=SIMULATED,
         simulated_model=SIMULATED_MODEL,
     )
-
-
-def digest(written: Written) -> str:
-    """A hash of all files."""
-    lines = "".join(f"{written.sha256[name]}  {name}\n" for name in sorted(written.sha256))
-    return f"sha256-{hashlib.sha256(lines.encode()).hexdigest()}"
 
 
 def code(text: str) -> str:

@@ -157,10 +157,7 @@ def query_header(type: str) -> str:
 
 def word_frequencies(conn: sa.Connection, trace: int) -> Counter[str]:
     """In how many searchable blocks of a trace each word occurs: an estimate for the whole corpus."""
-    frequencies: Counter[str] = Counter()
-    for row in blocks(conn, "retrieval-bodies", trace):
-        frequencies.update(set(words(row.body)))
-    return frequencies
+    return Counter(word for row in blocks(conn, "retrieval-bodies", trace) for word in set(words(row.body)))
 
 
 def search(conn: sa.Connection, text: str) -> Sequence[Hit]:

@@ -55,11 +55,7 @@ class Sealed:
 
     def segment(self, words: Collection[str]) -> Segment:
         """All of them as one segment, with the postings of some words."""
-        columns = {
-            "ids": self.documents["id"],
-            "lengths": self.documents["length"],
-            "types": self.documents["type"],
-        }
+        columns = {f"{name}s": self.documents[name] for name in ("id", "length", "type")}
         postings = {}
         for row in self._rows("trace_postings", words):
             pairs = unpack_pairs(row.blocks)

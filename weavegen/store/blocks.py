@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.kernel.steps import Append, Hit, Reward
-from weavegen.store import candidates, examples
-from weavegen.store.models.blocks import BLOCKS
+from weavegen.store import examples
+from weavegen.store.models.blocks import BLOCKS, CANDIDATES
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
 
@@ -22,7 +22,8 @@ def append(
         candidate_id = None
         if draft.candidate is not None:
             ordinal, position = draft.candidate
-            candidate_id = candidates.id_of(conn, steps[ordinal], position)
+            where = (CANDIDATES.c.step_id == steps[ordinal], CANDIDATES.c.position == position)
+            candidate_id = conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one()
         rows.append(
             {
                 "trace_id": trace_id,
@@ -52,11 +53,8 @@ COPIED = (
 def save_rewards(conn: sa.Connection, trace_id: int, reward: Reward) -> None:
     """Write the shares of a tick's reward, and the corrections of preferences, to its blocks."""
     for index in reward.shares.keys() | reward.preferences.keys():
-        conn.execute(
-            sa.update(BLOCKS)
-            .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index)
-            .values(reward=reward.shares.get(index), preference=reward.preferences.get(index))
-        )
+        block = sa.update(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index)
+        conn.execute(block.values(reward=reward.shares.get(index), preference=reward.preferences.get(index)))
 
 
 def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]:
@@ -87,12 +85,9 @@ def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[Bloc
 
 def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) -> Sequence[Any]:
     """Rows (index, type, body) from index `first` on, recorded before `until`: the blocks for an environment."""
-    query = (
-        sa.select(BLOCKS.c.index, BLOCKS.c.type, BLOCKS.c.body)
-        .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first)
-        .order_by(BLOCKS.c.index)
-    )
-    return conn.execute(query if until is None else query.where(BLOCKS.c.created_at < until)).all()
+    before = sa.true() if until is None else BLOCKS.c.created_at < until
+    query = sa.select(*BLOCKS.c["index", "type", "body"]).order_by(BLOCKS.c.index)
+    return conn.execute(query.where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, before)).all()
 
 
 def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:

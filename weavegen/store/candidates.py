@@ -53,12 +53,6 @@ def save(
     conn.execute(sa.insert(CANDIDATES), rows)
 
 
-def id_of(conn: sa.Connection, step_id: int, position: int) -> int:
-    """Id of the candidate at a position of a Sample step."""
-    where = (CANDIDATES.c.step_id == step_id, CANDIDATES.c.position == position)
-    return int(conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one())
-
-
 def load(
     conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False, legal: bool = False
 ) -> Sequence[Any]:

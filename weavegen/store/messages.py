@@ -163,11 +163,8 @@ def store_received(
         query = sa.select(MESSAGES.c.number).where(mine, MESSAGES.c.discord_id == about)
         number = conn.execute(query).scalar_one_or_none() if about else None
         add(conn, channel, text, author=author, about=number, discord_id=discord_id)
-    conn.execute(
-        sa.update(CHANNELS)
-        .where(CHANNELS.c.id == channel)
-        .values(fetched=sa.func.greatest(CHANNELS.c.fetched, int(discord_id)))
-    )
+    fetched = sa.func.greatest(CHANNELS.c.fetched, int(discord_id))
+    conn.execute(sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(fetched=fetched))
 
 
 def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:

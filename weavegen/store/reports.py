@@ -229,9 +229,8 @@ def answer(conn: sa.Connection, query: str, seconds: float) -> Iterator[tuple[li
             query = query.strip().rstrip(";")
             columns = _columns(driver, query)
             # Closing the cursor cancels a query whose rows were not all read.
-            with contextlib.closing(
-                cast(Generator[tuple[Any, ...], None, None], driver.cursor().stream(query))
-            ) as rows:
+            stream = cast(Generator[tuple[Any, ...], None, None], driver.cursor().stream(query))
+            with contextlib.closing(stream) as rows:
                 yield columns, rows
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error

@@ -168,15 +168,9 @@ def set_status(
     """
     if status not in SUCCESSORS[S(row.status)]:
         raise ValueError(f"request {row.id} is {row.status}: it can't become {status}")
-    conn.execute(
-        sa.update(REQUESTS)
-        .where(REQUESTS.c.id == row.id)
-        .values(
-            status=status,
-            question=reason[:MAX_KEPT_CHARS] if status is S.WAITING_FEEDBACK else None,
-            result=None if result is None else result[:MAX_KEPT_CHARS],
-        )
-    )
+    question = reason[:MAX_KEPT_CHARS] if status is S.WAITING_FEEDBACK else None
+    columns = {"status": status, "question": question, "result": None if result is None else result[:MAX_KEPT_CHARS]}
+    conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(columns))
     _record(conn, row.id, status, reason, **values)
 
 
