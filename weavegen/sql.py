@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -17,3 +18,8 @@ def text(query: str) -> str:
 def load(query: str) -> sa.TextClause:
     """The query ROOM/NAME, with :name for a parameter."""
     return sa.text(text(query))
+
+
+def run(conn: sa.Connection, query: str, /, **parameters: Any) -> "sa.CursorResult[*tuple[Any, ...]]":
+    """The result of the query ROOM/NAME with these parameters."""
+    return conn.execute(load(query), parameters)

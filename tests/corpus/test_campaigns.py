@@ -14,7 +14,7 @@ from weavegen.kernel import prompts
 from weavegen.kernel.rubric import Question
 from weavegen.kernel.steps import YesNo
 from weavegen.store import campaigns
-from weavegen.store.campaigns import AnsweredItem, Batch
+from weavegen.store.campaigns import AnsweredItem
 from weavegen.store.models import CampaignState
 from weavegen.trace.blocks import BlockType
 
@@ -47,12 +47,12 @@ def send(db: sa.Engine, in_flight: int = 1000) -> list[int]:
         return [id for id, _ in campaigns.batches_to_send(conn, 60, in_flight)]
 
 
-def claim(db: sa.Engine, batch: int) -> Batch | None:
+def claim(db: sa.Engine, batch: int) -> Any:
     with db.begin() as conn:
         return campaigns.claim(conn, batch, "test", 60)
 
 
-def finish(db: sa.Engine, held: Batch, failures: dict[int, str] | None = None, answer: YesNo = YES) -> None:
+def finish(db: sa.Engine, held: Any, failures: dict[int, str] | None = None, answer: YesNo = YES) -> None:
     """Answer all items that do not fail."""
     failures = failures or {}
     with db.begin() as conn:
@@ -64,7 +64,7 @@ def finish(db: sa.Engine, held: Batch, failures: dict[int, str] | None = None, a
         campaigns.finish(conn, held, answered, failures, 0.5)
 
 
-def campaign_row(db: sa.Engine, name: str = "a") -> campaigns.CampaignRow:
+def campaign_row(db: sa.Engine, name: str = "a") -> Any:
     with db.connect() as conn:
         return campaigns.rows(conn, name)[0]
 

@@ -1,5 +1,6 @@
 """A box with an image: what its root can do, what it can't reach, its limits, and the agent's Python in it."""
 
+import json
 import os
 import socket
 import subprocess
@@ -8,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-
-from tests.harbor.world import FILES, Trial, World, write_task
 from weavegen.harbor.verifier import limits_of, root_of
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox import command, images, userns
 from weavegen.sandbox.environment import Environment, remove
+
+from tests.harbor.world import FILES, Trial, World, write_task
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,8 @@ def test_image_without_python(world: World, tmp_path: Path) -> None:
     root = root_of(world.config, trial.task, trial.verifier.image, trial.task.steps[0].agent, trial.changes)
     environment = Environment.start(world.config, trial.verifier.trace_id, limits=limits_of(trial.task), root=root)
     try:
-        call = '{"name": "python", "arguments": {"code": "import ssl, os; open(\\"answer.txt\\", \\"w\\").write(os.getcwd())"}}'
+        code = "import ssl, os; open('answer.txt', 'w').write(os.getcwd())"
+        call = json.dumps({"name": "python", "arguments": {"code": code}})
         assert environment.execute(1, Execute(op="call", source=call)).value["success"]
         call = '{"name": "terminal", "arguments": {"command": "command -v python3; cat answer.txt"}}'
         assert environment.execute(2, Execute(op="call", source=call)).value["output"].startswith("/work")

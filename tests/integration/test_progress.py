@@ -75,7 +75,6 @@ def test_open_and_latest_jobs(db: sa.Engine) -> None:
         [row] = reports.traces(conn, running, 5, status="running")
         assert (row.number, row.status) == (1, "running")
         assert [row.number for row in reports.traces(conn, running, 1)] == [1]
-        assert not reports.worked_on(conn, running)
 
 
 def plant(db: sa.Engine, trace: int, index: int, *, ran: bool | None, tokens: int, claims: int, copied: bool) -> None:

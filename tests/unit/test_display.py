@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -12,7 +13,7 @@ from weavegen.cli import display, top, watch
 from weavegen.monitoring.progress import JobNow, Paced, Rates, seconds_left
 from weavegen.pool.survey import ServerRow
 from weavegen.services.faults import Fault
-from weavegen.store.reports import JobRow, TraceRow, Troubles
+from weavegen.store.reports import JobRow, Troubles
 from weavegen.store.servers import ServerHealth
 
 JOB = JobRow(
@@ -21,7 +22,7 @@ JOB = JobRow(
     pause_reason=None, revision=0,
     agent="weave", model="m", user="ada", called_by=None, progress=0.25, paused_seconds=0.0, retunes=[],
 )  # fmt: skip
-TRACE = TraceRow(
+TRACE = SimpleNamespace(
     id=17, number=1, bootstrap="tictactoe.py", status="ended", because="returned", ticks=4, blocks=35,
     bytes=32_000, sampled_tokens=1, candidates_per_block=8.0, result="won", fork_of=None, fork_at=None,
     retry_of=None, retried_as=[], isolated=True,

@@ -56,7 +56,8 @@ def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | Non
         if check.sql:
             for trace, place, problem in scan.rows(check.sql):
                 scan.add(check.name, trace, place, problem)
-    texts.check_traces(scan)
+    for trace in scan.rows(sql.text("audit/traces")):
+        texts.TraceCheck(scan, trace).run()
     if seen is not None:
         host.check_leftovers(scan, seen)
         host.check_workers(scan, seen)

@@ -55,12 +55,6 @@ Shares = tuple[float | None, float | None]
 """A block's reward and preference."""
 
 
-def check_traces(scan: Scan) -> None:
-    """Check all traces of the scope, one after the other."""
-    for trace in scan.rows(sql.text("audit/traces")):
-        TraceCheck(scan, trace).run()
-
-
 class TraceCheck:
     """The checks of one trace."""
 

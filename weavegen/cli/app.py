@@ -64,7 +64,7 @@ class Result:
     """What a command prints."""
 
     value: Any
-    """Printed with --json: dataclasses, msgspec structs or plain data."""
+    """Printed with --json: dataclasses, msgspec structs, rows of the database or plain data."""
     shown: RenderableType | Iterable[RenderableType] = ()
     """Printed without --json: lines and tables. An iterator is not read with --json."""
     code: int = 0
@@ -140,7 +140,7 @@ def print_part(part: RenderableType) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=lambda row: row._asdict()), indent=2).decode()
     sys.stdout.write(harmless_json(text) + "\n")
 
 

@@ -19,7 +19,7 @@ from weavegen.pool.capabilities import FEATURES, Capabilities
 from weavegen.pool.survey import ServerRow
 from weavegen.services.faults import Fault
 from weavegen.store.models import JobState
-from weavegen.store.reports import JobRow, Retune, TraceRow
+from weavegen.store.reports import JobRow, Retune
 from weavegen.store.servers import ServerHealth
 from weavegen.text import bytes_text, harmless, number
 
@@ -199,7 +199,7 @@ def health_lines(health: Sequence[ServerHealth]) -> Iterator[Text]:
             yield cell(f"{text}: {server.advice}", "red") if server.failing else cell(text)
 
 
-def traces_table(rows: Sequence[TraceRow], width: int | None = None) -> Table:
+def traces_table(rows: Sequence[Any], width: int | None = None) -> Table:
     """One line per trace; the column for remarks is left out where no trace has any."""
     columns: dict[str, Sequence[Text | str]] = {
         "trace": [str(row.id) for row in rows],
@@ -217,7 +217,7 @@ def traces_table(rows: Sequence[TraceRow], width: int | None = None) -> Table:
     return fitted_table(columns, short, whole=("result", "remarks"), dropped=("remarks", *dropped), width=width)
 
 
-def remarks_text(row: TraceRow) -> str:
+def remarks_text(row: Any) -> str:
     """Whether the trace is a fork or a retry, whether it was retried and isolated; empty for most traces."""
     parts = [] if row.isolated else ["not isolated"]
     parts += [f"fork of trace {row.fork_of} at {row.fork_at}"] if row.fork_of is not None else []

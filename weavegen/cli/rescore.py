@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import sqlalchemy as sa
 import typer
@@ -26,7 +26,6 @@ from weavegen.cli.app import (
 from weavegen.errors import UsageError, required
 from weavegen.evaluator.rubrics import parse
 from weavegen.store import campaigns, reports
-from weavegen.store.campaigns import CampaignRow
 from weavegen.store.models import CampaignState
 from weavegen.trace.render import one_line
 from weavegen.version import __version__
@@ -149,10 +148,10 @@ def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[s
         f"has no question about their type): {counts.asked} in {counts.traces} traces, "
         f"{counts.questions} questions" + (", and those of their assertions" if questions.assertions else "")
     )
-    return campaign, Result(asdict(counts) | {"left_out": left_out, "dry_run": dry_run}, line)
+    return campaign, Result(counts._asdict() | {"left_out": left_out, "dry_run": dry_run}, line)
 
 
-def parts(rows: list[CampaignRow]) -> Iterator[RenderableType]:
+def parts(rows: Sequence[Any]) -> Iterator[RenderableType]:
     """Campaigns as a table, with remarks."""
     names = ("state", "over", "rubric_version", "model", "items", "done", "failed", "answers")
     yield display.table(rows, {"campaign": "name"} | {name.removesuffix("_version"): name for name in names})
@@ -165,7 +164,7 @@ def parts(rows: list[CampaignRow]) -> Iterator[RenderableType]:
         )
 
 
-def watch(conn: sa.Connection, name: str, *, stderr: bool) -> CampaignRow:
+def watch(conn: sa.Connection, name: str, *, stderr: bool) -> Any:
     """Show a campaign's progress until it is done or stopped: a bar, or lines where there is no terminal."""
     console = display.console(stderr=stderr)
     next_line = time.monotonic() + LINE_SECONDS

@@ -4,9 +4,9 @@ import contextlib
 import datetime
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 import typer
@@ -24,7 +24,7 @@ from weavegen.errors import WeavegenError
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.services.faults import Fault, faults
 from weavegen.store import reports
-from weavegen.store.reports import JobRow, TraceRow, Troubles
+from weavegen.store.reports import JobRow, Troubles
 from weavegen.text import bytes_text, duration, number
 
 FAULTS_SECONDS = 2.0
@@ -124,7 +124,7 @@ class JobReader:
         job, troubles = self.job.get(), self.troubles.get()
         return WatchedJob(job, troubles, self.faults.get() if job.row.open else [])
 
-    def traces(self, limit: int | None, status: str | None = None) -> list[TraceRow]:
+    def traces(self, limit: int | None, status: str | None = None) -> Sequence[Any]:
         with self.conn.begin():
             return reports.traces(self.conn, self.job_id, limit, status=status)
 

@@ -123,7 +123,7 @@ class Engine:
             return []
         if fork is None:
             deadline = traces.epoch() + 60 * settings.time_budget
-            traces.begin_tick(conn, trace_id, 0, 0, deadline, tick_settings)
+            traces.begin_tick(conn, trace_id, 0, tick_settings, first_block=0, deadline=deadline)
         else:
             trace = traces.lock(conn, trace_id)
         network = "on the host's network" if settings.network == "host" else None
@@ -218,7 +218,7 @@ class Engine:
         if isinstance(first, RunSubagent):
             deadline = min(start.deadline + tick.paused_seconds, turn.cursor.now + 60 * first.minutes)
             traces.begin_tick(
-                conn, trace.id, tick.newest + 1, trace.blocks, deadline, tick.newest_settings,
+                conn, trace.id, tick.newest + 1, tick.newest_settings, first_block=trace.blocks, deadline=deadline,
                 subagent=first.subagent, caller=start.tick,
             )  # fmt: skip
             return None
@@ -270,18 +270,15 @@ class Engine:
         reason = spent_budget(trace, start, turn.newest, turn.cursor.now)
         if ended.done and (tick.caller is None or reason in (None, "time")):
             reason = "returned"
-        verified = harbor.verification_of(start.state)
+        state, verified = ended.state, harbor.verification_of(start.state)
         if verified is not None and reason is not None:
             reason = verified.because
         elif turn.spec.harbor_task is not None and tick.caller is None and reason is not None:
-            state = harbor.verification(start.state, reason, ended)
-            arguments = (conn, trace.id, tick.newest + 1, trace.blocks, start.deadline, tick.newest_settings)
-            traces.begin_tick(*arguments, subagent=start.subagent, state=state)
-            return
+            state, reason = harbor.verification(start.state, reason, ended), None
         if reason is None:
             traces.begin_tick(
-                conn, trace.id, tick.newest + 1, trace.blocks, start.deadline, tick.newest_settings,
-                subagent=start.subagent, caller=tick.caller, state=ended.state,
+                conn, trace.id, tick.newest + 1, tick.newest_settings, first_block=trace.blocks,
+                deadline=start.deadline, subagent=start.subagent, caller=tick.caller, state=state,
             )  # fmt: skip
         elif tick.caller is not None and reason in ("returned", "time"):
             assert turn.cursor.last_type is not None

@@ -4,12 +4,12 @@ One worker at a time holds a channel.
 """
 
 import logging
+from typing import Any
 
 from weavegen.channels.discord import MAX_LISTED_MESSAGES, Discord, DiscordRefusal, RateLimited
 from weavegen.config import Config
 from weavegen.errors import TransientError
 from weavegen.store import messages, traces
-from weavegen.store.messages import Bridged
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 
@@ -38,7 +38,7 @@ def bridge(config: Config) -> str:
     return f"{len(channels)} channels"
 
 
-def exchange(client: Discord, channel: Bridged) -> float:
+def exchange(client: Discord, channel: Any) -> float:
     """Bring one channel up to date, and set the time of the next look. Returns seconds to pause all channels."""
     seconds, failure, pause = POLL_SECONDS, None, 0.0
     try:
@@ -62,7 +62,7 @@ def exchange(client: Discord, channel: Bridged) -> float:
     return pause
 
 
-def post(client: Discord, channel: Bridged) -> None:
+def post(client: Discord, channel: Any) -> None:
     """Post the agent's messages. Each has a nonce, so that Discord drops a message that is posted twice."""
     with single().connect() as conn:
         while message := messages.next_outgoing(conn, channel.id):
@@ -82,7 +82,7 @@ def post(client: Discord, channel: Bridged) -> None:
             messages.mark_sent(conn, message.id, known)
 
 
-def fetch(client: Discord, channel: Bridged) -> float:
+def fetch(client: Discord, channel: Any) -> float:
     """Fetch what people wrote, and their reactions. Returns seconds until the next look."""
     listed = client.list(channel.name, channel.watched)
     for message in listed:

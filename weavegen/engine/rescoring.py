@@ -21,7 +21,7 @@ from weavegen.kernel.steps import Sample, YesNo
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens
 from weavegen.store import campaigns
-from weavegen.store.campaigns import AnsweredItem, Batch
+from weavegen.store.campaigns import AnsweredItem
 from weavegen.store.leases import MAX_CLAIMS
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -64,7 +64,7 @@ class Rescorer:
         self.send_batches()
         return outcome
 
-    def _run(self, batch: Batch) -> Outcome:
+    def _run(self, batch: Any) -> Outcome:
         with single().connect() as conn:
             items = campaigns.load(conn, batch)
         answered: list[AnsweredItem] = []
@@ -95,7 +95,7 @@ class Rescorer:
 
     def _ask_about(
         self,
-        batch: Batch,
+        batch: Any,
         rubric: Rubric,
         group: Sequence[Any],
         answered: list[AnsweredItem],
@@ -111,7 +111,7 @@ class Rescorer:
             for item in group:
                 self._ask_about(batch, rubric, [item], answered, failures)
 
-    def _ask(self, batch: Batch, rubric: Rubric, group: Sequence[Any]) -> list[AnsweredItem]:
+    def _ask(self, batch: Any, rubric: Rubric, group: Sequence[Any]) -> list[AnsweredItem]:
         """The model's answers about items of one step, in order."""
         first = group[0]
         questions = [questions_of(item, rubric) for item in group]

@@ -61,8 +61,8 @@ class Evaluation:
 
 def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluation:
     """Measure a model by two finished jobs, one for each of SETTINGS."""
-    selected, unaided = (conn.execute(sql.load("evaluator/traces"), {"job": jobs[name]}).all() for name in SETTINGS)
-    rows = conn.execute(sql.load("evaluator/pairs"), {"job": jobs["unaided"], "question": WILL_RUN})
+    selected, unaided = (sql.run(conn, "evaluator/traces", job=jobs[name]).all() for name in SETTINGS)
+    rows = sql.run(conn, "evaluator/pairs", job=jobs["unaided"], question=WILL_RUN)
     pairs = [Pair(float(score), bool(answer), int(trace)) for score, answer, trace in rows]
     names = sorted({row.bootstrap for row in selected})
     known = [row for row in selected if row.success is not None]

@@ -41,14 +41,21 @@ Object = dict[str, Any]
 
 def text(source: Source, trace: int) -> Iterator[str]:
     """The trajectory as JSON, one step per line."""
-    row = source.conn.execute(sql.load("exports/atif-trace"), {"trace": trace}).mappings().one()
+    row = sql.run(source.conn, "exports/atif-trace", trace=trace).mappings().one()
     root = f"weavegen-trace-{trace}"
-    subagents = source.conn.execute(sql.load("exports/atif-subagents"), {"trace": trace}).mappings().all()
+    subagents = sql.run(source.conn, "exports/atif-subagents", trace=trace).mappings().all()
     refs = {subagent["name"]: f"{root}/{subagent['name']}" for subagent in subagents}
     yield begin(header(row, root))
     count = yield from steps(source, row, "main", refs)
     extra = {"trace_id": trace} | {name: row[name] for name in ABOUT_TRACE}
-    yield end({"final_metrics": final_metrics(row, count), "notes": NOTES, "extra": extra})
+    totals = {
+        "total_prompt_tokens": row["prompt_tokens"],
+        "total_completion_tokens": row["sampled_tokens"],
+        "total_cached_tokens": row["cached_tokens"],
+        "total_steps": count,
+        "extra": {name: row[name] for name in ("candidates", "reward", "protected_ticks", "not_evaluated")},
+    }
+    yield end({"final_metrics": known(totals), "notes": NOTES, "extra": extra})
     yield ', "subagent_trajectories": ['
     for number, subagent in enumerate(subagents):
         yield (",\n" if number else "\n") + begin(header(row, refs[subagent["name"]], session=root))
@@ -81,18 +88,6 @@ def header(row: Any, trajectory: str, session: str | None = None) -> Object:
         "trajectory_id": trajectory,
         "agent": known({"name": f"weavegen-{row['agent']}", "version": row["version"], "model_name": row["model"]}),
     }
-
-
-def final_metrics(row: Any, count: int) -> Object:
-    return known(
-        {
-            "total_prompt_tokens": row["prompt_tokens"],
-            "total_completion_tokens": row["sampled_tokens"],
-            "total_cached_tokens": row["cached_tokens"],
-            "total_steps": count,
-            "extra": {name: row[name] for name in ("candidates", "reward", "protected_ticks", "not_evaluated")},
-        }
-    )
 
 
 def steps(source: Source, trace: Any, subagent: str, refs: dict[str, str]) -> Generator[str, None, int]:

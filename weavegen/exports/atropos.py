@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from weavegen import sql
-from weavegen.exports.completions import GONE, UNKNOWN, batches, completion
+from weavegen.exports.completions import BATCH, GONE, UNKNOWN, completion
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import PromptReader, integers, reals
 from weavegen.exports.trajectories import CHAT_TYPE, Tokens
+from weavegen.store.releases import batches
 
 NOT_RECORDED = "token ids of its candidates or prompt are not recorded: enqueue with --set tokens=all"
 ALONE = "fewer than two candidates of its step have a value, so there is nothing to compare"
@@ -48,13 +49,11 @@ SCHEMA = pa.schema(
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     reader = PromptReader(source.conn, trace)
-    for batch in batches(keys):
+    for batch in batches(keys, BATCH):
         reader.load([step for _, _, step in batch])
         for _, _, step in batch:
             # One group at a time, because 64 candidates with 30,000 tokens of context fill the memory.
-            candidates = (
-                source.conn.execute(sql.load("exports/atropos"), {"trace": trace, "step": step}).mappings().all()
-            )
+            candidates = sql.run(source.conn, "exports/atropos", trace=trace, step=step).mappings().all()
             group = make_group(source, reader, step, candidates)
             if isinstance(group, str):
                 source.left_out[group] += 1

@@ -1,26 +1,24 @@
 """The dataset card: README.md with the front matter that `datasets.load_dataset` reads."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import sqlalchemy as sa
 
-from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.exports.format import Format, RowFormat, comments
+from weavegen.store import releases
 from weavegen.version import __version__
 
 CARD = "README.md"
 SIMULATED = "SIMULATED MODEL DATA"
 SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "n>1B")
 """The hub's size categories, each ten times the one before."""
-TRACES_PER_QUERY = 500
 
 
 @dataclass
@@ -41,11 +39,10 @@ class Origin:
         return SIMULATED_MODEL in self.models or (self.unnamed and simulation)
 
 
-def read_origin(conn: sa.Connection, traces: Iterator[int]) -> Origin:
+def read_origin(conn: sa.Connection, traces: Iterable[int]) -> Origin:
     """Read where these traces come from."""
     origin = Origin()
-    while ids := list(islice(traces, TRACES_PER_QUERY)):
-        row = conn.execute(sql.load("exports/origin"), {"traces": ids}).one()
+    for row in releases.about(conn, "exports/origin", traces):
         origin.models |= set(row.models or ())
         origin.unnamed |= bool(row.unnamed)
         origin.versions |= set(row.versions or ())
@@ -92,6 +89,7 @@ def template(name: str) -> jinja2.Template:
 def card(format: Format, where: str | None, limit: int | None, options: dict[str, Any], written: Written) -> str:
     """The text of README.md. It is the same as long as the corpus is."""
     total = sum(written.rows.values())
+    hashes = "".join(f"{written.sha256[name]}  {name}\n" for name in sorted(written.sha256))
     unnamed = ["the only one of the job's servers (for jobs that named none)"] if written.origin.unnamed else []
     return template("card.md").render(
         format=format,
@@ -100,19 +98,13 @@ def card(format: Format, where: str | None, limit: int | None, options: dict[str
         limit=limit,
         options=options,
         written=written,
-        digest=digest(written),
+        digest=f"sha256-{hashlib.sha256(hashes.encode()).hexdigest()}",
         size=next(size for power, size in enumerate(SIZES, 3) if total < 10**power or size == SIZES[-1]),
         models=sorted(written.origin.models) + unnamed,
         version=__version__,
         simulated=SIMULATED,
         simulated_model=SIMULATED_MODEL,
     )
-
-
-def digest(written: Written) -> str:
-    """A hash of all files."""
-    lines = "".join(f"{written.sha256[name]}  {name}\n" for name in sorted(written.sha256))
-    return f"sha256-{hashlib.sha256(lines.encode()).hexdigest()}"
 
 
 def code(text: str) -> str:

@@ -1,7 +1,6 @@
 """What formats of prompts and completions share: their columns, and the loop that looks prompts up."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.exports.format import Key, Row, RowMaker, Source, column
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
+from weavegen.store.releases import batches
 
 BATCH = 128
 """Keys that are looked up together."""
@@ -57,7 +57,7 @@ def prompt_rows(find: Find, make: Make, columns: list[pa.Field] = PLACE) -> RowM
 
     def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
         reader = PromptReader(source.conn, trace, source.template)
-        for batch in batches(keys):
+        for batch in batches(keys, BATCH):
             records = find(source.conn, trace, batch)
             reader.load([record["step_id"] for record in records.values()])
             for key in batch:
@@ -79,17 +79,10 @@ def found_by(name: str, key: tuple[str, ...]) -> Find:
 
     def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
         ids = [third for _, _, third, *_ in batch]
-        parameters = {"trace": trace, "ids": ids, "first": batch[0][1], "last": batch[-1][1]}
-        rows = conn.execute(sql.load(f"exports/{name}"), parameters).mappings()
+        rows = sql.run(conn, f"exports/{name}", trace=trace, ids=ids, first=batch[0][1], last=batch[-1][1]).mappings()
         return {tuple(row[field] for field in key): row for row in rows}
 
     return find
-
-
-def batches(keys: Iterator[Key]) -> Iterator[list[Key]]:
-    """Keys in lists of at most BATCH."""
-    while batch := list(islice(keys, BATCH)):
-        yield batch
 
 
 def values(record: Record, columns: Iterable[pa.Field]) -> Row:

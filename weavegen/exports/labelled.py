@@ -23,7 +23,7 @@ from weavegen.exports.completions import (
     prompt_rows,
     split_body,
 )
-from weavegen.exports.format import Key, Options, Row, RowFormat, column
+from weavegen.exports.format import Key, Row, RowFormat, column
 from weavegen.exports.read_prompts import END, ModelPrompt
 
 ABOUT_BLOCK = [
@@ -89,10 +89,10 @@ def ticks(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key,
     keys = {(key[1], (*key, -key[1])[2]): key for key in batch}
     parameters = {"trace": trace, "ticks": [tick for tick, _ in keys], "endings": [ending for _, ending in keys]}
     blocks: dict[Key, list[Any]] = {place: [] for place in keys}
-    for row in conn.execute(sql.load("exports/stepwise-blocks"), parameters):
+    for row in sql.run(conn, "exports/stepwise-blocks", **parameters):
         if row.label is not None or blocks[row.tick, row.ending]:
             blocks[row.tick, row.ending].append(row)
-    found = conn.execute(sql.load("exports/stepwise-ticks"), parameters).mappings()
+    found = sql.run(conn, "exports/stepwise-ticks", **parameters).mappings()
     rows = {(row["tick"], row["ending"]): row for row in found}
     whole = {place: steps for place, steps in blocks.items() if steps and place in rows}
     return {keys[place]: {**rows[place], "blocks": own, "step_id": own[0].step_id} for place, own in whole.items()}
@@ -118,11 +118,6 @@ def stepwise(tick: Record, prompt: ModelPrompt) -> Row:
     }
 
 
-def clearest(options: Options) -> str:
-    """By default one candidate of each label per block: the one whose label is the most certain."""
-    return f"rank <= {options.per_block or 1:d}"
-
-
 SFT_KEY = ("trace_id", "index", "block_id")
 SFT = RowFormat(
     name="sft",
@@ -140,7 +135,8 @@ KTO = RowFormat(
     view="kto_examples",
     key=KTO_KEY,
     takes=frozenset({"per_block", "student"}),
-    narrow=clearest,
+    # By default one candidate of each label per block: the one whose label is the most certain.
+    narrow=lambda options: f"rank <= {options.per_block or 1:d}",
     schema=pa.schema([PROMPT, COMPLETION, *WANTED, *PLACE, EXACT]),
     rows=prompt_rows(found_by("kto", KTO_KEY), kto, [*WANTED, *PLACE]),
 )

@@ -81,7 +81,7 @@ class PromptReader:
     def load(self, step_ids: Sequence[int]) -> None:
         """Load what is recorded about these steps, at most a few hundred, and drop those of the last call."""
         self._steps = {}
-        for row in self._conn.execute(sql.load("exports/prompt-steps"), {"ids": list(set(step_ids))}):
+        for row in sql.run(self._conn, "exports/prompt-steps", ids=list(set(step_ids))):
             if row.prompt is None:
                 continue
             prompt = msgspec.convert(row.prompt, Prompt)
@@ -116,7 +116,7 @@ class PromptReader:
         first, end = prompt.window
         parameters = {"trace": self._trace, "pinned": prompt.pinned, "first": first, "end": end}
         header = self._conn.execute(HEADER_TOKENS, {"step": step_id}).scalar_one_or_none()
-        rows = self._conn.execute(sql.load("exports/prompt-tokens"), parameters).all()
+        rows = sql.run(self._conn, "exports/prompt-tokens", **parameters).all()
         blocks = end - first if prompt.messages is None else prompt.messages
         if header is None or len(rows) != prompt.pinned + blocks:
             return None
@@ -131,7 +131,7 @@ class PromptReader:
     def _conversation(self, step: _Recorded) -> ModelPrompt | None:
         first, end = step.prompt.window
         parameters = {"trace": self._trace, "first": first, "end": end, "types": [str(type) for type in MESSAGE]}
-        rows = self._conn.execute(sql.load("exports/prompt-messages"), parameters).all()
+        rows = sql.run(self._conn, "exports/prompt-messages", **parameters).all()
         if not rows or rows[-1].at >= end:
             return None
         types = [BlockType(row.type) for row in rows]
@@ -155,19 +155,15 @@ class PromptReader:
         shortened = {int(index): int(tokens) for index, tokens in cut.get("blocks_shortened_to", {}).items()}
         for index, tokens in shortened.items():
             if index in texts:
-                texts[index] = texts[index][: self._characters(index, tokens, texts[index])]
+                counted = self._conn.execute(COUNT, {"trace": self._trace, "index": index}).scalar_one_or_none()
+                # About as many characters as the first `tokens` tokens are.
+                texts[index] = texts[index][: len(texts[index]) * tokens // counted if counted else 4 * tokens]
         hits = blocks.retrieved_texts(self._conn, prompt.recalled)
         hits = hits[: len(hits) - int(cut.get("retrieved_left_out", 0))]
         text = "".join(texts.values()) + context.retrieved(hits) + context.asked(prompt, step.template)
         # In the blocks that the model reads, a body is followed by its question, not by `#endblock`.
         body_end = f"\n#q: {prompts.questions(prompt.type)[0]} "
         return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened, body_end)
-
-    def _characters(self, index: int, tokens: int, text: str) -> int:
-        """About how many characters of a block its first `tokens` tokens are."""
-        parameters = {"trace": self._trace, "index": index}
-        total = self._conn.execute(COUNT, parameters).scalar_one_or_none()
-        return len(text) * tokens // total if total else 4 * tokens
 
     def _fetch(self, indexes: Sequence[int], first: int) -> bool:
         """Fetch these blocks, and drop those before `first`, which no later window has. False: some are gone."""

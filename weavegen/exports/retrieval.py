@@ -20,7 +20,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.completions import GONE, PLACE, batches, found_by, values
+from weavegen.exports.completions import BATCH, GONE, PLACE, found_by, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, column
 from weavegen.exports.read_prompts import END
 from weavegen.exports.text import blocks
@@ -29,6 +29,7 @@ from weavegen.kernel.steps import Hit
 from weavegen.search import corpus_index
 from weavegen.search.corpus_index import Scope
 from weavegen.store import blocks as block_rows
+from weavegen.store.releases import batches
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import parse, restricted, words
 
@@ -64,7 +65,7 @@ find = found_by("retrieval-examples", KEY)
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     frequencies: Counter[str] | None = None
-    for batch in batches(keys):
+    for batch in batches(keys, BATCH):
         examples = find(source.conn, trace, batch)
         for key in batch:
             if (row := examples.get(key)) is None:
@@ -85,7 +86,7 @@ def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
     """The rows of a query that the model wrote before a block."""
     hits = [
         Hit(id=hit.example_id or hit.block_id, example=hit.example_id is not None, score=hit.score)
-        for hit in conn.execute(sql.load("exports/retrieval-hits"), {"retrieval": row["retrieval_id"]})
+        for hit in sql.run(conn, "exports/retrieval-hits", retrieval=row["retrieval_id"])
     ]
     texts = block_rows.retrieved_texts(conn, hits)
     shared = values(row, PLACE) | hit_columns(texts, hits)
@@ -144,7 +145,7 @@ def hit_columns(texts: list[tuple[BlockType, str]], hits: Sequence[Hit]) -> Row:
 def situation_before(conn: sa.Connection, row: Any) -> str:
     """What the agent knew before a block. Empty where it had no orientation."""
     place = {"trace": row["trace_id"], "index": row["index"], "subagent": row["subagent"]}
-    bodies = {block.type: block.body for block in conn.execute(sql.load("exports/retrieval-situation"), place)}
+    bodies = {block.type: block.body for block in sql.run(conn, "exports/retrieval-situation", **place)}
     parts = [bodies[type] for type in ("task-reminder", "outcome", "orientation") if type in bodies]
     return "\n\n".join(parts) + "\n\n" if "orientation" in bodies else ""
 
@@ -156,10 +157,7 @@ def query_header(type: str) -> str:
 
 def word_frequencies(conn: sa.Connection, trace: int) -> Counter[str]:
     """In how many searchable blocks of a trace each word occurs: an estimate for the whole corpus."""
-    frequencies: Counter[str] = Counter()
-    for row in blocks(conn, "retrieval-bodies", trace):
-        frequencies.update(set(words(row.body)))
-    return frequencies
+    return Counter(word for row in blocks(conn, "retrieval-bodies", trace) for word in set(words(row.body)))
 
 
 def search(conn: sa.Connection, text: str) -> Sequence[Hit]:

@@ -40,11 +40,6 @@ SAMPLES = [
 ]
 
 
-def first_pairs(options: Options) -> str:
-    """By default one pair per block: prompts are long, and the first pair is the most informative."""
-    return f"pair <= {options.per_block or 1:d}"
-
-
 def near_ties(options: Options) -> tuple[str, str]:
     """Pairs whose texts differ little in value and not in outcome teach noise."""
     least = MIN_MARGIN if options.min_margin is None else options.min_margin
@@ -55,7 +50,7 @@ def near_ties(options: Options) -> tuple[str, str]:
 def pairs(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The rejected candidates, each with its chosen one. The prompt is that of the rejected candidate."""
     ids = [candidate for _, _, *pair in batch for candidate in pair]
-    rows = conn.execute(sql.load("exports/dpo"), {"trace": trace, "ids": ids}).mappings()
+    rows = sql.run(conn, "exports/dpo", trace=trace, ids=ids).mappings()
     candidates = {row["candidate_id"]: row for row in rows}
     return {
         key: {**candidates[key[3]], "chosen": candidates[key[2]]}
@@ -81,13 +76,11 @@ def pair(rejected: Record, prompt: ModelPrompt) -> Row:
 
 def groups(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The kept candidates, each with its block and with all samples of the block."""
-    block_rows = conn.execute(
-        sql.load("exports/grpo-blocks"), {"trace": trace, "ids": [block for _, _, block in batch]}
-    )
+    block_rows = sql.run(conn, "exports/grpo-blocks", trace=trace, ids=[block for _, _, block in batch])
     blocks = {row.block_id: row for row in block_rows}
     samples: defaultdict[tuple[int, str], list[Any]] = defaultdict(list)
     indexes = {"trace": trace, "indexes": [index for _, index, _ in batch]}
-    for row in conn.execute(sql.load("exports/grpo-candidates"), indexes).mappings():
+    for row in sql.run(conn, "exports/grpo-candidates", **indexes).mappings():
         samples[row["index"], row["header"]].append(row)
     kept = {row["block_id"]: row for sampled in samples.values() for row in sampled if row["block_id"]}
     return {
@@ -119,7 +112,8 @@ DPO = RowFormat(
     view="preference_pairs",
     key=("trace_id", "index", "chosen_id", "rejected_id"),
     takes=frozenset({"per_block", "min_margin", "student"}),
-    narrow=first_pairs,
+    # By default one pair per block: prompts are long, and the first pair is the most informative.
+    narrow=lambda options: f"pair <= {options.per_block or 1:d}",
     weak=near_ties,
     schema=pa.schema([PROMPT, *PAIR, *PLACE, EXACT]),
     rows=prompt_rows(pairs, pair),

@@ -27,12 +27,12 @@ SHORT_TEXTS = frozenset({"job", "agent", "model", "bootstrap", "trace_status", "
 class SplitWriter(ABC):
     """Writes the files of one split."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, format: Any) -> None:
         self.rows = 0
         """Rows, or files, written so far."""
         self.text_bytes = 0
         """Size of their text before compression, about."""
-        self._folder = folder
+        self._folder, self._format = folder, format
         self._paths: list[Path] = []
 
     @abstractmethod
@@ -61,10 +61,6 @@ def split_writer(format: Format, folder: Path, split: str, shard_bytes: int) -> 
 class TraceFiles(SplitWriter):
     """A file per trace."""
 
-    def __init__(self, folder: Path, format: FileFormat) -> None:
-        super().__init__(folder)
-        self._format = format
-
     def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
         self._paths.append(self._folder / f"trace-{trace}.{self._format.suffix}")
         with self._paths[-1].open("x", encoding="utf-8") as file:
@@ -80,8 +76,8 @@ class _Shards(SplitWriter):
     suffix = ""
 
     def __init__(self, folder: Path, split: str, format: RowFormat, shard_bytes: int) -> None:
-        super().__init__(folder)
-        self._split, self._format, self._shard_bytes = split, format, shard_bytes
+        super().__init__(folder, format)
+        self._split, self._shard_bytes = split, shard_bytes
         self._file: IO[bytes] | None = None
 
     def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:

@@ -81,9 +81,7 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
     options = source.options
     max_tokens = options.context or float("inf")
     max_bytes = options.context_bytes or float("inf")
-    ratio = (
-        source.conn.execute(sql.load("exports/text-bytes-per-token"), {"trace": trace}).scalar_one() or BYTES_PER_TOKEN
-    )
+    ratio = sql.run(source.conn, "exports/text-bytes-per-token", trace=trace).scalar_one() or BYTES_PER_TOKEN
     piece: Piece | None = None
     for row in blocks(source.conn, "text-blocks", trace):
         size = len(row.rendered.encode())
@@ -103,7 +101,7 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
 def blocks(conn: sa.Connection, name: str, trace: int, **parameters: Any) -> Iterator[Any]:
     """Rows of sql/NAME.sql, PAGE at a time. The query gives at most :limit rows from index :first on."""
     parameters |= {"trace": trace, "first": 0, "limit": PAGE}
-    while page := conn.execute(sql.load(f"exports/{name}"), parameters).all():
+    while page := sql.run(conn, f"exports/{name}", **parameters).all():
         yield from page
         parameters["first"] = page[-1]._mapping["index"] + 1
 

@@ -6,6 +6,7 @@ tokenised again. Masks are -100 and logprobs 1.0 for each token that the model o
 included. This is the form of ScoredData in atroposlib/api/server.py (NousResearch/atropos).
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,7 +83,7 @@ def conversations(conn: sa.Connection, trace: int) -> list[list[Any]]:
     The step that sampled a message tells with which message its conversation begins.
     """
     types = [str(type) for type in MESSAGE]
-    messages = conn.execute(sql.load("exports/conversation-messages"), {"trace": trace, "types": types}).all()
+    messages = sql.run(conn, "exports/conversation-messages", trace=trace, types=types).all()
     ends = {row.first: row.at for row in messages if row.first is not None}
     return [[row for row in messages if first <= row.at <= last] for first, last in sorted(ends.items())]
 
@@ -107,16 +108,10 @@ def tokens_of(conversation: list[Any]) -> Tokens | None:
         else:
             # Later turns read the sampled tokens up to the stop sequence, and then what closes a message.
             rest = integers(row.read)[len(opening) :]
-            kept = common_prefix(ids, rest)
+            kept = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, rest, strict=False))))
             tokens.sampled(ids[:kept], logprobs[:kept])
             tokens.read(rest[kept:])
     return tokens
-
-
-def common_prefix(a: list[int], b: list[int]) -> int:
-    """Length of the longest common prefix of two sequences."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((n for n, (left, right) in pairs if left != right), min(len(a), len(b)))
 
 
 def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[Any]]]:

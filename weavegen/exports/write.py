@@ -17,7 +17,7 @@ from weavegen.errors import UsageError
 from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
 from weavegen.exports.format import Format, Key, Options, Source
-from weavegen.exports.shards import SplitWriter, split_writer
+from weavegen.exports.shards import split_writer
 from weavegen.store import reports
 
 SHARD_BYTES = 500_000_000
@@ -186,7 +186,7 @@ def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> st
     names = list(splits)
     if len(names) == 1:
         return names[0]
-    job, number = conn.execute(sql.load("exports/root-trace"), {"trace": trace_id}).one()
+    job, number = sql.run(conn, "exports/root-trace", trace=trace_id).one()
     point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
         point -= splits[name]
@@ -218,7 +218,11 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
     try:
         for trace, keys in selection.traces():
             split = split_of(conn, trace, order.splits)
-            traces[split] += write_trace(writers[split], source, trace, counted(keys))
+            before, keys = writers[split].rows, counted(keys)
+            writers[split].add(source, trace, keys)
+            for _ in keys:  # formats of whole traces do not consume the keys
+                pass
+            traces[split] += writers[split].rows > before
         paths = [path for writer in writers.values() for path in writer.close()]
     except BaseException:
         for writer in writers.values():
@@ -237,12 +241,3 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
         origin=origin,
         simulated=origin.simulated(order.simulation),
     )
-
-
-def write_trace(writer: SplitWriter, source: Source, trace: int, keys: Iterator[Key]) -> bool:
-    """Write a trace. Returns whether it has any rows."""
-    before = writer.rows
-    writer.add(source, trace, keys)
-    for _ in keys:  # formats of whole traces do not consume the keys
-        pass
-    return writer.rows > before

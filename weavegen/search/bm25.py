@@ -3,9 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
-from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
 from weavegen.trace.query import words
@@ -68,13 +66,6 @@ def positive_idf_weights(frequencies: Mapping[str, int], size: int) -> dict[str,
     For short lists: in a folder of three passages, a word that two of them hold still counts.
     """
     return {word: math.log1p((size - df + 0.5) / (df + 0.5)) for word, df in frequencies.items()}
-
-
-def length_norm(lengths: NDArray[Any], average_length: float) -> NDArray[Any]:
-    """K1 * (1 - B + B * length / average), the summand in BM25's denominator. Has the float type of `lengths`."""
-    kind = lengths.dtype.type
-    norm: NDArray[Any] = lengths * kind(K1 * B / average_length) + kind(K1 * (1 - B))
-    return norm
 
 
 class Okapi(BM25Okapi):  # type: ignore[misc]

@@ -64,14 +64,9 @@ class Scope:
     @property
     def columns(self) -> set[str]:
         """The names of the columns that `in_scope` and `allowed` read."""
-        needed = {
-            "traces": self.trace_id is not None or self.memory is not None,
-            "jobs": self.job_id is not None,
-            "recorded": self.until is not None,
-            "indexes": self.memory is not None,
-            "goods": self.memory is not None,
-        }
-        return {name for name, is_needed in needed.items() if is_needed}
+        read_by = {"traces": self.trace_id, "jobs": self.job_id, "recorded": self.until}
+        names = {name for name, value in read_by.items() if value is not None}
+        return names if self.memory is None else names | {"traces", "indexes", "goods"}
 
     def in_scope(self, columns: Columns) -> Marks | None:
         """The blocks of a segment that the statistics cover. None: all."""
@@ -98,10 +93,14 @@ def search(conn: sa.Connection, query: Query, scope: Scope, *, least_score: floa
     segments = corpus.segments(scope)
     matches = index.search(segments, query, corpus.idf_weights(segments), least_score=least_score, top_k=top_k)
     corpus.read_columns([match.segment for match in matches if match.segment.id is not None], ["ids"])
-    hits = hits_of(matches)
-    blocks = {"ids": [hit.id for hit in hits if not hit.example]}
-    existing = set(conn.execute(sa.text("select id from blocks where id = any(:ids)"), blocks).scalars())
-    return [hit for hit in hits if hit.example or hit.id in existing][:top_k]
+    return existing(conn, hits_of(matches))[:top_k]
+
+
+def existing(conn: sa.Connection, hits: Sequence[Hit], *, lock: bool = False) -> list[Hit]:
+    """The hits whose texts traces have not dropped meanwhile. With `lock` they don't until the transaction ends."""
+    query = sa.text("select id from blocks where id = any(:ids)" + (" for key share" if lock else ""))
+    found = set(conn.execute(query, {"ids": [hit.id for hit in hits if not hit.example]}).scalars())
+    return [hit for hit in hits if hit.example or hit.id in found]
 
 
 class Corpus:
@@ -120,7 +119,7 @@ class Corpus:
             ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
             segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
-            rows = self._conn.execute(sql.load("search/corpus_parts"), {"max_queued": MAX_QUEUED}).all()
+            rows = sql.run(self._conn, "search/corpus_parts", max_queued=MAX_QUEUED).all()
             stored = self._stored([Segment(row.documents, {}, {}, id=row.id) for row in rows if not row.queued], scope)
             queue = self._texts("blocks", [row.id for row in rows if row.queued])
             in_scope = scope.in_scope(documents.columns(queue))
@@ -145,17 +144,12 @@ class Corpus:
         """Computes the idf weights of words in these segments; see Scope for the average idf."""
 
         def average(size: int) -> float:
-            if any(segment.id is not None for segment in segments):
-                return self._average_idf(size)
-            return bm25.average_idf(bm25.df_histogram(self._counts), size)
+            if all(segment.id is None for segment in segments):
+                return bm25.average_idf(bm25.df_histogram(self._counts), size)
+            row = self._conn.execute(sa.text("select documents, average_rarity from corpus_statistics")).one()
+            return max(0.0, row.average_rarity + float(np.log(size / row.documents))) if row.documents else 0.0
 
         return lambda frequencies, size: bm25.idf_weights(frequencies, size, lambda: average(size))
-
-    def _average_idf(self, size: int) -> float:
-        row = self._conn.execute(sa.text("select documents, average_rarity from corpus_statistics")).one()
-        if not row.documents:
-            return 0.0
-        return max(0.0, float(row.average_rarity) + float(np.log(size / row.documents)))
 
     def _from_texts(self, texts: list[Document], *, example: bool = False) -> Segment:
         counts = [document.counts for document in texts]

@@ -65,7 +65,7 @@ def type_number(type: str) -> int:
 def read(conn: sa.Connection, ids: Sequence[int], table: Literal["blocks", "examples"] = "blocks") -> list[Document]:
     """The texts with these ids, in the order of their ids. Those that do not exist any more are left out."""
     documents = []
-    for *values, type, body in conn.execute(sql.load(f"search/{table}"), {"ids": list(ids)}):
+    for *values, type, body in sql.run(conn, f"search/{table}", ids=list(ids)):
         counts = word_counts(body)
         documents.append(Document._make((*values, type_number(type), counts.total(), counts)))
     return documents

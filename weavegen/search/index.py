@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from weavegen.kernel.steps import Hit
 from weavegen.search import bm25
-from weavegen.search.bm25 import K1, Okapi, word_counts
+from weavegen.search.bm25 import K1, B, Okapi, word_counts
 from weavegen.search.documents import Columns, type_number
 from weavegen.search.postings import Marks, Posting
 from weavegen.trace.query import Query, words
@@ -157,7 +157,9 @@ def candidates(
 
 def float32_scores(segment: Segment, weights: Mapping[str, float], average_length: float) -> NDArray[np.float32]:
     """Approximate BM25 scores of all texts of a segment. `weights`: idf times (K1 + 1) times occurrences."""
-    norm = bm25.length_norm(segment.columns["lengths"].astype(np.float32), average_length)
+    # K1 * (1 - B + B * length / average), the summand in BM25's denominator.
+    lengths = segment.columns["lengths"].astype(np.float32)
+    norm = lengths * np.float32(K1 * B / average_length) + np.float32(K1 * (1 - B))
     scores = np.zeros(segment.size, np.float32)
     for word, weight in weights.items():
         posting = segment.postings.get(word)

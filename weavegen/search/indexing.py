@@ -15,6 +15,7 @@ from weavegen.search import documents
 from weavegen.search.bm25 import add_frequencies, average_idf
 from weavegen.search.documents import COLUMNS, RETRIEVABLE, psycopg_connection
 from weavegen.search.postings import PostingLists, merge_postings, pack_histogram, unpack, unpack_histogram
+from weavegen.store.releases import batches
 
 SEGMENT_BLOCKS = (1024, 8192, 65536)
 """Blocks of a segment, by level. The words of a block are written once on each level: smaller first segments would
@@ -51,7 +52,7 @@ def work(conn: sa.Connection) -> bool:
 
 def delete_retired(conn: sa.Connection) -> None:
     """Delete the segments that no query reads any more."""
-    for segment in conn.execute(sql.load("search/delete_retired"), {"kept": RETIRED_SECONDS}).scalars().all():
+    for segment in sql.run(conn, "search/delete_retired", kept=RETIRED_SECONDS).scalars().all():
         conn.execute(sa.text("delete from corpus_postings where segment = :segment"), {"segment": segment})
 
 
@@ -65,7 +66,7 @@ def seal_next(conn: sa.Connection) -> bool:
     level = level_for(count)
     if level is None:
         return False
-    ids = conn.execute(sql.load("search/take_from_queue"), {"size": SEGMENT_BLOCKS[level]}).scalars().all()
+    ids = sql.run(conn, "search/take_from_queue", size=SEGMENT_BLOCKS[level]).scalars().all()
     seal(conn, level, sorted(ids))
     return True
 
@@ -107,8 +108,7 @@ def insert_segment(conn: sa.Connection, level: int, size: int, words: int, colum
 
 def write_postings(conn: sa.Connection, segment: int, rows: Iterable[PostingRow]) -> None:
     """Write a segment's postings. `rows` may use the connection between two batches."""
-    rows = iter(rows)
-    while batch := list(itertools.islice(rows, COPY_BATCH_POSTINGS)):
+    for batch in batches(rows, COPY_BATCH_POSTINGS):
         statement = "copy corpus_postings (segment, word, documents, data) from stdin (format binary)"
         with psycopg_connection(conn).cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(["int8", "text", "int4", "bytea"])
@@ -120,13 +120,12 @@ def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int
     """Add `size` new texts, whose words have these document frequencies, to the statistics of all words."""
     before = conn.execute(sa.text("select documents, spread from corpus_statistics")).one()
     words = sorted(frequencies)
-    values = {"words": words, "documents": [frequencies[word] for word in words]}
-    rows = conn.execute(sql.load("search/count_words"), values)
+    rows = sql.run(conn, "search/count_words", words=words, documents=[frequencies[word] for word in words])
     old = {row.word: row.documents - frequencies[row.word] for row in rows}
     histogram = add_frequencies(unpack_histogram(before.spread), old, frequencies)
     size += before.documents
     spread, average = pack_histogram(histogram), average_idf(histogram, size)
-    conn.execute(sql.load("search/set_statistics"), {"documents": size, "spread": spread, "average_idf": average})
+    sql.run(conn, "search/set_statistics", documents=size, spread=spread, average_idf=average)
 
 
 # ------------------------------------------------------------------------------------------- merging
@@ -134,9 +133,7 @@ def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int
 
 def merge_next(conn: sa.Connection) -> bool:
     """Merge the oldest segments of the lowest level that has enough. Returns False if no level has."""
-    row = conn.execute(
-        sql.load("search/mergeable"), {"factor": MERGE_FACTOR, "last": len(SEGMENT_BLOCKS) - 1}
-    ).one_or_none()
+    row = sql.run(conn, "search/mergeable", factor=MERGE_FACTOR, last=len(SEGMENT_BLOCKS) - 1).one_or_none()
     if row is None:
         return False
     segments = row.segments[:MERGE_FACTOR]
@@ -189,12 +186,12 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
     that were dropped since the old index was made leave the statistics.
     """
     conn.execute(sa.text("select pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-    conn.execute(sql.load("search/list_blocks"), {"types": list(RETRIEVABLE)})
+    sql.run(conn, "search/list_blocks", types=list(RETRIEVABLE))
     total = int(conn.execute(sa.text("select count(*) from indexed_anew")).scalar_one())
     old = conn.execute(sa.text("select id from corpus_segments where retired_at is null")).scalars().all()
     retire(conn, old)
     conn.execute(sa.text("delete from corpus_words"))
-    conn.execute(sql.load("search/set_statistics"), {"documents": 0, "spread": b"", "average_idf": 0.0})
+    sql.run(conn, "search/set_statistics", documents=0, spread=b"", average_idf=0.0)
     batch = sa.text("select id from indexed_anew where place >= :first and place < :end order by id")
     done = 0
     while (level := level_for(total - done)) is not None:
@@ -205,8 +202,8 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
             pass
         progress(done, total)
     # These statements lock rows of the queue: a transaction that drops such a block waits. So they come last.
-    conn.execute(sql.load("search/unqueue"), {"done": done})
-    conn.execute(sql.load("search/queue_rest"), {"done": done})
+    sql.run(conn, "search/unqueue", done=done)
+    sql.run(conn, "search/queue_rest", done=done)
     # Once more, with the time of now: queries have read the old segments until here.
     retire(conn, old)
     return total

@@ -8,7 +8,7 @@ from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import corpus_index, trace_index
 from weavegen.search.corpus_index import Memory, Scope
 from weavegen.store.models.retrieval import HITS, RETRIEVALS
-from weavegen.store.models.traces import TRACES
+from weavegen.store.traces import job_of
 from weavegen.trace.query import parse
 
 
@@ -24,9 +24,7 @@ def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
         return []
     if step.memory is None:
         return trace_index.search(conn, trace_id, query, step)
-    job = None
-    if step.memory_scope == "job":
-        job = conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one()
+    job = job_of(conn, trace_id) if step.memory_scope == "job" else None
     memory = Memory(trace_id=trace_id, before=step.before, score=step.memory)
     scope = Scope(job_id=job, memory=memory)
     return corpus_index.search(conn, query, scope, least_score=step.least_score, top_k=step.top_k_hits)
@@ -37,7 +35,7 @@ def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, hits:
     values = {"trace_id": trace_id, "step_id": step_id, "query": step.query, "before": step.before}
     values["least_score"] = step.least_score
     if step.memory is not None:
-        hits = existing_hits(conn, hits)
+        hits = corpus_index.existing(conn, hits, lock=True)  # other traces are not locked
     id = conn.execute(sa.insert(RETRIEVALS).values(values).returning(RETRIEVALS.c.id)).scalar_one()
     rows = [
         {
@@ -53,10 +51,3 @@ def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, hits:
     if rows:
         conn.execute(sa.insert(HITS), rows)
     trace_index.seal(conn, trace_id, step.before)
-
-
-def existing_hits(conn: sa.Connection, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits that still exist, locked. Other traces, which are not locked, may have dropped blocks meanwhile."""
-    locked = sa.text("select id from blocks where id = any(:ids) for key share")
-    existing = set(conn.execute(locked, {"ids": [hit.id for hit in hits if not hit.example]}).scalars())
-    return [hit for hit in hits if hit.example or hit.id in existing]

@@ -32,7 +32,6 @@ from weavegen.search.postings import (
     unpack_histogram,
     unpack_pairs,
 )
-from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.retrieval import SEGMENTS
 from weavegen.trace.query import Query
 
@@ -56,11 +55,7 @@ class Sealed:
 
     def segment(self, words: Collection[str]) -> Segment:
         """All of them as one segment, with the postings of some words."""
-        columns = {
-            "ids": self.documents["id"],
-            "lengths": self.documents["length"],
-            "types": self.documents["type"],
-        }
+        columns = {f"{name}s": self.documents[name] for name in ("id", "length", "type")}
         postings = {}
         for row in self._rows("trace_postings", words):
             pairs = unpack_pairs(row.blocks)
@@ -79,12 +74,12 @@ class Sealed:
         if self.conn is None:
             return []
         values = {"trace": self.trace_id, "segments": self.segments, "words": list(words)}
-        return self.conn.execute(sql.load(f"search/{name}"), values).all()
+        return sql.run(self.conn, f"search/{name}", **values).all()
 
 
 def sealed(conn: sa.Connection, trace_id: int, before: int) -> Sealed:
     """The segments of a trace below a cutoff."""
-    row = conn.execute(sql.load("search/trace_segments"), {"trace": trace_id, "before": before}).one()
+    row = sql.run(conn, "search/trace_segments", trace=trace_id, before=before).one()
     if row.segments == 0:
         return Sealed()
     return Sealed(conn, trace_id, row.segments, row.end, np.frombuffer(row.documents, DOCUMENT))
@@ -94,7 +89,7 @@ def search(conn: sa.Connection, trace_id: int, query: Query, step: Retrieve) -> 
     """The hits of a query, best first: at most `step.top_k_hits`, none below `step.least_score`."""
     past = sealed(conn, trace_id, step.before)
     values = {"trace": trace_id, "first": past.end, "before": step.before, "types": list(RETRIEVABLE)}
-    return rank(conn.execute(sql.load("search/trace_texts"), values).all(), query, step, past)
+    return rank(sql.run(conn, "search/trace_texts", **values).all(), query, step, past)
 
 
 def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None = None) -> list[Hit]:
@@ -129,20 +124,11 @@ def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
     """Index the blocks below `before` in whole segments. The trace must be locked."""
     while True:
         past = sealed(conn, trace_id, before)
-        waiting = (
-            sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.body)
-            .where(
-                BLOCKS.c.trace_id == trace_id,
-                BLOCKS.c.index >= past.end,
-                BLOCKS.c.index < before,
-                BLOCKS.c.type.in_(RETRIEVABLE),
-            )
-            .order_by(BLOCKS.c.index)
-        )
-        last = waiting.with_only_columns(BLOCKS.c.index).offset(SEGMENT_BLOCKS - 1).limit(1)
-        if (last_index := conn.execute(last).scalar_one_or_none()) is None:
+        values = {"trace": trace_id, "first": past.end, "types": list(RETRIEVABLE)}
+        end = sql.run(conn, "search/segment_end", **values, before=before, blocks=SEGMENT_BLOCKS).scalar_one_or_none()
+        if end is None:
             return
-        insert_segment(conn, past, trace_id, last_index + 1, conn.execute(waiting.limit(SEGMENT_BLOCKS)).all())
+        insert_segment(conn, past, trace_id, end, sql.run(conn, "search/segment_blocks", **values, end=end).all())
 
 
 def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, rows: Sequence[Any]) -> None:
@@ -169,4 +155,4 @@ def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, r
         "documents": [old.get(word, 0) + new[word] for word in words],
         "blocks": [pack_pairs(pairs[lists.rows(word)]) for word in words],
     }
-    conn.execute(sql.load("search/insert_trace_postings"), values)
+    sql.run(conn, "search/insert_trace_postings", **values)

@@ -49,13 +49,9 @@ def search_texts(
         if id is not None and not conn.execute(exists, {"id": id}).scalar_one():
             raise UsageError(f"there is no {table} {id}: `weavegen status` lists the jobs, with a number its traces")
     hits = corpus_index.search(conn, query, scope, least_score=least_score, top_k=top_k)
-    ids = {
-        "blocks": [hit.id for hit in hits if not hit.example],
-        "examples": [hit.id for hit in hits if hit.example],
-    }
-    rows = {
-        (row.example is not None, row.block or row.example): row for row in conn.execute(sql.load("search/texts"), ids)
-    }
+    blocks, examples = ([hit.id for hit in hits if hit.example is example] for example in (False, True))
+    texts = sql.run(conn, "search/texts", blocks=blocks, examples=examples)
+    rows = {(row.example is not None, row.block or row.example): row for row in texts}
     found = [(hit.score, rows.get((hit.example, hit.id))) for hit in hits]
     return [FoundText(score, *row) for score, row in found if row is not None]
 

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.kernel.steps import Append, Hit, Reward
-from weavegen.store import candidates, examples
-from weavegen.store.models.blocks import BLOCKS
+from weavegen.store import examples
+from weavegen.store.models.blocks import BLOCKS, CANDIDATES
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
 
@@ -17,34 +17,30 @@ def append(
     conn: sa.Connection, trace_id: int, tick: int, drafts: Iterable[tuple[Append, Block]], steps: dict[int, int]
 ) -> int:
     """Record blocks. `steps` maps the tick's ordinals to step ids. Returns the bytes of the rendered blocks."""
-    rows, size = [], 0
+    rows = []
     for draft, block in drafts:
-        rendered = render_block(block)
-        size += len(rendered.encode())
-        label = block.label
         candidate_id = None
         if draft.candidate is not None:
             ordinal, position = draft.candidate
-            candidate_id = candidates.id_of(conn, steps[ordinal], position)
+            where = (CANDIDATES.c.step_id == steps[ordinal], CANDIDATES.c.position == position)
+            candidate_id = conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one()
         rows.append(
             {
                 "trace_id": trace_id,
                 "tick": tick,
-                "rendered": rendered,
-                "question": label.question if label else None,
-                "answer": label.answer if label else None,
-                "probability": label.probability if label else None,
+                "rendered": render_block(block),
                 "tags": list(block.tags),
                 "score": draft.score,
                 "exception": draft.exception,
                 "executed_by": None if draft.executed is None else steps[draft.executed],
                 "candidate_id": candidate_id,
                 **{name: getattr(block, name) for name in COPIED},
+                **{name: getattr(block.label, name, None) for name in ("question", "answer", "probability")},
             }
         )
     if rows:
         conn.execute(sa.insert(BLOCKS), rows)
-    return size
+    return sum(len(row["rendered"].encode()) for row in rows)
 
 
 COPIED = (
@@ -57,11 +53,8 @@ COPIED = (
 def save_rewards(conn: sa.Connection, trace_id: int, reward: Reward) -> None:
     """Write the shares of a tick's reward, and the corrections of preferences, to its blocks."""
     for index in reward.shares.keys() | reward.preferences.keys():
-        conn.execute(
-            sa.update(BLOCKS)
-            .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index)
-            .values(reward=reward.shares.get(index), preference=reward.preferences.get(index))
-        )
+        block = sa.update(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index)
+        conn.execute(block.values(reward=reward.shares.get(index), preference=reward.preferences.get(index)))
 
 
 def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]:
@@ -72,8 +65,7 @@ def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]
 
 def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
     """Rows (index, type, text, token_ids) of messages_of_window.sql, for the blocks [first, end) of a trace."""
-    window = {"trace": trace_id, "first": first, "end": end}
-    return conn.execute(sql.load("store/messages_of_window"), window).all()
+    return sql.run(conn, "store/messages_of_window", trace=trace_id, first=first, end=end).all()
 
 
 def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
@@ -93,12 +85,9 @@ def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[Bloc
 
 def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) -> Sequence[Any]:
     """Rows (index, type, body) from index `first` on, recorded before `until`: the blocks for an environment."""
-    query = (
-        sa.select(BLOCKS.c.index, BLOCKS.c.type, BLOCKS.c.body)
-        .where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first)
-        .order_by(BLOCKS.c.index)
-    )
-    return conn.execute(query if until is None else query.where(BLOCKS.c.created_at < until)).all()
+    before = sa.true() if until is None else BLOCKS.c.created_at < until
+    query = sa.select(*BLOCKS.c["index", "type", "body"]).order_by(BLOCKS.c.index)
+    return conn.execute(query.where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, before)).all()
 
 
 def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:
@@ -109,8 +98,6 @@ def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]
     Returns what is left: bytes, and the number of blocks made of candidates.
     """
     conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
-    conn.execute(sql.load("store/drop_segments"), {"trace": trace_id, "first": first})
-    size = sa.func.coalesce(sa.func.sum(sa.func.octet_length(BLOCKS.c.rendered)), 0)
-    left = sa.select(size, sa.func.count(BLOCKS.c.candidate_id)).where(BLOCKS.c.trace_id == trace_id)
-    size_left, written = conn.execute(left).one()
-    return int(size_left), int(written)
+    sql.run(conn, "store/drop_segments", trace=trace_id, first=first)
+    size, written = sql.run(conn, "store/blocks_left", trace=trace_id).one()
+    return size, written

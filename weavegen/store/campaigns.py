@@ -1,6 +1,5 @@
 """Campaigns in Postgres: items in batches that workers claim with a lease, and corrections of the evaluator."""
 
-import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,11 @@ from weavegen.errors import UsageError, required
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
-from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
+from weavegen.store.leases import MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
 from weavegen.store.models.campaigns import ANSWERS, BATCHES, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
 from weavegen.store.models.columns import array_text
+from weavegen.trace.blocks import BlockType
 
 BATCH_SIZE = 64
 """Texts of one trace that a worker asks about before it stores the answers: as many as a round samples."""
@@ -40,31 +40,12 @@ LEASES = LeaseTable(
 # ---------------------------------------------------------------------------------------------------- creating
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """How much a campaign would ask about."""
-
-    found: int
-    """Rows that the condition found."""
-    asked: int
-    """Rows among these that the model wrote and that the rubric has questions about."""
-    traces: int
-    questions: int
-    """Questions about all of them, without the questions of assertions."""
-
-
-def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Chosen:
-    """What a campaign about these blocks or candidates would ask. Writes nothing."""
-    texts, parameters = sql.text("store/campaign_texts"), _parameters(rubric, over, ids)
-    counts = sa.text(f"select type, count(*) as items from ({texts}) t group by type")
-    rows = conn.execute(counts, parameters).all()
-    traces = conn.execute(sa.text(f"select count(distinct trace_id) from ({texts}) t"), parameters).scalar_one()
-    return Chosen(
-        found=len(ids),
-        asked=sum(row.items for row in rows),
-        traces=traces,
-        questions=sum(row.items * len(rubric.about(row.type)) for row in rows),
-    )
+def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Any:
+    """What a campaign about these blocks or candidates would ask, a row of preview_campaign.sql. Writes nothing."""
+    texts = f"with texts as ({sql.text('store/campaign_texts')}) "
+    numbers = {"all_types": list(map(str, BlockType)), "numbers": [len(rubric.about(type)) for type in BlockType]}
+    query = sa.text(texts + sql.text("store/preview_campaign"))
+    return conn.execute(query, _parameters(rubric, over, ids) | numbers).one()
 
 
 def create(
@@ -106,18 +87,6 @@ def _parameters(rubric: Rubric, over: str, ids: Sequence[int]) -> dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A batch that this worker holds."""
-
-    id: int
-    trace_id: int
-    claims: int
-    rubric: str
-    model: str | None
-    """Model asked for; None: that of the trace's job."""
-
-
-@dataclass(frozen=True)
 class AnsweredItem:
     """The model's answers about an item."""
 
@@ -134,20 +103,22 @@ CLAIM = LEASES.claiming(
 ).returning(BATCHES.c.id, BATCHES.c.trace_id, BATCHES.c.claims, CAMPAIGNS.c.rubric, CAMPAIGNS.c.model)
 
 
-def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Batch | None:
-    """Claim a batch. None: another worker has it, it is done, or its campaign was stopped."""
-    row = conn.execute(CLAIM, {"row": batch_id, "by": worker, "lease": lease}).one_or_none()
-    return None if row is None else Batch(*row)
+def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Any:
+    """Claim a batch. None: another worker has it, it is done, or its campaign was stopped.
+
+    Returns a row (id, trace_id, claims, rubric, model). `model` None: that of the trace's job.
+    """
+    return conn.execute(CLAIM, {"row": batch_id, "by": worker, "lease": lease}).one_or_none()
 
 
-def load(conn: sa.Connection, batch: Batch) -> Sequence[Any]:
+def load(conn: sa.Connection, batch: Held) -> Sequence[Any]:
     """Rows of campaign_items.sql: what still has to be asked about, in the order in which the model wrote it."""
-    return conn.execute(sql.load("store/campaign_items"), {"batch": batch.id}).all()
+    return sql.run(conn, "store/campaign_items", batch=batch.id).all()
 
 
 def finish(
     conn: sa.Connection,
-    held: Batch,
+    held: Held,
     answered: Sequence[AnsweredItem],
     failures: Mapping[int, str],
     model_seconds: float | None = None,
@@ -192,36 +163,16 @@ def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_
     waiting = {"status": BatchStatus.WAITING, "lease_until": None, "send_after": sa.func.clock_timestamp()}
     conn.execute(sa.update(BATCHES).where(LEASES.overdue(resend)).values(waiting))
     parameters = {"in_flight": in_flight, "resend": resend, "never": resend + MAX_DELAY_SECONDS}
-    return sorted((row.id, row.label) for row in conn.execute(sql.load("store/send_campaign_batches"), parameters))
+    return sorted((row.id, row.label) for row in sql.run(conn, "store/send_campaign_batches", **parameters))
 
 
 # ------------------------------------------------------------------------------------------------------ control
 
 
-@dataclass(frozen=True)
-class CampaignRow:
-    """A campaign with its progress."""
-
-    name: str
-    over: str
-    state: str
-    """active, stopped or done."""
-    rubric_version: str
-    model: str | None
-    items: int
-    done: int
-    """Items of finished batches, failed items included."""
-    failed: int
-    answers: int
-    created_at: datetime.datetime
-    finished_at: datetime.datetime | None
-    """None: it is not done."""
-
-
-def rows(conn: sa.Connection, name: str | None = None) -> list[CampaignRow]:
-    """All campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
+def rows(conn: sa.Connection, name: str | None = None) -> Sequence[Any]:
+    """Rows of campaigns.sql: all campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
-    return [CampaignRow(**row._mapping) for row in conn.execute(sql.load("store/campaigns"), {"campaign": campaign})]
+    return sql.run(conn, "store/campaigns", campaign=campaign).all()
 
 
 def campaign_id(conn: sa.Connection, name: str) -> int:
@@ -238,7 +189,7 @@ def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:
 def retry(conn: sa.Connection, name: str) -> int:
     """Ask once more about the failed items of a campaign. Returns how many. Raises UsageError as above."""
     set_state(conn, name, CampaignState.ACTIVE)
-    return int(conn.execute(sql.load("store/retry_campaign"), {"name": name}).scalar_one())
+    return int(sql.run(conn, "store/retry_campaign", name=name).scalar_one())
 
 
 # -------------------------------------------------------------------------------------------------- corrections
@@ -263,7 +214,7 @@ def save_correction(
 
 def correction(conn: sa.Connection, name: str) -> dict[str, tuple[float, float]]:
     """Slope and intercept by question, as the setting `corrections` takes them. Raises UsageError."""
-    rows = conn.execute(sql.load("store/correction"), {"name": name}).all()
+    rows = sql.run(conn, "store/correction", name=name).all()
     if not rows:
         known = conn.execute(sa.select(CORRECTIONS.c.name).order_by(CORRECTIONS.c.id)).scalars().all()
         advice = f"there are {', '.join(known)}" if known else "make one by `weavegen calibrate --fit NAME`"

@@ -46,19 +46,11 @@ def save(
             "parent_id": parent_id,
             "token_ids": ids,
             "logprobs": logprobs,
-            "text": candidate.text,
-            "finish_reason": candidate.finish_reason,
-            "tokens": candidate.tokens,
+            **{name: getattr(candidate, name) for name in ("text", "finish_reason", "tokens")},
         }
         for position, (candidate, (ids, logprobs)) in enumerate(zip(texts, tokens, strict=True))
     ]
     conn.execute(sa.insert(CANDIDATES), rows)
-
-
-def id_of(conn: sa.Connection, step_id: int, position: int) -> int:
-    """Id of the candidate at a position of a Sample step."""
-    where = (CANDIDATES.c.step_id == step_id, CANDIDATES.c.position == position)
-    return int(conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one())
 
 
 def load(
@@ -68,12 +60,12 @@ def load(
     text cut to its legal structure.
     """
     place = {"trace": trace_id, "tick": tick, "run": run, "ordinal": ordinal, "tokens": tokens, "legal": legal}
-    return conn.execute(sql.load("store/candidates_of_step"), place).all()
+    return sql.run(conn, "store/candidates_of_step", **place).all()
 
 
 def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
     """Delete the token ids of a finished tick's candidates: all (`keep` none), or all but the chosen ones'."""
-    conn.execute(sql.load("store/forget_tokens"), {"trace": trace_id, "tick": tick, "keep": keep})
+    sql.run(conn, "store/forget_tokens", trace=trace_id, tick=tick, keep=keep)
 
 
 def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
@@ -81,10 +73,8 @@ def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequ
     rows = [
         {
             "candidate_id": candidate.id,
-            "compiles": verdict.compiles,
-            "viable": verdict.viable,
-            "error": verdict.error,
             "rewritten": verdict.rewritten if verdict.rewritten != candidate.text else None,
+            **{name: getattr(verdict, name) for name in ("compiles", "viable", "error")},
             **msgspec.structs.asdict(verdict.penalties),
         }
         for candidate, verdict in zip(candidates, verdicts, strict=True)
@@ -111,9 +101,8 @@ def save_scores(
             "stage": stage,
             "rubric": prompts.rubric_version(),
             "question": question,
-            "yes": answer.yes,
-            "no": answer.no,
             "score": log_odds(answer),
+            **msgspec.structs.asdict(answer),
         }
         for position, (candidate_id, per_text) in enumerate(zip(ids, answers, strict=True))
         for question, answer in zip(step.questions, per_text, strict=True)

@@ -11,7 +11,7 @@ from weavegen.store.models import METADATA
 
 def install(conn: sa.Connection) -> int:
     """Apply the comments that differ from those of the models. Returns how many differed."""
-    present = {(row.table, row.column): row.text for row in conn.execute(sql.load("store/comments"))}
+    present = {(row.table, row.column): row.text for row in sql.run(conn, "store/comments")}
     changed = 0
     for table in METADATA.sorted_tables:
         if table.comment is not None and present.get((table.name, None)) != table.comment:

@@ -2,15 +2,13 @@
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate
 from weavegen.store import documents, jobs
-from weavegen.store.models import TraceStatus
-from weavegen.store.models.traces import JOBS, TRACES
+from weavegen.store.models.traces import JOBS
 from weavegen.store.traces import TickSettings
 
 INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "delegated_traces")
@@ -19,7 +17,7 @@ INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "d
 
 def count(conn: sa.Connection, trace_id: int) -> int:
     """How many traces were delegated so far in the tree of traces that this trace belongs to."""
-    return int(conn.execute(sql.load("store/delegated_traces"), {"trace": trace_id}).scalar_one())
+    return int(sql.run(conn, "store/delegated_traces", trace=trace_id).scalar_one())
 
 
 def create(
@@ -29,23 +27,13 @@ def create(
 
     All traces that a job delegates to one agent are in one job: people see, pause and export them together.
     """
-    caller = conn.execute(sql.load("store/caller_of_delegate"), {"trace": trace_id}).one()
+    caller = sql.run(conn, "store/caller_of_delegate", trace=trace_id).one()
     job_id = _job(conn, caller, step.agent, settings)
     order = jobs.Order(step.label[:80] or step.agent, msgspec.json.encode(step.task).decode())
-    number = sa.select(sa.func.coalesce(sa.func.max(TRACES.c.number), 0) + 1).where(TRACES.c.job_id == job_id)
-    values = {
-        "job_id": job_id,
-        "number": conn.execute(number).scalar_one(),
-        "bootstrap_id": jobs.bootstrap_ids(conn, [order])[order.source],
-        "params": {},
-        "seed": derive_seed(caller.trace_seed, "delegate", step.agent, order.source),
-        "called_by": step_id,
-        "status": TraceStatus.RUNNING,
-        "started_at": sa.func.clock_timestamp(),
-    }
-    called = conn.execute(sa.insert(TRACES).values(values).returning(TRACES.c.id)).scalar_one()
-    job = conn.execute(sa.select(JOBS.c.revision, JOBS.c.paused_seconds).where(JOBS.c.id == job_id)).one()
-    return int(called), TickSettings(job.revision, job.paused_seconds)
+    bootstrap = jobs.bootstrap_ids(conn, [order])[order.source]
+    seed = derive_seed(caller.trace_seed, "delegate", step.agent, order.source)
+    called = sql.run(conn, "store/insert_delegate", job=job_id, bootstrap=bootstrap, seed=seed, step=step_id).one()
+    return called.id, TickSettings(called.revision, called.paused_seconds)
 
 
 def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, settings: Settings) -> int:
@@ -54,23 +42,8 @@ def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, se
     inherited = {key: value for key in INHERITED if (value := getattr(settings, key)) != getattr(defaults, key)}
     own = inherited | settings.delegates.get(agent, {})
     model = own.pop("model", caller.asked_model)
-    values = {
-        "name": f"{caller.name}: {agent}",
-        "agent": agent,
-        "model": model,
-        "asked_model": model,
-        "evaluator": caller.evaluator,
-        "student": caller.student,
-        "packages_id": caller.packages_id,
-        "starting_files_id": caller.starting_files_id,
-        "template_id": caller.template_id if model == caller.asked_model else None,
-        "seed": derive_seed(caller.seed, "delegate", agent),
-        "settings": own,
-        "version": caller.version,
-        "enqueued_by": caller.enqueued_by,
-        "called_by": caller.id,
-    }
-    made = conn.execute(insert(JOBS).values(values).on_conflict_do_nothing().returning(JOBS.c.id)).scalar()
+    values = {"caller": caller.id, "agent": agent, "model": model, "seed": derive_seed(caller.seed, "delegate", agent)}
+    made = sql.run(conn, "store/insert_job_of_delegates", **values, settings=msgspec.json.encode(own).decode()).scalar()
     if made is not None:
         documents.copy(conn, caller.id, made)
         return int(made)

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
-from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS, TRACES
+from weavegen.store.jobs import content_ids
+from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS
+from weavegen.store.releases import batches
 
 TEXTS_PER_STATEMENT = 100
 
@@ -25,17 +26,12 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
     # In the order of their hashes, so that two jobs that are enqueued at once can't deadlock.
     texts = sorted({digest: files[path] for path, digest in hashes.items()}.items())
     ids: dict[str, int] = {}
-    for start in range(0, len(texts), TEXTS_PER_STATEMENT):
-        part = texts[start : start + TEXTS_PER_STATEMENT]
+    for part in batches(texts, TEXTS_PER_STATEMENT):
         rows = [
             {"sha256": digest, "text": text, "characters": len(text), "lines": len(lines(text))}
             for digest, text in part
         ]
-        conn.execute(insert(DOCUMENTS).on_conflict_do_nothing(), rows)
-        known = sa.select(DOCUMENTS.c.sha256, DOCUMENTS.c.id).where(
-            DOCUMENTS.c.sha256.in_([digest for digest, _ in part])
-        )
-        ids |= {row.sha256: row.id for row in conn.execute(known)}
+        ids |= content_ids(conn, DOCUMENTS, rows)
     documents = [{"job_id": job_id, "path": path, "document_id": ids[digest]} for path, digest in hashes.items()]
     if documents:
         conn.execute(sa.insert(JOB_DOCUMENTS), documents)
@@ -43,37 +39,22 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
 
 def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
     """Let a job read the documents of another job."""
-    conn.execute(sql.load("store/copy_documents"), {"from": from_job, "to": to_job})
-
-
-def job_of(conn: sa.Connection, trace_id: int) -> int:
-    """The job of a trace."""
-    return int(conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one())
-
-
-def _of_job(job_id: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Path and other columns of a job's documents, by path."""
-    return (
-        sa.select(JOB_DOCUMENTS.c.path, *columns)
-        .join(DOCUMENTS, DOCUMENTS.c.id == JOB_DOCUMENTS.c.document_id)
-        .where(JOB_DOCUMENTS.c.job_id == job_id)
-        .order_by(sa.collate(JOB_DOCUMENTS.c.path, "C"))
-    )
+    sql.run(conn, "store/copy_documents", source=from_job, target=to_job)
 
 
 def listed(conn: sa.Connection, job_id: int) -> Sequence[Any]:
     """Rows (path, characters, lines) of a job's documents, by path."""
-    return conn.execute(_of_job(job_id, *DOCUMENTS.c["characters", "lines"])).all()
+    return sql.run(conn, "store/documents", job=job_id).all()
 
 
 def text(conn: sa.Connection, job_id: int, path: str) -> str | None:
     """The text of a job's document; None: it has no document with that path."""
-    row = conn.execute(_of_job(job_id, DOCUMENTS.c.text).where(JOB_DOCUMENTS.c.path == path)).one_or_none()
-    return None if row is None else row.text
+    text: str | None = sql.run(conn, "store/document_text", job=job_id, path=path).scalar_one_or_none()
+    return text
 
 
 def texts(conn: sa.Connection, job_id: int) -> Iterator[tuple[str, str]]:
     """(path, text) of each of a job's documents, by path, streamed."""
     options = {"yield_per": TEXTS_PER_STATEMENT}
-    for row in conn.execute(_of_job(job_id, DOCUMENTS.c.text), execution_options=options):
+    for row in conn.execute(sql.load("store/document_texts"), {"job": job_id}, execution_options=options):
         yield row.path, row.text

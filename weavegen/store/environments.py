@@ -21,8 +21,7 @@ def host(conn: sa.Connection, trace_id: int) -> str | None:
 
 def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
     """Record that an environment was started. A second record of the same trace replaces the first."""
-    values = {"trace": trace_id, "host": host, "pid": pid, "sandbox": sandbox}
-    conn.execute(sql.load("store/environment_opened"), values)
+    sql.run(conn, "store/environment_opened", trace=trace_id, host=host, pid=pid, sandbox=sandbox)
 
 
 def closed(conn: sa.Connection, trace_id: int) -> None:
@@ -39,7 +38,7 @@ def deaths(conn: sa.Connection, trace_id: int) -> int:
 
 def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[Any]:
     """Rows (trace_id, host) of the open environments whose trace is over; or only of one trace."""
-    return conn.execute(sql.load("store/environments_to_close"), {"trace": trace_id}).all()
+    return sql.run(conn, "store/environments_to_close", trace=trace_id).all()
 
 
 def save_evaluations(
@@ -84,15 +83,12 @@ def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequenc
             "candidate_id": candidate,
             "trace_id": trace_id,
             "ran": None if trial.not_tried is not None else trial.error is None,
-            "not_tried": trial.not_tried,
             "exception": trial.error.type if trial.error else None,
             "error": (trial.error.traceback or trial.error.message) if trial.error else None,
-            "value": trial.value,
             "assertions": [msgspec.structs.asdict(asserted) for asserted in trial.assertions],
             "evaluations": [shown(evaluated, "scope", "title", "value") for evaluated in trial.evaluations],
             "views": [shown(view, "title", "text") for view in trial.views],
-            "output": trial.output,
-            "seconds": trial.seconds,
+            **{name: getattr(trial, name) for name in ("not_tried", "value", "output", "seconds")},
         }
         for candidate, trial in zip(tried, executed.trials, strict=False)
     ]

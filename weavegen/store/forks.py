@@ -32,7 +32,6 @@ class Place:
     """A tick of that trace, with the steps of its newest run."""
 
     tick: int
-    run: int
     revision: int
     """Revision of the job's settings."""
     paused_seconds: float
@@ -70,7 +69,7 @@ class Cut:
 
 def trace(conn: sa.Connection, trace_id: int) -> Any:
     """A trace that is to be forked, a row of forked_trace.sql. Raises UsageError if there is none."""
-    row = conn.execute(sql.load("store/forked_trace"), {"trace": trace_id}).one_or_none()
+    row = sql.run(conn, "store/forked_trace", trace=trace_id).one_or_none()
     return required(row, f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
 
 
@@ -88,11 +87,11 @@ def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
 
 def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
     """The tick that block `at` belongs to, or would belong to. None: the trace ended before it."""
-    row = conn.execute(sql.load("store/fork_tick"), {"trace": trace.id, "at": at}).one_or_none()
+    row = sql.run(conn, "store/fork_tick", trace=trace.id, at=at).one_or_none()
     if row is None:
         return None
     rows = steps.tick_rows(conn, trace.id, row.number, row.run)
-    return Place(row.number, row.run, row.revision, row.paused_seconds, trace_rows.start(row), rows)
+    return Place(row.number, row.revision, row.paused_seconds, trace_rows.start(row), rows)
 
 
 def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, clock: float) -> Cut:
@@ -131,7 +130,7 @@ def emptied_results(conn: sa.Connection, rows: Sequence[Any]) -> dict[int, Any]:
         return {}
     candidates: dict[int, list[Any]] = {}
     sampling = [row.origin for row in rows if row.kind == "sample"]
-    for row in conn.execute(sql.load("store/sampled_candidates"), {"steps": sampling}):
+    for row in sql.run(conn, "store/sampled_candidates", steps=sampling):
         candidates.setdefault(row.step_id, []).append(row)
     answers: dict[int, dict[tuple[int, str], YesNo]] = {}
     scoring = [row.origin for row in emptied if row.kind == "score"]
@@ -152,13 +151,9 @@ def emptied_results(conn: sa.Connection, rows: Sequence[Any]) -> dict[int, Any]:
 
 
 def _candidate(row: Any) -> Candidate:
-    return Candidate(
-        text=row.text,
-        finish_reason=row.finish_reason,
-        tokens=row.n,
-        prompt_tokens=row.prompt_tokens if row.type == BlockType.ASSISTANT else None,
-        length=row.length,
-    )
+    tokens = row.prompt_tokens if row.type == BlockType.ASSISTANT else None
+    same = {name: getattr(row, name) for name in ("text", "finish_reason", "length")}
+    return Candidate(tokens=row.n, prompt_tokens=tokens, **same)
 
 
 def _verdict(row: Any) -> Verdict:
@@ -178,7 +173,7 @@ def enqueue(
     conn: sa.Connection, cut: Cut, n: int, *, seed: int, values: Mapping[str, Any], name: str | None, version: str
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
-    parent = conn.execute(sql.load("store/fork_parent"), {"trace": cut.trace_id}).one()
+    parent = sql.run(conn, "store/fork_parent", trace=cut.trace_id).one()
     same = {column: value for column, value in parent._mapping.items() if column in JOBS.c}
     job = same | {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
@@ -188,7 +183,7 @@ def enqueue(
         "paused_seconds": cut.paused_seconds,
     }
     job_id = int(conn.execute(sa.insert(JOBS).values(job).returning(JOBS.c.id)).scalar_one())
-    conn.execute(sql.load("store/fork_copy_settings"), {"job": job_id, "parent": parent.job_id})
+    sql.run(conn, "store/fork_copy_settings", job=job_id, parent=parent.job_id)
     if values:
         jobs.retune(conn, job_id, dict(values))
     rows = [
@@ -242,13 +237,13 @@ def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_ro
         "clock": cut.clock,
         "moment": conn.execute(moment).scalar_one(),
     }
-    conn.execute(sql.load("store/fork_copy_ticks"), values)
-    conn.execute(sql.load("store/fork_copy_steps"), values)
+    sql.run(conn, "store/fork_copy_ticks", **values)
+    sql.run(conn, "store/fork_copy_steps", **values)
     for number in cut.open:
         _inherit(conn, trace_id, parent, number, cut.at)
     for statement in COPIES:
         conn.execute(sa.text(statement), values)
-    last = conn.execute(sql.load("store/last_executed"), values).scalar_one_or_none()
+    last = sql.run(conn, "store/last_executed", **values).scalar_one_or_none()
     if last is not None:
         environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
 
@@ -258,11 +253,8 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: i
     child = (TICKS.c.trace_id == trace_id) & (TICKS.c.number == number)
     theirs = (TICKS.c.trace_id == parent.id) & (TICKS.c.number == number)
     tick = conn.execute(sa.select(TICKS.c.revision, TICKS.c.run, TICKS.c.inherited).where(theirs)).one()
-    inherited = [
-        *trace_rows.inherited(tick.inherited),
-        InheritedSettings(at, parent.seed, parent.lag, tick.revision),
-    ]
-    conn.execute(sa.update(TICKS).where(child).values(inherited=msgspec.to_builtins(inherited)))
+    own = msgspec.to_builtins(InheritedSettings(at, parent.seed, parent.lag, tick.revision))
+    conn.execute(sa.update(TICKS).where(child).values(inherited=[*(tick.inherited or ()), own]))
     copies = steps.tick_rows(conn, trace_id, number, tick.run)
     for id, result in emptied_results(conn, copies).items():
         conn.execute(sa.update(STEPS).where(STEPS.c.id == id).values(result=result))
@@ -271,4 +263,4 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: i
 def unshare(conn: sa.Connection, trace_id: int, first: int) -> None:
     """A tick that begins at block `first` starts over: from there on a fork shares nothing any more."""
     for statement in ("unshare_trace", "unshare_ticks"):
-        conn.execute(sql.load(f"store/{statement}"), {"trace": trace_id, "first": first})
+        sql.run(conn, f"store/{statement}", trace=trace_id, first=first)

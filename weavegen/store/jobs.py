@@ -27,7 +27,7 @@ from weavegen.store.models.traces import (
     TEMPLATES,
     TRACES,
 )
-from weavegen.store.traces import OPEN
+from weavegen.store.traces import OPEN, job_of
 
 MAX_FAILED_SCORES = 3
 """The failed score at which a job without any score is paused. It is asked for again after `resume`."""
@@ -65,17 +65,14 @@ def enqueue(
     `template` None: the model's own. `packages`: what its code can import; None: the standard library alone. `files`:
     an archive of the files with which /app begins.
     """
-    chosen = files_row = None
     if packages is not None:
-        chosen = content_id(conn, PACKAGES, packages.sha256, msgspec.structs.asdict(packages))
+        values["packages_id"] = content_id(conn, PACKAGES, packages.sha256, **msgspec.structs.asdict(packages))
     if files is not None:
-        files_row = content_id(conn, STARTING_FILES, hashlib.sha256(files).hexdigest(), {"archive": files})
-    values |= {
-        "asked_model": values["model"],
-        "template_id": None if template is None else template_id(conn, template),
-        "packages_id": chosen,
-        "starting_files_id": files_row,
-    }
+        digest = hashlib.sha256(files).hexdigest()
+        values["starting_files_id"] = content_id(conn, STARTING_FILES, digest, archive=files)
+    if template is not None:
+        values["template_id"] = template_id(conn, template)
+    values["asked_model"] = values["model"]
     job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
     bootstraps = bootstrap_ids(conn, orders)
     harbor = {id(order.harbor): order.harbor for order in orders if order.harbor is not None}
@@ -100,9 +97,7 @@ def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int
     sources = {order.source: order.name for order in orders}
     hashes = {hashlib.sha256(source.encode()).hexdigest(): source for source in sources}
     rows = [{"sha256": digest, "name": sources[source], "source": source} for digest, source in hashes.items()]
-    conn.execute(insert(BOOTSTRAPS).on_conflict_do_nothing(), rows)
-    known = conn.execute(sa.select(BOOTSTRAPS.c.id, BOOTSTRAPS.c.sha256).where(BOOTSTRAPS.c.sha256.in_(hashes)))
-    return {hashes[row.sha256]: row.id for row in known}
+    return {hashes[digest]: id for digest, id in content_ids(conn, BOOTSTRAPS, rows).items()}
 
 
 def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
@@ -111,22 +106,28 @@ def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
     conn.execute(sa.update(JOBS).where(JOBS.c.id == job, JOBS.c.model.is_(None)).values(model=model))
 
 
-def content_id(conn: sa.Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:
-    """Id of the row of a content, by its hash. A new one is written."""
-    conn.execute(insert(table).values(sha256=digest, **values).on_conflict_do_nothing())
-    return int(conn.execute(sa.select(table.c.id).where(table.c.sha256 == digest)).scalar_one())
+def content_ids(conn: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Ids of the rows of contents, by hash. New ones are written."""
+    conn.execute(insert(table).on_conflict_do_nothing(), rows)
+    known = sa.select(table.c.sha256, table.c.id).where(table.c.sha256.in_([row["sha256"] for row in rows]))
+    return {row.sha256: row.id for row in conn.execute(known)}
+
+
+def content_id(conn: sa.Connection, table: sa.Table, digest: str, **values: Any) -> int:
+    """Id of the row of one content."""
+    return content_ids(conn, table, [{"sha256": digest, **values}])[digest]
 
 
 def template_id(conn: sa.Connection, template: Template) -> int:
     """Id of a template. A new one is written."""
-    return content_id(conn, TEMPLATES, template.sha256, {"texts": msgspec.to_builtins(template)})
+    return content_id(conn, TEMPLATES, template.sha256, texts=msgspec.to_builtins(template))
 
 
 def harbor_task_id(conn: sa.Connection, task: HarborTask, files: bytes) -> int:
     """Id of a Harbor task. A new one is written."""
     digest = hashlib.sha256(msgspec.json.encode(task) + files).hexdigest()
     values = {"name": task.name, "task": msgspec.to_builtins(task), "metadata": task.metadata, "files": files}
-    return content_id(conn, HARBOR_TASKS, digest, values)
+    return content_id(conn, HARBOR_TASKS, digest, **values)
 
 
 def harbor_files(conn: sa.Connection, digest: str) -> bytes:
@@ -137,9 +138,8 @@ def harbor_files(conn: sa.Connection, digest: str) -> bytes:
 
 def packages(conn: sa.Connection, digest: str) -> Packages:
     """The packages with this hash."""
-    query = sa.select(PACKAGES.c.requirements, PACKAGES.c.folder, PACKAGES.c.versions)
-    row = conn.execute(query.where(PACKAGES.c.sha256 == digest)).one()
-    return Packages(requirements=row.requirements, folder=row.folder, versions=row.versions)
+    query = sa.select(*PACKAGES.c["requirements", "folder", "versions"]).where(PACKAGES.c.sha256 == digest)
+    return Packages(**conn.execute(query).one()._mapping)
 
 
 def starting_files(conn: sa.Connection, digest: str) -> bytes:
@@ -187,8 +187,8 @@ def set_state(
     changed = [job for job in jobs if job.state != state]
     ids = [job.id for job in changed]
     resumed = [job.id for job in changed if job.state == JobState.PAUSED]
-    conn.execute(sql.load("store/send_resumed_steps"), {"jobs": resumed})
-    conn.execute(sql.load("store/set_job_state"), {"state": str(state), "jobs": ids, "reason": reason})
+    sql.run(conn, "store/send_resumed_steps", jobs=resumed)
+    sql.run(conn, "store/set_job_state", state=str(state), jobs=ids, reason=reason)
     return ids
 
 
@@ -198,14 +198,13 @@ def require_scores(conn: sa.Connection, trace_id: int) -> None:
     In the transaction in which one of them fails, which is thereby undone.
     """
     conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SCORES_LOCK)))
-    parameters = {"trace": trace_id, "failed": MAX_FAILED_SCORES}
-    if conn.execute(sql.load("store/scores_nothing"), parameters).scalar_one():
+    if sql.run(conn, "store/scores_nothing", trace=trace_id, failed=MAX_FAILED_SCORES).scalar_one():
         raise Unserved("nothing can be scored")
 
 
 def pause_unscored(conn: sa.Connection, trace_id: int, reason: str) -> None:
     """Pause a trace's job because nothing can be scored."""
-    job_id = conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one()
+    job_id = job_of(conn, trace_id)
     text = f"{MAX_FAILED_SCORES} steps could not score, and none could: {reason}; `weavegen resume {job_id}` goes on"
     set_state(conn, JobState.PAUSED, job_id, reason=text)
 
@@ -244,9 +243,7 @@ def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
 
 def current_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
     """The newest revision of a job's settings: those that differ from the defaults."""
-    newest = sa.and_(JOB_SETTINGS.c.job_id == JOBS.c.id, JOB_SETTINGS.c.revision == JOBS.c.revision)
-    query = sa.select(sa.func.coalesce(JOB_SETTINGS.c.settings, JOBS.c.settings)).outerjoin(JOB_SETTINGS, newest)
-    return dict(conn.execute(query.where(JOBS.c.id == job_id)).scalar_one())
+    return dict(sql.run(conn, "store/current_settings", job=job_id).scalar_one())
 
 
 def retry(
@@ -268,10 +265,10 @@ def retry(
         matching.append(TRACES.c.job_id == job_id)
     lock_jobs(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*matching)))
     matches = list(conn.execute(sa.select(TRACES.c.id).where(*matching)).scalars())
-    ids = list(conn.execute(sql.load("store/retriable_traces"), {"chosen": matches}).scalars()) if matches else []
+    ids = list(sql.run(conn, "store/retriable_traces", chosen=matches).scalars()) if matches else []
     if dry_run or not ids:
         return len(matches), ids
-    rows = [row._asdict() for row in conn.execute(sql.load("store/retries"), {"ids": ids})]
+    rows = [row._asdict() for row in sql.run(conn, "store/retries", ids=ids)]
     for row in rows if new_seed else ():
         row["seed"] = derive_seed(row["seed"], "retry", row["number"])
     conn.execute(sa.insert(TRACES), rows)
@@ -280,7 +277,7 @@ def retry(
 
 def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
     """The states of the jobs of these traces that are paused or draining, by job."""
-    rows = conn.execute(sql.load("store/not_active_jobs"), {"traces": list(trace_ids)})
+    rows = sql.run(conn, "store/not_active_jobs", traces=list(trace_ids))
     return {row.id: row.state for row in rows}
 
 

@@ -5,7 +5,6 @@ answer is kept and given again at every repetition, so a step that is done again
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -71,38 +70,22 @@ def _message_exists(conn: sa.Connection, channel: int, *where: sa.ColumnElement[
     return bool(conn.execute(sa.select(sa.exists().where(*message))).scalar_one())
 
 
-def add(
-    conn: sa.Connection,
-    channel: int,
-    text: str,
-    *,
-    author: str | None = None,
-    kind: str = "message",
-    about: int | None = None,
-    discord_id: str | None = None,
-) -> int:
-    """Add a message or a reaction to a channel; without an author it is the agent's. Returns its number there."""
+def add(conn: sa.Connection, channel: int, text: str, *, author: str | None = None, **values: Any) -> int:
+    """Add a message to a channel; without an author it is the agent's. Returns its number there.
+
+    `values`: other columns of the table messages. With the kind `reaction` it is a reaction.
+    """
     count = sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(messages=CHANNELS.c.messages + 1)
     number = int(conn.execute(count.returning(CHANNELS.c.messages)).scalar_one())
-    conn.execute(
-        sa.insert(MESSAGES).values(
-            channel_id=channel,
-            number=number,
-            kind=kind,
-            author=author or "agent",
-            own=author is None,
-            text=text,
-            about=about,
-            discord_id=discord_id,
-        )
-    )
+    values = {"kind": "message", "author": author or "agent", "own": author is None} | values
+    conn.execute(sa.insert(MESSAGES).values(channel_id=channel, number=number, text=text, **values))
     return number
 
 
 def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
     """The newest messages between the numbers `after` and `before`, oldest first, as the agent sees them."""
     bounds = {"after": wish.after, "before": wish.before, "limit": wish.limit}
-    rows = conn.execute(sql.load("store/read_messages"), {"channel": channel, **bounds})
+    rows = sql.run(conn, "store/read_messages", channel=channel, **bounds)
     return [row._asdict() | {"timestamp": row.timestamp.isoformat(timespec="seconds")} for row in rows]
 
 
@@ -142,24 +125,9 @@ HOLD_SECONDS = 60.0
 """A channel whose worker fell silent for so long is given to another worker."""
 
 
-@dataclass(frozen=True)
-class Bridged:
-    """An open channel of Discord's, held by one worker for a while."""
-
-    id: int
-    trace_id: int
-    name: str
-    """Its id at Discord."""
-    after: int
-    """Messages up to this Discord id have been fetched. Those from before the channel was opened are not fetched."""
-    watched: int
-    """Reactions to messages after this Discord id are fetched: to the newest 20."""
-
-
-def hold_due(conn: sa.Connection, limit: int = 10) -> list[Bridged]:
-    """Take the channels that the bridge should look at now. `look_again` gives them back."""
-    parameters = {"hold": HOLD_SECONDS, "name": DISCORD_NAME, "limit": limit}
-    return [Bridged(**row._mapping) for row in conn.execute(sql.load("store/due_channels"), parameters)]
+def hold_due(conn: sa.Connection, limit: int = 10) -> Sequence[Any]:
+    """Take the channels that the bridge should look at now: rows of due_channels.sql. `look_again` gives them back."""
+    return sql.run(conn, "store/due_channels", hold=HOLD_SECONDS, name=DISCORD_NAME, limit=limit).all()
 
 
 def look_again(conn: sa.Connection, channel: int, seconds: float, failure: str | None = None) -> None:
@@ -175,7 +143,7 @@ def postpone_all(conn: sa.Connection, seconds: float) -> None:
 
 def next_outgoing(conn: sa.Connection, channel: int) -> Any:
     """The first message or reaction of a channel that is to be sent, as a row of next_outgoing.sql, or None."""
-    return conn.execute(sql.load("store/next_outgoing"), {"channel": channel}).one_or_none()
+    return sql.run(conn, "store/next_outgoing", channel=channel).one_or_none()
 
 
 def mark_sent(conn: sa.Connection, message: int, discord_id: str | None) -> None:
@@ -195,14 +163,10 @@ def store_received(
         query = sa.select(MESSAGES.c.number).where(mine, MESSAGES.c.discord_id == about)
         number = conn.execute(query).scalar_one_or_none() if about else None
         add(conn, channel, text, author=author, about=number, discord_id=discord_id)
-    conn.execute(
-        sa.update(CHANNELS)
-        .where(CHANNELS.c.id == channel)
-        .values(fetched=sa.func.greatest(CHANNELS.c.fetched, int(discord_id)))
-    )
+    fetched = sa.func.greatest(CHANNELS.c.fetched, int(discord_id))
+    conn.execute(sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(fetched=fetched))
 
 
 def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:
     """Store people's reactions to a message, except those that are stored. Those that were taken back stay."""
-    parameters = {"channel": channel, "discord_id": discord_id, "reactions": reactions.decode()}
-    conn.execute(sql.load("store/receive_reactions"), parameters)
+    sql.run(conn, "store/receive_reactions", channel=channel, discord_id=discord_id, reactions=reactions.decode())

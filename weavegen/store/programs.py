@@ -39,7 +39,7 @@ def of_trace(conn: sa.Connection, trace_id: int) -> Sequence[Any]:
 
 def generations(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """For each generation: programs tried, those without a score, best, mean, median, and the best so far."""
-    return [dict(row) for row in conn.execute(sql.load("store/generations"), {"trace": trace_id}).mappings()]
+    return [dict(row) for row in sql.run(conn, "store/generations", trace=trace_id).mappings()]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SearchTask:
 
 def task_of(conn: sa.Connection, trace_id: int) -> SearchTask | None:
     """The task of any trace. None: there is no such trace."""
-    row = conn.execute(sql.load("store/task_of_trace"), {"trace": trace_id}).one_or_none()
+    row = sql.run(conn, "store/task_of_trace", trace=trace_id).one_or_none()
     if row is None:
         return None
     try:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -10,12 +10,11 @@ from weavegen import sql
 from weavegen.errors import UsageError, required
 from weavegen.store.models.columns import array_text
 from weavegen.store.models.corpus import KEYS, RELEASES
-from weavegen.store.models.traces import TRACES
-from weavegen.store.traces import OVER
 
 KEYS_PER_PART = 100_000
 """Numbers in one part of a release's keys."""
 TRACES_PER_QUERY = 500
+T = TypeVar("T")
 Key = tuple[int, ...]
 """Identifies a row of a format's view."""
 
@@ -23,19 +22,17 @@ Key = tuple[int, ...]
 # ---------------------------------------------------------------------------------------------- about traces
 
 
-def ended(conn: sa.Connection, traces: Sequence[int]) -> set[int]:
-    """The traces among these that are over, so that nothing in them changes."""
-    ids: set[int] = set()
-    for batch in batches(traces):
-        query = sa.select(TRACES.c.id).where(TRACES.c.id.in_(batch), TRACES.c.status.in_(OVER))
-        ids |= set(conn.execute(query).scalars())
-    return ids
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of at most `size`."""
+    rest = iter(items)
+    while batch := list(itertools.islice(rest, size)):
+        yield batch
 
 
-def batches(traces: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The traces, in parts for one query each."""
-    for start in range(0, len(traces), TRACES_PER_QUERY):
-        yield traces[start : start + TRACES_PER_QUERY]
+def about(conn: sa.Connection, query: str, traces: Iterable[int]) -> Iterator[sa.Row[Any]]:
+    """The rows of a query with the parameter :traces, which runs once for each TRACES_PER_QUERY of these traces."""
+    for batch in batches(traces, TRACES_PER_QUERY):
+        yield from sql.run(conn, query, traces=array_text(batch))
 
 
 TEXTS = {
@@ -66,32 +63,10 @@ def questions(conn: sa.Connection, view: str, key: Sequence[str], trace_id: int)
     return {tuple(row[:-1]): str(row[-1]) for row in conn.execute(query, {"trace": trace_id})}
 
 
-def retrieved(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
-    """The retrieved texts that were put into prompts of these traces: rows of release_retrieved_blocks.sql."""
-    for batch in batches(traces):
-        yield from conn.execute(sql.load("store/release_retrieved_blocks"), {"traces": array_text(batch)})
-
-
-def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, list[str]]:
-    """models ('' where a job named none), versions and rubrics of these traces, sorted."""
-    names: dict[str, set[str]] = {"models": set(), "versions": set(), "rubrics": set()}
-    for batch in batches(traces):
-        row = conn.execute(sql.load("store/release_origins"), {"traces": array_text(batch)}).one()
-        for kind, values in names.items():
-            values.update(getattr(row, kind) or ())
-    return {kind: sorted(values) for kind, values in names.items()}
-
-
-def settings(conn: sa.Connection, traces: Sequence[int]) -> Iterator[sa.Row[Any]]:
-    """Rows (job_id, revision, agent, model, settings) under which the ticks of these traces ran."""
-    for batch in batches(traces):
-        yield from conn.execute(sql.load("store/release_settings"), {"traces": array_text(batch)})
-
-
 def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
     """A few blocks of these traces, each with the token ids that the model read."""
     values = {"traces": array_text(traces[:TRACES_PER_QUERY]), "blocks": blocks}
-    return [(row.rendered, list(row.token_ids)) for row in conn.execute(sql.load("store/release_tokens"), values)]
+    return [(row.rendered, list(row.token_ids)) for row in sql.run(conn, "store/release_tokens", **values)]
 
 
 # -------------------------------------------------------------------------------------------------------- rows
@@ -112,15 +87,10 @@ def save(conn: sa.Connection, kept: Iterable[Key], removed: Iterable[Key], **val
     `removed`: keys of near-duplicates, each followed by the key of the row that it resembles.
     """
     release = conn.execute(sa.insert(RELEASES).values(values).returning(RELEASES.c.id)).scalar_one()
-    for kind, keys in (("kept", kept), ("removed", removed)):
-        numbers: list[int] = []
-        part = 0
-        for key in itertools.chain(keys, [None]):
-            if numbers and (key is None or len(numbers) + len(key) > KEYS_PER_PART):
-                row = {"release_id": release, "kind": kind, "part": part, "keys": numbers}
-                conn.execute(sa.insert(KEYS).values(row))
-                numbers, part = [], part + 1
-            numbers += key or ()
+    for kind, keys, width in (("kept", kept, values["key_width"]), ("removed", removed, 2 * values["key_width"])):
+        for part, batch in enumerate(batches(keys, KEYS_PER_PART // width)):
+            row = {"release_id": release, "kind": kind, "part": part, "keys": list(itertools.chain(*batch))}
+            conn.execute(sa.insert(KEYS).values(row))
     return int(release)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import itertools
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from weavegen.errors import UsageError, required
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.traces import JOBS, TRACES
+from weavegen.store.session import unpooled_engine
 from weavegen.store.urls import READER, reader_url
 
 # -------------------------------------------------------------------------------------------------------- jobs
@@ -108,7 +109,7 @@ def _retunes(conn: sa.Connection, job_ids: list[int]) -> dict[int, list[Retune]]
     """The revisions of these jobs' settings, in order, by job."""
     retunes: dict[int, list[Retune]] = {job_id: [] for job_id in job_ids}
     before: dict[str, Any] = {}
-    for job_id, revision, created_at, settings in conn.execute(sql.load("store/revisions"), {"jobs": job_ids}):
+    for job_id, revision, created_at, settings in sql.run(conn, "store/revisions", jobs=job_ids):
         after = flat(settings)
         if revision:
             changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
@@ -157,63 +158,29 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
     try:
         with conn.begin():
             conn.execute(sa.text(f"set local statement_timeout = {int(seconds * 1000)}"))
-            return Troubles(*conn.execute(sql.load("store/job_losses"), parameters).one())
+            return Troubles(*sql.run(conn, "store/job_losses", **parameters).one())
     except sa.exc.OperationalError as error:
         if not isinstance(error.orig, psycopg.errors.QueryCanceled):
             raise
         return Troubles(None, None, None)
 
 
-def worked_on(conn: sa.Connection, job_id: int) -> bool:
-    """Whether a worker holds a step of a job right now."""
-    return bool(conn.execute(sql.load("store/worked_on"), {"job": job_id}).scalar_one())
-
-
 # ------------------------------------------------------------------------------------------------------ traces
-
-
-@dataclass(frozen=True)
-class TraceRow:
-    """A trace with its counts."""
-
-    id: int
-    number: int
-    bootstrap: str
-    status: str
-    because: str | None
-    ticks: int
-    blocks: int
-    bytes: int
-    sampled_tokens: int
-    candidates_per_block: float | None
-    """Candidates (in a tree search: nodes) sampled for each block made of one; None before the first."""
-    result: str | None
-    """`result` of what the agent returned, if it is text. For a game: won, drawn or lost."""
-    fork_of: int | None
-    """Id of the trace that it goes on from."""
-    fork_at: int | None
-    """Index of the first block that is its own."""
-    retry_of: int | None
-    """Id of the trace that it is a retry of."""
-    retried_as: list[int]
-    """Ids of the traces that are retries of it, in order."""
-    isolated: bool
-    """False: some of its code ran outside a sandbox."""
 
 
 def traces(
     conn: sa.Connection, job_id: int, limit: int | None = None, *, status: TraceStatus | str | None = None
-) -> list[TraceRow]:
-    """A job's traces, in order; or only those with one status. Reads no more rows than it returns."""
+) -> Sequence[Any]:
+    """Rows of trace_rows.sql: a job's traces, in order; or only those with one status. Reads no more than these."""
     # The status is part of the text, and ids are in the order of numbers: running traces have an index by both.
     which = "true" if status is None else f"status = '{TraceStatus(status)}'"
     query = sql.text("store/trace_rows").format(which=which, order="number" if status is None else "id")
-    return [TraceRow(**row._mapping) for row in conn.execute(sa.text(query), {"job": job_id, "limit": limit})]
+    return conn.execute(sa.text(query), {"job": job_id, "limit": limit}).all()
 
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
     """How many running traces each model server has."""
-    return {row.server: row.traces for row in conn.execute(sql.load("store/traces_by_server"))}
+    return {row.server: row.traces for row in sql.run(conn, "store/traces_by_server")}
 
 
 def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarResult[str]:
@@ -251,9 +218,8 @@ def answer(conn: sa.Connection, query: str, seconds: float) -> Iterator[tuple[li
     while rows are read.
     """
     url = reader_url(config.load(), conn.engine.url)
-    reader = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
     try:
-        with reader.connect() as own:
+        with unpooled_engine(url).connect() as own:
             own.execute(sa.text("set transaction read only"))
             own.execute(sa.text(f"set local statement_timeout = {max(1, int(seconds * 1000))}"))
             if url == conn.engine.url:
@@ -263,9 +229,8 @@ def answer(conn: sa.Connection, query: str, seconds: float) -> Iterator[tuple[li
             query = query.strip().rstrip(";")
             columns = _columns(driver, query)
             # Closing the cursor cancels a query whose rows were not all read.
-            with contextlib.closing(
-                cast(Generator[tuple[Any, ...], None, None], driver.cursor().stream(query))
-            ) as rows:
+            stream = cast(Generator[tuple[Any, ...], None, None], driver.cursor().stream(query))
+            with contextlib.closing(stream) as rows:
                 yield columns, rows
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error

@@ -92,7 +92,7 @@ def rows(
 ) -> list[RequestRow]:
     """Requests, by id."""
     parameters = {"id": id, "statuses": None if statuses is None else list(map(str, statuses)), "user": user}
-    return [RequestRow(**row) for row in conn.execute(sql.load("store/requests"), parameters).mappings()]
+    return [RequestRow(**row) for row in sql.run(conn, "store/requests", **parameters).mappings()]
 
 
 def load(conn: sa.Connection, id: int) -> RequestRow:
@@ -111,13 +111,12 @@ def changes(conn: sa.Connection, id: int) -> list[Change]:
 
 def past(conn: sa.Connection, other_than: int | None) -> Sequence[Any]:
     """The newest requests other than this one, newest first: rows of past_requests.sql."""
-    return conn.execute(sql.load("store/past_requests"), {"other": other_than}).all()
+    return sql.run(conn, "store/past_requests", other=other_than).all()
 
 
 def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
     """The constraints, answers and reasons that a user gave in requests other than this one, the newest first."""
-    parameters = {"user": user, "other": other_than}
-    return list(dict.fromkeys(conn.execute(sql.load("store/user_statements"), parameters).scalars()))
+    return list(dict.fromkeys(sql.run(conn, "store/user_statements", user=user, other=other_than).scalars()))
 
 
 # ---------------------------------------------------------------------------------------------------- changing
@@ -128,7 +127,7 @@ def insert(conn: sa.Connection, spec: RequestSpec, user: str) -> int:
     values = _values(spec)
     new = sa.insert(REQUESTS).values(asked_by=user, **values).returning(REQUESTS.c.id)
     id = int(conn.execute(new).scalar_one())
-    _record(conn, id, "created", S.NOT_STARTED, spec.objective, changed=values)
+    _record(conn, id, S.NOT_STARTED, spec.objective, what="created", changed=values)
     return id
 
 
@@ -157,32 +156,22 @@ def change(conn: sa.Connection, row: RequestRow, spec: RequestSpec, reason: str)
     values = _values(spec)
     changed = {name: value for name, value in values.items() if value != getattr(row, name)}
     conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(**values, revision=REQUESTS.c.revision + 1))
-    _record(conn, row.id, "updated", S(row.status), reason, changed=changed)
+    _record(conn, row.id, S(row.status), reason, what="updated", changed=changed)
 
 
 def set_status(
-    conn: sa.Connection,
-    row: RequestRow,
-    status: RequestStatus,
-    reason: str,
-    *,
-    what: str = "status",
-    at: datetime.datetime | None = None,
-    result: str | None = None,
+    conn: sa.Connection, row: RequestRow, status: RequestStatus, reason: str, result: str | None = None, **values: Any
 ) -> None:
-    """Give a locked request another status. Raises ValueError where SUCCESSORS does not allow it."""
+    """Give a locked request another status. Raises ValueError where SUCCESSORS does not allow it.
+
+    `values`: `what` and `at` of its history, see `_record`.
+    """
     if status not in SUCCESSORS[S(row.status)]:
         raise ValueError(f"request {row.id} is {row.status}: it can't become {status}")
-    conn.execute(
-        sa.update(REQUESTS)
-        .where(REQUESTS.c.id == row.id)
-        .values(
-            status=status,
-            question=reason[:MAX_KEPT_CHARS] if status is S.WAITING_FEEDBACK else None,
-            result=None if result is None else result[:MAX_KEPT_CHARS],
-        )
-    )
-    _record(conn, row.id, what, status, reason, at=at)
+    question = reason[:MAX_KEPT_CHARS] if status is S.WAITING_FEEDBACK else None
+    columns = {"status": status, "question": question, "result": None if result is None else result[:MAX_KEPT_CHARS]}
+    conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(columns))
+    _record(conn, row.id, status, reason, **values)
 
 
 def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
@@ -190,7 +179,7 @@ def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    traces = conn.execute(sql.load("store/requests_to_follow"), {"id": id}).all()
+    traces = sql.run(conn, "store/requests_to_follow", id=id).all()
     for trace in traces:
         row = load(conn, trace.id)
         if trace.trace != row.trace_id:
@@ -235,23 +224,8 @@ def _values(spec: RequestSpec) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()}
 
 
-def _record(
-    conn: sa.Connection,
-    id: int,
-    what: str,
-    status: RequestStatus,
-    reason: str,
-    *,
-    at: datetime.datetime | None = None,
-    changed: dict[str, Any] | None = None,
-) -> None:
-    """Add a row to the history of a request."""
-    values = {
-        "request_id": id,
-        "at": sa.func.clock_timestamp() if at is None else at,
-        "what": what,
-        "status": status,
-        "reason": one_line(reason)[:MAX_KEPT_CHARS],
-        "changed": changed,
-    }
-    conn.execute(sa.insert(CHANGES).values(values))
+def _record(conn: sa.Connection, id: int, status: RequestStatus, reason: str, *, at: Any = None, **values: Any) -> None:
+    """Add a row to the history of a request. `at` None: now. `values`: other columns of request_changes."""
+    values = {"what": "status", "at": sa.func.clock_timestamp() if at is None else at} | values
+    reason = one_line(reason)[:MAX_KEPT_CHARS]
+    conn.execute(sa.insert(CHANGES).values(request_id=id, status=status, reason=reason, **values))

@@ -53,7 +53,7 @@ class ServerHealth:
 
 def health(conn: sa.Connection, urls: Collection[str]) -> list[ServerHealth]:
     """The servers among `urls` at which requests failed, now or earlier."""
-    rows = conn.execute(sql.load("store/server_health"), {"urls": list(urls)})
+    rows = sql.run(conn, "store/server_health", urls=list(urls))
     return [ServerHealth(**row) for row in rows.mappings()]
 
 
@@ -64,13 +64,12 @@ def failing(conn: sa.Connection, urls: Collection[str]) -> list[ServerHealth]:
 
 def record_answer(conn: sa.Connection, url: str) -> None:
     """Record that a server answered a request of a step."""
-    conn.execute(sql.load("store/server_answered"), {"url": url})
+    sql.run(conn, "store/server_answered", url=url)
 
 
 def record_errors(conn: sa.Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float) -> None:
     """Add failed requests to a server. `since_ok`: those after its last answer. `age`: seconds since the last one."""
-    values = {"url": url, "kind": kind, "errors": errors, "since_ok": since_ok, "error": error, "age": age}
-    conn.execute(sql.load("store/server_failed"), values)
+    sql.run(conn, "store/server_failed", url=url, kind=kind, errors=errors, since_ok=since_ok, error=error, age=age)
 
 
 def servers(conn: sa.Connection, *, gone: bool = False) -> Sequence[Any]:
@@ -105,8 +104,7 @@ def add(
     homes = reports.traces_by_server(conn)
     moved = 0
     for home, number in moves({member: homes.get(member, 0) for member in same}, url).items():
-        parameters = {"to": url, "from": home, "number": number}
-        moved += conn.execute(sql.load("store/move_youngest"), parameters).rowcount
+        moved += sql.run(conn, "store/move_youngest", target=url, source=home, number=number).rowcount
     return moved
 
 

@@ -159,12 +159,10 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
         .values(status=StepStatus.READY, lease_until=None, send_after=later(resend))
         .returning(*STEPS.c["id", "kind", "queue", "label", "claims"])
     )
-    return [Message(row.id, row.kind, row.queue, attempt_label(row.label, row.claims)) for row in rows]
-
-
-def attempt_label(label: str, claims: int) -> str:
-    """A step in Flower that was claimed `claims` times before."""
-    return f"{label} attempt {claims + 1}" if claims else label
+    return [
+        Message(row.id, row.kind, row.queue, row.label + (f" attempt {row.claims + 1}" if row.claims else ""))
+        for row in rows
+    ]
 
 
 def send_all_again(conn: sa.Connection) -> None:
@@ -183,7 +181,7 @@ def workers(conn: sa.Connection) -> Sequence[str]:
 def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) -> None:
     """Say on running steps, given as (id, claims), why they wait."""
     ids, claims = [id for id, _ in reasons], [claims for _, claims in reasons]
-    conn.execute(sql.load("store/steps_wait"), {"ids": ids, "claims": claims, "failures": list(reasons.values())})
+    sql.run(conn, "store/steps_wait", ids=ids, claims=claims, failures=list(reasons.values()))
 
 
 def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
@@ -197,20 +195,18 @@ def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) ->
 
     Their rows are deleted, for a row that stays counts as a death.
     """
-    environments: list[sa.ColumnElement[bool]] = [ENVIRONMENTS.c.closed_at.is_(None)]
-    bound: list[sa.ColumnElement[bool]] = [STEPS.c.queue.like("execute.%"), STEPS.c.status.in_(OPEN)]
-    if trace_ids is not None:
-        environments.append(ENVIRONMENTS.c.trace_id.in_(trace_ids))
-        bound.append(STEPS.c.trace_id.in_(trace_ids))
-    conn.execute(sa.delete(ENVIRONMENTS).where(*environments))
+    environments, of_steps = (
+        sa.true() if trace_ids is None else table.c.trace_id.in_(trace_ids) for table in (ENVIRONMENTS, STEPS)
+    )
+    conn.execute(sa.delete(ENVIRONMENTS).where(environments, ENVIRONMENTS.c.closed_at.is_(None)))
+    bound = (of_steps, STEPS.c.queue.like("execute.%"), STEPS.c.status.in_(OPEN))
     conn.execute(sa.update(STEPS).where(*bound).values(queue="execute"))
 
 
 def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:
     """Withdraw the open steps of these traces, or only those of one tick."""
-    those: list[sa.ColumnElement[bool]] = [STEPS.c.trace_id.in_(trace_ids), STEPS.c.status.in_(OPEN)]
-    if tick is not None:
-        those.append(STEPS.c.tick == tick)
+    of_tick = sa.true() if tick is None else STEPS.c.tick == tick
+    those = (STEPS.c.trace_id.in_(trace_ids), STEPS.c.status.in_(OPEN), of_tick)
     conn.execute(sa.update(STEPS).where(*those).values(status=StepStatus.VOID))
 
 
@@ -224,15 +220,8 @@ def end_subagent_step(conn: sa.Connection, trace_id: int, tick: int, result: Sub
 
 def end_returned_delegates(conn: sa.Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
-    for row in conn.execute(sql.load("store/returned_delegates")).all():
-        error = None
-        if row.status == TraceStatus.FAILED:
-            error = row.failure
-        elif row.status == TraceStatus.CANCELLED:
-            error = "it was cancelled"
-        elif row.ended_because != "returned":
-            error = f"it had spent its budget of {row.ended_because} before it returned"
-        _end(conn, STEPS.c.id == row.id, Delegated(trace=row.trace, returned=row.returned, error=error))
+    for row in sql.run(conn, "store/returned_delegates").all():
+        _end(conn, STEPS.c.id == row.id, Delegated(trace=row.trace, returned=row.returned, error=row.error))
 
 
 def refuse_delegate(conn: sa.Connection, step_id: int, error: str) -> None:
@@ -263,7 +252,7 @@ def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[
 
 def tick_rows(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
     """Rows of tick_steps.sql."""
-    return conn.execute(sql.load("store/tick_steps"), {"trace": trace_id, "tick": tick, "run": run}).all()
+    return sql.run(conn, "store/tick_steps", trace=trace_id, tick=tick, run=run).all()
 
 
 def entry(row: Any, emptied: Any = None) -> replay.Entry:
@@ -300,7 +289,7 @@ def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Exe
 
 def last_evaluated(conn: sa.Connection, trace_id: int, step_id: int) -> Executed | None:
     """The result of the newest evaluate step of the trace's main subagent before a step; None if there is none."""
-    row = conn.execute(sql.load("store/last_evaluated"), {"trace": trace_id, "step": step_id}).one_or_none()
+    row = sql.run(conn, "store/last_evaluated", trace=trace_id, step=step_id).one_or_none()
     return None if row is None else replay.decode_result("execute", row.result)
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -11,13 +11,12 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.harbor import HarborTask
-from weavegen.kernel.replay import InheritedSettings, Start
+from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
 from weavegen.store import reports, steps
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.traces import EVENTS, TICKS, TRACES
-from weavegen.trace.blocks import BlockType
 from weavegen.version import __version__
 
 OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)
@@ -68,7 +67,7 @@ class TraceSpec:
 
 def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
-    row = conn.execute(sql.load("store/trace_spec"), {"trace": trace_id, "revision": revision}).one()
+    row = sql.run(conn, "store/trace_spec", trace=trace_id, revision=revision).one()
     try:
         values = settings(row.settings)
     except UsageError as error:
@@ -107,6 +106,11 @@ LOCK = (
 def lock(conn: sa.Connection, trace_id: int) -> LockedTrace:
     """A trace's row, locked until the transaction ends: a trace advances in one place at a time."""
     return LockedTrace(*conn.execute(LOCK, {"trace": trace_id}).one())
+
+
+def job_of(conn: sa.Connection, trace_id: int) -> int:
+    """The job of a trace."""
+    return int(conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one())
 
 
 def update(conn: sa.Connection, trace_id: int, **values: Any) -> None:
@@ -190,7 +194,7 @@ class OpenTick:
 def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     # Not part of LOCK: a statement that waited for the lock would see these rows as they were before the wait.
-    row = conn.execute(sql.load("store/open_tick"), {"trace": trace.id}).one()
+    row = sql.run(conn, "store/open_tick", trace=trace.id).one()
     return OpenTick(
         start=start(row),
         settings=TickSettings(row.revision, row.paused_seconds),
@@ -201,55 +205,20 @@ def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
 
 def start(row: Any) -> Start:
     """Where a tick starts, from its row with seed and lag of its trace and the type of the block before it."""
-    return Start(
-        trace_seed=row.seed,
-        tick=row.number,
-        clock=row.clock,
-        deadline=row.deadline,
-        blocks=row.first_block,
-        last_type=None if row.last_type is None else BlockType(row.last_type),
-        repeats=row.repeats,
-        subagent=row.subagent,
-        state=row.state,
-        lag=row.lag,
-        inherited=inherited(row.inherited),
-    )
-
-
-def inherited(value: Any) -> tuple[InheritedSettings, ...]:
-    """The value of the column `ticks.inherited`."""
-    return () if value is None else msgspec.convert(value, tuple[InheritedSettings, ...])
+    values = row._asdict() | {"tick": row.number, "blocks": row.first_block, "trace_seed": row.seed}
+    return msgspec.convert(values | {"inherited": row.inherited or ()}, Start)
 
 
 def begin_tick(
-    conn: sa.Connection,
-    trace_id: int,
-    number: int,
-    first_block: int,
-    deadline: float | sa.ColumnElement[float],
-    terms: TickSettings,
-    *,
-    subagent: str = "main",
-    caller: int | None = None,
-    state: Any = None,
+    conn: sa.Connection, trace_id: int, number: int, terms: TickSettings, *, subagent: str = "main", **values: Any
 ) -> None:
-    """Open the next tick. Its clock starts now, less the lag of the trace's clock."""
+    """Open the next tick. Its clock starts now, less the lag of the trace's clock.
+
+    `values`: other columns of the table ticks, among them first_block and deadline.
+    """
     lag = sa.select(TRACES.c.lag).where(TRACES.c.id == trace_id).scalar_subquery()
-    conn.execute(
-        sa.insert(TICKS).values(
-            trace_id=trace_id,
-            number=number,
-            subagent=subagent,
-            caller=caller,
-            state=state,
-            deadline=deadline,
-            revision=terms.revision,
-            paused_seconds=terms.paused_seconds,
-            first_block=first_block,
-            repeats=repeats(conn, trace_id, subagent),
-            clock=epoch() - lag,
-        )
-    )
+    values |= {"repeats": repeats(conn, trace_id, subagent), "clock": epoch() - lag, **asdict(terms)}
+    conn.execute(sa.insert(TICKS).values(trace_id=trace_id, number=number, subagent=subagent, **values))
 
 
 MAX_REPEATS = 16
@@ -259,7 +228,7 @@ MAX_REPEATS = 16
 def repeats(conn: sa.Connection, trace_id: int, subagent: str) -> int:
     """How many of a subagent's last ticks in a row had the same actions and the same outcomes."""
     parameters = {"trace": trace_id, "subagent": subagent, "most": MAX_REPEATS}
-    texts = conn.execute(sql.load("store/latest_actions_and_outcomes"), parameters).scalars().all()
+    texts = sql.run(conn, "store/latest_actions_and_outcomes", **parameters).scalars().all()
     return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
 
 
@@ -291,8 +260,7 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tu
     """
     if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(START_LOCK))).scalar_one():
         return []
-    parameters = {"max_active": max_active, "at_most": at_most}
-    rows = conn.execute(sql.load("store/start_queued_traces"), parameters)
+    rows = sql.run(conn, "store/start_queued_traces", max_active=max_active, at_most=at_most)
     return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
@@ -301,12 +269,12 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
 
     Traces of paused jobs are left out.
     """
-    return conn.execute(sql.load("store/stuck_traces")).scalars().all()
+    return sql.run(conn, "store/stuck_traces").scalars().all()
 
 
 def cancel_abandoned(conn: sa.Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
-    ids = conn.execute(sql.load("store/abandoned_traces")).scalars().all()
+    ids = sql.run(conn, "store/abandoned_traces").scalars().all()
     if ids:
         _cancel(conn, TRACES.c.id.in_(ids))
 

@@ -25,7 +25,7 @@ def report(conn: sa.Connection, process: str, node: str, queues: Sequence[str], 
     """Record that a worker runs. Its first report replaces the worker that had this node on this host before."""
     values: dict[str, Any] = {"process": process, "node": node, "queues": list(queues), "version": __version__}
     values["settings"] = msgspec.json.encode(settings).decode()
-    conn.execute(sql.load("store/report_worker"), values | {"forgotten": FORGOTTEN_SECONDS})
+    sql.run(conn, "store/report_worker", **values, forgotten=FORGOTTEN_SECONDS)
 
 
 def forget(conn: sa.Connection, processes: Sequence[str]) -> None:
@@ -35,8 +35,7 @@ def forget(conn: sa.Connection, processes: Sequence[str]) -> None:
 
 def rows(conn: sa.Connection) -> Sequence[Any]:
     """Rows (process, node, queues, version, settings, silent, age), age in seconds since the last report."""
-    times = {"silent": SILENT_SECONDS, "forgotten": FORGOTTEN_SECONDS}
-    return conn.execute(sql.load("store/workers"), times).all()
+    return sql.run(conn, "store/workers", silent=SILENT_SECONDS, forgotten=FORGOTTEN_SECONDS).all()
 
 
 def open_traces(conn: sa.Connection) -> int:
@@ -50,4 +49,4 @@ def waiting_queues(conn: sa.Connection) -> Sequence[Any]:
 
     `oldest`: seconds that the oldest step has waited; `untried`: the same among steps that no worker ever claimed.
     """
-    return conn.execute(sql.load("store/waiting_queues"), {"silent": SILENT_SECONDS}).all()
+    return sql.run(conn, "store/waiting_queues", silent=SILENT_SECONDS).all()

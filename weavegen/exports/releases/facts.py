@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen.exports.card import read_origin
 from weavegen.exports.format import Key
 from weavegen.exports.releases.manifest import SHOWN, digest
 from weavegen.exports.releases.near_duplicates import Double, Unit, jaccard
@@ -12,11 +13,6 @@ from weavegen.store import releases
 
 DEFAULT_THRESHOLD = 0.8
 """A retrieved block this similar counts as the text written after it; a release's own threshold replaces it."""
-
-
-def comparable(key: Sequence[str]) -> bool:
-    """Whether it is known what the model wrote in a row with this key, so that near-duplicates can be found."""
-    return tuple(key) == ("trace_id",) or bool(releases.text_columns(key))
 
 
 def units(
@@ -54,7 +50,7 @@ def contamination(
     counts = {"shown": 0, "from_other_traces": 0, "examples": 0}
     kinds = ("future", "other_split", "itself", "near_duplicate", "outside")
     findings: dict[str, dict[str, Any]] = {kind: {"count": 0, "examples": []} for kind in kinds}
-    for row in releases.retrieved(conn, traces):
+    for row in releases.about(conn, "store/release_retrieved_blocks", traces):
         if row.block_id is None:
             counts["examples"] += 1
             continue
@@ -77,11 +73,16 @@ def contamination(
 
 
 def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, Any]:
-    """What the manifest says about the traces: models, versions, rubrics, and hashes of settings by job."""
-    names = releases.origins(conn, traces)
-    names["written_by"] = names.pop("versions")
+    """What the manifest says about the traces: models ('' where a job named none), versions, rubrics, and hashes of
+    settings by job."""
+    origin = read_origin(conn, traces)
+    names = {
+        "models": origin.models | ({""} if origin.unnamed else set()),
+        "written_by": origin.versions,
+        "rubrics": {row.rubric for row in releases.about(conn, "store/release_rubrics", traces)},
+    }
     settings: dict[str, dict[str, str]] = {}
-    for row in releases.settings(conn, traces):
+    for row in releases.about(conn, "store/release_settings", traces):
         value = {"agent": row.agent, "model": row.model, "settings": row.settings}
         settings.setdefault(str(row.job_id), {})[str(row.revision)] = digest(value)
-    return names | {"settings": settings}
+    return {name: sorted(values) for name, values in names.items()} | {"settings": settings}

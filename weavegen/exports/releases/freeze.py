@@ -19,7 +19,7 @@ from weavegen.exports.card import CARD, Written
 from weavegen.exports.folder import check_free, clear, file_sha256
 from weavegen.exports.format import Key, Options
 from weavegen.exports.releases import manifest
-from weavegen.exports.releases.facts import comparable, contamination, origins, units
+from weavegen.exports.releases.facts import contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
 from weavegen.exports.releases.near_duplicates import Double, Unit, doubles
 from weavegen.pool.client import ModelClient
@@ -52,7 +52,7 @@ def freeze(
     all. Raises UsageError.
     """
     format = order.format
-    if threshold is not None and not comparable(format.key):
+    if threshold is not None and format.key != ("trace_id",) and not releases.text_columns(format.key):
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
     if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
         raise UsageError(
@@ -66,9 +66,11 @@ def freeze(
             return stack.enter_context(contextlib.closing(write.Selection(keys, len(format.key))))
 
         matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
-        ended = releases.ended(conn, [trace for trace, _ in matching.traces()])
+        traces = (trace for trace, _ in matching.traces())
+        ended = {row.id for row in releases.about(conn, "store/release_ended", traces)}
         closed = subset(key for key in matching if key[0] in ended)
-        removed = near_duplicates(conn, order, closed, threshold, progress)
+        # The rows that are similar to a better one.
+        removed = [] if threshold is None else doubles(compared(conn, order, closed, progress), threshold)
         removed_keys = {duplicate.key for duplicate in removed}
         kept = subset(key for key in closed if key not in removed_keys)
         if not kept.count:
@@ -87,23 +89,11 @@ def freeze(
         return publish(conn, name, order, facts, removed, kept, progress)
 
 
-def near_duplicates(
-    conn: sa.Connection,
-    order: write.Export,
-    rows: write.Selection,
-    threshold: float | None,
-    progress: Progress,
-) -> list[Double]:
-    """The rows to remove because they are similar to a better one."""
-    if threshold is None:
-        return []
-
-    def compared() -> Iterator[Unit]:
-        for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
-            yield unit
-            progress("compare", done, rows.count)
-
-    return doubles(compared(), threshold)
+def compared(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Iterator[Unit]:
+    """The rows as they are compared with each other."""
+    for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
+        yield unit
+        progress("compare", done, rows.count)
 
 
 def collect_facts(
@@ -261,16 +251,12 @@ def tokenizer(config: Config, blocks: list[tuple[str, list[int]]]) -> dict[str, 
 
     `blocks`: texts with the ids that the model read, to tell whether this tokeniser wrote the traces.
     """
-    client = None
     try:
-        url = model_server.urls(config)[0]
-        client = ModelClient(url, config.api_key, None, timeout=TOKENIZER_TIMEOUT_SECONDS)
-        ids = client.encode(PROBE).ids
-        same = [client.encode(text).ids == read for text, read in blocks]
-        about = {"model": client.model, "model_length": client.length}
+        client = ModelClient(model_server.urls(config)[0], config.api_key, None, timeout=TOKENIZER_TIMEOUT_SECONDS)
+        with contextlib.closing(client):
+            ids = client.encode(PROBE).ids
+            same = [client.encode(text).ids == read for text, read in blocks]
+            about = {"model": client.model, "model_length": client.length}
     except (ModelError, TransientError, UsageError, IndexError):
         return None
-    finally:
-        if client is not None:
-            client.close()
     return about | {"sha256": manifest.digest(ids), "wrote_the_traces": all(same) if same else None}

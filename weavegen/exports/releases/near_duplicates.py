@@ -65,7 +65,8 @@ def doubles(units: Iterable[Unit], threshold: float) -> list[Double]:
     # The index proposes pairs, which are then compared. These weights make it miss few at the cost of more pairs.
     index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS, weights=(0.1, 0.9))
     removed: dict[int, Double] = {}
-    for at in sorted(range(len(hashes)), key=lambda at: (-_rank(hashes[at][0]), at)):
+    rewards = [unit.reward for unit, _ in hashes]
+    for at in sorted(range(len(hashes)), key=lambda at: (rewards[at] is None, -(rewards[at] or 0.0), at)):
         unit, minhash = hashes[at]
         similar = [(hashes[other][1].jaccard(minhash), other) for other in sorted(index.query(minhash))]
         similarity, nearest = max(similar, key=lambda pair: (pair[0], -pair[1]), default=(0.0, at))
@@ -74,7 +75,3 @@ def doubles(units: Iterable[Unit], threshold: float) -> list[Double]:
         else:
             index.insert(at, minhash)
     return [removed[at] for at in sorted(removed)]
-
-
-def _rank(unit: Unit) -> float:
-    return float("-inf") if unit.reward is None else unit.reward

@@ -8,8 +8,7 @@ from weavegen.errors import UsageError, required
 from weavegen.kernel.lookups import ReadBlocks, SearchCorpus, Sql
 from weavegen.search.corpus_index import Scope
 from weavegen.search.user_search import search_texts
-from weavegen.store import reports
-from weavegen.store.models.blocks import BLOCKS
+from weavegen.store import blocks, reports
 from weavegen.store.models.traces import TRACES
 from weavegen.trace.query import parse, words
 
@@ -47,12 +46,7 @@ def read_blocks(conn: sa.Connection, trace_id: int, call: ReadBlocks) -> str:
     found = conn.execute(sa.select(TRACES.c.blocks).where(TRACES.c.id == call.trace)).scalar_one_or_none()
     total = required(found, f"there is no trace {call.trace}: search_corpus and sql give the numbers of traces")
     first = max(call.first, 0)
-    query = sa.select(BLOCKS.c.rendered).where(
-        BLOCKS.c.trace_id == call.trace,
-        BLOCKS.c.index >= first,
-        BLOCKS.c.index < first + min(max(call.count, 1), MAX_BLOCKS),
-    )
-    texts = conn.execute(query.order_by(BLOCKS.c.index)).scalars().all()
+    texts = blocks.texts(conn, call.trace, first, first + min(max(call.count, 1), MAX_BLOCKS))
     if not texts:
         raise UsageError(f"trace {call.trace} has {total} blocks: there is none from {first} on")
     left = total - first - len(texts)

@@ -14,6 +14,7 @@ from weavegen.errors import UsageError
 from weavegen.kernel.lookups import GrepDocuments, ListDocuments, ReadDocument, SearchDocuments
 from weavegen.search.passages import passages_of
 from weavegen.store import documents
+from weavegen.store.traces import job_of
 
 MAX_LISTED = 200
 MAX_LINES = 2_000
@@ -27,7 +28,7 @@ MAX_PASSAGE_LINE_CHARS = 2_000
 
 def list_documents(conn: sa.Connection, trace_id: int, call: ListDocuments) -> str:
     """The documents of the job or of a folder, and the folders if there are many. Raises UsageError if none."""
-    inside = documents_in(documents.listed(conn, documents.job_of(conn, trace_id)), call.folder)
+    inside = documents_in(documents.listed(conn, job_of(conn, trace_id)), call.folder)
     shown = [f"{document.path} ({document.lines} lines)" for document in inside[:MAX_LISTED]]
     if len(inside) > MAX_LISTED:
         folders = subfolders(inside, normal(call.folder))
@@ -38,7 +39,7 @@ def list_documents(conn: sa.Connection, trace_id: int, call: ListDocuments) -> s
 
 def read_document(conn: sa.Connection, trace_id: int, call: ReadDocument) -> str:
     """Lines of a document with their numbers, and how many follow. Raises UsageError if there are none."""
-    job_id = documents.job_of(conn, trace_id)
+    job_id = job_of(conn, trace_id)
     text = documents.text(conn, job_id, normal(call.path))
     if text is None:
         paths = [document.path for document in documents.listed(conn, job_id)]
@@ -57,7 +58,7 @@ def read_document(conn: sa.Connection, trace_id: int, call: ReadDocument) -> str
 
 def search_documents(conn: sa.Connection, trace_id: int, call: SearchDocuments) -> str:
     """Passages of the job's documents by BM25, best first. Raises UsageError if the job has no documents."""
-    job_id = documents.job_of(conn, trace_id)
+    job_id = job_of(conn, trace_id)
     hits = passages_of(conn, job_id).search(call.query, min(max(call.limit, 1), MAX_HITS))
     if not hits:
         documents_in(documents.listed(conn, job_id), "")
@@ -73,7 +74,7 @@ def search_documents(conn: sa.Connection, trace_id: int, call: SearchDocuments) 
 
 def grep_documents(conn: sa.Connection, trace_id: int, call: GrepDocuments) -> str:
     """Lines of the job's documents that match. Raises UsageError if there are no documents."""
-    job_id = documents.job_of(conn, trace_id)
+    job_id = job_of(conn, trace_id)
     documents_in(documents.listed(conn, job_id), call.folder)
     folder = normal(call.folder)
     # PostgreSQL's matcher can be interrupted at any time, also where a pattern would take for ever: see `consult`.
@@ -84,7 +85,7 @@ def grep_documents(conn: sa.Connection, trace_id: int, call: GrepDocuments) -> s
         "max_chars": MAX_MATCH_CHARS,
         "max_matches": MAX_MATCHES + 1,
     }
-    rows = conn.execute(sql.load("search/grep"), values).all()
+    rows = sql.run(conn, "search/grep", **values).all()
     if not rows:
         return "no line matches"
     shown = [f"{row.path}:{row.number}: {row.line}" for row in rows[:MAX_MATCHES]]

@@ -12,7 +12,6 @@ from weavegen.errors import UsageError
 from weavegen.kernel.lookups import FindTools, PastRequests, Preferences, ReadRequest, ReadTool
 from weavegen.search.index import rank_texts
 from weavegen.store import requests, tools
-from weavegen.store.tools import ToolRow
 
 MAX_RESULTS = 20
 MAX_TEXT_CHARS = 1_200
@@ -63,7 +62,7 @@ def read_tool(conn: sa.Connection, trace_id: int, call: ReadTool) -> str:
     raise UsageError(f"the library has no tool {call.name!r:.80}")
 
 
-def _tool(row: ToolRow) -> dict[str, Any]:
+def _tool(row: Any) -> dict[str, Any]:
     fields = _fields(row, "name", "signature", "version", "uses", "successes")
     return fields | {"description": _short(row.description)}
 

@@ -3,18 +3,17 @@
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, REAL
 
-from weavegen.store.models.columns import Numbers, column, json, key, now, one_of, reference, table
+from weavegen.store.models.columns import Numbers, column, json, now, reference, table
 from weavegen.trace.blocks import BlockType
 
 BLOCKS = table(
     "blocks",
     "The blocks of the traces, as recorded.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace."),
+    reference("trace_id", "Its trace."),
     column("index", int, "Position in the trace, from 0, without gaps."),
     column("tick", int, "Number of its tick."),
     column("subagent", str, "Name of the subagent that wrote it."),
-    column("type", str, "Its type: orientation, action, ..."),
+    column("type", BlockType, "Its type: orientation, action, ..."),
     column("body", str, "The text between header and footer, not commented out."),
     column("rendered", str, "The block as it stands in the trace."),
     column("timestamp", float, "When the writing of it began, in seconds since the epoch."),
@@ -38,10 +37,9 @@ BLOCKS = table(
     column("score", float | None, "Raw score: log odds after rewriting, without penalties."),
     column("reward", float | None, "Its share of the tick's reward."),
     column("preference", float | None, "Correction that preference data add to its score; null: none."),
-    reference("candidate_id", "candidates.id", "The candidate that it was made of.", index=True, nullable=True),
-    reference("executed_by", "steps.id", "The step that executed it.", index=True, nullable=True),
+    reference("candidate_id", "The candidate that it was made of.", index=True, nullable=True),
+    reference("executed_by", "The step that executed it.", to="steps", index=True, nullable=True),
     now("created_at", "When it was recorded."),
-    one_of("type", BlockType),
     sa.UniqueConstraint("trace_id", "index"),
     sa.Index("ix_blocks_type_score", "type", "score", postgresql_where=sa.text("score is not null")),
 )
@@ -58,9 +56,8 @@ BLOCK_TOKENS = table(
 EVALUATIONS = table(
     "evaluations",
     "Results of evaluation callbacks, of the task and of the tick.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
-    reference("step_id", "steps.id", "The step that ran it."),
+    reference("trace_id", "Its trace.", index=True),
+    reference("step_id", "The step that ran it."),
     column("tick", int, "Number of its tick."),
     column("position", int, "Position among the evaluations of the tick, from 0."),
     column("scope", str, "task: bound by the bootstrap; tick: written by the agent."),
@@ -75,9 +72,8 @@ EVALUATIONS = table(
 LABELS = table(
     "grounded_labels",
     "Questions of assertions, and whether the assertions held. See blocks.executed_by.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
-    reference("step_id", "steps.id", "The step that ran the assertion."),
+    reference("trace_id", "Its trace.", index=True),
+    reference("step_id", "The step that ran the assertion."),
     column("position", int, "Position among the assertions that the step reached, from 0."),
     column("question", str, "The assertion's message."),
     column("answer", bool, "Whether it held."),
@@ -88,8 +84,8 @@ LABELS = table(
 PROMPTS = table(
     "prompts",
     "What the model read in a step: blocks 0 and 1, the blocks from first_block on, and text that is in no block.",
-    reference("step_id", "steps.id", "The step.", primary_key=True),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
+    reference("step_id", "The step.", primary_key=True),
+    reference("trace_id", "Its trace.", index=True),
     column("server", str, "Base URL of the server that answered."),
     column("model", str | None, "The model that read it, and wrote or judged; null: version 0.1 wrote the row."),
     column("first_block", int, "Index of the oldest block in the prompt besides 0 and 1."),
@@ -109,15 +105,14 @@ PROMPTS = table(
 CANDIDATES = table(
     "candidates",
     "Every text that was sampled, rejected ones included.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
-    reference("step_id", "steps.id", "The step that sampled it."),
+    reference("trace_id", "Its trace.", index=True),
+    reference("step_id", "The step that sampled it."),
     column("position", int, "Position among the candidates of its round, from 0."),
     column("block_index", int, "Index of the block that it was sampled for."),
     column("type", str, "Type of that block; bm25-query: a query; next-type: the name of a type."),
     column("round", int, "Number of the round: from 0 in a cascade, from 1 in a tree search."),
     column("depth", int | None, "Depth of a node in a tree search, from 1; null: a whole candidate."),
-    reference("parent_id", "candidates.id", "The node that it continues.", index=True, nullable=True),
+    reference("parent_id", "The node that it continues.", to="candidates", index=True, nullable=True),
     column("text", str, "The body: fixed prefix or parent's text, then the sampled text."),
     column("finish_reason", str, "stop or length, as the server reports."),
     column("tokens", int, "Sampled tokens."),
@@ -129,7 +124,7 @@ CANDIDATES = table(
 PENALTIES = table(
     "penalties",
     "Verdicts on candidates. Penalties count in selection only.",
-    reference("candidate_id", "candidates.id", "The candidate.", primary_key=True),
+    reference("candidate_id", "The candidate.", primary_key=True),
     column("compiles", bool, "Whether it is legal Python."),
     column("viable", bool | None, "Whether a node of a tree search may still become legal."),
     column("error", str | None, "The syntax error, if it is not legal."),
@@ -149,10 +144,9 @@ PENALTIES = table(
 SCORES = table(
     "scores",
     "Yes/no questions to the model: a row for each text and question, never overwritten.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
-    reference("step_id", "steps.id", "The step that asked."),
-    reference("candidate_id", "candidates.id", "The candidate asked about.", index=True, nullable=True),
+    reference("trace_id", "Its trace.", index=True),
+    reference("step_id", "The step that asked."),
+    reference("candidate_id", "The candidate asked about.", index=True, nullable=True),
     column("position", int, "Position of the text in the step, from 0."),
     column("stage", str, "selection: of texts as sampled; raw: as rewritten; option: of the model itself."),
     column("rubric", str, "Version of the rubric and its calibration examples."),
@@ -166,9 +160,9 @@ SCORES = table(
 TRIALS = table(
     "trials",
     "What came of candidates that ran in a copy of the environment, before one of them was chosen.",
-    reference("step_id", "steps.id", "The step that tried them.", primary_key=True),
-    reference("candidate_id", "candidates.id", "The candidate.", primary_key=True, index=True),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
+    reference("step_id", "The step that tried them.", primary_key=True),
+    reference("candidate_id", "The candidate.", primary_key=True, index=True),
+    reference("trace_id", "Its trace.", index=True),
     column("ran", bool | None, "Whether it ran without errors; null: it could not be tried."),
     column("not_tried", str | None, "Why it could not be tried."),
     column("exception", str | None, "Class of the exception that ended it."),

@@ -48,32 +48,34 @@ class Numbers(sa.types.TypeDecorator[list[Any]]):
 
 
 def table(name: str, comment: str, *parts: sa.Column[Any] | sa.Constraint | sa.Index) -> sa.Table:
-    return sa.Table(name, METADATA, *parts, comment=comment)
+    """A table. It has an identity column `id`, unless other columns are its primary key."""
+    key = [sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True, comment="Identity.")]
+    if any(isinstance(part, sa.Column) and part.primary_key for part in parts):
+        key = []
+    return sa.Table(name, METADATA, *key, *parts, comment=comment)
 
 
 def column(name: str, type: Any, comment: str, *, nullable: bool = False, **kw: Any) -> sa.Column[Any]:
-    """A column of one of TYPES, of `TYPE | None` where it may be null, or of an SQL type."""
+    """A column of one of TYPES, of `TYPE | None` where it may be null, of an enumeration, or of an SQL type."""
+    checks = []
     if isinstance(type, UnionType):
         type, nullable = type.__args__[0], True
-    return sa.Column(name, TYPES.get(type, type), comment=comment, nullable=nullable, **kw)
-
-
-def key() -> sa.Column[Any]:
-    return sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True, comment="Identity.")
+    elif isinstance(type, enum.EnumMeta):
+        values = ", ".join(map("'{}'".format, type))
+        type, checks = str, [sa.CheckConstraint(f"{name} in ({values})", name=name)]
+    return sa.Column(name, TYPES.get(type, type), *checks, comment=comment, nullable=nullable, **kw)
 
 
 def reference(
-    name: str, target: str, comment: str, *, ondelete: str | None = "CASCADE", use_alter: bool = False, **kw: Any
+    name: str, comment: str, *, to: str = "", ondelete: str | None = "CASCADE", use_alter: bool = False, **kw: Any
 ) -> sa.Column[Any]:
-    """A foreign key. It may be null where the other row may be deleted, or with `nullable`."""
-    foreign_key = sa.ForeignKey(target, ondelete=ondelete, use_alter=use_alter)
-    options = {"nullable": ondelete == "SET NULL"} | kw
-    return sa.Column(name, sa.BigInteger, foreign_key, comment=comment, **options)
+    """A foreign key to the table `to`; without it, to the one in the column's name: trace_id refers to traces.
 
-
-def one_of(name: str, values: type[enum.StrEnum]) -> sa.CheckConstraint:
-    """A constraint on the column `name`."""
-    return sa.CheckConstraint(f"{name} in ({', '.join(repr(str(value)) for value in values)})", name=name)
+    It may be null where rows are not deleted with the other row, or with `nullable`.
+    """
+    target = to or f"{name.removesuffix('_id').removesuffix('s')}s"
+    foreign_key = sa.ForeignKey(f"{target}.id", ondelete=ondelete, use_alter=use_alter)
+    return sa.Column(name, sa.BigInteger, foreign_key, comment=comment, **{"nullable": ondelete != "CASCADE"} | kw)
 
 
 def json(name: str, comment: str, *, nullable: bool = False) -> sa.Column[Any]:

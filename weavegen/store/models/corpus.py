@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import Numbers, column, json, key, now, reference, table
+from weavegen.store.models.columns import Numbers, column, json, now, reference, table
 
 VIEWS = table(
     "views",
@@ -17,7 +17,6 @@ VIEWS = table(
 RELEASES = table(
     "releases",
     "Snapshots that `weavegen release` froze.",
-    key(),
     column("name", str, "Name that the user gave it.", unique=True),
     column("format", str, "Format of the export."),
     column("condition", str | None, "The SQL condition on the format's view; null: all rows."),
@@ -39,7 +38,7 @@ RELEASES = table(
 KEYS = table(
     "release_keys",
     "The rows of releases, by the key of the format's view, in parts of bounded length.",
-    reference("release_id", "releases.id", "Its release.", primary_key=True),
+    reference("release_id", "Its release.", primary_key=True),
     column("kind", str, "kept, or removed as near-duplicates.", primary_key=True),
     column("part", int, "Position of the part, from 0.", primary_key=True, autoincrement=False),
     column(

@@ -5,13 +5,12 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import column, json, key, now, one_of, reference, table
+from weavegen.store.models.columns import column, json, now, reference, table
 
 CHANNELS = table(
     "channels",
     "Channels in which traces and people exchange messages (weavegen chat, or Discord).",
-    key(),
-    reference("trace_id", "traces.id", "Its trace."),
+    reference("trace_id", "Its trace."),
     column("name", str, "The trace's name for it. For a channel at Discord: its id there."),
     column("messages", int, "Number of messages and reactions in it.", server_default="0"),
     now("opened_at", "When the trace first opened it."),
@@ -26,8 +25,7 @@ CHANNELS = table(
 MESSAGES = table(
     "messages",
     "Messages and reactions in channels.",
-    key(),
-    reference("channel_id", "channels.id", "Its channel."),
+    reference("channel_id", "Its channel."),
     column("number", int, "Number in its channel, from 1. The agent's id for it."),
     column("kind", str, "message or reaction."),
     column("author", str, "Who wrote it: agent, or a person's name."),
@@ -44,7 +42,7 @@ MESSAGES = table(
 EXCHANGES = table(
     "exchanges",
     "What steps did with channels. A repeated step gets the same answers.",
-    reference("step_id", "steps.id", "The step.", primary_key=True),
+    reference("step_id", "The step.", primary_key=True),
     column("turn", int, "Number of the exchange in its step, from 1.", primary_key=True),
     column("do", str, "open, close, send, reply, react or read."),
     json("answer", "The answer."),
@@ -67,7 +65,6 @@ class RequestStatus(enum.StrEnum):
 REQUESTS = table(
     "requests",
     "Requests of users to the toolsmith (`weavegen request`).",
-    key(),
     column("asked_by", str, "The user."),
     column("objective", str, "The objective."),
     json("requirements", "Requirements of the result, a text each."),
@@ -75,21 +72,14 @@ REQUESTS = table(
     column("revision", int, "How often the user has changed the request.", server_default="0"),
     column(
         "status",
-        str,
+        RequestStatus,
         "NOT_STARTED, IN_PROGRESS, WAITING_FEEDBACK, SUCCEEDED, FAILED or CANCELED.",
         server_default="NOT_STARTED",
     ),
     column("question", str | None, "The question that it waits for an answer to; null: it does not wait."),
     column("result", str | None, "The result; null: none, or it is not over."),
-    reference(
-        "trace_id",
-        "traces.id",
-        "The trace that works on it. After a retry: the newest.",
-        ondelete="SET NULL",
-        unique=True,
-    ),
+    reference("trace_id", "The trace that works on it. After a retry: the newest.", ondelete="SET NULL", unique=True),
     now("created_at", "When it was made."),
-    one_of("status", RequestStatus),
     sa.CheckConstraint("(question is not null) = (status = 'WAITING_FEEDBACK')", name="question"),
     sa.Index("ix_requests_asked_by", "asked_by"),
     sa.Index(
@@ -102,12 +92,10 @@ REQUESTS = table(
 CHANGES = table(
     "request_changes",
     "Every change of every request, with its reason. Rows are never changed.",
-    key(),
-    reference("request_id", "requests.id", "Its request.", index=True),
+    reference("request_id", "Its request.", index=True),
     now("at", "When it happened."),
     column("what", str, "created, updated, answered or canceled by the user; status: changed by its trace."),
-    column("status", str, "The new status."),
+    column("status", RequestStatus, "The new status."),
     column("reason", str, "Reason: the user's words, the question, the result, or the failure."),
     json("changed", "New objective, requirements, constraints; null: the same.", nullable=True),
-    one_of("status", RequestStatus),
 )

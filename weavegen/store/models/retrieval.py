@@ -4,29 +4,26 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import column, key, now, one_of, reference, table
+from weavegen.store.models.columns import column, now, reference, table
 from weavegen.trace.blocks import BlockType
 
 EXAMPLES = table(
     "examples",
     "Hand-written blocks that retrieval may return (weavegen examples load).",
-    key(),
     column("sha256", str, "Hash of type and body, hexadecimal.", unique=True),
-    column("type", str, "Type of the block."),
+    column("type", BlockType, "Type of the block."),
     column("description", str, "What it is an example of."),
     column("question", str, "The question that it answers well."),
     column("score", float, "Score: log odds of yes."),
     column("body", str, "The block's body."),
     now("created_at", "When it was first loaded."),
-    one_of("type", BlockType),
 )
 
 RETRIEVALS = table(
     "retrievals",
     "Queries that were run before a block was written.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
-    reference("step_id", "steps.id", "The step that ran it."),
+    reference("trace_id", "Its trace.", index=True),
+    reference("step_id", "The step that ran it."),
     column("query", str, "The query, with a restriction of the type if the trace was short."),
     column("before", int, "Blocks below this index, which had left the window, were searched."),
     column("least_score", float, "Hits below this score were dropped."),
@@ -36,11 +33,10 @@ RETRIEVALS = table(
 HITS = table(
     "retrieval_hits",
     "Hits of queries, best first.",
-    key(),
-    reference("retrieval_id", "retrievals.id", "Its query."),
+    reference("retrieval_id", "Its query."),
     column("rank", int, "Rank, from 1, the best."),
-    reference("block_id", "blocks.id", "The block that was found.", index=True, nullable=True),
-    reference("example_id", "examples.id", "Or the example that was found.", index=True, nullable=True),
+    reference("block_id", "The block that was found.", index=True, nullable=True),
+    reference("example_id", "Or the example that was found.", index=True, nullable=True),
     column("score", float, "BM25 score."),
     column("used", bool, "Whether it was put into the prompt."),
     sa.UniqueConstraint("retrieval_id", "rank"),
@@ -50,7 +46,7 @@ HITS = table(
 SEGMENTS = table(
     "segments",
     "Indexes of single traces, in segments of equal size; see search/trace_index.py.",
-    reference("trace_id", "traces.id", "Its trace.", primary_key=True),
+    reference("trace_id", "Its trace.", primary_key=True),
     column("number", int, "Position in the trace's index, from 0.", primary_key=True, autoincrement=False),
     column("end", int, "Index after its last block."),
     column("documents", bytes, "Ids, lengths in words and types of its blocks."),
@@ -60,7 +56,7 @@ SEGMENTS = table(
 POSTINGS = table(
     "postings",
     "Occurrences of words in segments.",
-    reference("trace_id", "traces.id", "Its trace.", primary_key=True),
+    reference("trace_id", "Its trace.", primary_key=True),
     column("word", str, "The word, in lower case.", primary_key=True),
     column("segment", int, "Number of its segment.", primary_key=True, autoincrement=False),
     column("documents", int, "Number of blocks with the word, up to the segment's end."),
@@ -70,13 +66,12 @@ POSTINGS = table(
 CORPUS_QUEUE = table(
     "corpus_queue",
     "Blocks that are not in the corpus index yet.",
-    reference("block_id", "blocks.id", "The block.", primary_key=True),
+    reference("block_id", "The block.", primary_key=True),
 )
 
 CORPUS_SEGMENTS = table(
     "corpus_segments",
     "The index of all traces' blocks, in segments that never change; see search/corpus_index.py.",
-    key(),
     column("level", int, "0: made from the queue. Each segment above holds eight of the level below."),
     column("documents", int, "Number of its blocks."),
     column("words", int, "Number of words in these blocks."),

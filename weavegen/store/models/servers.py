@@ -4,12 +4,11 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import column, key, now, table
+from weavegen.store.models.columns import column, now, table
 
 SERVERS = table(
     "model_servers",
     "Model servers that people lend to the pool, in addition to those of OPENAI_BASE_URL.",
-    key(),
     column("url", str, "Base URL."),
     column("owner", str, "Who lends it."),
     column("model", str, "The model that it served when it was added."),
@@ -34,7 +33,6 @@ HEALTH = table(
 USAGE = table(
     "model_usage",
     "The ledger: answered requests, a row for each step and server. See pool_usage.",
-    key(),
     now("at", "When it was answered."),
     column("server", str, "Base URL of the server."),
     column("owner", str | None, "Who lent the server; null: it is one of OPENAI_BASE_URL."),

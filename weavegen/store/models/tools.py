@@ -2,12 +2,11 @@
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import Numbers, column, key, now, reference, table
+from weavegen.store.models.columns import Numbers, column, now, reference, table
 
 TOOLS = table(
     "tools",
     "Functions that agents made for reuse. They are found by BM25.",
-    key(),
     column("name", str, "Name of the function.", unique=True),
     column("description", str, "What its newest version does."),
     column("signature", str, "First line of its newest version: `def name(...) -> ...`."),
@@ -17,19 +16,18 @@ TOOLS = table(
 VERSIONS = table(
     "tool_versions",
     "The versions of tools. Rows are never changed. The newest version is used.",
-    key(),
-    reference("tool_id", "tools.id", "Its tool."),
+    reference("tool_id", "Its tool."),
     column("version", int, "Number of the version, from 1."),
     column("source", str, "Python source that defines the function."),
     column("tests", str, "Source of test(function), which it passed; empty: none."),
     column("evaluator", str, "Source of evaluate(function), which scored it; empty: none."),
     column("score", float | None, "Score by the evaluator, higher is better; null: not scored."),
     column("generality", float | None, "How well it serves other requests: log odds; null: not judged."),
-    reference("made_by", "traces.id", "The trace that made it.", ondelete="SET NULL", index=True),
+    reference("made_by", "The trace that made it.", to="traces", ondelete="SET NULL", index=True),
     reference(
         "searched_by",
-        "traces.id",
         "The trace of the search that found it (programs.trace_id).",
+        to="traces",
         ondelete="SET NULL",
         index=True,
     ),
@@ -41,9 +39,8 @@ VERSIONS = table(
 USES = table(
     "tool_uses",
     "Calls of tools of the library.",
-    key(),
-    reference("tool_version_id", "tool_versions.id", "The version called.", index=True),
-    reference("trace_id", "traces.id", "The trace that called it.", index=True),
+    reference("tool_version_id", "The version called.", index=True),
+    reference("trace_id", "The trace that called it.", index=True),
     column("success", bool, "Whether the call returned a value."),
     now("at", "When it was called."),
 )
@@ -51,8 +48,7 @@ USES = table(
 PROGRAMS = table(
     "programs",
     "Every program that a search evaluated, failed ones included.",
-    key(),
-    reference("trace_id", "traces.id", "The search."),
+    reference("trace_id", "The search."),
     column("number", int, "Number among the programs of the search, from 0, without gaps."),
     column("tick", int, "Number of the tick in which it was evaluated."),
     column("generation", int, "Generation, from 1; 0: the program that the search began with."),
@@ -64,7 +60,6 @@ PROGRAMS = table(
     column("error", str | None, "Why it has no score; null: it has one."),
     reference(
         "candidate_id",
-        "candidates.id",
         "The message that held it; null: the program that the search began with.",
         index=True,
         nullable=True,

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from weavegen.store.models.columns import column, json, key, now, one_of, reference, table
+from weavegen.store.models.columns import column, json, now, reference, table
 
 
 class JobState(enum.StrEnum):
@@ -21,7 +21,6 @@ class JobState(enum.StrEnum):
 TEMPLATES = table(
     "templates",
     "Chat templates of models, by content: the texts around the messages that a model reads.",
-    key(),
     column("sha256", str, "Hash of the texts, hexadecimal.", unique=True),
     json("texts", "The texts by name (weavegen/kernel/template.py)."),
     now("created_at", "When it was first used."),
@@ -30,7 +29,6 @@ TEMPLATES = table(
 PACKAGES = table(
     "packages",
     "Sets of packages that the Python code of traces can import, by content.",
-    key(),
     column("sha256", str, "Hash of the content, hexadecimal.", unique=True),
     column("requirements", str, "Text of the requirements file; empty: a folder of the user."),
     column("folder", str | None, "The user's folder, which each execute host must have; null: a requirements file."),
@@ -41,7 +39,6 @@ PACKAGES = table(
 STARTING_FILES = table(
     "starting_files",
     "Files with which /app begins in the boxes of a job, by content.",
-    key(),
     column("sha256", str, "Hash of the archive, hexadecimal.", unique=True),
     column("archive", bytes, "The files, as a tar archive."),
     now("created_at", "When they were first used."),
@@ -50,7 +47,6 @@ STARTING_FILES = table(
 HARBOR_TASKS = table(
     "harbor_tasks",
     "Harbor tasks by content: worlds in container images, with a verifier of their own.",
-    key(),
     column("sha256", str, "Hash of the task and its files, hexadecimal.", unique=True),
     column("name", str, "Name of its folder."),
     json("task", "What its task.toml asks for, checked, with the instructions."),
@@ -62,53 +58,33 @@ HARBOR_TASKS = table(
 JOBS = table(
     "jobs",
     "Traces that a user enqueued together, with one model and the same settings.",
-    key(),
     column("name", str, "Name that the user gave it; by default the bootstrap's."),
     column("agent", str, "The program that writes the traces: weave, ..."),
     column("model", str | None, "The model that writes the traces; null: no model was asked yet."),
     column("asked_model", str | None, "Model that the user named; null: whichever the servers have."),
     column("evaluator", str | None, "Model that answers the yes/no questions; null: the one that writes."),
     column("student", str | None, "Model that is to learn from the traces; null: the one that writes."),
-    reference(
-        "template_id",
-        "templates.id",
-        "Chat template of its prompts; null: no model was asked yet.",
-        ondelete=None,
-        nullable=True,
-    ),
-    reference(
-        "packages_id",
-        "packages.id",
-        "Packages that its code can import; null: the standard library alone.",
-        ondelete=None,
-        nullable=True,
-    ),
-    reference(
-        "starting_files_id",
-        "starting_files.id",
-        "Files with which /app begins; null: none.",
-        ondelete=None,
-        nullable=True,
-    ),
-    reference("called_by", "jobs.id", "The job that delegates to its traces; null: people enqueued it.", nullable=True),
+    reference("template_id", "Chat template of its prompts; null: no model was asked yet.", ondelete=None),
+    reference("packages_id", "Packages that its code can import; null: the standard library alone.", ondelete=None),
+    reference("starting_files_id", "Files with which /app begins; null: none.", ondelete=None),
+    reference("called_by", "The job that delegates to its traces; null: people enqueued it.", to="jobs", nullable=True),
     column("seed", int, "Seed of the job, from which every trace's seed is derived."),
     json("settings", "The settings that differ from the defaults."),
     column("version", str, "Version of weavegen that enqueued it."),
     column("enqueued_by", str | None, "Who enqueued it; null: an older version, which did not record it."),
     now("created_at", "When it was enqueued."),
-    column("state", str, "active, paused or draining.", server_default="active"),
+    column("state", JobState, "active, paused or draining.", server_default="active"),
     column("paused_at", datetime | None, "Since when it is paused; null: it is not paused."),
     column("pause_reason", str | None, "Why weavegen paused it, in one line; null: a person did, or it is not."),
     column("paused_seconds", float, "Seconds that it was paused, in all its pauses.", server_default="0"),
     column("revision", int, "Newest revision of its settings; 0: as it was enqueued.", server_default="0"),
-    one_of("state", JobState),
     sa.UniqueConstraint("called_by", "agent"),
 )
 
 JOB_SETTINGS = table(
     "job_settings",
     "Revisions of settings by `weavegen retune`. Revision 0 is in the table jobs.",
-    reference("job_id", "jobs.id", "Its job.", primary_key=True),
+    reference("job_id", "Its job.", primary_key=True),
     column("revision", int, "From 1.", primary_key=True, autoincrement=False),
     json("settings", "The settings that differ from the defaults, as in jobs.settings."),
     now("created_at", "When the revision was made."),
@@ -117,7 +93,6 @@ JOB_SETTINGS = table(
 BOOTSTRAPS = table(
     "bootstraps",
     "Bootstrap files by content: the hand-written first tick of a trace.",
-    key(),
     column("sha256", str, "Hash of the source, hexadecimal.", unique=True),
     column("name", str, "File name under which it was first enqueued."),
     column("source", str, "The file's text."),
@@ -127,7 +102,6 @@ BOOTSTRAPS = table(
 DOCUMENTS = table(
     "documents",
     "Texts that agents may read, by content.",
-    key(),
     column("sha256", str, "Hash of the text in UTF-8, hexadecimal.", unique=True),
     column("text", str, "The text. Lines end with a line feed."),
     column("characters", int, "Number of characters."),
@@ -138,9 +112,9 @@ DOCUMENTS = table(
 JOB_DOCUMENTS = table(
     "job_documents",
     "The documents that the agents of a job may read.",
-    reference("job_id", "jobs.id", "Its job.", primary_key=True),
+    reference("job_id", "Its job.", primary_key=True),
     column("path", str, "Path in the job's folder, with slashes.", primary_key=True),
-    reference("document_id", "documents.id", "The text."),
+    reference("document_id", "The text."),
 )
 
 
@@ -157,14 +131,13 @@ class TraceStatus(enum.StrEnum):
 TRACES = table(
     "traces",
     "Traces: everything that one agent writes, block by block.",
-    key(),
-    reference("job_id", "jobs.id", "Its job."),
+    reference("job_id", "Its job."),
     column("number", int, "Position in its job, from 1."),
-    reference("bootstrap_id", "bootstraps.id", "Its bootstrap file.", index=True),
-    reference("harbor_task_id", "harbor_tasks.id", "Its Harbor task; null: none.", ondelete=None, nullable=True),
+    reference("bootstrap_id", "Its bootstrap file.", index=True),
+    reference("harbor_task_id", "Its Harbor task; null: none.", ondelete=None),
     json("params", "Parameters that the bootstrap reads as args.params."),
     column("seed", int, "Seed from which all randomness of the trace derives."),
-    column("status", str, "queued, running, ended, failed or cancelled.", server_default="queued"),
+    column("status", TraceStatus, "queued, running, ended, failed or cancelled.", server_default="queued"),
     column("ended_because", str | None, "returned, or the spent budget: ticks, blocks, bytes, time, ..."),
     column("failure_kind", str | None, "model, environment, bootstrap or bug, if it failed."),
     column("failure", str | None, "Why it failed, in one line."),
@@ -180,14 +153,14 @@ TRACES = table(
     column("started_at", datetime | None, "When its first step became ready."),
     column("finished_at", datetime | None, "When it ended, failed or was cancelled."),
     column("restarts", int, "Ticks that were started over. Only these drop blocks.", server_default="0"),
-    reference("retry_of", "traces.id", "The trace that it is a retry of.", ondelete="SET NULL"),
+    reference("retry_of", "The trace that it is a retry of.", to="traces", ondelete="SET NULL"),
     # Without "on delete": a trace whose forks are still there can't be deleted.
-    reference("fork_of", "traces.id", "The trace whose first blocks it shares.", ondelete=None, nullable=True),
+    reference("fork_of", "The trace whose first blocks it shares.", to="traces", ondelete=None),
     column("fork_at", int | None, "In a fork: blocks below this index are copies."),
     reference(
         "called_by",
-        "steps.id",
         "The step of another trace that delegated to it and waits for what it returns; null: none.",
+        to="steps",
         ondelete="SET NULL",
         use_alter=True,
     ),
@@ -198,7 +171,6 @@ TRACES = table(
         "Seconds that its clock is behind: a fork's clock goes on from the time of the other trace at the cut.",
         server_default="0",
     ),
-    one_of("status", TraceStatus),
     sa.UniqueConstraint("job_id", "number"),
     sa.Index("ix_traces_queued", "job_id", "id", postgresql_where=sa.text("status = 'queued'")),
     sa.Index("ix_traces_running", "id", "job_id", postgresql_where=sa.text("status = 'running'")),
@@ -211,8 +183,7 @@ TRACES = table(
 SUBAGENTS = table(
     "subagents",
     "The subagents of a trace: main, and those that it made. The rows of the problem map.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace."),
+    reference("trace_id", "Its trace."),
     column("name", str, "Its name, unique in the trace."),
     column("parent", str | None, "Name of the subagent that made it; null for main."),
     column("description", str, "The task of the subagent."),
@@ -226,8 +197,7 @@ SUBAGENTS = table(
 TICKS = table(
     "ticks",
     "Ticks: turns of an agent. Number 0 is the bootstrap's own.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace."),
+    reference("trace_id", "Its trace."),
     column("number", int, "Position in the trace, from 0."),
     column("subagent", str, "Name of the subagent whose tick it is."),
     column("caller", int | None, "Number of the tick whose action waits for this subagent; null for main."),
@@ -256,8 +226,7 @@ TICKS = table(
 EVENTS = table(
     "events",
     "The history of traces, for people: events other than blocks.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
+    reference("trace_id", "Its trace.", index=True),
     now("at", "When it happened."),
     column("kind", str, "started, ended, failed, cancelled, tick restarted, ..."),
     column("detail", str | None, "Details, in one line."),
@@ -277,8 +246,7 @@ class StepStatus(enum.StrEnum):
 STEPS = table(
     "steps",
     "The journal: everything that a trace asked for, in order, with the results.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace."),
+    reference("trace_id", "Its trace."),
     column("tick", int, "Number of its tick."),
     column("run", int, "Run of the tick, see ticks.run."),
     column("ordinal", int, "Position within the tick, from 0."),
@@ -289,7 +257,7 @@ STEPS = table(
         "delegate (a trace of another agent) and await (a person).",
     ),
     column("label", str, "Purpose, as Flower shows it: block type, round, number of candidates."),
-    column("status", str, "ready, running, done, failed or void.", server_default="ready"),
+    column("status", StepStatus, "ready, running, done, failed or void.", server_default="ready"),
     json("request", "The request (weavegen/kernel/steps.py)."),
     json("result", "The result. Emptied after the tick if other tables hold it.", nullable=True),
     column("failure_kind", str | None, "Kind of the failure: model, environment, ...; null: none."),
@@ -307,12 +275,11 @@ STEPS = table(
     column("working_seconds", float | None, "Seconds from claim to commit, model and environment included."),
     reference(
         "copy_of",
-        "steps.id",
         "In a fork: the step of another trace that this is a copy of, for replay. Costs and prompts are "
         "kept with that step only. Null: no copy.",
+        to="steps",
         ondelete="SET NULL",
     ),
-    one_of("status", StepStatus),
     sa.UniqueConstraint("trace_id", "tick", "run", "ordinal"),
     sa.Index("ix_steps_open", "trace_id", postgresql_where=sa.text("status in ('ready', 'running')")),
     sa.Index("ix_steps_copy_of", "copy_of", postgresql_where=sa.text("copy_of is not null")),
@@ -321,8 +288,7 @@ STEPS = table(
 ENVIRONMENTS = table(
     "environments",
     "The live Python processes in which traces run their code.",
-    key(),
-    reference("trace_id", "traces.id", "Its trace.", index=True),
+    reference("trace_id", "Its trace.", index=True),
     column("host", str, "Host that it runs on; its steps go to the queue execute.<host>."),
     column("pid", int, "Process on that host."),
     column("sandbox", str, "Provider that isolates it: bubblewrap or none."),

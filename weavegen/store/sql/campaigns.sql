@@ -1,4 +1,5 @@
--- All campaigns, or one, with their progress.
+-- All campaigns, or one, with their progress. state: active, stopped or done. done: items of finished batches, failed
+-- items included. finished_at: null until it is done.
 select name, over, case when finished then 'done' else state end as state, rubric_version, model, items, done, failed,
   answers, created_at, case when finished then finished_at end as finished_at
 from (

@@ -1,6 +1,8 @@
 -- Takes the channels that the bridge should look at now. Those of a trace that is over are due too, while they have
--- unsent messages. Discord's ids begin with the time, in milliseconds since 2015: `after` of a channel of which nothing
--- has been fetched is the first id that Discord could give when it was opened.
+-- unsent messages. after: messages up to this Discord id have been fetched. Discord's ids begin with the time, in
+-- milliseconds since 2015: where nothing has been fetched, it is the first id that Discord could give when the channel
+-- was opened. watched: reactions to messages after this id are fetched, those to the newest 20. name: its id at
+-- Discord.
 with held as (
   update channels set look_at = clock_timestamp() + make_interval(secs => :hold)
   where id in (

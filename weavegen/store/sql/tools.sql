@@ -1,6 +1,7 @@
--- Tools in their newest versions, in the order in which they were first made.
-select t.name, t.description, t.signature, v.version, v.source, v.tests, v.evaluator, v.score, v.generality,
-  v.made_by, v.searched_by, v.program, v.created_at, u.uses, u.successes, u.users
+-- Tools in their newest versions, in the order in which they were first made. uses and successes: those of all
+-- versions. users: traces that have used the tool. The others are as in tool_versions.sql.
+select v.version, v.score, v.generality, v.made_by, v.searched_by, v.program, v.created_at, u.uses, u.successes,
+  v.source, v.tests, v.evaluator, t.name, t.description, t.signature, u.users
 from tools t
 join lateral (select * from tool_versions where tool_id = t.id order by version desc limit 1) v on true
 cross join lateral (

@@ -1,4 +1,8 @@
 -- Traces of a job; `which` is a condition on traces, `order` a column. Other tables are read for listed rows only.
+-- candidates_per_block: candidates (in a tree search: nodes) sampled for each block made of one; null before the first.
+-- result: `result` of what the agent returned, if it is text; for a game: won, drawn or lost. fork_of: the trace that
+-- it goes on from; fork_at: index of the first block that is its own. retry_of: the trace that it is a retry of;
+-- retried_as: those that are retries of it, in order. isolated: false where some of its code ran outside a sandbox.
 with listed as materialized (
   select * from traces where job_id = :job and {which} order by {order} limit :limit
 )

@@ -9,8 +9,8 @@ Materialised views are refreshed when somebody asks for it, and by a beat task a
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -29,6 +29,9 @@ ORDER = (
 """The views, each after the views that it reads."""
 
 INSTALLED = "select name, sha256 from views order by position"
+REFRESHED = """
+update views set seconds = :seconds where name = :name returning name as view, cast(:rows as bigint) as rows, seconds
+"""
 KIND = "select relkind from pg_class where oid = to_regclass(:name)"
 WORK_MEMORY = "128MB"
 """Memory for a sort of a refresh. A hash may take twice as much."""
@@ -36,11 +39,6 @@ MIN_AGE_SECONDS = 60.0
 """Age of a view's rows below which it is not refreshed."""
 MIN_AGE_RATIO = 20.0
 """Times the duration of the last refresh: a second limit on the age. So refreshing takes 5 % of a core at most."""
-
-MATERIALISED = """
-select v.name from views v join pg_class c on c.oid = to_regclass(quote_ident(v.name))
-where c.relkind = 'm' order by v.position
-"""
 
 
 def text(name: str) -> str:
@@ -82,21 +80,13 @@ def drop(conn: sa.Connection) -> None:
         conn.execute(sa.text("delete from views where name = :name"), {"name": name})
 
 
-@dataclass(frozen=True)
-class Refreshed:
-    """A refresh of a view."""
-
-    view: str
-    rows: int
-    seconds: float
-
-
-def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Refreshed]:
+def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Any]:
     """Refresh these materialised views, or all, each in a transaction of its own. Raises UsageError.
 
-    In the order in which they are made, for some read others.
+    In the order in which they are made, for some read others. Gives rows (view, rows, seconds).
     """
-    known = conn.execute(sa.text(MATERIALISED)).scalars().all()
+    materialised = sa.inspect(conn).get_materialized_view_names()
+    known = [name for name in installed(conn) if name in materialised]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"there is no materialised view {', '.join(unknown)}: choose of {', '.join(known)}")
     conn.commit()
@@ -105,17 +95,16 @@ def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Refreshe
             yield _refresh(conn, name)
 
 
-def refresh_next(conn: sa.Connection) -> Refreshed | None:
+def refresh_next(conn: sa.Connection) -> Any:
     """Refresh the first materialised view that is due and that nobody else refreshes. None: there is none."""
-    parameters = {"least": MIN_AGE_SECONDS, "rest": MIN_AGE_RATIO}
-    name = conn.execute(sql.load("store/views_due"), parameters).scalar_one_or_none()
+    name = sql.run(conn, "store/views_due", least=MIN_AGE_SECONDS, rest=MIN_AGE_RATIO).scalar_one_or_none()
     if name is None:
         conn.rollback()
         return None
     return _refresh(conn, name)
 
 
-def _refresh(conn: sa.Connection, name: str) -> Refreshed:
+def _refresh(conn: sa.Connection, name: str) -> Any:
     began = time.perf_counter()
     # One core, so that traces are written at the same time; and no shared memory, which is scarce in containers.
     conn.execute(sa.text("set local max_parallel_workers_per_gather = 0"))
@@ -127,7 +116,6 @@ def _refresh(conn: sa.Connection, name: str) -> Refreshed:
     conn.execute(sa.text(f'analyze "{name}"'))
     rows = conn.execute(sa.text(f'select count(*) from "{name}"')).scalar_one()
     seconds = round(time.perf_counter() - began, 3)
-    duration = sa.text("update views set seconds = :seconds where name = :name")
-    conn.execute(duration, {"name": name, "seconds": seconds})
+    refreshed = conn.execute(sa.text(REFRESHED), {"name": name, "rows": rows, "seconds": seconds}).one()
     conn.commit()
-    return Refreshed(name, rows, seconds)
+    return refreshed

@@ -1,0 +1,2 @@
+select coalesce(sum(octet_length(rendered)), 0) as size, count(candidate_id) as written
+from blocks where trace_id = :trace

@@ -1,0 +1,2 @@
+select d.text from job_documents j join documents d on d.id = j.document_id
+where j.job_id = :job and j.path = :path

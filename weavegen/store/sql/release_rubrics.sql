@@ -1,0 +1,1 @@
+select distinct rubric from scores where trace_id = any(cast(:traces as bigint[]))
