@@ -31,8 +31,8 @@ def html(report: Report) -> str:
         policy=saved_policy(),
         simulated=SIMULATED,
         plots={name: picture for name, picture in plots(report).items() if picture is not None},
-        settings=None if report.effective is None else flat(report.effective),
-        revisions=[row | {"rows": flat(row["settings"])} for row in report.revisions],
+        settings=None if report["effective"] is None else flat(report["effective"]),
+        revisions=[row | {"rows": flat(row["settings"])} for row in report["revisions"]],
         score_bin=SCORE_BIN,
     )
 
@@ -45,16 +45,16 @@ def flat(values: Row) -> list[tuple[str, str]]:
 def plots(report: Report) -> dict[str, Markup | None]:
     """The plots by name; None where there is too little to draw."""
     return {
-        "scores": _scores(report.scores),
-        "rewards": _rewards(report.rewards),
-        "ticks": _ticks(report.ticks),
-        "calibration": _calibration(report.calibration),
+        "scores": _scores(report["scores"]),
+        "rewards": _rewards(report["rewards"]),
+        "ticks": _ticks(report["ticks"]),
+        "calibration": _calibration(report["calibration"]),
         "blocks_rate": _rate(report, "blocks", "Blocks a minute", 60.0),
         "tokens_rate": _rate(report, "tokens", "Sampled tokens a second", 1.0),
-        "model_time": _model_time(report.time),
-        "rejections": _counts("Why candidates lost", report.rejections, "reason", "candidates"),
-        "penalties": _counts("What linting found", report.penalties, "penalty", "penalised"),
-        "programs": _programs(report.program_scores),
+        "model_time": _model_time(report["time"]),
+        "rejections": _counts("Why candidates lost", report["rejections"], "reason", "candidates"),
+        "penalties": _counts("What linting found", report["penalties"], "penalty", "penalised"),
+        "programs": _programs(report["program_scores"]),
     }
 
 
@@ -104,10 +104,10 @@ def _calibration(rows: list[Row]) -> Markup | None:
 
 
 def _rate(report: Report, column: str, title: str, per_seconds: float) -> Markup | None:
-    width = report.part
+    width = report["part"]
     length, unit = next((unit for unit in UNITS if width * 60 >= 10 * unit[0]), UNITS[-1])
     # Bins in which nothing happened have no row.
-    amounts = {int(row["seconds"] / width): float(row[column]) for row in report.throughput}
+    amounts = {int(row["seconds"] / width): float(row[column]) for row in report["throughput"]}
     points = [
         (number * width / length, amounts.get(number, 0.0) * per_seconds / width)
         for number in range(max(amounts, default=-1) + 1)
