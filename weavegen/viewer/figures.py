@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from markupsafe import Markup
 
-from weavegen import sql
 from weavegen.trace.render import one_line
+from weavegen.viewer import traces
 from weavegen.viewer.plot import Point, ReferenceLine, Series, svg
 
 LETTERS = "ABCDEF"
@@ -29,7 +29,7 @@ class Figure:
 
 def calibration(conn: sa.Connection, job_id: int | None) -> Figure | None:
     """Predicted probability and observed share, by question. None if there are no labels."""
-    rows = _rows(conn, "calibration_by_question", job_id)
+    rows = traces.rows(conn, "calibration_by_question", job=job_id)
     curves: dict[str, list[Point]] = {}
     for row in rows:
         curves.setdefault(row["question"], []).append((float(row["predicted"]), float(row["observed"])))
@@ -40,16 +40,12 @@ def calibration(conn: sa.Connection, job_id: int | None) -> Figure | None:
 
 def rewards(conn: sa.Connection, job_id: int | None) -> Figure | None:
     """Mean reward by tick, with a curve for each bootstrap file of a job. None if no tick has ended."""
-    rows = _rows(conn, "rewards_by_tick", job_id)
+    rows = traces.rows(conn, "rewards_by_tick", job=job_id)
     curves: dict[str, list[Point]] = {}
     for row in rows:
         name = f"job {row['job_id']}, {row['bootstrap']}"
         curves.setdefault(name, []).append((float(row["tick"]), float(row["reward"])))
     return _figure(("Mean reward by tick", "tick", "reward, 0 to 0.5"), rows, curves, whole_x=True)
-
-
-def _rows(conn: sa.Connection, query: str, job_id: int | None) -> list[dict[str, Any]]:
-    return [dict(row._mapping) for row in conn.execute(sql.load(f"viewer/{query}"), {"job": job_id})]
 
 
 def _figure(

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,6 +19,8 @@ from weavegen.viewer import choices, database, figures, traces
 from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
+PARTS = {"ticks": traces.ticks, "problems": traces.problem_map, "about": traces.history}
+"""What a page shows of a trace, by the end of its address and the name of its template."""
 MAX_HITS = 30
 MAX_BLOCKS = 200
 """Blocks in one response at most."""
@@ -107,9 +109,11 @@ class Pages:
             trace_id, index = choices.block_of(conn, candidate_id)
         return RedirectResponse(f"/traces/{trace_id}/blocks/{index}/candidates#c{candidate_id}", 303)
 
-    def ticks(self, request: Request) -> Response:
+    def part(self, request: Request) -> Response:
+        """The ticks, the problem map or the history of a trace, as the path ends."""
+        name = request.url.path.rpartition("/")[2]
         with self.trace_of(request) as (conn, trace):
-            return page("ticks.html", trace=trace, ticks=traces.ticks(conn, trace["id"]))
+            return page(f"{name}.html", trace=trace, rows=PARTS[name](conn, trace["id"]))
 
     def tick(self, request: Request) -> Response:
         number = path_number(request, "tick")
@@ -117,15 +121,8 @@ class Pages:
             tick = next((tick for tick in traces.ticks(conn, trace["id"]) if tick["number"] == number), None)
             if tick is None:
                 raise UsageError(f"trace {trace['id']} has no tick {number}")
-            return page("tick.html", trace=trace, tick=tick, steps=traces.steps(conn, trace["id"], number))
-
-    def problems(self, request: Request) -> Response:
-        with self.trace_of(request) as (conn, trace):
-            return page("problems.html", trace=trace, problems=traces.problem_map(conn, trace["id"]))
-
-    def about(self, request: Request) -> Response:
-        with self.trace_of(request) as (conn, trace):
-            return page("about.html", trace=trace, history=traces.history(conn, trace["id"]))
+            steps = traces.rows(conn, "steps_of_tick", trace=trace["id"], tick=number)
+            return page("tick.html", trace=trace, tick=tick, steps=steps)
 
     def search(self, request: Request) -> Response:
         from weavegen.search.corpus_index import Scope
@@ -192,29 +189,21 @@ class Pages:
             status, text = await run_in_threadpool(metrics.answer, sessions)
         return PlainTextResponse(text, status, media_type=metrics.CONTENT_TYPE, headers=NO_STORE)
 
-    def python_file(self, request: Request) -> Response:
-        """A trace as `weavegen show` prints it."""
-        from weavegen.exports.text import python
+    def download(self, request: Request) -> Response:
+        """A trace as a file that is sent as it is read: as `weavegen show` prints it, or as `show --json` does."""
+        from weavegen.exports import text
 
-        return self.download(request, python, "text/x-python; charset=utf-8", "py")
-
-    def json_file(self, request: Request) -> Response:
-        """A trace's blocks as `weavegen show --json` prints them."""
-        from weavegen.exports.text import json
-
-        return self.download(request, json, "application/json", "json")
-
-    def download(
-        self, request: Request, text: Callable[[sa.Connection, int], Iterator[str]], media_type: str, suffix: str
-    ) -> Response:
-        """The trace in the path as a file that is sent as it is read. Raises UsageError if there is no such trace."""
-        trace_id = path_number(request, "trace")
+        trace_id, suffix = path_number(request, "trace"), request.url.path.rpartition(".")[2]
+        write, media_type = {
+            "py": (text.python, "text/x-python; charset=utf-8"),
+            "json": (text.json, "application/json"),
+        }[suffix]
         with self.reader.connect() as conn:
             traces.state(conn, trace_id)
 
         def texts() -> Iterator[str]:
             with self.reader.connect() as conn:
-                yield from text(conn, trace_id)
+                yield from write(conn, trace_id)
 
         headers = attachment(f"trace-{trace_id}.{suffix}")
         return StreamingResponse(texts(), media_type=media_type, headers=headers)

@@ -14,6 +14,11 @@ BLOCKS_PER_PIECE = 25
 """Blocks that a page fetches together."""
 
 
+def rows(conn: sa.Connection, query: str, **values: Any) -> list[dict[str, Any]]:
+    """The rows of a query in sql/."""
+    return [dict(row) for row in conn.execute(sql.load(f"viewer/{query}"), values).mappings()]
+
+
 def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
     """The jobs among `job_ids` whose texts the simulated model writes."""
     query = sa.text("select id from jobs where id = any(:ids) and model = :model")
@@ -23,8 +28,7 @@ def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
 def of_job(conn: sa.Connection, job_id: int, status: str | None, page: int) -> list[dict[str, Any]]:
     """A page of a job's traces by number, with one trace more than TRACES_PER_PAGE if there is a next page."""
     page_of = {"limit": TRACES_PER_PAGE + 1, "offset": page * TRACES_PER_PAGE}
-    rows = conn.execute(sql.load("viewer/job_traces"), {"job": job_id, "status": status, **page_of})
-    return [dict(row._mapping) for row in rows]
+    return rows(conn, "job_traces", job=job_id, status=status, **page_of)
 
 
 def job_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
@@ -67,27 +71,27 @@ def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
 
 def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
     """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
-    rows = conn.execute(sql.load("viewer/pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
-    return [(row[0], row[1]) for row in rows]
+    sizes = conn.execute(sql.load("viewer/pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
+    return [(blocks, size) for blocks, size in sizes]
 
 
 def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:
     """Blocks `first` to `end` - 1, each with the `answers` and `penalties` of its candidate and with the number of
     `candidates` sampled for it."""
     span = {"trace": trace_id, "first": first, "end": end}
-    rows = [dict(row._mapping) for row in conn.execute(sql.load("viewer/blocks"), span)]
-    if not rows:
+    found = rows(conn, "blocks", **span)
+    if not found:
         return []
-    chosen = [row["candidate_id"] for row in rows if row["candidate_id"] is not None]
+    chosen = [row["candidate_id"] for row in found if row["candidate_id"] is not None]
     answers, linted = answers_of(conn, chosen), penalties_of(conn, chosen)
-    ticks = [row["tick"] for row in rows]
+    ticks = [row["tick"] for row in found]
     span |= {"first_tick": min(ticks), "last_tick": max(ticks)}
     counts = {row[0]: row[1] for row in conn.execute(sql.load("viewer/candidate_counts"), span)}
-    for row in rows:
+    for row in found:
         row["answers"] = answers.get(row["candidate_id"], [])
         row["penalties"] = linted.get(row["candidate_id"], {})
         row["candidates"] = counts.get(row["index"], 1 if row["candidate_id"] is not None else 0)
-    return rows
+    return found
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def penalties_of(conn: sa.Connection, candidates: list[int]) -> dict[int, dict[s
 def history(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """The first 500 events of a trace."""
     query = sa.text("select at, kind, detail from events where trace_id = :trace order by id limit 500")
-    return [dict(row._mapping) for row in conn.execute(query, {"trace": trace_id})]
+    return [dict(row) for row in conn.execute(query, {"trace": trace_id}).mappings()]
 
 
 def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
@@ -156,7 +160,7 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
     Each is its row, with the latest `evaluations` of its task, and its own subagents as `children`.
     """
-    latest = [dict(row._mapping) for row in conn.execute(sql.load("viewer/latest_evaluations"), {"trace": trace_id})]
+    latest = rows(conn, "latest_evaluations", trace=trace_id)
     query = sa.text("select * from subagents where trace_id = :trace order by id")
     problems = {}
     for row in conn.execute(query, {"trace": trace_id}):
@@ -171,10 +175,4 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
 def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """The ticks in order, each with its first block and that of the next tick."""
-    return [dict(row._mapping) for row in conn.execute(sql.load("viewer/ticks"), {"trace": trace_id})]
-
-
-def steps(conn: sa.Connection, trace_id: int, tick: int) -> list[dict[str, Any]]:
-    """The steps of a tick, with where their seconds went."""
-    rows = conn.execute(sql.load("viewer/steps_of_tick"), {"trace": trace_id, "tick": tick})
-    return [dict(row._mapping) for row in rows]
+    return rows(conn, "ticks", trace=trace_id)
