@@ -5,6 +5,7 @@ span is about: a tick that is sent twice is the same trace. Attributes follow Op
 conventions for generative AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
 """
 
+import base64
 import datetime
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,9 @@ OPERATIONS = {"sample": "text_completion", "score": "text_completion", "execute"
 """gen_ai.operation.name by kind of step."""
 
 
+IDS = ("traceId", "spanId", "parentSpanId")
+
+
 @dataclass(frozen=True)
 class Cursor:
     """The last tick that was read."""
@@ -59,19 +63,12 @@ class Batch:
         from google.protobuf.json_format import MessageToDict
 
         document: dict[str, Any] = MessageToDict(encode_spans(self.spans), use_integers_for_enums=True)
-        ids = iter(self.spans)
         for of_resource in document["resourceSpans"]:
             for of_scope in of_resource["scopeSpans"]:
-                for span, source in zip(of_scope["spans"], ids, strict=False):
-                    span |= hexadecimal_ids(source)
+                for span in of_scope["spans"]:
+                    # OTLP's JSON has ids in hexadecimal, protobuf's in base64.
+                    span |= {name: base64.b64decode(span[name]).hex() for name in IDS if name in span}
         return document
-
-
-def hexadecimal_ids(span: ReadableSpan) -> dict[str, str]:
-    """The ids as OTLP's JSON has them; protobuf's JSON would have base64."""
-    assert span.context is not None
-    ids = {"traceId": f"{span.context.trace_id:032x}", "spanId": f"{span.context.span_id:016x}"}
-    return ids if span.parent is None else ids | {"parentSpanId": f"{span.parent.span_id:016x}"}
 
 
 def finished(
