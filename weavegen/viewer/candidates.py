@@ -16,8 +16,6 @@ class Candidate:
     """A sampled text."""
 
     id: int
-    step: int
-    """steps.id of the step that sampled it."""
     run: int
     """Number of the tick's run."""
     round: int

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.errors import UsageError, required
+from weavegen.errors import UsageError
 from weavegen.viewer import traces
 from weavegen.viewer.candidates import Candidate, Round, rounds, tree
 from weavegen.viewer.differences import Difference, difference
@@ -29,13 +29,12 @@ class Choice:
     after: int | None
 
     @property
-    def count(self) -> int:
-        return sum(len(round.candidates) for round in self.rounds)
+    def candidates(self) -> list[Candidate]:
+        return [candidate for round in self.rounds for candidate in round.candidates]
 
     @property
     def chosen(self) -> Candidate | None:
-        members = (candidate for round in self.rounds for candidate in round.candidates)
-        return next((candidate for candidate in members if candidate.chosen), None)
+        return next((candidate for candidate in self.candidates if candidate.chosen), None)
 
     def differences(self) -> dict[int, Difference]:
         """How each rejected candidate differs from the chosen one, both as sampled, by Candidate.id."""
@@ -43,17 +42,9 @@ class Choice:
             return {}
         return {
             candidate.id: difference(chosen.text, candidate.text, unfinished=candidate.half_written)
-            for round in self.rounds
-            for candidate in round.candidates
+            for candidate in self.candidates
             if not (candidate.chosen or candidate.on_path)
         }
-
-
-def block_of(conn: sa.Connection, candidate_id: int) -> tuple[int, int]:
-    """Trace and index of the block that a candidate was sampled for. Raises UsageError if there is none."""
-    query = sa.text("select trace_id, block_index from candidates where id = :id")
-    row = required(conn.execute(query, {"id": candidate_id}).one_or_none(), f"there is no candidate {candidate_id}")
-    return row.trace_id, row.block_index
 
 
 def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:

@@ -1,11 +1,9 @@
 """The figures of all jobs or of one: calibration of the evaluator, and mean reward by tick."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from markupsafe import Markup
 
 from weavegen.trace.render import one_line
 from weavegen.viewer import traces
@@ -15,16 +13,9 @@ LETTERS = "ABCDEF"
 """Names of the curves in a plot, one for each colour: the true names are too long for it."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A plot with its data."""
-
-    picture: Markup
-    names: dict[str, str]
-    """The true name of each curve, by letter."""
-    hidden: int
-    """Number of curves that are in the table alone."""
-    rows: list[dict[str, Any]]
+Figure = dict[str, Any]
+"""A plot with its data: the `picture`, the true `names` of its curves by letter, how many others are `hidden` because
+only the table has them, and the `rows` of the table."""
 
 
 def calibration(conn: sa.Connection, job_id: int | None) -> Figure | None:
@@ -61,4 +52,4 @@ def _figure(
     series = [Series(letter, points) for letter, (_, points) in shown.items()]
     names = {letter: one_line(name) for letter, (name, _) in shown.items()}
     picture = svg(*labels, series, references, whole_x=whole_x, inline=True)
-    return Figure(picture, names, len(curves) - len(shown), rows)
+    return {"picture": picture, "names": names, "hidden": len(curves) - len(shown), "rows": rows}

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from weavegen import config as configuration
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.services import model_server
 from weavegen.services.faults import faults
 from weavegen.store import reports
@@ -104,10 +104,11 @@ class Pages:
 
     def candidate(self, request: Request) -> Response:
         """Redirects from candidates.id to the candidate on its page."""
-        candidate_id = path_number(request, "candidate")
+        number = path_number(request, "candidate")
+        query = sa.text("select trace_id, block_index from candidates where id = :id")
         with self.reader.connect() as conn:
-            trace_id, index = choices.block_of(conn, candidate_id)
-        return RedirectResponse(f"/traces/{trace_id}/blocks/{index}/candidates#c{candidate_id}", 303)
+            row = required(conn.execute(query, {"id": number}).one_or_none(), f"there is no candidate {number}")
+        return RedirectResponse(f"/traces/{row.trace_id}/blocks/{row.block_index}/candidates#c{number}", 303)
 
     def part(self, request: Request) -> Response:
         """The ticks, the problem map or the history of a trace, as the path ends."""

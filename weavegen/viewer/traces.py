@@ -37,30 +37,17 @@ def job_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
     return dict(conn.execute(query, {"job": job_id}).one()._mapping)
 
 
-@dataclass(frozen=True)
-class State:
-    """How far a trace is. A page that knows it asks for what came after."""
+def state(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
+    """How far a trace is; its `key` changes with it. Recorded blocks change only when `restarts` does.
 
-    blocks: int
-    restarts: int
-    """Recorded blocks change only when this number does."""
-    status: str
-    ticks: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.restarts}:{self.blocks}:{self.ticks}:{self.status}"
-
-    @property
-    def over(self) -> bool:
-        return self.status in ("ended", "failed", "cancelled")
-
-
-def state(conn: sa.Connection, trace_id: int) -> State:
-    """Raises UsageError if there is no such trace."""
-    query = sa.text("select blocks, restarts, status, ticks from traces where id = :trace")
+    Raises UsageError if there is no such trace.
+    """
+    query = sa.text(
+        "select blocks, restarts, status, ticks, concat_ws(':', restarts, blocks, ticks, status) as key,"
+        " status in ('ended', 'failed', 'cancelled') as over from traces where id = :trace"
+    )
     row = conn.execute(query, {"trace": trace_id}).one_or_none()
-    return State(*required(row, f"there is no trace {trace_id}"))
+    return dict(required(row, f"there is no trace {trace_id}")._mapping)
 
 
 def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
