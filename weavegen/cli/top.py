@@ -12,6 +12,7 @@ import tty
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Annotated, Any, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -74,25 +75,12 @@ def top(
 
 
 @dataclass(frozen=True)
-class QueueRow:
-    """The open steps of one kind in a queue, without ready steps of paused jobs."""
-
-    queue: str
-    kind: str
-    waiting: int
-    leased: int
-    retrying: int
-    """Waiting steps that have failed before and are tried again."""
-    oldest: float | None
-    """Seconds that the oldest waiting step has waited; None: none waits."""
-
-
-@dataclass(frozen=True)
 class Fleet:
     """The fleet at a moment."""
 
     jobs: list[JobNow]
-    queues: list[QueueRow]
+    queues: list[dict[str, Any]]
+    """The open steps of each kind in a queue: columns of sql/open_steps.sql."""
     environments: dict[str, int]
     """Live environments by host."""
     homes: dict[str, int]
@@ -120,10 +108,9 @@ class FleetReader:
 
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
-
         jobs = read_jobs(self.conn, self.rates)
         with self.conn.begin():
-            queues = [QueueRow(**row) for row in self.conn.execute(sql.load("monitoring/open_steps")).mappings()]
+            queues = [dict(row) for row in self.conn.execute(sql.load("monitoring/open_steps")).mappings()]
             hosts = self.conn.execute(sql.load("monitoring/metrics/environments")).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
             health = model_servers.health(self.conn, members.keys)
@@ -286,28 +273,26 @@ def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
     return display.fitted_table(columns, short, dropped=dropped, width=width)
 
 
-def queue_rows(now: Fleet) -> list[tuple[str, int | None, QueueRow | None]]:
-    """Queue, number of its workers, and its steps of one kind; None: it has no steps."""
+def queue_rows(now: Fleet) -> list[dict[str, Any]]:
+    """The open steps with the number of their queue's workers; also the queues that have workers and no steps."""
     workers = now.workers or {}
-    rows: list[tuple[str, int | None, QueueRow | None]] = []
-    for name in sorted({*workers, *(row.queue for row in now.queues)}):
-        of_queue: list[QueueRow | None] = [row for row in now.queues if row.queue == name]
-        count = workers.get(name, 0) if now.workers is not None else None
-        rows += [(name, count, row) for row in of_queue or [None]]
-    return rows
+    idle = workers.keys() - {row["queue"] for row in now.queues}
+    rows = sorted([*now.queues, *({"queue": name} for name in idle)], key=itemgetter("queue"))
+    return [row | {"workers": None if now.workers is None else workers.get(row["queue"], 0)} for row in rows]
 
 
-def queues_table(rows: Sequence[tuple[str, int | None, QueueRow | None]], width: int | None) -> Table:
+def queues_table(rows: Sequence[dict[str, Any]], width: int | None) -> Table:
     """One line per queue and kind of step."""
-    steps = [row for _, _, row in rows]
+    counts = [row["workers"] for row in rows]
+    waits = [row.get("oldest") for row in rows]
     columns: display.Columns = {
-        "queue": [display.cell(name) for name, _, _ in rows],
-        "workers": [Text(number(count, unknown=UNKNOWN), "red" if count == 0 else "") for _, count, _ in rows],
-        "steps": [display.cell(row.kind if row else "") for row in steps],
-        "waiting": [f"{row.waiting:,}" if row else "" for row in steps],
-        "leased": [f"{row.leased:,}" if row else "" for row in steps],
-        "failed for now": [f"{row.retrying:,}" if row else "" for row in steps],
-        "oldest": [duration(row.oldest) if row and row.oldest is not None else "" for row in steps],
+        "queue": [display.cell(row["queue"]) for row in rows],
+        "workers": [Text(number(count, unknown=UNKNOWN), "red" if count == 0 else "") for count in counts],
+        "steps": [display.cell(row.get("kind")) for row in rows],
+        "waiting": [number(row.get("waiting")) for row in rows],
+        "leased": [number(row.get("leased")) for row in rows],
+        "failed for now": [number(row.get("retrying")) for row in rows],
+        "oldest": ["" if seconds is None else duration(seconds) for seconds in waits],
     }
     dropped = ("failed for now", "workers", "oldest")
     return display.fitted_table(columns, ("queue", "steps"), dropped=dropped, width=width)
