@@ -272,8 +272,7 @@ def check(
 
 def failures_of(executed: Executed) -> list[Failure]:
     """All failures of one operation."""
-    errors = [executed.error, *(view.error for view in executed.views)]
-    errors += [evaluated.error for evaluated in executed.evaluations]
+    errors = [executed.error, *(view.error for view in executed.views), *(one.error for one in executed.evaluations)]
     return [error for error in errors if error is not None]
 
 

@@ -15,7 +15,6 @@ from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from requests import Response
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
 
@@ -124,19 +123,15 @@ class Collector:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from requests import Session
 
-        addresses = [os.environ.get(name, "").strip() for name in ENDPOINTS]
-        if not any(address.startswith(("http://", "https://")) for address in addresses):
+        if not any(os.environ.get(name, "").strip().startswith(("http://", "https://")) for name in ENDPOINTS):
             raise UsageError(f"set {ENDPOINTS[0]} to a collector, such as http://127.0.0.1:4318, or give --json")
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # this class reports errors itself
         session = Session()
-        session.hooks["response"].append(self._answered)
+        session.hooks["response"].append(lambda response, **options: setattr(self, "status", response.status_code))
         self.exporter = OTLPSpanExporter(session=session)
         self.status: int | None = None
         """HTTP status of the last answer; None: there was no answer."""
         self.away = False
-
-    def _answered(self, response: "Response", **options: object) -> None:
-        self.status = response.status_code
 
     def send(self, spans: "list[ReadableSpan]", follow: bool) -> bool:
         """Send spans. Returns False if the collector is away and `follow` allows another attempt.

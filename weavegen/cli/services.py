@@ -97,7 +97,10 @@ def up(
         raise UsageError("--tensor-parallel, --gpus and --vllm-options are of vLLM: give --vllm MODEL, too")
     if vllm is not None and model is not None:
         raise UsageError("--vllm and --model both name the model: give one of them")
-    config = with_model(model if vllm is None else f"{model_server.VLLM}{place_of(vllm)}")
+    if vllm is not None:
+        # A name of the hub stays as it is.
+        model = f"{model_server.VLLM}{Path(vllm).absolute() if Path(vllm).is_dir() else vllm}"
+    config = with_model(model)
     if vllm is not None and config.model_url is not None:
         raise UsageError("OPENAI_BASE_URL names the model servers: unset it, or set it to nothing, to start vLLM")
     provider(config.sandbox).require()
@@ -120,11 +123,6 @@ def up(
     )
     lines = [f"{part.name:10} {'started' if part.started else 'found  '} {part.url or ''}" for part in parts]
     return Result(parts, [*lines, *lacks(config)])
-
-
-def place_of(model: str) -> str:
-    """A model's folder by its absolute path; the name of a model of the hub as it is."""
-    return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 
 def lacks(config: configuration.Config) -> list[str]:
