@@ -1,5 +1,6 @@
 """Commands for other monitoring systems: metrics for Prometheus, spans for OpenTelemetry."""
 
+import contextlib
 import datetime
 import logging
 import os
@@ -94,24 +95,18 @@ def spans(
     if hours is not None or follow:
         begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours or 0.0)
     cursor, ticks, sent = Cursor(begin), 0, 0
-    with reading() as conn:
-        try:
-            while True:
-                batch, after = finished(conn, cursor, job)
-                conn.rollback()
-                if batch is None:
-                    if not follow:
-                        break
-                    time.sleep(POLL_SECONDS)
-                    continue
-                if collector is None:
-                    print_json(batch.document())
-                elif batch.spans and not collector.send(batch.spans, follow):
-                    time.sleep(POLL_SECONDS)
-                    continue
-                cursor, ticks, sent = after, ticks + batch.ticks, sent + len(batch.spans)
-        except KeyboardInterrupt:
-            pass
+    with reading() as conn, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            batch, after = finished(conn, cursor, job)
+            conn.rollback()
+            if batch is None and not follow:
+                break
+            if batch is None or (collector is not None and batch.spans and not collector.send(batch.spans, follow)):
+                time.sleep(POLL_SECONDS)
+                continue
+            if collector is None:
+                print_json(batch.document())
+            cursor, ticks, sent = after, ticks + batch.ticks, sent + len(batch.spans)
     if collector is not None:
         print_part(f"{ticks} ticks sent in {sent} spans")
 

@@ -105,13 +105,16 @@ def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequen
         "gen_ai.provider.name": PROVIDERS.get(tick.model, "vllm") if tick.model else None,
         "gen_ai.request.model": tick.model,
     }
-    attributes = named(tick) | model
-    attributes |= {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.usage.input_tokens": total(step.input_tokens for step in steps),
-        "gen_ai.usage.output_tokens": total(step.output_tokens for step in steps),
-        "weavegen.simulated": tick.model == SIMULATED_MODEL,
-    }
+    attributes = (
+        named(tick)
+        | model
+        | {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.usage.input_tokens": total(step.input_tokens for step in steps),
+            "gen_ai.usage.output_tokens": total(step.output_tokens for step in steps),
+            "weavegen.simulated": tick.model == SIMULATED_MODEL,
+        }
+    )
     whole = ReadableSpan(
         f"invoke_agent {tick.agent}",
         context=root,
