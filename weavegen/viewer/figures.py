@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from weavegen.trace.render import one_line
 from weavegen.viewer import traces
-from weavegen.viewer.plot import Point, ReferenceLine, Series, svg
+from weavegen.viewer.plot import DIAGONAL, Point, ReferenceLine, Series, svg
 
 LETTERS = "ABCDEF"
 """Names of the curves in a plot, one for each colour: the true names are too long for it."""
@@ -24,9 +24,8 @@ def calibration(conn: sa.Connection, job_id: int | None) -> Figure | None:
     curves: dict[str, list[Point]] = {}
     for row in rows:
         curves.setdefault(row["question"], []).append((float(row["predicted"]), float(row["observed"])))
-    diagonal = ReferenceLine("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
     labels = ("Predicted and observed successes", "predicted probability", "share that ran")
-    return _figure(labels, rows, curves, [diagonal])
+    return _figure(labels, rows, curves, [DIAGONAL])
 
 
 def rewards(conn: sa.Connection, job_id: int | None) -> Figure | None:

@@ -21,6 +21,7 @@ from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, p
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
 PARTS = {"ticks": traces.ticks, "problems": traces.problem_map, "about": traces.history}
 """What a page shows of a trace, by the end of its address and the name of its template."""
+TRACES_PER_PAGE = 100
 MAX_HITS = 30
 MAX_BLOCKS = 200
 """Blocks in one response at most."""
@@ -41,31 +42,27 @@ class Pages:
 
     def jobs(self, request: Request) -> Response:
         with self.reader.connect() as conn:
-            jobs = reports.jobs(conn)
-            return page("jobs.html", jobs=jobs, now={}, faults=faults(conn, configuration.load()))
+            return page("jobs.html", jobs=reports.jobs(conn), now={}, faults=faults(conn, configuration.load()))
 
     def job(self, request: Request) -> Response:
-        job_id = path_number(request, "job")
-        status = request.query_params.get("status")
+        job_id, status = path_number(request, "job"), request.query_params.get("status")
         status = status if status in STATUSES else None
         number = query_number(request, "page") or 0
         with self.reader.connect() as conn:
-            [job] = reports.jobs(conn, job_id)
-            rows = traces.of_job(conn, job_id, status, number)
-            about = traces.job_settings(conn, job_id)
-            found = faults(conn, configuration.load())
-        shown, more = rows[: traces.TRACES_PER_PAGE], len(rows) > traces.TRACES_PER_PAGE
-        return page(
-            "job.html",
-            job=job,
-            now={},
-            about=about,
-            traces=shown,
-            status=status,
-            page=number,
-            more=more,
-            faults=found,
-        )
+            # One more than the page shows: is there another page?
+            part = {"limit": TRACES_PER_PAGE + 1, "offset": number * TRACES_PER_PAGE}
+            rows = traces.rows(conn, "job_traces", job=job_id, status=status, **part)
+            return page(
+                "job.html",
+                job=reports.jobs(conn, job_id)[0],
+                now={},
+                about=traces.job_settings(conn, job_id),
+                traces=rows[:TRACES_PER_PAGE],
+                status=status,
+                page=number,
+                more=len(rows) > TRACES_PER_PAGE,
+                faults=faults(conn, configuration.load()),
+            )
 
     def trace(self, request: Request) -> Response:
         """A trace. With an index in the path, the page contains the piece of the trace with that block."""

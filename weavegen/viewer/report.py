@@ -81,7 +81,8 @@ def read(conn: sa.Connection, job: int, gpus: int = 1, seconds: float = 600.0, *
     tables = {name: rows(name) for name in TABLES}
     [about], [sums], [server] = rows("job"), rows("sums"), rows("server")
     sums["candidates_per_block"] = summary.candidates_per_block
-    bin_seconds = time_bin((sums["seconds"] or 0.0) / TIME_BINS)
+    least = (sums["seconds"] or 0.0) / TIME_BINS
+    bin_seconds = float(next((width for width in BIN_SECONDS if width >= least), 86400 * -(-least // 86400)))
     return tables | {
         "made_at": datetime.datetime.now(datetime.UTC),
         "version": __version__,
@@ -129,11 +130,6 @@ def effective(values: Row) -> Row | None:
         return dict(msgspec.to_builtins(settings.settings(values)))
     except UsageError:
         return None
-
-
-def time_bin(seconds: float) -> float:
-    """The next allowed width of a bin of the time axis, in seconds."""
-    return float(next((width for width in BIN_SECONDS if width >= seconds), 86400 * -(-seconds // 86400)))
 
 
 def _float(value: Any) -> Any:

@@ -9,7 +9,6 @@ from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import required
 
-TRACES_PER_PAGE = 100
 BLOCKS_PER_PIECE = 25
 """Blocks that a page fetches together."""
 
@@ -23,12 +22,6 @@ def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
     """The jobs among `job_ids` whose texts the simulated model writes."""
     query = sa.text("select id from jobs where id = any(:ids) and model = :model")
     return set(conn.execute(query, {"ids": list(job_ids), "model": SIMULATED_MODEL}).scalars())
-
-
-def of_job(conn: sa.Connection, job_id: int, status: str | None, page: int) -> list[dict[str, Any]]:
-    """A page of a job's traces by number, with one trace more than TRACES_PER_PAGE if there is a next page."""
-    page_of = {"limit": TRACES_PER_PAGE + 1, "offset": page * TRACES_PER_PAGE}
-    return rows(conn, "job_traces", job=job_id, status=status, **page_of)
 
 
 def job_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
