@@ -55,7 +55,7 @@ class Talk:
             # Read first, so that messages written before the trace ended are still shown.
             over = messages.end_reason(self.conn, self.trace)
             if self.channel is None:
-                self.find()
+                self.find_channel()
             if self.channel is not None:
                 self.send(self.channel)
                 self.receive(self.channel)
@@ -80,8 +80,7 @@ class Talk:
             texts = (line.decode(errors="replace").replace("\x00", "").strip() for line in lines)
             self.typed += filter(None, texts)
 
-    def find(self) -> None:
-        """Look for the channel."""
+    def find_channel(self) -> None:
         channels = messages.channels(self.conn, self.trace)
         if self.channel_name is None and len(channels) > 1:
             names = " | ".join(channels)

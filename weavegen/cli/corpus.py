@@ -2,11 +2,11 @@
 
 import csv
 import datetime
-import io
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
@@ -139,10 +139,9 @@ def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
 
 def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
     """Print rows as they come, after a line of column names."""
-    for row in itertools.chain([columns], rows):
-        line = io.StringIO()
-        csv.writer(line).writerow(row)
-        display.write(line.getvalue().replace("\r\n", "\n") if sys.stdout.isatty() else line.getvalue())
+    terminal = sys.stdout.isatty()
+    out = SimpleNamespace(write=lambda line: display.write(line.replace("\r\n", "\n") if terminal else line))
+    csv.writer(out).writerows(itertools.chain([columns], rows))
 
 
 def print_table(columns: list[str], rows: Iterator[tuple[Any, ...]], limit: int) -> None:
