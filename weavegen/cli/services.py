@@ -107,19 +107,18 @@ def up(
     if sim_options and config.model != model_server.SIM:
         raise UsageError("--sim-options are of the simulation: give --model sim, too")
     simulated = from_source_tree("simulation.options").split(sim_options) if sim_options else ()
-    options = {
-        "parallel": tensor_parallel,
-        "gpus": None if gpus is None else [gpu for gpu in gpus.split(",") if gpu.strip()],
-        "options": shlex.split(vllm_options),
-        "tell": lambda line: display.console(stderr=True).print(line, markup=False),
-    }
     parts = fleet.up(
         config,
         model_threads=threads,
         model_port=model_port,
         sim_options=simulated,
         pages=True,
-        vllm_options=options,
+        vllm_options={
+            "parallel": tensor_parallel,
+            "gpus": None if gpus is None else [gpu for gpu in gpus.split(",") if gpu.strip()],
+            "options": shlex.split(vllm_options),
+            "tell": lambda line: display.console(stderr=True).print(line, markup=False),
+        },
     )
     lines = [f"{part.name:10} {'started' if part.started else 'found  '} {part.url or ''}" for part in parts]
     return Result(parts, [*lines, *lacks(config)])
