@@ -88,7 +88,7 @@ def spans(
 
     Example: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 weavegen spans --follow
     """
-    from weavegen.monitoring.spans import Cursor, finished
+    from weavegen.monitoring.spans import Cursor, document, finished
 
     collector = None if json else Collector()
     begin = datetime.datetime.fromtimestamp(0, datetime.UTC)
@@ -97,16 +97,16 @@ def spans(
     cursor, ticks, sent = Cursor(begin), 0, 0
     with reading() as conn, contextlib.suppress(KeyboardInterrupt):
         while True:
-            batch, after = finished(conn, cursor, job)
+            found, read, after = finished(conn, cursor, job)
             conn.rollback()
-            if batch is None and not follow:
+            if not read and not follow:
                 break
-            if batch is None or (collector is not None and batch.spans and not collector.send(batch.spans, follow)):
+            if not read or (collector is not None and found and not collector.send(found, follow)):
                 time.sleep(POLL_SECONDS)
                 continue
             if collector is None:
-                print_json(batch.document())
-            cursor, ticks, sent = after, ticks + batch.ticks, sent + len(batch.spans)
+                print_json(document(found))
+            cursor, ticks, sent = after, ticks + read, sent + len(found)
     if collector is not None:
         print_part(f"{ticks} ticks sent in {sent} spans")
 

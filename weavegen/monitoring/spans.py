@@ -51,34 +51,27 @@ class Cursor:
     """Its ticks.id."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Ticks to send."""
+def document(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
+    """The request that a collector gets, as OTLP's JSON."""
+    from google.protobuf.json_format import MessageToDict
 
-    spans: list[ReadableSpan]
-    ticks: int
-
-    def document(self) -> dict[str, Any]:
-        """The request that a collector gets, as OTLP's JSON."""
-        from google.protobuf.json_format import MessageToDict
-
-        document: dict[str, Any] = MessageToDict(encode_spans(self.spans), use_integers_for_enums=True)
-        for of_resource in document["resourceSpans"]:
-            for of_scope in of_resource["scopeSpans"]:
-                for span in of_scope["spans"]:
-                    # OTLP's JSON has ids in hexadecimal, protobuf's in base64.
-                    span |= {name: base64.b64decode(span[name]).hex() for name in IDS if name in span}
-        return document
+    document: dict[str, Any] = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+    for of_resource in document["resourceSpans"]:
+        for of_scope in of_resource["scopeSpans"]:
+            for span in of_scope["spans"]:
+                # OTLP's JSON has ids in hexadecimal, protobuf's in base64.
+                span |= {name: base64.b64decode(span[name]).hex() for name in IDS if name in span}
+    return document
 
 
 def finished(
     conn: sa.Connection, cursor: Cursor, job: int | None = None, limit: int = BATCH_TICKS
-) -> tuple[Batch | None, Cursor]:
-    """The next ticks that ended, of one job or of all, and the cursor after them. None: there are no more yet."""
+) -> tuple[list[ReadableSpan], int, Cursor]:
+    """Spans of the next ticks that ended, of one job or of all; how many ticks these are; the cursor after them."""
     after = {"at": cursor.at, "id": cursor.id, "job": job, "settled": SETTLED_SECONDS, "limit": limit}
     ticks = conn.execute(sql.load("monitoring/spans/ticks"), after).all()
     if not ticks:
-        return None, cursor
+        return [], 0, cursor
     columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
     keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
     rows = conn.execute(sql.load("monitoring/spans/steps"), keys).all()
@@ -91,7 +84,7 @@ def finished(
     spans = [
         span for tick in ticks for span in tick_spans(tick, steps.get((tick.trace_id, tick.number), []), evaluations)
     ]
-    return Batch(spans, len(ticks)), Cursor(ticks[-1].finished_at, ticks[-1].id)
+    return spans, len(ticks), Cursor(ticks[-1].finished_at, ticks[-1].id)
 
 
 def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequence[Any]]) -> list[ReadableSpan]:
