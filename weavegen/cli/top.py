@@ -12,6 +12,7 @@ import tty
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -47,7 +48,6 @@ from weavegen.text import duration, number
 
 WORKERS_SECONDS = 10.0
 """Between two questions to the workers."""
-EMPTY = {"jobs": "no job is open", "servers": "no model server", "queues": "no worker, no step"}
 T = TypeVar("T")
 
 
@@ -195,8 +195,15 @@ def keys() -> Iterator[Callable[[float], str]]:
 def parts(now: Fleet, size: tuple[int, int] | None) -> Iterator[RenderableType]:
     """Head, jobs, servers and queues; as much of each as fits `size` (columns, lines), or all."""
     width = size[0] if size else None
-    counts = [len(now.jobs), len(now.servers or ()), len(queue_rows(now))]
-    shown = list(counts)
+    servers = with_failures(now.servers or (), now.health)
+    draw_servers = partial(display.pool_table, traces=now.homes, owners=now.owners)
+    asked = "the model servers are being asked" if now.servers is None else "no model server"
+    tables: list[tuple[Sequence[Any], Callable[..., Table], str]] = [
+        (now.jobs, jobs_table, "no job is open"),
+        (servers, draw_servers, asked),
+        (queue_rows(now), queues_table, "no worker, no step"),
+    ]
+    shown = [len(rows) for rows, _, _ in tables]
     errors = [*map(display.fault_line, now.faults), *display.health_lines(now.health)]
     if size:
         errors = errors[: max(1, size[1] - 14)]
@@ -207,22 +214,11 @@ def parts(now: Fleet, size: tuple[int, int] | None) -> Iterator[RenderableType]:
             shown[shown.index(max(shown))] -= 1
     yield head(now)
     yield from errors
-    servers = with_failures(now.servers or (), now.health)
-    tables = (
-        ("jobs", jobs_table(now.jobs[: shown[0]], width)),
-        ("servers", display.pool_table(servers[: shown[1]], now.homes, now.owners, width)),
-        ("queues", queues_table(queue_rows(now)[: shown[2]], width)),
-    )
-    for (name, table), count, lines in zip(tables, counts, shown, strict=True):
+    for (rows, draw, nothing), lines in zip(tables, shown, strict=True):
         yield Text()
-        if count:
-            yield table
-            if lines < count:
-                yield Text(f"… and {count - lines:,} more", "dim")
-        elif name == "servers" and now.servers is None:
-            yield Text("the model servers are being asked", "dim")
-        else:
-            yield Text(EMPTY[name], "dim")
+        yield draw(rows[:lines], width=width) if rows else Text(nothing, "dim")
+        if lines < len(rows):
+            yield Text(f"… and {len(rows) - lines:,} more", "dim")
 
 
 def head(now: Fleet) -> Text:

@@ -13,7 +13,6 @@ from weavegen.viewer import traces
 from weavegen.viewer.responses import form, page, path_number
 
 MAX_MESSAGE_CHARS = 8_000
-WRONG_LENGTH = f"a message has 1 to {MAX_MESSAGE_CHARS} characters"
 
 
 class Chat:
@@ -50,7 +49,7 @@ class Chat:
         if self.writer is None:
             raise UsageError("this viewer is read-only: use `weavegen chat`")
         if not 0 < len(text) <= MAX_MESSAGE_CHARS:
-            raise UsageError(WRONG_LENGTH)
+            raise UsageError(f"a message has 1 to {MAX_MESSAGE_CHARS} characters")
         with self.writer.begin() as conn:
             if (reason := messages.end_reason(conn, trace_id)) is not None:
                 raise UsageError(f"trace {trace_id} is over: {reason}")
