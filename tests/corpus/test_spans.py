@@ -48,19 +48,17 @@ def attributes_of(span: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_tick_is_a_trace_with_a_span_for_every_step(written: sa.Engine) -> None:
     with written.connect() as conn:
-        batch, after = spans.finished(conn, BEGIN)
-        assert batch is not None
-        assert spans.finished(conn, after) == (None, after)
-        again, _ = spans.finished(conn, BEGIN)
-        assert again is not None
-        assert again.document() == batch.document()
-    found = all_spans(batch.document())
+        batch, ticks, after = spans.finished(conn, BEGIN)
+        assert spans.finished(conn, after) == ([], 0, after)
+        again, *_ = spans.finished(conn, BEGIN)
+        assert spans.document(again) == spans.document(batch)
+    found = all_spans(spans.document(batch))
     roots = {span["spanId"]: span for span in found if "parentSpanId" not in span}
-    assert len(roots) == batch.ticks == scalar(written, "select count(*) from ticks where finished_at is not null")
+    assert len(roots) == ticks == scalar(written, "select count(*) from ticks where finished_at is not null")
     assert len({span["traceId"] for span in roots.values()}) == len(roots)
     steps = [span for span in found if "parentSpanId" in span]
     done = "select count(*) from steps where finished_at is not null"
-    assert len(steps) == len(batch.spans) - batch.ticks == scalar(written, done)
+    assert len(steps) == len(batch) - ticks == scalar(written, done)
     assert len({span["spanId"] for span in found}) == len(found)
     for span in found:
         assert len(bytes.fromhex(span["traceId"])) == 16
@@ -84,9 +82,8 @@ def test_attributes_follow_the_conventions_for_generative_ai(written: sa.Engine)
     with written.begin() as conn:
         conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
         conn.execute(sa.text("update prompts set tokens = 100"))
-        batch, _ = spans.finished(conn, BEGIN)
-    assert batch is not None
-    found = all_spans(batch.document())
+        batch, *_ = spans.finished(conn, BEGIN)
+    found = all_spans(spans.document(batch))
     sampled = input_tokens = 0
     for span in found:
         values = attributes_of(span)
@@ -112,11 +109,10 @@ def test_attributes_follow_the_conventions_for_generative_ai(written: sa.Engine)
 def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
     with written.begin() as conn:
         conn.execute(sa.text("update evaluations set value = 'true' where position = 0"))
-        batch, _ = spans.finished(conn, BEGIN)
-    assert batch is not None
+        batch, *_ = spans.finished(conn, BEGIN)
     events = [
         (span["name"], attributes_of(event))
-        for span in all_spans(batch.document())
+        for span in all_spans(spans.document(batch))
         for event in span.get("events", ())
         if event["name"] == "gen_ai.evaluation.result"
     ]
@@ -135,9 +131,9 @@ def test_batches_are_complete(written: sa.Engine) -> None:
         conn.execute(sa.text("update ticks set finished_at = (select min(finished_at) from ticks)"))
     ticks, cursor = 0, BEGIN
     with written.connect() as conn:
-        while (found := spans.finished(conn, cursor, limit=3))[0] is not None:
-            assert found[0].ticks <= 3
-            ticks, cursor = ticks + found[0].ticks, found[1]
+        while (found := spans.finished(conn, cursor, limit=3))[1]:
+            assert found[1] <= 3
+            ticks, cursor = ticks + found[1], found[2]
     assert ticks == scalar(written, "select count(*) from ticks")
 
 
@@ -145,7 +141,7 @@ def test_recently_ended_ticks_wait(written: sa.Engine) -> None:
     with written.begin() as conn:
         conn.execute(sa.text("update ticks set finished_at = clock_timestamp()"))
     with written.connect() as conn:
-        assert spans.finished(conn, BEGIN) == (None, BEGIN)
+        assert spans.finished(conn, BEGIN) == ([], 0, BEGIN)
 
 
 def test_selecting_one_job_and_failed_steps(written: sa.Engine) -> None:
@@ -155,14 +151,13 @@ def test_selecting_one_job_and_failed_steps(written: sa.Engine) -> None:
         conn.execute(sa.text(query), {"step": step})
         conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
     with written.connect() as conn:
-        assert spans.finished(conn, BEGIN, job=99)[0] is None
-        batch, _ = spans.finished(conn, BEGIN, job=1)
-    assert batch is not None
-    failed = [span for span in all_spans(batch.document()) if span.get("status")]
+        assert spans.finished(conn, BEGIN, job=99) == ([], 0, BEGIN)
+        batch, *_ = spans.finished(conn, BEGIN, job=1)
+    failed = [span for span in all_spans(spans.document(batch)) if span.get("status")]
     assert [(attributes_of(span)["weavegen.step"], span["status"]) for span in failed] == [
         (str(step), {"code": 2, "message": "model: too long"})
     ]
-    assert attributes_of(all_spans(batch.document())[0])["weavegen.simulated"] is True
+    assert attributes_of(all_spans(spans.document(batch))[0])["weavegen.simulated"] is True
 
 
 def test_times_are_exact() -> None:

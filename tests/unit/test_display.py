@@ -139,7 +139,9 @@ def failing(url: str) -> ServerHealth:
 def test_top_fits_its_window() -> None:
     now = top.Fleet(
         jobs=[JobNow(dataclasses.replace(JOB, id=number), 0.5, 1234.0) for number in range(40)],
-        queues=[top.QueueRow("sample", "sample", 12, 64, 1, 3.0)],
+        queues=[
+            {"queue": "sample", "kind": "sample", "waiting": 12, "leased": 64, "retrying": 1, "oldest": 3.0},
+        ],
         environments={"here": 20},
         homes={},
         owners={},

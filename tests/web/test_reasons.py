@@ -13,7 +13,7 @@ def candidate(id: int, score: float, *, chosen: bool = False, round: int = 0, **
     answers = [Answer("selection", "Is it good?", 0.5, 0.5, score)]
     assert depth is None or isinstance(depth, int)
     assert parent is None or isinstance(parent, int)
-    return Candidate(id, id, 0, round, depth, parent, id, "text" * (depth or 1), 9, "stop", chosen, answers, linted)
+    return Candidate(id, 0, round, depth, parent, id, "text" * (depth or 1), 9, "stop", chosen, answers, linted)
 
 
 def test_the_draw_is_a_softmax_of_score_minus_penalties() -> None:

@@ -75,11 +75,7 @@ def command(
     name: str | None = None, *, group: typer.Typer = app
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """A decorator: registers a function as a command that prints what the function returns."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., None]:
-        return group.command(name)(prints(function))
-
-    return register
+    return lambda function: group.command(name)(prints(function))
 
 
 def prints(function: Callable[..., Any]) -> Callable[..., None]:
@@ -91,9 +87,18 @@ def prints(function: Callable[..., Any]) -> Callable[..., None]:
     """
     parameters = dict(inspect.signature(function).parameters)
     wants_json = parameters.pop("json", None) is not None
-    groups: dict[str, Any] = {
-        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
-    }
+    groups: dict[str, Any] = {}
+    options = []
+    for name, each in parameters.items():
+        if is_dataclass(each.annotation):
+            groups[name] = each.annotation
+            options += [
+                inspect.Parameter(field.name, each.KEYWORD_ONLY, default=field.default, annotation=field.type)
+                for field in fields(each.annotation)
+            ]
+        else:
+            options.append(each.replace(kind=each.KEYWORD_ONLY))
+    options.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     @functools.wraps(function)
     def run(*arguments: Any, json: bool = False, **options: Any) -> None:
@@ -103,21 +108,9 @@ def prints(function: Callable[..., Any]) -> Callable[..., None]:
         if result is not None:
             print_result(result if isinstance(result, Result) else Result(result, display.table(result)), json)
 
-    json_option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
-    options = [option for each in parameters.values() for option in options_of(each)] + [json_option]
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {option.name: option.annotation for option in options}
     return run
-
-
-def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """The parameter; or one for each field, if it is a dataclass."""
-    if not is_dataclass(parameter.annotation):
-        return [parameter.replace(kind=parameter.KEYWORD_ONLY)]
-    return [
-        inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(parameter.annotation)
-    ]
 
 
 def print_result(result: Result, json: bool) -> None:

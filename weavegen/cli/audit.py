@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from weavegen import config as configuration
@@ -54,7 +53,16 @@ def audit(
 def parts(report: "Report", *, every: bool, host: bool) -> Iterator[RenderableType]:
     """The table of all checks, if `every`; then the findings by check, and the sums."""
     if every:
-        yield checks_table(report)
+        columns: display.Fields = {
+            "check": "name",
+            "looked at": "looked_at",
+            "found": lambda outcome: outcome.found or None,
+            "proves that": "proves",
+        }
+        table = display.table(report.outcomes, columns)
+        for row, outcome in zip(table.rows, report.outcomes, strict=True):
+            row.style = "" if not outcome.found else "yellow" if outcome.remark else "red"
+        yield table
         yield ""
     for outcome in report.outcomes:
         if outcome.found:
@@ -65,21 +73,6 @@ def parts(report: "Report", *, every: bool, host: bool) -> Iterator[RenderableTy
     yield f"checks: {len(report.outcomes)}; {counts}{'; this host' if host else ''}"
     damage = f"damage: {report.damage:,} findings" if report.damage else "no damage"
     yield Text(f"{damage}, {report.remarks:,} remarks", "bold red" if report.damage else "bold")
-
-
-def checks_table(report: "Report") -> Table:
-    table = display.table(
-        report.outcomes,
-        {
-            "check": "name",
-            "looked at": "looked_at",
-            "found": lambda outcome: outcome.found or None,
-            "proves that": "proves",
-        },
-    )
-    for row, outcome in zip(table.rows, report.outcomes, strict=True):
-        row.style = "" if not outcome.found else "yellow" if outcome.remark else "red"
-    return table
 
 
 def findings(outcome: "Outcome") -> Iterator[RenderableType]:

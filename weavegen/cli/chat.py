@@ -4,8 +4,6 @@ import os
 import select
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -40,37 +38,13 @@ def chat(
         Talk(conn, trace, channel, json).run()
 
 
-class Lines:
-    """Lines of standard input as they arrive. It uses no thread, which could block the end of the program."""
-
-    def __init__(self) -> None:
-        self.open = True
-        self._rest = b""
-
-    def arrived(self, seconds: float) -> Iterator[str]:
-        """New lines; waits at most so many seconds for them."""
-        if not self.open:
-            time.sleep(seconds)
-            return
-        if not select.select([sys.stdin.fileno()], [], [], seconds)[0]:
-            return
-        data = os.read(sys.stdin.fileno(), 65_536)
-        self.open = bool(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if not self.open:
-            lines.append(self._rest)
-        for line in lines:
-            if text := line.decode(errors="replace").replace("\x00", "").strip():
-                yield text
-
-
 class Talk:
     """One conversation in a terminal."""
 
     def __init__(self, conn: sa.Connection, trace: int, channel: str | None, json: bool):
         self.conn, self.trace, self.channel_name, self.json = conn, trace, channel, json
-        self.lines = Lines()
-        self.typed: deque[str] = deque()
+        self.input_open, self.rest = True, b""
+        self.typed: list[str] = []
         self.channel: int | None = None
         """The channel's id; None until the trace has opened it."""
         self.last_seen = 0
@@ -81,7 +55,7 @@ class Talk:
             # Read first, so that messages written before the trace ended are still shown.
             over = messages.end_reason(self.conn, self.trace)
             if self.channel is None:
-                self.find()
+                self.find_channel()
             if self.channel is not None:
                 self.send(self.channel)
                 self.receive(self.channel)
@@ -89,13 +63,24 @@ class Talk:
             if over is not None:
                 self.print({"over": over}, f"trace {self.trace} is over: {over}")
                 return
-            if not self.lines.open and not self.typed:
+            if not self.input_open and not self.typed:
                 self.print({"end_of_input": True}, "end of input; the trace goes on")
                 return
-            self.typed += self.lines.arrived(POLL_SECONDS)
+            self.read()
 
-    def find(self) -> None:
-        """Look for the channel."""
+    def read(self) -> None:
+        """Read lines as they are typed, without a thread, which could block the end of the program."""
+        if not self.input_open:
+            time.sleep(POLL_SECONDS)
+        elif select.select([sys.stdin.fileno()], [], [], POLL_SECONDS)[0]:
+            data = os.read(sys.stdin.fileno(), 65_536)
+            self.input_open = bool(data)
+            # At the end of the input, what follows the last line end is a line, too.
+            *lines, self.rest = (self.rest + (data or b"\n")).split(b"\n")
+            texts = (line.decode(errors="replace").replace("\x00", "").strip() for line in lines)
+            self.typed += filter(None, texts)
+
+    def find_channel(self) -> None:
         channels = messages.channels(self.conn, self.trace)
         if self.channel_name is None and len(channels) > 1:
             names = " | ".join(channels)
@@ -105,11 +90,11 @@ class Talk:
 
     def send(self, channel: int) -> None:
         """Put the typed lines into the channel."""
-        while self.typed:
-            line = self.typed.popleft()
+        for line in self.typed:
             for start in range(0, len(line), MAX_MESSAGE_CHARS):
                 part = line[start : start + MAX_MESSAGE_CHARS]
                 self.own_messages.add(messages.add(self.conn, channel, part, author="person"))
+        self.typed.clear()
         self.conn.commit()
 
     def receive(self, channel: int) -> None:

@@ -2,11 +2,11 @@
 
 import csv
 import datetime
-import io
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
@@ -32,6 +32,8 @@ from weavegen.trace.render import parse_trace
 MAX_TABLE_ROWS = 1_000
 """Rows of a query, or traces of a job, in a table, unless another limit is given."""
 BLOCKS_PER_READ = 100
+JSON_TYPES = (str, int, float, bool, list, dict, type(None))
+"""Types of values that PostgreSQL's driver returns and that JSON has, too."""
 
 
 @command()
@@ -128,7 +130,8 @@ def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
     """Print rows as they come: a JSON list with an object per line."""
     mark = "[\n"
     for row in rows:
-        line = msgspec.json.encode(dict(zip(columns, map(json_value, row), strict=True))).decode()
+        values = [value if isinstance(value, JSON_TYPES) else str(value) for value in row]
+        line = msgspec.json.encode(dict(zip(columns, values, strict=True))).decode()
         sys.stdout.write(mark + harmless_json(line))
         mark = ",\n"
     sys.stdout.write("[]\n" if mark == "[\n" else "\n]\n")
@@ -136,10 +139,9 @@ def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
 
 def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
     """Print rows as they come, after a line of column names."""
-    for row in itertools.chain([columns], rows):
-        line = io.StringIO()
-        csv.writer(line).writerow(row)
-        display.write(line.getvalue().replace("\r\n", "\n") if sys.stdout.isatty() else line.getvalue())
+    terminal = sys.stdout.isatty()
+    out = SimpleNamespace(write=lambda line: display.write(line.replace("\r\n", "\n") if terminal else line))
+    csv.writer(out).writerows(itertools.chain([columns], rows))
 
 
 def print_table(columns: list[str], rows: Iterator[tuple[Any, ...]], limit: int) -> None:
@@ -152,11 +154,6 @@ def print_table(columns: list[str], rows: Iterator[tuple[Any, ...]], limit: int)
     print_part(table)
     more = next(rows, None) is not None
     print_part(f"(the first {limit} rows: --limit for more of them)" if more else f"({table.row_count} rows)")
-
-
-def json_value(value: Any) -> Any:
-    """A PostgreSQL value as a JSON value."""
-    return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
 
 
 SHOWN_LINES = 3

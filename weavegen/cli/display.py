@@ -89,7 +89,6 @@ def table(rows: Sequence[Any], fields: Fields | None = None) -> Table:
 
 
 def value_of(row: Any, field: str | Callable[[Any], Any]) -> Any:
-    """One field of a row."""
     if callable(field):
         return field(row)
     return row[field] if isinstance(row, Mapping) else getattr(row, field)

@@ -54,7 +54,12 @@ def evaluate(
     settings = {"ticks": DEFAULT_TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
     with serving(model) as name:
         evaluation = run(name, files, n, settings, seed, pairs(param))
-    return Result(evaluation, table([evaluation]))
+    drawn = Table(box=None, header_style="bold", pad_edge=False)
+    drawn.add_column("")
+    drawn.add_column(evaluation.model, justify="right", overflow="fold")
+    for measure, [cell] in lines([evaluation]):
+        drawn.add_row(measure, cell)
+    return Result(evaluation, drawn)
 
 
 def run(
@@ -101,17 +106,6 @@ def serving(model: str | None) -> Iterator[str | None]:
         yield name
     finally:
         adapters.unload(keys, name)
-
-
-def table(evaluations: "list[Evaluation]") -> Table:
-    """Evaluations side by side."""
-    drawn = Table(box=None, header_style="bold", pad_edge=False)
-    drawn.add_column("")
-    for evaluation in evaluations:
-        drawn.add_column(evaluation.model, justify="right", overflow="fold")
-    for name, cells in lines(evaluations):
-        drawn.add_row(name, *cells)
-    return drawn
 
 
 def lines(evaluations: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:

@@ -38,7 +38,9 @@ def evolution(
         about = required(programs.task_of(conn, trace), missing)
     if not rows:
         raise UsageError(f"trace {trace} has tried no programs yet: give one of the agent funsearch")
-    best = best_of(rows)
+    # The highest score; of equal scores the shortest program, then the first.
+    scored = [row for row in rows if row.score is not None]
+    best = max(scored, key=lambda row: (row.score, -len(row.source), -row.number), default=None)
     older = [] if best is None else ancestors(rows, best.number)
     if svg is not None:
         write_file(svg, picture(rows, generations, about), "--svg")
@@ -68,12 +70,6 @@ def evolution(
             yield f"\nplot written to {svg}"
 
     return Result(value, shown())
-
-
-def best_of(rows: Sequence[Any]) -> Any | None:
-    """The program with the highest score; of equal scores the shortest, then the first. None: none has a score."""
-    scored = [row for row in rows if row.score is not None]
-    return max(scored, key=lambda row: (row.score, -len(row.source), -row.number), default=None)
 
 
 def ancestors(rows: Sequence[Any], number: int) -> list[Any]:

@@ -105,6 +105,8 @@ def export(
 
     Example: weavegen export --format dpo --out pairs --where "margin > 1 and bootstrap = 'tictactoe.py'"
     """
+    from weavegen.exports import write
+
     if list_:
         return formats(format)
     if format is None or (options.out is None and not dry_run and push is None):
@@ -113,18 +115,11 @@ def export(
         raise UsageError("--push goes with --format atropos, and in place of --out")
     order = dataclasses.replace(options.order(format), seconds=seconds)
     if dry_run:
-        return preview(order)
+        with reading() as conn:
+            counts = write.preview(conn, order)
+        lines = (f"{name}: {counts['rows'][name]} rows of {counts['traces'][name]} traces" for name in order.splits)
+        return Result(counts | {"dry_run": True}, lines)
     return write_folder(order) if push is None else send(order, push)
-
-
-def preview(order: "write.Export") -> Result:
-    """How many rows and traces an export would have."""
-    from weavegen.exports import write
-
-    with reading() as conn:
-        counts = write.preview(conn, order)
-    lines = (f"{name}: {counts['rows'][name]} rows of {counts['traces'][name]} traces" for name in order.splits)
-    return Result(counts | {"dry_run": True}, lines)
 
 
 def write_folder(order: "write.Export") -> Result:

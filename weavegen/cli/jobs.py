@@ -224,16 +224,17 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
 
 def by_type(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings with TYPE.KEY moved to types[TYPE][KEY], and AGENT.KEY to delegates[AGENT][KEY]."""
-    grouped = {key: value for key, value in settings.items() if "." not in key}
-    nested: dict[str, dict[str, Any]] = {}
+    grouped: dict[str, Any] = {}
     for key, value in settings.items():
         owner, dot, name = key.partition(".")
-        if dot:
-            kind = "delegates" if owner in get_args(Agent) else "types"
-            if kind in grouped:
-                raise UsageError(f"--set: give either {kind}, or {key}")
-            nested.setdefault(kind, {}).setdefault(owner, {})[name] = value
-    return grouped | nested
+        kind = "delegates" if owner in get_args(Agent) else "types"
+        if not dot:
+            grouped[key] = value
+        elif kind in settings:
+            raise UsageError(f"--set: give either {kind}, or {key}")
+        else:
+            grouped.setdefault(kind, {}).setdefault(owner, {})[name] = value
+    return grouped
 
 
 @command()
@@ -282,9 +283,7 @@ def check(
 
 
 def failures_of(executed: Executed) -> list[Failure]:
-    """All failures of one operation."""
-    errors = [executed.error, *(view.error for view in executed.views)]
-    errors += [evaluated.error for evaluated in executed.evaluations]
+    errors = [executed.error, *(view.error for view in executed.views), *(one.error for one in executed.evaluations)]
     return [error for error in errors if error is not None]
 
 

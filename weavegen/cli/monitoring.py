@@ -1,5 +1,6 @@
 """Commands for other monitoring systems: metrics for Prometheus, spans for OpenTelemetry."""
 
+import contextlib
 import datetime
 import logging
 import os
@@ -15,7 +16,6 @@ from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from requests import Response
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
 
@@ -88,31 +88,25 @@ def spans(
 
     Example: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 weavegen spans --follow
     """
-    from weavegen.monitoring.spans import Cursor, finished
+    from weavegen.monitoring.spans import Cursor, document, finished
 
     collector = None if json else Collector()
     begin = datetime.datetime.fromtimestamp(0, datetime.UTC)
     if hours is not None or follow:
         begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours or 0.0)
     cursor, ticks, sent = Cursor(begin), 0, 0
-    with reading() as conn:
-        try:
-            while True:
-                batch, after = finished(conn, cursor, job)
-                conn.rollback()
-                if batch is None:
-                    if not follow:
-                        break
-                    time.sleep(POLL_SECONDS)
-                    continue
-                if collector is None:
-                    print_json(batch.document())
-                elif batch.spans and not collector.send(batch.spans, follow):
-                    time.sleep(POLL_SECONDS)
-                    continue
-                cursor, ticks, sent = after, ticks + batch.ticks, sent + len(batch.spans)
-        except KeyboardInterrupt:
-            pass
+    with reading() as conn, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            found, read, after = finished(conn, cursor, job)
+            conn.rollback()
+            if not read and not follow:
+                break
+            if not read or (collector is not None and found and not collector.send(found, follow)):
+                time.sleep(POLL_SECONDS)
+                continue
+            if collector is None:
+                print_json(document(found))
+            cursor, ticks, sent = after, ticks + read, sent + len(found)
     if collector is not None:
         print_part(f"{ticks} ticks sent in {sent} spans")
 
@@ -124,19 +118,15 @@ class Collector:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from requests import Session
 
-        addresses = [os.environ.get(name, "").strip() for name in ENDPOINTS]
-        if not any(address.startswith(("http://", "https://")) for address in addresses):
+        if not any(os.environ.get(name, "").strip().startswith(("http://", "https://")) for name in ENDPOINTS):
             raise UsageError(f"set {ENDPOINTS[0]} to a collector, such as http://127.0.0.1:4318, or give --json")
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # this class reports errors itself
         session = Session()
-        session.hooks["response"].append(self._answered)
+        session.hooks["response"].append(lambda response, **options: setattr(self, "status", response.status_code))
         self.exporter = OTLPSpanExporter(session=session)
         self.status: int | None = None
         """HTTP status of the last answer; None: there was no answer."""
         self.away = False
-
-    def _answered(self, response: "Response", **options: object) -> None:
-        self.status = response.status_code
 
     def send(self, spans: "list[ReadableSpan]", follow: bool) -> bool:
         """Send spans. Returns False if the collector is away and `follow` allows another attempt.

@@ -219,18 +219,15 @@ def run_on(url: str, program: str, *arguments: str) -> None:
 
 def run(program: str, *arguments: str, **environ: str) -> None:
     """Run a program of the embedded PostgreSQL's wheel, or else of the PATH. Raises UsageError."""
-    done = subprocess.run([find(program), *arguments], env=os.environ | environ, capture_output=True, text=True)
+    try:
+        place = str(postgres.binaries() / program)
+    except UsageError:
+        missing = f"there is no {program} here: install PostgreSQL's client programs"
+        place = required(shutil.which(program), missing)
+    done = subprocess.run([place, *arguments], env=os.environ | environ, capture_output=True, text=True)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.strip()]
         raise UsageError(f"{program} failed: {' '.join(errors[:2]) or 'it printed no reason'}")
-
-
-def find(program: str) -> str:
-    try:
-        return str(postgres.binaries() / program)
-    except UsageError:
-        missing = f"there is no {program} here: install PostgreSQL's client programs"
-        return required(shutil.which(program), missing)
 
 
 MAX_FORKS = 100_000

@@ -22,13 +22,8 @@ def page(texts: Iterable[str]) -> None:
     os.environ.setdefault("LESS", LESS)
     os.environ.setdefault("LESSCHARSET", "utf-8")
     with click.get_pager_file(color=coloured) as out:
-        for text in texts:
-            out.write(colours(harmless(text)) if coloured else harmless(text))
-
-
-def colours(text: str) -> str:
-    """Python source with the terminal's own colours."""
-    if len(text) > MAX_COLOURED_CHARS:
-        return text
-    coloured: str = highlight(text, PythonLexer(stripnl=False, ensurenl=False), TerminalFormatter(bg="dark"))
-    return coloured
+        for text in map(harmless, texts):
+            if coloured and len(text) <= MAX_COLOURED_CHARS:
+                out.write(highlight(text, PythonLexer(stripnl=False, ensurenl=False), TerminalFormatter(bg="dark")))
+            else:
+                out.write(text)

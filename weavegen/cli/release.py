@@ -17,7 +17,15 @@ from weavegen.store import releases
 from weavegen.trace.render import one_line
 
 MAX_NAME_CHARS = 100
-LISTED = ("release", "format", "rows", "created_at", "version", "manifest_sha256", "condition")
+LISTED: display.Fields = {
+    "release": "release",
+    "format": "format",
+    "rows": "rows",
+    "made": "created_at",
+    "by weavegen": "version",
+    "manifest": lambda row: row["manifest_sha256"][:12],
+    "condition": "condition",
+}
 """Columns of --list."""
 
 
@@ -53,7 +61,8 @@ def release(
 
     if list_:
         with reading() as conn:
-            return listing(releases.rows(conn))
+            rows = releases.rows(conn)
+        return Result(rows, display.table(rows, LISTED))
     if name is None or sum(folder is not None for folder in (options.out, verify, rebuild)) != 1:
         raise UsageError("give a NAME with --out, --verify or --rebuild, or --list")
     differences: list[str] = []
@@ -102,18 +111,3 @@ def checked(name: str) -> str:
     if not name or name != one_line(name) or len(name) > MAX_NAME_CHARS or name.startswith("-"):
         raise UsageError(f"{name!r:.50} can't be the name of a release: give one line of {MAX_NAME_CHARS} characters")
     return name
-
-
-def listing(rows: Any) -> Result:
-    """All releases."""
-    value = [{name: row.name if name == "release" else getattr(row, name) for name in LISTED} for row in rows]
-    columns: display.Fields = {
-        "release": "release",
-        "format": "format",
-        "rows": "rows",
-        "made": "created_at",
-        "by weavegen": "version",
-        "manifest": lambda row: row["manifest_sha256"][:12],
-        "condition": "condition",
-    }
-    return Result(value, display.table(value, columns))

@@ -97,34 +97,31 @@ def up(
         raise UsageError("--tensor-parallel, --gpus and --vllm-options are of vLLM: give --vllm MODEL, too")
     if vllm is not None and model is not None:
         raise UsageError("--vllm and --model both name the model: give one of them")
-    config = with_model(model if vllm is None else f"{model_server.VLLM}{place_of(vllm)}")
+    if vllm is not None:
+        # A name of the hub stays as it is.
+        model = f"{model_server.VLLM}{Path(vllm).absolute() if Path(vllm).is_dir() else vllm}"
+    config = with_model(model)
     if vllm is not None and config.model_url is not None:
         raise UsageError("OPENAI_BASE_URL names the model servers: unset it, or set it to nothing, to start vLLM")
     provider(config.sandbox).require()
     if sim_options and config.model != model_server.SIM:
         raise UsageError("--sim-options are of the simulation: give --model sim, too")
     simulated = from_source_tree("simulation.options").split(sim_options) if sim_options else ()
-    options = {
-        "parallel": tensor_parallel,
-        "gpus": None if gpus is None else [gpu for gpu in gpus.split(",") if gpu.strip()],
-        "options": shlex.split(vllm_options),
-        "tell": lambda line: display.console(stderr=True).print(line, markup=False),
-    }
     parts = fleet.up(
         config,
         model_threads=threads,
         model_port=model_port,
         sim_options=simulated,
         pages=True,
-        vllm_options=options,
+        vllm_options={
+            "parallel": tensor_parallel,
+            "gpus": None if gpus is None else [gpu for gpu in gpus.split(",") if gpu.strip()],
+            "options": shlex.split(vllm_options),
+            "tell": lambda line: display.console(stderr=True).print(line, markup=False),
+        },
     )
     lines = [f"{part.name:10} {'started' if part.started else 'found  '} {part.url or ''}" for part in parts]
     return Result(parts, [*lines, *lacks(config)])
-
-
-def place_of(model: str) -> str:
-    """A model's folder by its absolute path; the name of a model of the hub as it is."""
-    return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 
 def lacks(config: configuration.Config) -> list[str]:

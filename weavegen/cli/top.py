@@ -12,6 +12,8 @@ import tty
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Annotated, Any, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -46,7 +48,6 @@ from weavegen.text import duration, number
 
 WORKERS_SECONDS = 10.0
 """Between two questions to the workers."""
-EMPTY = {"jobs": "no job is open", "servers": "no model server", "queues": "no worker, no step"}
 T = TypeVar("T")
 
 
@@ -74,25 +75,12 @@ def top(
 
 
 @dataclass(frozen=True)
-class QueueRow:
-    """The open steps of one kind in a queue, without ready steps of paused jobs."""
-
-    queue: str
-    kind: str
-    waiting: int
-    leased: int
-    retrying: int
-    """Waiting steps that have failed before and are tried again."""
-    oldest: float | None
-    """Seconds that the oldest waiting step has waited; None: none waits."""
-
-
-@dataclass(frozen=True)
 class Fleet:
     """The fleet at a moment."""
 
     jobs: list[JobNow]
-    queues: list[QueueRow]
+    queues: list[dict[str, Any]]
+    """The open steps of each kind in a queue: columns of sql/open_steps.sql."""
     environments: dict[str, int]
     """Live environments by host."""
     homes: dict[str, int]
@@ -120,10 +108,9 @@ class FleetReader:
 
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
-
         jobs = read_jobs(self.conn, self.rates)
         with self.conn.begin():
-            queues = [QueueRow(**row) for row in self.conn.execute(sql.load("monitoring/open_steps")).mappings()]
+            queues = [dict(row) for row in self.conn.execute(sql.load("monitoring/open_steps")).mappings()]
             hosts = self.conn.execute(sql.load("monitoring/metrics/environments")).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
             health = model_servers.health(self.conn, members.keys)
@@ -208,8 +195,15 @@ def keys() -> Iterator[Callable[[float], str]]:
 def parts(now: Fleet, size: tuple[int, int] | None) -> Iterator[RenderableType]:
     """Head, jobs, servers and queues; as much of each as fits `size` (columns, lines), or all."""
     width = size[0] if size else None
-    counts = [len(now.jobs), len(now.servers or ()), len(queue_rows(now))]
-    shown = list(counts)
+    servers = with_failures(now.servers or (), now.health)
+    draw_servers = partial(display.pool_table, traces=now.homes, owners=now.owners)
+    asked = "the model servers are being asked" if now.servers is None else "no model server"
+    tables: list[tuple[Sequence[Any], Callable[..., Table], str]] = [
+        (now.jobs, jobs_table, "no job is open"),
+        (servers, draw_servers, asked),
+        (queue_rows(now), queues_table, "no worker, no step"),
+    ]
+    shown = [len(rows) for rows, _, _ in tables]
     errors = [*map(display.fault_line, now.faults), *display.health_lines(now.health)]
     if size:
         errors = errors[: max(1, size[1] - 14)]
@@ -220,22 +214,11 @@ def parts(now: Fleet, size: tuple[int, int] | None) -> Iterator[RenderableType]:
             shown[shown.index(max(shown))] -= 1
     yield head(now)
     yield from errors
-    servers = with_failures(now.servers or (), now.health)
-    tables = (
-        ("jobs", jobs_table(now.jobs[: shown[0]], width)),
-        ("servers", display.pool_table(servers[: shown[1]], now.homes, now.owners, width)),
-        ("queues", queues_table(queue_rows(now)[: shown[2]], width)),
-    )
-    for (name, table), count, lines in zip(tables, counts, shown, strict=True):
+    for (rows, draw, nothing), lines in zip(tables, shown, strict=True):
         yield Text()
-        if count:
-            yield table
-            if lines < count:
-                yield Text(f"… and {count - lines:,} more", "dim")
-        elif name == "servers" and now.servers is None:
-            yield Text("the model servers are being asked", "dim")
-        else:
-            yield Text(EMPTY[name], "dim")
+        yield draw(rows[:lines], width=width) if rows else Text(nothing, "dim")
+        if lines < len(rows):
+            yield Text(f"… and {len(rows) - lines:,} more", "dim")
 
 
 def head(now: Fleet) -> Text:
@@ -260,9 +243,7 @@ def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
         "agent": [display.cell(row.agent) for row in rows],
         "user": [display.cell(row.user) for row in rows],
         "state": [Text(row.state, "" if row.state == "active" else "yellow") for row in rows],
-        "queued": [f"{row.queued:,}" for row in rows],
-        "running": [f"{row.running:,}" for row in rows],
-        "ended": [f"{row.ended:,}" for row in rows],
+        **{name: [f"{getattr(row, name):,}" for row in rows] for name in ("queued", "running", "ended")},
         "failed": [Text(f"{row.failed:,}", "red" if row.failed else "") for row in rows],
         "cancelled": [f"{row.cancelled:,}" for row in rows],
         "tokens/s": [rate_texts(job)[0] for job in jobs],
@@ -286,28 +267,26 @@ def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
     return display.fitted_table(columns, short, dropped=dropped, width=width)
 
 
-def queue_rows(now: Fleet) -> list[tuple[str, int | None, QueueRow | None]]:
-    """Queue, number of its workers, and its steps of one kind; None: it has no steps."""
+def queue_rows(now: Fleet) -> list[dict[str, Any]]:
+    """The open steps with the number of their queue's workers; also the queues that have workers and no steps."""
     workers = now.workers or {}
-    rows: list[tuple[str, int | None, QueueRow | None]] = []
-    for name in sorted({*workers, *(row.queue for row in now.queues)}):
-        of_queue: list[QueueRow | None] = [row for row in now.queues if row.queue == name]
-        count = workers.get(name, 0) if now.workers is not None else None
-        rows += [(name, count, row) for row in of_queue or [None]]
-    return rows
+    idle = workers.keys() - {row["queue"] for row in now.queues}
+    rows = sorted([*now.queues, *({"queue": name} for name in idle)], key=itemgetter("queue"))
+    return [row | {"workers": None if now.workers is None else workers.get(row["queue"], 0)} for row in rows]
 
 
-def queues_table(rows: Sequence[tuple[str, int | None, QueueRow | None]], width: int | None) -> Table:
+def queues_table(rows: Sequence[dict[str, Any]], width: int | None) -> Table:
     """One line per queue and kind of step."""
-    steps = [row for _, _, row in rows]
+    counts = [row["workers"] for row in rows]
+    waits = [row.get("oldest") for row in rows]
     columns: display.Columns = {
-        "queue": [display.cell(name) for name, _, _ in rows],
-        "workers": [Text(number(count, unknown=UNKNOWN), "red" if count == 0 else "") for _, count, _ in rows],
-        "steps": [display.cell(row.kind if row else "") for row in steps],
-        "waiting": [f"{row.waiting:,}" if row else "" for row in steps],
-        "leased": [f"{row.leased:,}" if row else "" for row in steps],
-        "failed for now": [f"{row.retrying:,}" if row else "" for row in steps],
-        "oldest": [duration(row.oldest) if row and row.oldest is not None else "" for row in steps],
+        "queue": [display.cell(row["queue"]) for row in rows],
+        "workers": [Text(number(count, unknown=UNKNOWN), "red" if count == 0 else "") for count in counts],
+        "steps": [display.cell(row.get("kind")) for row in rows],
+        "waiting": [number(row.get("waiting")) for row in rows],
+        "leased": [number(row.get("leased")) for row in rows],
+        "failed for now": [number(row.get("retrying")) for row in rows],
+        "oldest": ["" if seconds is None else duration(seconds) for seconds in waits],
     }
     dropped = ("failed for now", "workers", "oldest")
     return display.fitted_table(columns, ("queue", "steps"), dropped=dropped, width=width)

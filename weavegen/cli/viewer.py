@@ -91,6 +91,6 @@ def report(
     if file is not None:
         write_file(file, report_page.html(figures), "--out")
     lines = [f"report of job {job} written to {file}"]
-    if figures.simulated:
+    if figures["simulated"]:
         lines.append("SIMULATED model data: the figures show how weavegen works, not how good a model is")
     return Result(figures, lines)

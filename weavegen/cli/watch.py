@@ -192,7 +192,9 @@ def figures(now: WatchedJob, console: Console) -> RenderableType:
     table.add_row("speed", speed_line(now))
     table.add_row("errors", errors_line(now))
     table.add_row("left", left_line(now))
-    table.add_row("written", written_line(job))
+    tokens = f"{job.sampled_tokens:,} tokens sampled in {duration(job.seconds)}"
+    rest = f"{tokens}; {number(job.candidates_per_block, '{:.1f}', UNKNOWN)} candidates per block"
+    table.add_row("written", Text(f"{job.blocks:,} blocks, {bytes_text(job.bytes)}, {rest}"))
     return Group(bar, table, *map(display.fault_line, now.faults))
 
 
@@ -240,14 +242,6 @@ def left_line(now: WatchedJob) -> Text:
         return Text(UNKNOWN)
     end = datetime.datetime.now().astimezone() + datetime.timedelta(seconds=left)
     return Text(f"about {duration(left)}, until {end:%H:%M}" + (f" on {end:%Y-%m-%d}" if left > 43_200 else ""))
-
-
-def written_line(job: JobRow) -> Text:
-    per_block = number(job.candidates_per_block, "{:.1f}", UNKNOWN)
-    return Text(
-        f"{job.blocks:,} blocks, {bytes_text(job.bytes)}, {job.sampled_tokens:,} tokens sampled "
-        f"in {duration(job.seconds)}; {per_block} candidates per block"
-    )
 
 
 # ---------------------------------------------------------------------------------------------- without a terminal

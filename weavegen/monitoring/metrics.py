@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
@@ -61,11 +61,12 @@ DATABASE_AWAY = "the database does not answer\n"
 class Reading(Collector):
     """Reads all figures whenever the registry collects."""
 
-    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
-        self.read = read
+    def __init__(self, connect: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
+        self.connect = connect
 
     def collect(self) -> list[Metric]:
-        return list(self.read())
+        with self.connect() as conn:
+            return list(read(conn))
 
 
 def text(conn: sa.Connection) -> str:
@@ -73,7 +74,7 @@ def text(conn: sa.Connection) -> str:
 
     Raises SQLAlchemy's errors if the database does not answer.
     """
-    return generate_latest(Reading(lambda: read(conn))).decode()
+    return generate_latest(Reading(lambda: nullcontext(conn))).decode()
 
 
 def answer(engine: sa.Engine) -> tuple[int, str]:
@@ -91,12 +92,8 @@ def listener(engine: sa.Engine, host: str, port: int) -> WSGIServer:
     Raises UsageError if it can't listen at this address.
     """
 
-    def figures() -> list[Metric]:
-        with engine.connect() as conn:
-            return list(read(conn))
-
     registry = CollectorRegistry()
-    registry.register(Reading(figures))
+    registry.register(Reading(engine.connect))
     page, turn = make_wsgi_app(registry), threading.Lock()
 
     def app(environ: "WSGIEnvironment", start: "StartResponse") -> Iterable[bytes]:
@@ -135,12 +132,8 @@ def read(conn: sa.Connection) -> Iterator[Metric]:
     health = servers.health(conn, members.keys)
     conn.rollback()
     count = Counter(fault.kind for fault in installation.faults(conn, settings))
-    yield family(
-        "faults",
-        "Faults: what is broken and keeps traces from going on.",
-        "kind",
-        ((kind, count[kind]) for kind in installation.KINDS),
-    )
+    about = "Faults: what is broken and keeps traces from going on."
+    yield family("faults", about, "kind", ((kind, count[kind]) for kind in installation.KINDS))
     restarts = ((service.name, service.restarts) for service in processes.registered(settings).values())
     yield family("service_restarts", "Restarts of a service by the supervisor.", "service", restarts, counter=True)
     after_database = time.perf_counter()
@@ -201,26 +194,13 @@ def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
     yield family("queue_messages", "Messages in the broker that no worker has fetched.", "queue", depths.items())
 
 
-@dataclass(frozen=True)
-class Server:
-    """What a model server reports."""
-
-    url: str
-    up: bool
-    model: str | None = None
-    figures: server_metrics.Metrics | None = None
-    """None: the server is away, or is no vLLM and has no such metrics."""
-
-
-def ask(url: str, key: str) -> Server:
-    """Ask a model server for its model and its metrics."""
-    http = Http(key, TIMEOUT_SECONDS)
-    try:
-        return Server(url, True, *report(url, http, TIMEOUT_SECONDS))
-    except (TransientError, ModelError):
-        return Server(url, False)
-    finally:
-        http.close()
+def ask(url: str, key: str) -> tuple[bool, str | None, server_metrics.Metrics | None]:
+    """Whether a model server answers, its model and its metrics. None: it is away, or is no vLLM and has none."""
+    with closing(Http(key, TIMEOUT_SECONDS)) as http:
+        try:
+            return True, *report(url, http, TIMEOUT_SECONDS)
+        except (TransientError, ModelError):
+            return False, None, None
 
 
 def failures(members: pool_members.Members, health: Sequence[servers.ServerHealth]) -> Iterator[Metric]:
@@ -252,19 +232,20 @@ FIGURES = (
 def pool(members: pool_members.Members, homes: Mapping[str, int]) -> Iterator[Metric]:
     """The model servers, which are asked in parallel. `homes`: running traces by the URL of their home."""
     with ThreadPoolExecutor(max(1, len(members.keys))) as threads:
-        rows = list(threads.map(ask, members.keys, members.keys.values()))
+        rows = dict(zip(members.keys, threads.map(ask, members.keys, members.keys.values()), strict=True))
     info = GaugeMetricFamily(
         "weavegen_server_info",
         "A model server of the pool. simulated: the server is weavegen's simulation, and no model.",
         labels=["server", "owner", "model", "simulated"],
     )
-    for row in rows:
-        simulated = "" if row.model is None else str(row.model == SIMULATED_MODEL).lower()
-        info.add_metric([row.url, members.owners.get(row.url, ""), row.model or "", simulated], 1.0)
+    for url, (_, model, _) in rows.items():
+        simulated = "" if model is None else str(model == SIMULATED_MODEL).lower()
+        info.add_metric([url, members.owners.get(url, ""), model or "", simulated], 1.0)
     yield info
-    yield family("server_up", "Whether a model server answers.", "server", ((row.url, row.up) for row in rows))
-    traces = ((row.url, homes.get(row.url, 0)) for row in rows)
+    up = ((url, answers) for url, (answers, *_) in rows.items())
+    yield family("server_up", "Whether a model server answers.", "server", up)
+    traces = ((url, homes.get(url, 0)) for url in rows)
     yield family("server_traces", "Running traces whose home the server is.", "server", traces)
     for name, field, help, counter in FIGURES:
-        values = ((row.url, getattr(row.figures, field)) for row in rows if row.figures is not None)
+        values = ((url, getattr(figures, field)) for url, (*_, figures) in rows.items() if figures is not None)
         yield family(name, help, "server", values, counter=counter)

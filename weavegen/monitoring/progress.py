@@ -36,7 +36,12 @@ class Rates:
     """By job: moment, blocks and sampled tokens of each observation in the window."""
 
     def now(self, moment: float, row: JobRow) -> tuple[float | None, float | None]:
-        """Blocks and tokens per second; None until a second after the first call. `moment`: of a steady clock."""
+        """Blocks and tokens per second; of a job that is over, the means of all its time. `moment`: of a steady clock.
+
+        None until a second after the first call.
+        """
+        if not row.open:
+            return (row.blocks / row.seconds, row.sampled_tokens / row.seconds) if row.seconds else (None, None)
         seen = self.seen.setdefault(row.id, deque())
         seen.append((moment, row.blocks, row.sampled_tokens))
         while len(seen) > 2 and seen[1][0] <= moment - self.window:
@@ -63,12 +68,7 @@ def read_jobs(conn: sa.Connection, rates: Rates, job_id: int | None = None) -> l
     with conn.begin():
         rows = reports.jobs(conn, job_id, only_open=job_id is None)
     moment = time.monotonic()
-    return [JobNow(row, *(rates.now(moment, row) if row.open else mean_rates(row))) for row in rows]
-
-
-def mean_rates(row: JobRow) -> tuple[float | None, float | None]:
-    """Blocks and tokens per second over all of a job's time."""
-    return (row.blocks / row.seconds, row.sampled_tokens / row.seconds) if row.seconds else (None, None)
+    return [JobNow(row, *rates.now(moment, row)) for row in rows]
 
 
 @dataclass

@@ -5,6 +5,7 @@ span is about: a tick that is sent twice is the same trace. Attributes follow Op
 conventions for generative AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
 """
 
+import base64
 import datetime
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,9 @@ OPERATIONS = {"sample": "text_completion", "score": "text_completion", "execute"
 """gen_ai.operation.name by kind of step."""
 
 
+IDS = ("traceId", "spanId", "parentSpanId")
+
+
 @dataclass(frozen=True)
 class Cursor:
     """The last tick that was read."""
@@ -47,41 +51,27 @@ class Cursor:
     """Its ticks.id."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Ticks to send."""
+def document(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
+    """The request that a collector gets, as OTLP's JSON."""
+    from google.protobuf.json_format import MessageToDict
 
-    spans: list[ReadableSpan]
-    ticks: int
-
-    def document(self) -> dict[str, Any]:
-        """The request that a collector gets, as OTLP's JSON."""
-        from google.protobuf.json_format import MessageToDict
-
-        document: dict[str, Any] = MessageToDict(encode_spans(self.spans), use_integers_for_enums=True)
-        ids = iter(self.spans)
-        for of_resource in document["resourceSpans"]:
-            for of_scope in of_resource["scopeSpans"]:
-                for span, source in zip(of_scope["spans"], ids, strict=False):
-                    span |= hexadecimal_ids(source)
-        return document
-
-
-def hexadecimal_ids(span: ReadableSpan) -> dict[str, str]:
-    """The ids as OTLP's JSON has them; protobuf's JSON would have base64."""
-    assert span.context is not None
-    ids = {"traceId": f"{span.context.trace_id:032x}", "spanId": f"{span.context.span_id:016x}"}
-    return ids if span.parent is None else ids | {"parentSpanId": f"{span.parent.span_id:016x}"}
+    document: dict[str, Any] = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+    for of_resource in document["resourceSpans"]:
+        for of_scope in of_resource["scopeSpans"]:
+            for span in of_scope["spans"]:
+                # OTLP's JSON has ids in hexadecimal, protobuf's in base64.
+                span |= {name: base64.b64decode(span[name]).hex() for name in IDS if name in span}
+    return document
 
 
 def finished(
     conn: sa.Connection, cursor: Cursor, job: int | None = None, limit: int = BATCH_TICKS
-) -> tuple[Batch | None, Cursor]:
-    """The next ticks that ended, of one job or of all, and the cursor after them. None: there are no more yet."""
+) -> tuple[list[ReadableSpan], int, Cursor]:
+    """Spans of the next ticks that ended, of one job or of all; how many ticks these are; the cursor after them."""
     after = {"at": cursor.at, "id": cursor.id, "job": job, "settled": SETTLED_SECONDS, "limit": limit}
     ticks = conn.execute(sql.load("monitoring/spans/ticks"), after).all()
     if not ticks:
-        return None, cursor
+        return [], 0, cursor
     columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
     keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
     rows = conn.execute(sql.load("monitoring/spans/steps"), keys).all()
@@ -94,7 +84,7 @@ def finished(
     spans = [
         span for tick in ticks for span in tick_spans(tick, steps.get((tick.trace_id, tick.number), []), evaluations)
     ]
-    return Batch(spans, len(ticks)), Cursor(ticks[-1].finished_at, ticks[-1].id)
+    return spans, len(ticks), Cursor(ticks[-1].finished_at, ticks[-1].id)
 
 
 def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequence[Any]]) -> list[ReadableSpan]:
@@ -108,13 +98,16 @@ def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequen
         "gen_ai.provider.name": PROVIDERS.get(tick.model, "vllm") if tick.model else None,
         "gen_ai.request.model": tick.model,
     }
-    attributes = named(tick) | model
-    attributes |= {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.usage.input_tokens": total(step.input_tokens for step in steps),
-        "gen_ai.usage.output_tokens": total(step.output_tokens for step in steps),
-        "weavegen.simulated": tick.model == SIMULATED_MODEL,
-    }
+    attributes = (
+        named(tick)
+        | model
+        | {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.usage.input_tokens": total(step.input_tokens for step in steps),
+            "gen_ai.usage.output_tokens": total(step.output_tokens for step in steps),
+            "weavegen.simulated": tick.model == SIMULATED_MODEL,
+        }
+    )
     whole = ReadableSpan(
         f"invoke_agent {tick.agent}",
         context=root,

@@ -109,6 +109,8 @@ def keys(conn: sa.Connection, release: Any) -> Iterator[Key]:
         yield from (tuple(numbers[start : start + width]) for start in range(0, len(numbers), width))
 
 
-def rows(conn: sa.Connection) -> Sequence[Any]:
-    """All releases, newest first."""
-    return conn.execute(sa.select(RELEASES).order_by(RELEASES.c.id.desc())).all()
+def rows(conn: sa.Connection) -> list[dict[str, Any]]:
+    """All releases, newest first: what `weavegen release --list` shows."""
+    columns = RELEASES.c["format", "rows", "created_at", "version", "manifest_sha256", "condition"]
+    query = sa.select(RELEASES.c.name.label("release"), *columns).order_by(RELEASES.c.id.desc())
+    return [dict(row) for row in conn.execute(query).mappings()]

@@ -3,12 +3,13 @@
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 import uvicorn
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
@@ -27,16 +28,10 @@ from weavegen.viewer.responses import problem
 from weavegen.viewer.tool_requests import ToolRequests
 
 
-class RowConvertor(Convertor[str]):
+class RowConvertor(StringConvertor):
     """A number in a path. `path_number` checks it: Starlette's own conversion fails for very long ones."""
 
     regex = "[0-9]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("row", RowConvertor())
@@ -61,10 +56,11 @@ def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] 
             Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4),
         ],
         exception_handlers={
-            404: no_page,
+            404: partial(problem_page, text="there is no such page"),
             UsageError: not_found,
-            sa.exc.DataError: not_storable,
-            **dict.fromkeys(UNAVAILABLE, no_database),
+            # A value that the database can't even compare with, such as text with NUL.
+            sa.exc.DataError: partial(problem_page, text="the address has a value that no row can have"),
+            **dict.fromkeys(UNAVAILABLE, partial(problem_page, title="No answer", text=NO_DATABASE, status=503)),
         },
     )
     app.state.closing = False
@@ -84,13 +80,13 @@ def routes(pages: Pages, chat: Chat, requests: ToolRequests, events: Events) -> 
         f"{trace}/blocks": pages.blocks,
         f"{trace}/blocks/{{index:row}}": pages.trace,
         f"{trace}/blocks/{{index:row}}/candidates": pages.candidates,
-        f"{trace}/ticks": pages.ticks,
+        f"{trace}/ticks": pages.part,
         f"{trace}/ticks/{{tick:row}}": pages.tick,
-        f"{trace}/problems": pages.problems,
-        f"{trace}/about": pages.about,
+        f"{trace}/problems": pages.part,
+        f"{trace}/about": pages.part,
         f"{trace}/chat": chat.page,
-        f"{trace}.py": pages.python_file,
-        f"{trace}.json": pages.json_file,
+        f"{trace}.py": pages.download,
+        f"{trace}.json": pages.download,
         "/requests": requests.list,
         "/requests/{number:row}": requests.show,
         "/search": pages.search,
@@ -115,17 +111,10 @@ async def not_found(request: Request, error: Exception) -> Response:
     return problem("Not found", str(error), 404 if request.method == "GET" else 400)
 
 
-async def no_page(request: Request, error: Exception) -> Response:
-    return problem("Not found", "there is no such page", 404)
-
-
-async def not_storable(request: Request, error: Exception) -> Response:
-    """The page for a value that the database can't even compare with, such as text with NUL."""
-    return problem("Not found", "the address has a value that no row can have", 404)
-
-
-async def no_database(request: Request, error: Exception) -> Response:
-    return problem("No answer", NO_DATABASE, 503)
+async def problem_page(
+    request: Request, error: Exception, *, text: str, title: str = "Not found", status: int = 404
+) -> Response:
+    return problem(title, text, status)
 
 
 class Server(HttpServer):

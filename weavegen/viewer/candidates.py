@@ -16,8 +16,6 @@ class Candidate:
     """A sampled text."""
 
     id: int
-    step: int
-    """steps.id of the step that sampled it."""
     run: int
     """Number of the tick's run."""
     round: int
@@ -112,16 +110,14 @@ def rounds(sampled: Sequence[Candidate]) -> list[Round]:
     for candidate in sampled:
         groups.setdefault((candidate.run, candidate.round, candidate.depth is not None), []).append(candidate)
     chosen = next((candidate for candidate in sampled if candidate.chosen), None)
-    result = []
-    for (run, number, is_tree), members in groups.items():
+    for (_, _, is_tree), members in groups.items():
         if not is_tree and chosen in members:
             set_shares(members)
         for candidate in members:
             candidate.reason = reason(candidate, chosen, len(members))
         members.sort(key=lambda candidate: (not candidate.chosen, -_selection(candidate)))
-        result.append(Round(run, number, is_tree, members, verdict(members, chosen, is_tree)))
-    result.sort(key=lambda round: (-round.run, chosen not in round.candidates, -round.number))
-    return result
+    result = [Round(*key, members, verdict(members, chosen, key[2])) for key, members in groups.items()]
+    return sorted(result, key=lambda round: (-round.run, chosen not in round.candidates, -round.number))
 
 
 def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -> str:
@@ -162,11 +158,9 @@ def reason(candidate: Candidate, chosen: Candidate | None, among: int) -> str:
     if candidate.on_path:
         return "The block continues it"
     parts = []
-    if candidate.illegal and candidate.half_written:
-        parts.append("no continuation can compile")
-    elif candidate.illegal:
+    if candidate.illegal:
         cut = ", cut off at its token limit" if candidate.finish_reason == "length" else ""
-        parts.append(f"does not compile{cut}")
+        parts.append("no continuation can compile" if candidate.half_written else f"does not compile{cut}")
     if candidate.trial.get("ran") is False:
         parts.append(f"failed when it was tried ({candidate.trial['exception']})")
     held = sorted(candidate.held.items(), key=lambda item: -item[1])
@@ -198,16 +192,16 @@ def _how_it_lost(candidate: Candidate, chosen: Candidate | None) -> str:
 
 def tree(sampled: Sequence[Candidate]) -> list[Candidate]:
     """The roots of the search tree. Sets `children`, `text_above` and `on_path` of the nodes."""
-    nodes = {candidate.id: candidate for candidate in sampled if candidate.depth is not None}
+    nodes: dict[int | None, Candidate] = {one.id: one for one in sampled if one.depth is not None}
     roots: list[Candidate] = []
     for node in nodes.values():
-        parent = nodes.get(node.parent) if node.parent is not None else None
+        parent = nodes.get(node.parent)
         node.text_above = "" if parent is None else parent.text
         (roots if parent is None else parent.children).append(node)
-    node_on_path = next((node for node in nodes.values() if node.chosen), None)
-    while node_on_path is not None and not node_on_path.on_path:
-        node_on_path.on_path = True
-        node_on_path = nodes.get(node_on_path.parent) if node_on_path.parent is not None else None
+    on_path = next((node for node in nodes.values() if node.chosen), None)
+    while on_path is not None and not on_path.on_path:
+        on_path.on_path = True
+        on_path = nodes.get(on_path.parent)
     return roots
 
 

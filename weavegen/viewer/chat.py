@@ -13,7 +13,6 @@ from weavegen.viewer import traces
 from weavegen.viewer.responses import form, page, path_number
 
 MAX_MESSAGE_CHARS = 8_000
-WRONG_LENGTH = f"a message has 1 to {MAX_MESSAGE_CHARS} characters"
 
 
 class Chat:
@@ -31,21 +30,12 @@ class Chat:
             channels = messages.channels(conn, trace["id"])
             name = request.query_params.get("channel") or next(iter(channels), "")
             said = messages.since(conn, channels[name], 0) if name in channels else []
-        writable = self.writer is not None and over is None and name in channels
-        return page(
-            "chat.html",
-            trace=trace,
-            channels=list(channels),
-            channel=name,
-            messages=said,
-            over=over,
-            open=writable,
-        )
+        values = {"trace": trace, "channels": list(channels), "channel": name, "messages": said, "over": over}
+        return page("chat.html", open=self.writer is not None and over is None and name in channels, **values)
 
     async def post(self, request: Request) -> Response:
         """Adds the message in the form to its channel."""
-        trace_id = path_number(request, "trace")
-        values = await form(request, MAX_MESSAGE_CHARS)
+        trace_id, values = path_number(request, "trace"), await form(request, MAX_MESSAGE_CHARS)
         if "channel" not in values or "text" not in values:
             raise UsageError("a message needs a channel and a text")
         channel, text = values["channel"], values["text"].replace("\x00", "").strip()
@@ -59,7 +49,7 @@ class Chat:
         if self.writer is None:
             raise UsageError("this viewer is read-only: use `weavegen chat`")
         if not 0 < len(text) <= MAX_MESSAGE_CHARS:
-            raise UsageError(WRONG_LENGTH)
+            raise UsageError(f"a message has 1 to {MAX_MESSAGE_CHARS} characters")
         with self.writer.begin() as conn:
             if (reason := messages.end_reason(conn, trace_id)) is not None:
                 raise UsageError(f"trace {trace_id} is over: {reason}")

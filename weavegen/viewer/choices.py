@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.errors import UsageError, required
+from weavegen.errors import UsageError
 from weavegen.viewer import traces
 from weavegen.viewer.candidates import Candidate, Round, rounds, tree
 from weavegen.viewer.differences import Difference, difference
@@ -29,13 +29,12 @@ class Choice:
     after: int | None
 
     @property
-    def count(self) -> int:
-        return sum(len(round.candidates) for round in self.rounds)
+    def candidates(self) -> list[Candidate]:
+        return [candidate for round in self.rounds for candidate in round.candidates]
 
     @property
     def chosen(self) -> Candidate | None:
-        members = (candidate for round in self.rounds for candidate in round.candidates)
-        return next((candidate for candidate in members if candidate.chosen), None)
+        return next((candidate for candidate in self.candidates if candidate.chosen), None)
 
     def differences(self) -> dict[int, Difference]:
         """How each rejected candidate differs from the chosen one, both as sampled, by Candidate.id."""
@@ -43,17 +42,9 @@ class Choice:
             return {}
         return {
             candidate.id: difference(chosen.text, candidate.text, unfinished=candidate.half_written)
-            for round in self.rounds
-            for candidate in round.candidates
+            for candidate in self.candidates
             if not (candidate.chosen or candidate.on_path)
         }
-
-
-def block_of(conn: sa.Connection, candidate_id: int) -> tuple[int, int]:
-    """Trace and index of the block that a candidate was sampled for. Raises UsageError if there is none."""
-    query = sa.text("select trace_id, block_index from candidates where id = :id")
-    row = required(conn.execute(query, {"id": candidate_id}).one_or_none(), f"there is no candidate {candidate_id}")
-    return row.trace_id, row.block_index
 
 
 def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
@@ -67,22 +58,23 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     original = conn.execute(sql.load("viewer/place_of_candidate"), {"id": block["candidate_id"]}).one_or_none()
     if original is not None:
         place = dict(original._mapping)
-    rows = conn.execute(sql.load("viewer/sampled"), place).all()
-    ids = [row.id for row in rows]
+    rows = traces.rows(conn, "sampled", **place)
+    ids = [row["id"] for row in rows]
     answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
     query = sa.text("select * from trials where candidate_id = any(:ids)")
     trials = {row.candidate_id: dict(row._mapping) for row in conn.execute(query, {"ids": ids})}
     sampled: list[Candidate] = []
     queries: list[Candidate] = []
     for row in rows:
+        id, type = row["id"], row.pop("type")
         candidate = Candidate(
-            id=row.id, step=row.step, run=row.run, round=row.round, depth=row.depth, parent=row.parent,
-            position=row.position, text=row.text, tokens=row.tokens, finish_reason=row.finish_reason,
-            chosen=row.id == block["candidate_id"], answers=answers.get(row.id, []), linted=linted.get(row.id, {}),
-            trial=trials.get(row.id, {}),
-        )  # fmt: skip
-        (queries if row.type in ("bm25-query", "next-type") else sampled).append(candidate)
+            **row,
+            chosen=id == block["candidate_id"],
+            answers=answers.get(id, []),
+            linted=linted.get(id, {}),
+            trial=trials.get(id, {}),
+        )
+        (queries if type in ("bm25-query", "next-type") else sampled).append(candidate)
     roots = tree(sampled)  # before the reasons, which use `on_path`
     neighbours = conn.execute(sql.load("viewer/sampled_neighbours"), {"trace": trace_id, "index": index}).one()
-    retrievals = [dict(hit._mapping) for hit in conn.execute(sql.load("viewer/retrieval_hits"), place)]
-    return Choice(block, rounds(sampled), roots, queries, retrievals, *neighbours)
+    return Choice(block, rounds(sampled), roots, queries, traces.rows(conn, "retrieval_hits", **place), *neighbours)

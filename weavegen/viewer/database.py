@@ -17,7 +17,9 @@ def reader(config: Config, url: str) -> sa.Engine:
     own = make_url(url)
     login = reader_url(config, own)
     options = f"-c default_transaction_read_only=on -c statement_timeout={QUERY_SECONDS * 1000}"
-    engine = sa.create_engine(
+    if login == own:  # WEAVEGEN_READER_URL is not set for the user's own database
+        options += f" -c role={READER}"
+    return sa.create_engine(
         login,
         pool_size=MAX_CONNECTIONS,
         max_overflow=0,
@@ -25,13 +27,3 @@ def reader(config: Config, url: str) -> sa.Engine:
         connect_args={"connect_timeout": 5, "options": options},
         isolation_level="AUTOCOMMIT",
     )
-    if login == own:  # WEAVEGEN_READER_URL is not set for the user's own database
-        sa.event.listen(engine, "connect", become_reader)
-    return engine
-
-
-def become_reader(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
-    """Switch to the read-only role. Only the viewer's own statements follow, and none switches back."""
-    cursor = connection.cursor()
-    cursor.execute(f"set role {READER}")
-    cursor.close()

@@ -1,55 +1,41 @@
 """The figures of all jobs or of one: calibration of the evaluator, and mean reward by tick."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from markupsafe import Markup
 
-from weavegen import sql
 from weavegen.trace.render import one_line
-from weavegen.viewer.plot import Point, ReferenceLine, Series, svg
+from weavegen.viewer import traces
+from weavegen.viewer.plot import DIAGONAL, Point, ReferenceLine, Series, svg
 
 LETTERS = "ABCDEF"
 """Names of the curves in a plot, one for each colour: the true names are too long for it."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A plot with its data."""
-
-    picture: Markup
-    names: dict[str, str]
-    """The true name of each curve, by letter."""
-    hidden: int
-    """Number of curves that are in the table alone."""
-    rows: list[dict[str, Any]]
+Figure = dict[str, Any]
+"""A plot with its data: the `picture`, the true `names` of its curves by letter, how many others are `hidden` because
+only the table has them, and the `rows` of the table."""
 
 
 def calibration(conn: sa.Connection, job_id: int | None) -> Figure | None:
     """Predicted probability and observed share, by question. None if there are no labels."""
-    rows = _rows(conn, "calibration_by_question", job_id)
+    rows = traces.rows(conn, "calibration_by_question", job=job_id)
     curves: dict[str, list[Point]] = {}
     for row in rows:
         curves.setdefault(row["question"], []).append((float(row["predicted"]), float(row["observed"])))
-    diagonal = ReferenceLine("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
     labels = ("Predicted and observed successes", "predicted probability", "share that ran")
-    return _figure(labels, rows, curves, [diagonal])
+    return _figure(labels, rows, curves, [DIAGONAL])
 
 
 def rewards(conn: sa.Connection, job_id: int | None) -> Figure | None:
     """Mean reward by tick, with a curve for each bootstrap file of a job. None if no tick has ended."""
-    rows = _rows(conn, "rewards_by_tick", job_id)
+    rows = traces.rows(conn, "rewards_by_tick", job=job_id)
     curves: dict[str, list[Point]] = {}
     for row in rows:
         name = f"job {row['job_id']}, {row['bootstrap']}"
         curves.setdefault(name, []).append((float(row["tick"]), float(row["reward"])))
     return _figure(("Mean reward by tick", "tick", "reward, 0 to 0.5"), rows, curves, whole_x=True)
-
-
-def _rows(conn: sa.Connection, query: str, job_id: int | None) -> list[dict[str, Any]]:
-    return [dict(row._mapping) for row in conn.execute(sql.load(f"viewer/{query}"), {"job": job_id})]
 
 
 def _figure(
@@ -65,4 +51,4 @@ def _figure(
     series = [Series(letter, points) for letter, (_, points) in shown.items()]
     names = {letter: one_line(name) for letter, (name, _) in shown.items()}
     picture = svg(*labels, series, references, whole_x=whole_x, inline=True)
-    return Figure(picture, names, len(curves) - len(shown), rows)
+    return {"picture": picture, "names": names, "hidden": len(curves) - len(shown), "rows": rows}

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -67,7 +66,7 @@ class Events:
         def read() -> Reading:
             with self.reader.connect() as conn:
                 state = traces.state(conn, trace_id)
-            return state.key, [event("state", asdict(state), state.key)], state.over
+            return state["key"], [event("state", state, state["key"])], state["over"]
 
         return stream(changes(request, read, last_known(request)))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from weavegen import config as configuration
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.services import model_server
 from weavegen.services.faults import faults
 from weavegen.store import reports
@@ -19,6 +19,9 @@ from weavegen.viewer import choices, database, figures, traces
 from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
+PARTS = {"ticks": traces.ticks, "problems": traces.problem_map, "about": traces.history}
+"""What a page shows of a trace, by the end of its address and the name of its template."""
+TRACES_PER_PAGE = 100
 MAX_HITS = 30
 MAX_BLOCKS = 200
 """Blocks in one response at most."""
@@ -39,31 +42,27 @@ class Pages:
 
     def jobs(self, request: Request) -> Response:
         with self.reader.connect() as conn:
-            jobs = reports.jobs(conn)
-            return page("jobs.html", jobs=jobs, now={}, faults=faults(conn, configuration.load()))
+            return page("jobs.html", jobs=reports.jobs(conn), now={}, faults=faults(conn, configuration.load()))
 
     def job(self, request: Request) -> Response:
-        job_id = path_number(request, "job")
-        status = request.query_params.get("status")
+        job_id, status = path_number(request, "job"), request.query_params.get("status")
         status = status if status in STATUSES else None
         number = query_number(request, "page") or 0
         with self.reader.connect() as conn:
-            [job] = reports.jobs(conn, job_id)
-            rows = traces.of_job(conn, job_id, status, number)
-            about = traces.job_settings(conn, job_id)
-            found = faults(conn, configuration.load())
-        shown, more = rows[: traces.TRACES_PER_PAGE], len(rows) > traces.TRACES_PER_PAGE
-        return page(
-            "job.html",
-            job=job,
-            now={},
-            about=about,
-            traces=shown,
-            status=status,
-            page=number,
-            more=more,
-            faults=found,
-        )
+            # One more than the page shows: is there another page?
+            part = {"limit": TRACES_PER_PAGE + 1, "offset": number * TRACES_PER_PAGE}
+            rows = traces.rows(conn, "job_traces", job=job_id, status=status, **part)
+            return page(
+                "job.html",
+                job=reports.jobs(conn, job_id)[0],
+                now={},
+                about=traces.job_settings(conn, job_id),
+                traces=rows[:TRACES_PER_PAGE],
+                status=status,
+                page=number,
+                more=len(rows) > TRACES_PER_PAGE,
+                faults=faults(conn, configuration.load()),
+            )
 
     def trace(self, request: Request) -> Response:
         """A trace. With an index in the path, the page contains the piece of the trace with that block."""
@@ -102,14 +101,17 @@ class Pages:
 
     def candidate(self, request: Request) -> Response:
         """Redirects from candidates.id to the candidate on its page."""
-        candidate_id = path_number(request, "candidate")
+        number = path_number(request, "candidate")
+        query = sa.text("select trace_id, block_index from candidates where id = :id")
         with self.reader.connect() as conn:
-            trace_id, index = choices.block_of(conn, candidate_id)
-        return RedirectResponse(f"/traces/{trace_id}/blocks/{index}/candidates#c{candidate_id}", 303)
+            row = required(conn.execute(query, {"id": number}).one_or_none(), f"there is no candidate {number}")
+        return RedirectResponse(f"/traces/{row.trace_id}/blocks/{row.block_index}/candidates#c{number}", 303)
 
-    def ticks(self, request: Request) -> Response:
+    def part(self, request: Request) -> Response:
+        """The ticks, the problem map or the history of a trace, as the path ends."""
+        name = request.url.path.rpartition("/")[2]
         with self.trace_of(request) as (conn, trace):
-            return page("ticks.html", trace=trace, ticks=traces.ticks(conn, trace["id"]))
+            return page(f"{name}.html", trace=trace, rows=PARTS[name](conn, trace["id"]))
 
     def tick(self, request: Request) -> Response:
         number = path_number(request, "tick")
@@ -117,15 +119,8 @@ class Pages:
             tick = next((tick for tick in traces.ticks(conn, trace["id"]) if tick["number"] == number), None)
             if tick is None:
                 raise UsageError(f"trace {trace['id']} has no tick {number}")
-            return page("tick.html", trace=trace, tick=tick, steps=traces.steps(conn, trace["id"], number))
-
-    def problems(self, request: Request) -> Response:
-        with self.trace_of(request) as (conn, trace):
-            return page("problems.html", trace=trace, problems=traces.problem_map(conn, trace["id"]))
-
-    def about(self, request: Request) -> Response:
-        with self.trace_of(request) as (conn, trace):
-            return page("about.html", trace=trace, history=traces.history(conn, trace["id"]))
+            steps = traces.rows(conn, "steps_of_tick", trace=trace["id"], tick=number)
+            return page("tick.html", trace=trace, tick=tick, steps=steps)
 
     def search(self, request: Request) -> Response:
         from weavegen.search.corpus_index import Scope
@@ -192,29 +187,21 @@ class Pages:
             status, text = await run_in_threadpool(metrics.answer, sessions)
         return PlainTextResponse(text, status, media_type=metrics.CONTENT_TYPE, headers=NO_STORE)
 
-    def python_file(self, request: Request) -> Response:
-        """A trace as `weavegen show` prints it."""
-        from weavegen.exports.text import python
+    def download(self, request: Request) -> Response:
+        """A trace as a file that is sent as it is read: as `weavegen show` prints it, or as `show --json` does."""
+        from weavegen.exports import text
 
-        return self.download(request, python, "text/x-python; charset=utf-8", "py")
-
-    def json_file(self, request: Request) -> Response:
-        """A trace's blocks as `weavegen show --json` prints them."""
-        from weavegen.exports.text import json
-
-        return self.download(request, json, "application/json", "json")
-
-    def download(
-        self, request: Request, text: Callable[[sa.Connection, int], Iterator[str]], media_type: str, suffix: str
-    ) -> Response:
-        """The trace in the path as a file that is sent as it is read. Raises UsageError if there is no such trace."""
-        trace_id = path_number(request, "trace")
+        trace_id, suffix = path_number(request, "trace"), request.url.path.rpartition(".")[2]
+        write, media_type = {
+            "py": (text.python, "text/x-python; charset=utf-8"),
+            "json": (text.json, "application/json"),
+        }[suffix]
         with self.reader.connect() as conn:
             traces.state(conn, trace_id)
 
         def texts() -> Iterator[str]:
             with self.reader.connect() as conn:
-                yield from text(conn, trace_id)
+                yield from write(conn, trace_id)
 
         headers = attachment(f"trace-{trace_id}.{suffix}")
         return StreamingResponse(texts(), media_type=media_type, headers=headers)

@@ -58,6 +58,9 @@ class ReferenceLine:
     """If given, `y` is ignored."""
 
 
+DIAGONAL = ReferenceLine("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
+
+
 @dataclass(frozen=True)
 class Bar:
     """A named amount."""

@@ -47,18 +47,10 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters = (duration, number, signed, percent, moment, as_json, python, shortened, visible)
+    environment.filters |= {filter.__name__: filter for filter in filters} | {
         "bytes": lambda value: UNKNOWN if value is None else bytes_text(value),
         "seconds": seconds_text,
-        "duration": duration,
-        "number": number,
-        "signed": signed,
-        "percent": percent,
-        "moment": moment,
-        "as_json": as_json,
-        "python": python,
-        "shortened": shortened,
-        "visible": visible,
     }
     environment.globals |= {
         "sim_model": SIMULATED_MODEL,
@@ -109,7 +101,6 @@ def number(value: float | None, digits: int = 0) -> str:
 
 
 def signed(value: float | None, digits: int = 2) -> str:
-    """A number with its sign."""
     return UNKNOWN if value is None else f"{value:+.{digits}f}".replace("-", MINUS)
 
 

@@ -3,7 +3,6 @@
 import datetime
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -42,69 +41,11 @@ TABLES = (
     "called", "bootstraps", "traces", "blocks", "scores", "rewards", "ticks", "calibration", "questions", "time",
     "rejections", "penalties", "errors", "conversations", "programs", "revisions", "params", "rubrics",
 )  # fmt: skip
-"""Fields of Report that are the result of the query with their name."""
+"""Tables of a report, each the rows of the query with its name."""
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Report:
-    """The figures of a job. A list is a table, with a dict of columns for each row. None is an unknown value."""
-
-    made_at: datetime.datetime
-    version: str
-    """Of the weavegen that made the report."""
-    code_sha256: str
-    """Of the files of that weavegen, hexadecimal."""
-    database: str
-    """Version of PostgreSQL."""
-    as_of: datetime.datetime | None
-    """Refresh time of the oldest materialised view."""
-    simulated: bool
-    """Whether the simulated model wrote some of the texts."""
-    job: Row
-    sums: Row
-    """The job's row of the view yield_by_job."""
-    called: list[Row]
-    """Jobs that traces of this job called. No other figure counts them."""
-    bootstraps: list[Row]
-    traces: list[Row]
-    """The traces with the highest rewards, at most `max_traces`."""
-    blocks: list[Row]
-    """By type."""
-    scores: list[Row]
-    """By bin: `score` is its lower end, SCORE_BIN its width."""
-    rewards: list[Row]
-    """By bin: `reward` is its lower end, REWARD_BIN its width."""
-    ticks: list[Row]
-    """Means over the traces, by number of the tick."""
-    calibration: list[Row]
-    """By type and tenth of the probability."""
-    questions: list[Row]
-    part: float
-    """Width of a bin of the time axis, in seconds."""
-    throughput: list[Row]
-    """Blocks recorded and tokens sampled, by bin of the time axis."""
-    time: list[Row]
-    """By kind of step and its purpose."""
-    cost: Row
-    rejections: list[Row]
-    penalties: list[Row]
-    errors: list[Row]
-    best: list[Row]
-    """Blocks with the highest scores."""
-    worst: list[Row]
-    conversations: list[Row]
-    """Successful ones first."""
-    programs: list[Row]
-    """Of a search for a program: the best and the worst."""
-    program_scores: list[float]
-    revisions: list[Row]
-    """Revisions of the settings: what differs from the defaults."""
-    effective: Row | None
-    """All settings of the newest revision. None if this version can't read them."""
-    params: list[Row]
-    rubrics: list[Row]
+Report = dict[str, Any]
+"""The figures of a job. A list is a table, with a dict of columns for each row. None is an unknown value."""
 
 
 def refresh(conn: sa.Connection, job: int) -> Iterator[str]:
@@ -137,28 +78,28 @@ def read(conn: sa.Connection, job: int, gpus: int = 1, seconds: float = 600.0, *
         columns, found = reports.select(conn, query, seconds, None)
         return [dict(zip(columns, map(_float, row), strict=True)) for row in found]
 
-    tables: dict[str, Any] = {name: rows(name) for name in TABLES}
+    tables = {name: rows(name) for name in TABLES}
     [about], [sums], [server] = rows("job"), rows("sums"), rows("server")
     sums["candidates_per_block"] = summary.candidates_per_block
-    bin_seconds = time_bin((sums["seconds"] or 0.0) / TIME_BINS)
-    return Report(
-        made_at=datetime.datetime.now(datetime.UTC),
-        version=__version__,
-        code_sha256=code_sha256(),
-        database=server["version"],
-        as_of=server["as_of"],
-        simulated=about["model"] == SIMULATED_MODEL or (about["model"] is None and simulation),
-        job=about,
-        sums=sums,
-        part=bin_seconds,
-        throughput=rows("throughput", part=int(bin_seconds)),
-        cost=cost(sums, rows("prompts")[0], gpus),
-        best=rows("examples", sign=1),
-        worst=rows("examples", sign=-1),
-        program_scores=[row["score"] for row in rows("program_scores")],
-        effective=effective(tables["revisions"][-1]["settings"]),
-        **tables,
-    )
+    least = (sums["seconds"] or 0.0) / TIME_BINS
+    bin_seconds = float(next((width for width in BIN_SECONDS if width >= least), 86400 * -(-least // 86400)))
+    return tables | {
+        "made_at": datetime.datetime.now(datetime.UTC),
+        "version": __version__,
+        "code_sha256": code_sha256(),
+        "database": server["version"],
+        "as_of": server["as_of"],  # when the oldest materialised view was refreshed
+        "simulated": about["model"] == SIMULATED_MODEL or (about["model"] is None and simulation),
+        "job": about,
+        "sums": sums,
+        "part": bin_seconds,  # width of a bin of the time axis
+        "throughput": rows("throughput", part=int(bin_seconds)),
+        "cost": cost(sums, rows("prompts")[0], gpus),
+        "best": rows("examples", sign=1),
+        "worst": rows("examples", sign=-1),
+        "program_scores": [row["score"] for row in rows("program_scores")],
+        "effective": effective(tables["revisions"][-1]["settings"]),
+    }
 
 
 def cost(sums: Row, prompts: Row, gpus: int) -> Row:
@@ -184,16 +125,11 @@ def cost(sums: Row, prompts: Row, gpus: int) -> Row:
 
 
 def effective(values: Row) -> Row | None:
-    """All settings with their defaults. None if another version wrote them and this one can't read them."""
+    """All settings of these with their defaults. None if another version wrote them and this one can't read them."""
     try:
         return dict(msgspec.to_builtins(settings.settings(values)))
     except UsageError:
         return None
-
-
-def time_bin(seconds: float) -> float:
-    """The next allowed width of a bin of the time axis, in seconds."""
-    return float(next((width for width in BIN_SECONDS if width >= seconds), 86400 * -(-seconds // 86400)))
 
 
 def _float(value: Any) -> Any:

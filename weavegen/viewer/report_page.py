@@ -4,6 +4,7 @@ Models and programs wrote some of its texts. The templates escape them and repla
 Content-Security-Policy allows its own style sheet alone.
 """
 
+from collections import Counter
 from typing import Any
 
 from markupsafe import Markup
@@ -12,7 +13,7 @@ from weavegen.exports.card import SIMULATED
 from weavegen.store import reports
 from weavegen.text import duration
 from weavegen.viewer import plot
-from weavegen.viewer.plot import Bar, ReferenceLine, Series
+from weavegen.viewer.plot import Bar, Series
 from weavegen.viewer.rendering import as_json, saved_policy, saved_style, seconds_text, templates
 from weavegen.viewer.report import MAX_SCORE, REWARD_BIN, SCORE_BIN, Report, Row
 
@@ -23,7 +24,6 @@ UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds
 
 
 def html(report: Report) -> str:
-    """The page."""
     page = templates().get_template("report.html")
     return page.render(
         r=report,
@@ -31,8 +31,8 @@ def html(report: Report) -> str:
         policy=saved_policy(),
         simulated=SIMULATED,
         plots={name: picture for name, picture in plots(report).items() if picture is not None},
-        settings=None if report.effective is None else flat(report.effective),
-        revisions=[row | {"rows": flat(row["settings"])} for row in report.revisions],
+        settings=None if report["effective"] is None else flat(report["effective"]),
+        revisions=[row | {"rows": flat(row["settings"])} for row in report["revisions"]],
         score_bin=SCORE_BIN,
     )
 
@@ -45,16 +45,16 @@ def flat(values: Row) -> list[tuple[str, str]]:
 def plots(report: Report) -> dict[str, Markup | None]:
     """The plots by name; None where there is too little to draw."""
     return {
-        "scores": _scores(report.scores),
-        "rewards": _rewards(report.rewards),
-        "ticks": _ticks(report.ticks),
-        "calibration": _calibration(report.calibration),
+        "scores": _scores(report["scores"]),
+        "rewards": _rewards(report["rewards"]),
+        "ticks": _ticks(report["ticks"]),
+        "calibration": _calibration(report["calibration"]),
         "blocks_rate": _rate(report, "blocks", "Blocks a minute", 60.0),
         "tokens_rate": _rate(report, "tokens", "Sampled tokens a second", 1.0),
-        "model_time": _model_time(report.time),
-        "rejections": _counts("Why candidates lost", report.rejections, "reason", "candidates"),
-        "penalties": _counts("What linting found", report.penalties, "penalty", "penalised"),
-        "programs": _programs(report.program_scores),
+        "model_time": _model_time(report["time"]),
+        "rejections": _counts("Why candidates lost", report["rejections"], "reason", "candidates"),
+        "penalties": _counts("What linting found", report["penalties"], "penalty", "penalised"),
+        "programs": _programs(report["program_scores"]),
     }
 
 
@@ -91,23 +91,19 @@ def _calibration(rows: list[Row]) -> Markup | None:
     by_type: dict[str, list[Row]] = {}
     for row in rows:
         by_type.setdefault(row["type"], []).append(row)
-    series = [
-        Series(
-            f"{type} ({sum(row['labels'] for row in own):,})",
-            [(row["predicted"], row["observed"]) for row in own],
-        )
-        for type, own in list(by_type.items())[:MAX_CURVES]
-    ]
-    diagonal = ReferenceLine("calibrated", 0.0, ((0.0, 0.0), (1.0, 1.0)))
+    series = []
+    for type, own in list(by_type.items())[:MAX_CURVES]:
+        points = [(row["predicted"], row["observed"]) for row in own]
+        series.append(Series(f"{type} ({sum(row['labels'] for row in own):,})", points))
     title = "Predicted and observed successes"
-    return _plot(title, "probability of yes", "share that ran", *series, references=[diagonal])
+    return _plot(title, "probability of yes", "share that ran", *series, references=[plot.DIAGONAL])
 
 
 def _rate(report: Report, column: str, title: str, per_seconds: float) -> Markup | None:
-    width = report.part
+    width = report["part"]
     length, unit = next((unit for unit in UNITS if width * 60 >= 10 * unit[0]), UNITS[-1])
     # Bins in which nothing happened have no row.
-    amounts = {int(row["seconds"] / width): float(row[column]) for row in report.throughput}
+    amounts = {int(row["seconds"] / width): float(row[column]) for row in report["throughput"]}
     points = [
         (number * width / length, amounts.get(number, 0.0) * per_seconds / width)
         for number in range(max(amounts, default=-1) + 1)
@@ -138,10 +134,7 @@ def _programs(unsorted: list[float]) -> Markup | None:
     # The lowest twentieth shares a bin: a few very bad programs would compress the scale.
     low, high = scores[len(scores) // 20], scores[-1]
     width = (high - low) / PROGRAM_BINS or 1.0
-    counts: dict[int, int] = {}
-    for score in scores:
-        number = max(0, min(PROGRAM_BINS - 1, int((score - low) / width)))
-        counts[number] = counts.get(number, 0) + 1
+    counts = Counter(max(0, min(PROGRAM_BINS - 1, int((score - low) / width))) for score in scores)
     points = [(low + number * width, float(count)) for number, count in sorted(counts.items())]
     series = Series(f"programs with a score ({len(scores):,})", points, "bars", width)
     return _plot("Scores of programs", "score; the lowest twentieth in the first bin", "programs", series)

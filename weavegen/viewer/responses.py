@@ -16,7 +16,6 @@ MAX_DIGITS = 15
 
 
 def page(template: str, status: int = 200, /, **values: Any) -> Response:
-    """A page from a template."""
     text = templates().get_template(template).render(**values)
     # An address may contain lone surrogates, which can't be encoded.
     return HTMLResponse(text.encode(errors="replace"), status, headers=NO_STORE)

@@ -9,9 +9,13 @@ from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import required
 
-TRACES_PER_PAGE = 100
 BLOCKS_PER_PIECE = 25
 """Blocks that a page fetches together."""
+
+
+def rows(conn: sa.Connection, query: str, **values: Any) -> list[dict[str, Any]]:
+    """The rows of a query in sql/."""
+    return [dict(row) for row in conn.execute(sql.load(f"viewer/{query}"), values).mappings()]
 
 
 def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
@@ -20,43 +24,23 @@ def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
     return set(conn.execute(query, {"ids": list(job_ids), "model": SIMULATED_MODEL}).scalars())
 
 
-def of_job(conn: sa.Connection, job_id: int, status: str | None, page: int) -> list[dict[str, Any]]:
-    """A page of a job's traces by number, with one trace more than TRACES_PER_PAGE if there is a next page."""
-    page_of = {"limit": TRACES_PER_PAGE + 1, "offset": page * TRACES_PER_PAGE}
-    rows = conn.execute(sql.load("viewer/job_traces"), {"job": job_id, "status": status, **page_of})
-    return [dict(row._mapping) for row in rows]
-
-
 def job_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
     """Seed, version, user, time of enqueueing, and the settings that differ from the defaults."""
     query = sa.text("select seed, version, enqueued_by, created_at, settings from jobs where id = :job")
     return dict(conn.execute(query, {"job": job_id}).one()._mapping)
 
 
-@dataclass(frozen=True)
-class State:
-    """How far a trace is. A page that knows it asks for what came after."""
+def state(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
+    """How far a trace is; its `key` changes with it. Recorded blocks change only when `restarts` does.
 
-    blocks: int
-    restarts: int
-    """Recorded blocks change only when this number does."""
-    status: str
-    ticks: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.restarts}:{self.blocks}:{self.ticks}:{self.status}"
-
-    @property
-    def over(self) -> bool:
-        return self.status in ("ended", "failed", "cancelled")
-
-
-def state(conn: sa.Connection, trace_id: int) -> State:
-    """Raises UsageError if there is no such trace."""
-    query = sa.text("select blocks, restarts, status, ticks from traces where id = :trace")
+    Raises UsageError if there is no such trace.
+    """
+    query = sa.text(
+        "select blocks, restarts, status, ticks, concat_ws(':', restarts, blocks, ticks, status) as key,"
+        " status in ('ended', 'failed', 'cancelled') as over from traces where id = :trace"
+    )
     row = conn.execute(query, {"trace": trace_id}).one_or_none()
-    return State(*required(row, f"there is no trace {trace_id}"))
+    return dict(required(row, f"there is no trace {trace_id}")._mapping)
 
 
 def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
@@ -67,27 +51,27 @@ def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
 
 def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
     """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
-    rows = conn.execute(sql.load("viewer/pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
-    return [(row[0], row[1]) for row in rows]
+    sizes = conn.execute(sql.load("viewer/pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
+    return [(blocks, size) for blocks, size in sizes]
 
 
 def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:
     """Blocks `first` to `end` - 1, each with the `answers` and `penalties` of its candidate and with the number of
     `candidates` sampled for it."""
     span = {"trace": trace_id, "first": first, "end": end}
-    rows = [dict(row._mapping) for row in conn.execute(sql.load("viewer/blocks"), span)]
-    if not rows:
+    found = rows(conn, "blocks", **span)
+    if not found:
         return []
-    chosen = [row["candidate_id"] for row in rows if row["candidate_id"] is not None]
+    chosen = [row["candidate_id"] for row in found if row["candidate_id"] is not None]
     answers, linted = answers_of(conn, chosen), penalties_of(conn, chosen)
-    ticks = [row["tick"] for row in rows]
+    ticks = [row["tick"] for row in found]
     span |= {"first_tick": min(ticks), "last_tick": max(ticks)}
     counts = {row[0]: row[1] for row in conn.execute(sql.load("viewer/candidate_counts"), span)}
-    for row in rows:
+    for row in found:
         row["answers"] = answers.get(row["candidate_id"], [])
         row["penalties"] = linted.get(row["candidate_id"], {})
         row["candidates"] = counts.get(row["index"], 1 if row["candidate_id"] is not None else 0)
-    return rows
+    return found
 
 
 @dataclass(frozen=True)
@@ -148,7 +132,7 @@ def penalties_of(conn: sa.Connection, candidates: list[int]) -> dict[int, dict[s
 def history(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """The first 500 events of a trace."""
     query = sa.text("select at, kind, detail from events where trace_id = :trace order by id limit 500")
-    return [dict(row._mapping) for row in conn.execute(query, {"trace": trace_id})]
+    return [dict(row) for row in conn.execute(query, {"trace": trace_id}).mappings()]
 
 
 def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
@@ -156,7 +140,7 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
     Each is its row, with the latest `evaluations` of its task, and its own subagents as `children`.
     """
-    latest = [dict(row._mapping) for row in conn.execute(sql.load("viewer/latest_evaluations"), {"trace": trace_id})]
+    latest = rows(conn, "latest_evaluations", trace=trace_id)
     query = sa.text("select * from subagents where trace_id = :trace order by id")
     problems = {}
     for row in conn.execute(query, {"trace": trace_id}):
@@ -171,10 +155,4 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
 
 def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """The ticks in order, each with its first block and that of the next tick."""
-    return [dict(row._mapping) for row in conn.execute(sql.load("viewer/ticks"), {"trace": trace_id})]
-
-
-def steps(conn: sa.Connection, trace_id: int, tick: int) -> list[dict[str, Any]]:
-    """The steps of a tick, with where their seconds went."""
-    rows = conn.execute(sql.load("viewer/steps_of_tick"), {"trace": trace_id, "tick": tick})
-    return [dict(row._mapping) for row in rows]
+    return rows(conn, "ticks", trace=trace_id)

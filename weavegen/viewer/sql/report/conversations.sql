@@ -1,3 +1,4 @@
+-- Successful ones first.
 select trace_id, trace_status, success, messages, replies, reply_tokens, left(task, :excerpt) as task,
   left(final_response, :excerpt) as final_response, left(error, :excerpt) as error
 from (

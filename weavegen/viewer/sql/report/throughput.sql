@@ -1,3 +1,4 @@
+-- Blocks recorded and tokens sampled, by bin of the time axis.
 with began as (select min(started_at) as at from traces where job_id = :job)
 select part * :part as seconds, sum(blocks)::bigint as blocks, sum(tokens)::bigint as tokens
 from (
