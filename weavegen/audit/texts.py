@@ -41,8 +41,7 @@ CHECKS = (
     ),
     Check(
         "tick-rewards",
-        "a tick's reward follows from its blocks and evaluations by the agent's rule; conversations have none, "
-        "and the verification of a Harbor task has the mean of its rewards",
+        "a tick's reward follows from its blocks and evaluations, or is its verifier's; other conversations have none",
         "ticks",
     ),
     Check("block-rewards", "a block's reward and preference are its share of its tick's", "blocks"),

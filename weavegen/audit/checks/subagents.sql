@@ -1,5 +1,5 @@
 -- proves: every subagent that executed code is on the problem map, and so is its parent; function calls,
---   trials, solutions and verifications need no map
+--   trials and Harbor's tests need no map
 -- subject: subagents
 select t.id, 'tick ' || k.number, format('its subagent %s is not on the problem map', k.subagent)
 from ticks k join traces t on t.id = k.trace_id

@@ -1,5 +1,5 @@
--- proves: in conversations every tick after the first has the state that the previous tick handed over; ticks
---   of other agents have none, except the verification of a Harbor task
+-- proves: in conversations each tick after the first has the state that the tick before handed over; ticks of
+--   other agents have none, verifications apart
 -- subject: ticks
 select t.id, 'tick ' || k.number, case
     when j.agent = any(:conversing) then 'the state that the previous tick handed over is missing'
