@@ -157,16 +157,7 @@ class Verifier:
             layers = f"{userns.STAGE}/guard:{root.layers}"
             root = replace(root, folders={"agent": agent, "guard": guard}, layers=layers, programs=found.programs)
         self.copy_tests(changes)
-        ran = command.run(
-            self.config,
-            root,
-            ["/bin/sh", "-c", "chmod +x /tests/test.sh && exec /tests/test.sh"],
-            user=root.user,
-            seconds=self.step.verifier.seconds,
-            limits=limits_of(self.task),
-            name=f"{self.trace_id}/verifier",
-            network=self.network if self.step.verifier.internet else "none",
-        )
+        ran = self.run(root, self.step.verifier, "/tests/test.sh", "verifier")
         try:
             rewards = None if ran.ended else read_rewards(changes / "upper")
             why = ran.ended
@@ -208,14 +199,18 @@ class Verifier:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(part, target, symlinks=True)
         give_to_namespace(changes / "upper", target)
+        return self.run(root, phase, "/solution/solve.sh", "solution")
+
+    def run(self, root: Root, phase: Phase, script: str, name: str) -> Ran:
+        """Run a script of the task in a box of its own."""
         return command.run(
             self.config,
             root,
-            ["/bin/sh", "-c", "chmod +x /solution/solve.sh && exec /solution/solve.sh"],
+            ["/bin/sh", "-c", f"chmod +x {script} && exec {script}"],
             user=root.user,
             seconds=phase.seconds,
             limits=limits_of(self.task),
-            name=f"{self.trace_id}/solution",
+            name=f"{self.trace_id}/{name}",
             network=self.network if phase.internet else "none",
         )
 

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,9 @@ from weavegen.sandbox import userns
 if TYPE_CHECKING:
     from weavegen.sandbox.providers import Limits
 
+PREFIX = Path(os.path.realpath(sys.base_prefix))
+PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+"""The interpreter that runs boxes, and its folder."""
 HOST = "/opt/weave/host"
 """Where a box has the programs of the host that run the interpreter."""
 CAPABILITIES = (
@@ -84,8 +88,6 @@ class Root:
 @cache
 def mounted() -> tuple[Path, ...]:
     """The folders of the host that the interpreter needs: its prefix, and those of its libraries."""
-    from weavegen.sandbox.bubblewrap import PREFIX
-
     needed = [PREFIX, *(Path(path) for path in library_path()), Path(loader()).parent]
     tops = {Path("/usr") if path.is_relative_to("/usr") else path for path in needed}
     return tuple(
@@ -96,8 +98,6 @@ def mounted() -> tuple[Path, ...]:
 @cache
 def loader() -> str:
     """The program that loads the interpreter's libraries (ld.so(8)), without links."""
-    from weavegen.sandbox.bubblewrap import PYTHON
-
     with PYTHON.open("rb") as file:
         found = re.search(rb"/[\w./-]*/ld-[\w.-]+\.so[\w.]*", file.read(65_536))
     return os.path.realpath(found[0].decode() if found else "/lib64/ld-linux-x86-64.so.2")
@@ -106,8 +106,6 @@ def loader() -> str:
 @cache
 def library_path() -> tuple[str, ...]:
     """The folders with the libraries that this process has loaded, those of the interpreter's own prefix first."""
-    from weavegen.sandbox.bubblewrap import PREFIX
-
     found = [str(PREFIX / "lib")]
     for line in Path("/proc/self/maps").read_text().splitlines():
         name = line.partition("/")[2]
@@ -120,8 +118,6 @@ def library_path() -> tuple[str, ...]:
 
 def interpreter() -> tuple[str, ...]:
     """The command that starts the interpreter in a box, whose root has other libraries."""
-    from weavegen.sandbox.bubblewrap import PYTHON
-
     path = ":".join(HOST + folder for folder in library_path())
     return HOST + loader(), "--argv0", f"{HOST}{PYTHON}", "--library-path", path, f"{HOST}{PYTHON}"
 
