@@ -20,6 +20,7 @@ from weavegen.sandbox.image_root import Root
 
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.{} import main; main(int(sys.argv[2]))"
 
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of an environment: of its box as a whole, unless stated otherwise."""
