@@ -61,10 +61,8 @@ class Written:
     """By split."""
     traces: dict[str, int]
     """Traces with rows, by split."""
-    files: list[str]
-    """In order, relative to the folder."""
     sha256: dict[str, str]
-    """Of each file, hexadecimal."""
+    """Of each file, hexadecimal, by its name relative to the folder."""
     text_bytes: int
     """Size of the rows before compression."""
     bytes: int

@@ -228,7 +228,6 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
     return Written(
         rows={split: writer.rows for split, writer in writers.items()},
         traces={split: traces[split] for split in writers},
-        files=[str(path.relative_to(folder)) for path in paths],
         sha256={str(path.relative_to(folder)): file_sha256(path) for path in paths},
         text_bytes=sum(writer.text_bytes for writer in writers.values()),
         bytes=sum(path.stat().st_size for path in paths),

@@ -58,6 +58,7 @@ def freeze(
         raise UsageError(
             f"--near-duplicates {threshold}: give 0, or a similarity from {MIN_THRESHOLD} to {MAX_THRESHOLD}"
         )
+    release = Freezing(conn, name, order, threshold, config, progress)
     releases.require_free(conn, name)
     check_free(order.out)
     with contextlib.ExitStack() as stack:
@@ -68,7 +69,7 @@ def freeze(
         matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
         ended = releases.ended(conn, [trace for trace, _ in matching.traces()])
         closed = subset(key for key in matching if key[0] in ended)
-        removed = near_duplicates(conn, order, closed, threshold, progress)
+        removed = release.near_duplicates(closed)
         removed_keys = {duplicate.key for duplicate in removed}
         kept = subset(key for key in closed if key not in removed_keys)
         if not kept.count:
@@ -76,7 +77,7 @@ def freeze(
                 f"{matching.count} rows of the view {format.view} match, none in a trace that is over: nothing to do"
             )
         kept.left_out.update(matching.left_out)
-        facts = collect_facts(conn, order, config, threshold, removed, kept)
+        facts = release.facts(removed, kept)
         facts["rows"] = {
             "found": matching.count,
             "open": matching.count - closed.count,
@@ -84,109 +85,99 @@ def freeze(
             "kept": kept.count,
         }
         facts["left_out"] = dict(kept.left_out)
-        return publish(conn, name, order, facts, removed, kept, progress)
+        return release.publish(facts, removed, kept)
 
 
-def near_duplicates(
-    conn: sa.Connection,
-    order: write.Export,
-    rows: write.Selection,
-    threshold: float | None,
-    progress: Progress,
-) -> list[Double]:
-    """The rows to remove because they are similar to a better one."""
-    if threshold is None:
-        return []
+@dataclasses.dataclass(frozen=True)
+class Freezing:
+    """A release that is being made."""
 
-    def compared() -> Iterator[Unit]:
-        for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
-            yield unit
-            progress("compare", done, rows.count)
+    conn: sa.Connection
+    name: str
+    order: write.Export
+    threshold: float | None
+    config: Config
+    progress: Progress
 
-    return doubles(compared(), threshold)
+    def near_duplicates(self, rows: write.Selection) -> list[Double]:
+        """The rows to remove because they are similar to a better one."""
+        if self.threshold is None:
+            return []
 
+        def compared() -> Iterator[Unit]:
+            format = self.order.format
+            for done, unit in enumerate(units(self.conn, format.view, format.key, rows.traces()), 1):
+                yield unit
+                self.progress("compare", done, rows.count)
 
-def collect_facts(
-    conn: sa.Connection,
-    order: write.Export,
-    config: Config,
-    threshold: float | None,
-    removed: list[Double],
-    kept: write.Selection,
-) -> dict[str, Any]:
-    """What the manifest says about a release, except for its rows and files."""
-    format = order.format
-    traces = [trace for trace, _ in kept.traces()]
+        return doubles(compared(), self.threshold)
 
-    @cache
-    def split(trace: int) -> str:
-        return write.split_of(conn, trace, order.splits)
+    def facts(self, removed: list[Double], kept: write.Selection) -> dict[str, Any]:
+        """What the manifest says about a release, except for its rows and files."""
+        conn, order = self.conn, self.order
+        traces = [trace for trace, _ in kept.traces()]
 
-    return {
-        "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "version": __version__,
-        "code_sha256": manifest.code_sha256(),
-        "libraries": manifest.libraries(),
-        "format": format.name,
-        "view": format.view,
-        "key": list(format.key),
-        "condition": order.where,
-        "limit": order.limit,
-        "options": vars(order.options),
-        "splits": order.splits,
-        "simulation": order.simulation,
-        "near_duplicates": {
-            "threshold": threshold,
-            "examples": [vars(duplicate) for duplicate in removed[:SHOWN]],
-        },
-        "tokenizer": tokenizer(config, releases.tokens_of(conn, traces)),
-        "contamination": contamination(conn, traces, removed, threshold, split),
-        **origins(conn, traces),
-    }
+        @cache
+        def split(trace: int) -> str:
+            return write.split_of(conn, trace, order.splits)
 
+        return {
+            "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "version": __version__,
+            "code_sha256": manifest.code_sha256(),
+            "libraries": manifest.libraries(),
+            "format": order.format.name,
+            "view": order.format.view,
+            "key": list(order.format.key),
+            "condition": order.where,
+            "limit": order.limit,
+            "options": vars(order.options),
+            "splits": order.splits,
+            "simulation": order.simulation,
+            "near_duplicates": {
+                "threshold": self.threshold,
+                "examples": [vars(duplicate) for duplicate in removed[:SHOWN]],
+            },
+            "tokenizer": tokenizer(self.config, releases.tokens_of(conn, traces)),
+            "contamination": contamination(conn, traces, removed, self.threshold, split),
+            **origins(conn, traces),
+        }
 
-def publish(
-    conn: sa.Connection,
-    name: str,
-    order: write.Export,
-    facts: dict[str, Any],
-    removed: list[Double],
-    kept: write.Selection,
-    progress: Progress,
-) -> Written:
-    """Write the folder with the kept rows, and the release to the database."""
+    def publish(self, facts: dict[str, Any], removed: list[Double], kept: write.Selection) -> Written:
+        """Write the folder with the kept rows, and the release to the database."""
+        conn, order = self.conn, self.order
 
-    def save(folder: Path, written: Written) -> None:
-        files, sha256 = sign(folder, name, facts)
-        releases.save(
-            conn,
-            kept,
-            ((*row.key, *row.like) for row in removed),
-            name=name,
-            format=order.format.name,
-            condition=order.where,
-            row_limit=order.limit,
-            options=vars(order.options),
-            splits=[[split, share] for split, share in order.splits.items()],
-            shard_bytes=order.shard_bytes,
-            threshold=facts["near_duplicates"]["threshold"],
-            key_width=len(order.format.key),
-            rows=kept.count,
-            facts=facts,
-            version=__version__,
-            code_sha256=facts["code_sha256"],
-            manifest_sha256=sha256,
-            files=files,
-        )
+        def save(folder: Path, written: Written) -> None:
+            files, sha256 = sign(folder, self.name, facts)
+            releases.save(
+                conn,
+                kept,
+                ((*row.key, *row.like) for row in removed),
+                name=self.name,
+                format=order.format.name,
+                condition=order.where,
+                row_limit=order.limit,
+                options=vars(order.options),
+                splits=[[split, share] for split, share in order.splits.items()],
+                shard_bytes=order.shard_bytes,
+                threshold=self.threshold,
+                key_width=len(order.format.key),
+                rows=kept.count,
+                facts=facts,
+                version=__version__,
+                code_sha256=facts["code_sha256"],
+                manifest_sha256=sha256,
+                files=files,
+            )
 
-    written = write_rows(conn, dataclasses.replace(order, extra=save), kept, progress)
-    try:
-        conn.commit()
-    except sa.exc.DBAPIError:
-        clear(order.out)
-        order.out.rmdir()
-        raise
-    return written
+        written = write_rows(conn, dataclasses.replace(order, extra=save), kept, self.progress)
+        try:
+            conn.commit()
+        except sa.exc.DBAPIError:
+            clear(order.out)
+            order.out.rmdir()
+            raise
+        return written
 
 
 def write_rows(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Written:
