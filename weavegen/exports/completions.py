@@ -8,7 +8,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.format import Key, Row, RowMaker, Source, column
+from weavegen.exports.format import Key, Options, Row, RowMaker, Source, column
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 
 BATCH = 128
@@ -84,6 +84,11 @@ def found_by(name: str, key: tuple[str, ...]) -> Find:
         return {tuple(row[field] for field in key): row for row in rows}
 
     return find
+
+
+def first_of(column: str) -> Callable[[Options], str]:
+    """By default one row per block, the first by this column: prompts are long, and it is the most informative."""
+    return lambda options: f"{column} <= {options.per_block or 1:d}"
 
 
 def batches(keys: Iterator[Key]) -> Iterator[list[Key]]:

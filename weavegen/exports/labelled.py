@@ -19,11 +19,12 @@ from weavegen.exports.completions import (
     PROMPT,
     Record,
     completion,
+    first_of,
     found_by,
     prompt_rows,
     split_body,
 )
-from weavegen.exports.format import Key, Options, Row, RowFormat, column
+from weavegen.exports.format import Key, Row, RowFormat, column
 from weavegen.exports.read_prompts import END, ModelPrompt
 
 ABOUT_BLOCK = [
@@ -118,11 +119,6 @@ def stepwise(tick: Record, prompt: ModelPrompt) -> Row:
     }
 
 
-def clearest(options: Options) -> str:
-    """By default one candidate of each label per block: the one whose label is the most certain."""
-    return f"rank <= {options.per_block or 1:d}"
-
-
 SFT_KEY = ("trace_id", "index", "block_id")
 SFT = RowFormat(
     name="sft",
@@ -140,7 +136,7 @@ KTO = RowFormat(
     view="kto_examples",
     key=KTO_KEY,
     takes=frozenset({"per_block", "student"}),
-    narrow=clearest,
+    narrow=first_of("rank"),  # of each label: the candidate whose label is the most certain
     schema=pa.schema([PROMPT, COMPLETION, *WANTED, *PLACE, EXACT]),
     rows=prompt_rows(found_by("kto", KTO_KEY), kto, [*WANTED, *PLACE]),
 )

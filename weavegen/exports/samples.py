@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, completion, prompt_rows
+from weavegen.exports.completions import EXACT, PLACE, PROMPT, Record, completion, first_of, prompt_rows
 from weavegen.exports.format import Key, Options, Row, RowFormat, column
 from weavegen.exports.read_prompts import ModelPrompt
 
@@ -38,11 +38,6 @@ SAMPLES = [
     column("kept", pa.int32(), "Position of the sample that became the block, from 0."),
     column("ran", pa.bool_(), "Whether the block ran without errors; null: it was not executed."),
 ]
-
-
-def first_pairs(options: Options) -> str:
-    """By default one pair per block: prompts are long, and the first pair is the most informative."""
-    return f"pair <= {options.per_block or 1:d}"
 
 
 def near_ties(options: Options) -> tuple[str, str]:
@@ -119,7 +114,7 @@ DPO = RowFormat(
     view="preference_pairs",
     key=("trace_id", "index", "chosen_id", "rejected_id"),
     takes=frozenset({"per_block", "min_margin", "student"}),
-    narrow=first_pairs,
+    narrow=first_of("pair"),
     weak=near_ties,
     schema=pa.schema([PROMPT, *PAIR, *PLACE, EXACT]),
     rows=prompt_rows(pairs, pair),

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from weavegen.errors import UsageError
 from weavegen.exports.format import Format, Key, Row, RowFormat, RowMaker, Source, column
 from weavegen.kernel import context
-from weavegen.kernel.template import PLAIN, Template, derive
+from weavegen.kernel.template import PLAIN, derive
 from weavegen.pool import chat_template
 from weavegen.trace.blocks import BlockType
 
@@ -37,14 +37,10 @@ class Student:
         except Exception as error:  # noqa: BLE001 - tokenizers raises no other class
             reason = " ".join(str(error).split())[:200]
             raise UsageError(f"--student {folder}: {reason}: give a model's folder with tokenizer.json") from None
-        self.template = self._read_template(folder)
-
-    @staticmethod
-    def _read_template(folder: Path) -> Template:
-        if not any((folder / name).is_file() for name in (chat_template.FILE, chat_template.CONFIG)):
-            return PLAIN
+        self.template = PLAIN
         try:
-            return derive(chat_template.renderer(folder))
+            if any((folder / name).is_file() for name in (chat_template.FILE, chat_template.CONFIG)):
+                self.template = derive(chat_template.renderer(folder))
         except UsageError as error:
             raise UsageError(f"--student {folder}: {error}") from None
 
