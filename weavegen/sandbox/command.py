@@ -11,8 +11,6 @@ from weavegen.sandbox.children import collect
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Box, Limits, provider, start_main
 
-MAX_OUTPUT_BYTES = 64 * 2**20
-"""Of a command. The kernel ends a process that writes more."""
 SHOWN_CHARS = 8_000
 POLL_SECONDS = 0.01
 
