@@ -14,21 +14,20 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.harbor.folder import resolve, unpack
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
-from weavegen.kernel.steps import Evaluated, Failure
+from weavegen.kernel.steps import Evaluated
 from weavegen.sandbox import command, image_root, images, programs, userns
 from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.command import Ran
+from weavegen.sandbox.grading import Cause, not_evaluated
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.images import Image
 from weavegen.sandbox.providers import Limits
 
-Cause = Literal["agent", "task", "infrastructure"]
 MAX_REWARD_BYTES = 2**20
 NETWORK_ERRORS = re.compile(
     r"Could not resolve host|Temporary failure in name resolution|Name or service not known|Network is unreachable"
@@ -60,12 +59,10 @@ class Verdict:
 
 def evaluations_of(verdict: Verdict) -> tuple[Evaluated, ...]:
     """A verdict as evaluations of the task: one for each reward."""
-    marks: dict[str, Any] = {"scope": "task", "protected": True}
-    if verdict.rewards is not None:
-        return tuple(Evaluated(title=name, value=value, **marks) for name, value in verdict.rewards.items())
-    text = f"not evaluated ({verdict.cause}): {verdict.why}"
-    failure = Failure(type="NotEvaluated", message=text, traceback=f"NotEvaluated: {text}", stage="evaluation")
-    return (Evaluated(title="reward", error=failure, cause=verdict.cause, **marks),)
+    if verdict.rewards is None:
+        return (not_evaluated("reward", verdict.cause, verdict.why),)
+    rewards = verdict.rewards.items()
+    return tuple(Evaluated(title=name, value=value, scope="task", protected=True) for name, value in rewards)
 
 
 class Invalid(Exception):

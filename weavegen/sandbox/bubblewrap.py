@@ -109,7 +109,7 @@ class Bubblewrap:
                 if box.root is not None:
                     command = box.root.command(command, sources, box.limits)
                 environ = {"PATH": os.environ.get("PATH", os.defpath)}
-                process = spawn(command, box, pass_fds=inherited, cwd="/", env=environ)
+                process = spawn(command, box.log, pass_fds=inherited, cwd="/", env=environ)
             finally:
                 os.close(info_end)
                 os.close(gate_end)

@@ -5,10 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from weavegen.sandbox.providers import Box
+from typing import Any
 
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 _lock = threading.Lock()
@@ -27,12 +24,11 @@ def adopt(pid: int, child: "subprocess.Popen[bytes]") -> None:
         _children[pid] = child
 
 
-def spawn(command: list[str], box: "Box", **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a command detached from this process, with the box's log as its output."""
-    with box.log.open("ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options
-        )
+def spawn(command: list[str], log: Path, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a command detached from this process, with a log as its output."""
+    options |= {"stdin": subprocess.DEVNULL, "start_new_session": True}
+    with log.open("ab") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, **options)
 
 
 def end_with_this_process(pid: int) -> None:

@@ -233,12 +233,12 @@ class Grader:
                 copies.mkdir(mode=0o755)
                 problems = copy_files(root, sorted({name for one in evaluations for name in one.files}), copies)
                 faults = {one: fault(one, problems, executed.claims, still) for one in evaluations}
-                found = {one: not_evaluated(one, "agent", wrong) for one, wrong in faults.items() if wrong}
+                found = {one: not_evaluated(one.title, "agent", wrong) for one, wrong in faults.items() if wrong}
                 found |= self.try_boxes([one for one in faults if not faults[one]], executed.claims, copies)
         except OSError as error:
             if not handle.alive():
                 raise EnvironmentFailure("the environment process died before its files could be read") from None
-            found = {one: not_evaluated(one, "infrastructure", str(error)) for one in evaluations}
+            found = {one: not_evaluated(one.title, "infrastructure", str(error)) for one in evaluations}
         return with_verdicts(executed, {one: found[one] for one in evaluations})
 
     def try_boxes(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Found:
@@ -251,7 +251,7 @@ class Grader:
                 return {one: evaluated(one, number, verdicts) for number, one in enumerate(evaluations)}
             except (EnvironmentFailure, OSError, msgspec.MsgspecError) as error:
                 why = str(error)
-        return {one: not_evaluated(one, "infrastructure", why) for one in evaluations}
+        return {one: not_evaluated(one.title, "infrastructure", why) for one in evaluations}
 
     def run_box(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Verdicts:
         """Run a box. Raises EnvironmentFailure if it is lost, which its own code can't bring about."""
@@ -299,16 +299,16 @@ def fault(evaluation: Protected, problems: dict[str, str], claims: dict[str, str
     return "; ".join(wrong if still else [*wrong, "its processes can't be stopped"])
 
 
-def not_evaluated(evaluation: Protected, cause: Cause, why: str) -> Evaluated:
+def not_evaluated(title: str, cause: Cause | None, why: str) -> Evaluated:
     text = f"not evaluated ({cause}): {why}"
     failure = Failure(type="NotEvaluated", message=text, traceback=f"NotEvaluated: {text}", stage="evaluation")
-    return Evaluated(title=evaluation.title, scope="task", error=failure, protected=True, cause=cause)
+    return Evaluated(title=title, scope="task", error=failure, protected=True, cause=cause)
 
 
 def evaluated(evaluation: Protected, number: int, verdicts: Verdicts) -> Evaluated:
     """The result of the evaluation with this number."""
     if (verdict := verdicts.get(number)) is None:
-        return not_evaluated(evaluation, "task", f"no verdict, its process has ended: {verdicts[ENDED]['ended']}")
+        return not_evaluated(evaluation.title, "task", f"no verdict, its process has ended: {verdicts[ENDED]['ended']}")
     error = msgspec.convert(verdict.get("error"), Failure | None)
     marks: dict[str, Any] = {"title": evaluation.title, "scope": "task", "protected": True}
     return Evaluated(**marks, value=verdict.get("value"), error=error, cause="task" if error else None)

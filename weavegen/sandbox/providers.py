@@ -178,23 +178,18 @@ class Sandbox(Protocol):
 
     def layout(self, box: Box) -> Layout:
         """Return the paths as the command of a box sees them."""
-        ...
 
     def start(self, box: Box) -> Handle:
         """Start the command. Unless it is temporary, it outlives the caller. Raises EnvironmentFailure."""
-        ...
 
     def require(self) -> None:
         """Raise UsageError, with advice, if this host can't run such boxes. Cheap after the first call."""
-        ...
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:
         """End every process in the box. Raises EnvironmentFailure if they have not ended after `wait` seconds."""
-        ...
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         """Return the user id for a trace's box."""
-        ...
 
 
 class NoSandbox:
@@ -229,7 +224,7 @@ class NoSandbox:
             numbers = (f"--as={limits.address_space}:", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
             command = ["prlimit", *numbers, "--core=0", "--", *command]
         environ = {"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ}
-        process = spawn(command, box, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
+        process = spawn(command, box.log, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
         adopt(process.pid, process)
         if box.temporary:
             end_with_this_process(process.pid)
