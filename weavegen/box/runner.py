@@ -226,7 +226,6 @@ class Runner:
             result["views"].append(shown)
 
     def list_views(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """List the titles of the observation views."""
         views = list(self.current.observation_views)[:MAX_REPORTED]
         result["views"] = [{"title": clean(str(view["title"]), 200)} for view in views]
 

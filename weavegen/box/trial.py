@@ -230,7 +230,6 @@ class RemoteFunction:
         raise error
 
     def ask(self, call: Any) -> Any:
-        """Send a call and wait for the answer."""
         try:
             send(self._calls, call)
             return receive(self._answers)

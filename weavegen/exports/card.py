@@ -55,8 +55,6 @@ def read_origin(conn: sa.Connection, traces: Iterator[int]) -> Origin:
 
 @dataclass
 class Written:
-    """The result of an export."""
-
     rows: dict[str, int]
     """By split."""
     traces: dict[str, int]
@@ -108,7 +106,6 @@ def card(format: Format, where: str | None, limit: int | None, options: dict[str
 
 
 def digest(written: Written) -> str:
-    """A hash of all files."""
     lines = "".join(f"{written.sha256[name]}  {name}\n" for name in sorted(written.sha256))
     return f"sha256-{hashlib.sha256(lines.encode()).hexdigest()}"
 

@@ -73,7 +73,6 @@ def _lock(handle: int, part: Path) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove everything in a folder."""
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -93,7 +92,6 @@ def _translated(error: BaseException, out: Path, part: Path) -> WeavegenError | 
 
 
 def _sync_all(folder: Path) -> None:
-    """Write everything in a folder to the disk."""
     for place, _, names in os.walk(folder, topdown=False):
         for name in names:
             _sync(Path(place, name))

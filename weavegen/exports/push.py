@@ -40,8 +40,6 @@ class Status(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """The answer to a group."""
-
     status: str
 
 
@@ -50,8 +48,6 @@ T = TypeVar("T", Status, Answer)
 
 @dataclass
 class Pushed:
-    """What was sent."""
-
     groups: int = 0
     sequences: int = 0
     left_out: dict[str, int] = field(default_factory=dict)

@@ -133,7 +133,6 @@ def hindsight(conn: sa.Connection, row: Any, situation: str, frequencies: Counte
 
 
 def hit_columns(texts: list[tuple[BlockType, str]], hits: Sequence[Hit]) -> Row:
-    """The columns about a query's hits."""
     return {
         "found": [text for _, text in texts],
         "found_ids": [-hit.id if hit.example else hit.id for hit in hits],

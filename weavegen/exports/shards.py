@@ -25,8 +25,6 @@ SHORT_TEXTS = frozenset({"job", "agent", "model", "bootstrap", "trace_status", "
 
 
 class SplitWriter(ABC):
-    """Writes the files of one split."""
-
     def __init__(self, folder: Path) -> None:
         self.rows = 0
         """Rows, or files, written so far."""

@@ -64,13 +64,11 @@ class Tokens:
     """The model's logprob if it sampled the token, else 1.0."""
 
     def read(self, ids: list[int]) -> None:
-        """Append tokens that the model read."""
         self.tokens += ids
         self.masks += [READ_MASK] * len(ids)
         self.logprobs += [READ_LOGPROB] * len(ids)
 
     def sampled(self, ids: list[int], logprobs: list[float]) -> None:
-        """Append tokens that the model sampled."""
         self.tokens += ids
         self.masks += ids
         self.logprobs += logprobs

@@ -301,7 +301,6 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Write a task's files into a new folder."""
     folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         opened.extractall(folder, filter="tar")

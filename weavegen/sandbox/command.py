@@ -17,8 +17,6 @@ POLL_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a command."""
-
     output: str
     """The end of what it printed."""
     ended: str

@@ -46,8 +46,6 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True)
 class Guarded:
-    """What the layer does."""
-
     programs: tuple[str, ...]
     """Folders in which the image's files have priority (userns.command)."""
     changed: tuple[str, ...]
@@ -69,8 +67,6 @@ def guard(layers: Path, names: str, agent: Path, folder: Path, path: str, workdi
 
 
 class Guard:
-    """Writes the layer."""
-
     def __init__(self, layers: list[str], path: list[str], workdir: str):
         self.layers = [Path(userns.STAGE, "layers", name) for name in layers]
         self.agent, self.folder = Path(userns.STAGE, "agent"), Path(userns.STAGE, "guard")

@@ -181,7 +181,6 @@ class Freezing:
 
 
 def write_rows(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Written:
-    """Write the folder with these rows."""
     conn.rollback()
     return write.export(conn, order, keys=rows, progress=lambda done, count: progress("write", done, count))
 

@@ -35,7 +35,6 @@ def code_sha256() -> str:
 
 
 def libraries() -> dict[str, str]:
-    """The installed versions of LIBRARIES."""
     return {name: installed(name) for name in LIBRARIES}
 
 
