@@ -117,18 +117,16 @@ def hindsight(conn: sa.Connection, row: Any, situation: str, frequencies: Counte
         hits = search(conn, text)
         ids = [None if hit.example else hit.id for hit in hits]
         if row["block_id"] in ids:
-            return (
-                values(row, PLACE)
-                | hit_columns(block_rows.retrieved_texts(conn, hits), hits)
-                | {
-                    "kind": "hindsight",
-                    "prompt": situation + query_header(row["type"]),
-                    "completion": text + "\n",
-                    "query": text,
-                    "rank": ids.index(row["block_id"]) + 1,
-                    "known_good": True,
-                }
-            )
+            return {
+                **values(row, PLACE),
+                **hit_columns(block_rows.retrieved_texts(conn, hits), hits),
+                "kind": "hindsight",
+                "prompt": situation + query_header(row["type"]),
+                "completion": text + "\n",
+                "query": text,
+                "rank": ids.index(row["block_id"]) + 1,
+                "known_good": True,
+            }
     return None
 
 

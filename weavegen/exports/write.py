@@ -17,7 +17,7 @@ from weavegen.errors import UsageError
 from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
 from weavegen.exports.format import Format, Key, Options, Source
-from weavegen.exports.shards import SplitWriter, split_writer
+from weavegen.exports.shards import split_writer
 from weavegen.store import reports
 
 SHARD_BYTES = 500_000_000
@@ -217,7 +217,11 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
     try:
         for trace, keys in selection.traces():
             split = split_of(conn, trace, order.splits)
-            traces[split] += write_trace(writers[split], source, trace, counted(keys))
+            before, own = writers[split].rows, counted(keys)
+            writers[split].add(source, trace, own)
+            for _ in own:  # formats of whole traces do not consume the keys
+                pass
+            traces[split] += writers[split].rows > before
         paths = [path for writer in writers.values() for path in writer.close()]
     except BaseException:
         for writer in writers.values():
@@ -235,12 +239,3 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
         origin=origin,
         simulated=origin.simulated(order.simulation),
     )
-
-
-def write_trace(writer: SplitWriter, source: Source, trace: int, keys: Iterator[Key]) -> bool:
-    """Write a trace. Returns whether it has any rows."""
-    before = writer.rows
-    writer.add(source, trace, keys)
-    for _ in keys:  # formats of whole traces do not consume the keys
-        pass
-    return writer.rows > before

@@ -26,9 +26,9 @@ def adopt(pid: int, child: "subprocess.Popen[bytes]") -> None:
 
 def spawn(command: list[str], log: Path, **options: Any) -> "subprocess.Popen[bytes]":
     """Start a command detached from this process, with a log as its output."""
-    options |= {"stdin": subprocess.DEVNULL, "start_new_session": True}
+    usual: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
     with log.open("ab") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file, **options)
+        return subprocess.Popen(command, stdout=file, stderr=file, **(usual | options))
 
 
 def end_with_this_process(pid: int) -> None:
@@ -43,15 +43,7 @@ def end_with_this_process(pid: int) -> None:
     try:
         command = [sys.executable, "-IS", "-c", _GUARD, str(box)]
         # Without a buffer: closing it would raise an error once the guard has ended.
-        guard = subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[box],
-            start_new_session=True,
-        )
+        guard = spawn(command, Path(os.devnull), bufsize=0, stdin=subprocess.PIPE, pass_fds=[box])
     finally:
         os.close(box)
     adopt(guard.pid, guard)

@@ -25,6 +25,7 @@ from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import userns
+from weavegen.sandbox.children import spawn
 
 log = logging.getLogger(__name__)
 WAIT_SECONDS = 7200.0
@@ -106,14 +107,9 @@ def run_builder(
         "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace is there already
     }
     given = {"store": store(config)} | ({} if source is None else {"source": source})
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            userns.command([*command, *arguments], given, environ=environ),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch, "output")
+        process = spawn(userns.command([*command, *arguments], given, environ=environ), output)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -122,8 +118,7 @@ def run_builder(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            output.seek(0)
-            printed = output.read().decode(errors="replace")
+            printed = output.read_bytes().decode(errors="replace")
             if log_file is not None:
                 log_file.write_text(printed[-LOG_CHARS:])
     if process.returncode != 0:
