@@ -107,7 +107,9 @@ class Bubblewrap:
                 sources: list[Path] = []
                 command = [*self.arguments(box, info_end, gate_end, files, seccomp, sources), *box.command]
                 if box.root is not None:
-                    command = box.root.command(command, sources, box.limits)
+                    limits = {"NPROC": box.limits.processes + 8, "NOFILE": box.limits.files, "CORE": 1}
+                    limits["FSIZE"] = box.limits.file_size
+                    command = box.root.command(command, sources, limits)
                 environ = {"PATH": os.environ.get("PATH", os.defpath)}
                 process = spawn(command, box.log, pass_fds=inherited, cwd="/", env=environ)
             finally:

@@ -133,14 +133,14 @@ class Environment:
         return self
 
     @classmethod
-    def find(cls, config: Config, trace_id: int, limits: Limits | None = None) -> "Environment | None":
+    def find(cls, config: Config, trace_id: int) -> "Environment | None":
         """Return the trace's environment if it lives on this host."""
         path = socket_path(config, trace_id)
         state = BoxState.read(path.with_suffix(".json"))
         if state is None or not state.handle.alive():
             return None
         workspace = config.workspaces / str(trace_id)
-        return cls(trace_id, state.handle, path, workspace, provider(config.sandbox), limits or state.limits)
+        return cls(trace_id, state.handle, path, workspace, provider(config.sandbox), state.limits)
 
     def execute(
         self,

@@ -14,12 +14,8 @@ import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weavegen.sandbox import userns
-
-if TYPE_CHECKING:
-    from weavegen.sandbox.providers import Limits
 
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
@@ -65,16 +61,15 @@ class Root:
         self.changes.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chown(self.changes, userns.owner(0), userns.owner(0))
 
-    def command(self, bubblewrap: list[str], sources: list[Path], limits: "Limits") -> list[str]:
-        """The command line that mounts the root and then starts bubblewrap with these arguments.
+    def command(self, bubblewrap: list[str], sources: list[Path], limits: dict[str, int]) -> list[str]:
+        """The command line that mounts the root and then starts bubblewrap with these arguments and RLIMIT_* `limits`.
 
         `sources`: what bubblewrap mounts of the host, which it finds as STAGE/source0 and so on.
         """
         folders = {"layers": self.store, "changes": self.changes, **self.folders}
         folders |= {f"host{number}": path for number, path in enumerate(mounted())}
         folders |= {f"source{number}": path for number, path in enumerate(sources)}
-        numbers = {"NPROC": limits.processes + 8, "NOFILE": limits.files, "FSIZE": limits.file_size, "CORE": 1}
-        return userns.command(bubblewrap, folders, self.layers, self.programs, numbers)
+        return userns.command(bubblewrap, folders, self.layers, self.programs, limits)
 
     def mounts(self) -> list[str]:
         """Arguments of bubblewrap for the root and the interpreter."""
