@@ -145,7 +145,7 @@ class ParquetShards(_Shards):
         self._group: list[Row] = []
         self._group_chars = 0
         self._thread = ThreadPoolExecutor(max_workers=1)
-        self._writing: Future[None] | None = None
+        self._writing: Future[None] = self._thread.submit(lambda: None)
         # Long texts rarely recur as a whole, so dictionaries and statistics of them would cost and not help.
         self._indexed = [
             field.name for field in self._format.schema if field.name in SHORT_TEXTS or not holds_text(field.type)
@@ -161,8 +161,7 @@ class ParquetShards(_Shards):
 
     def _flush(self) -> None:
         """Have the thread write the collected row group after the previous one. Raises that one's error."""
-        if self._writing is not None:
-            self._writing.result()
+        self._writing.result()
         self._writing = self._thread.submit(self._write_group, self._group)
         self._group, self._group_chars = [], 0
 
@@ -192,8 +191,7 @@ class ParquetShards(_Shards):
     def close(self) -> list[Path]:
         if self._group:
             self._flush()
-        if self._writing is not None:
-            self._writing.result()
+        self._writing.result()
         self._thread.shutdown()
         return super().close()
 
