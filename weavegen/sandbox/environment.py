@@ -229,24 +229,14 @@ def dry_run(
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
         config = replace(config, home=Path(home))
         with watching(private(config.runtime)):
-            environment = Environment.start(
-                config,
-                0,
-                params=params,
-                network=network,
-                packages=packages,
-                files=files,
-                limits=limits,
-                temporary=True,
-            )
+            given: dict[str, Any] = {"params": params, "packages": packages, "files": files}
+            environment = Environment.start(config, 0, network=network, limits=limits, temporary=True, **given)
             try:
                 for number, op in enumerate(ops, 1):
                     text = asked(protected(config, source)) if op == "evaluate" else source
                     executed = environment.execute(number, Execute(op=op, source=text), chat=chat)
                     if op == "evaluate" and text:
-                        grader = Grader(
-                            config, 0, environment.limits, source, params=params, packages=packages, files=files
-                        )
+                        grader = Grader(config, 0, environment.limits, source, **given)
                         executed = grader.grade(environment.handle, executed)
                     done.append(executed)
                     if done[-1].error is not None or done[-1].waits_for is not None or done[-1].writes is not None:
