@@ -7,8 +7,9 @@ from pathlib import Path
 from weavegen import config as configuration
 from weavegen.folders import private
 from weavegen.kernel.steps import Execute
-from weavegen.sandbox.bubblewrap import BOX_FOLDER, PREFIX
+from weavegen.sandbox.bubblewrap import BOX_FOLDER
 from weavegen.sandbox.environment import Environment, locked
+from weavegen.sandbox.image_root import PREFIX
 from weavegen.sandbox.starting_files import IMPORTABLE
 from weavegen.sandbox.watch import watching
 

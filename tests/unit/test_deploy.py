@@ -15,7 +15,7 @@ from typer.main import get_command
 from tests.support.deployment import QUEUES, environment_variables
 from weavegen import config
 from weavegen.cli.app import app
-from weavegen.sandbox import bubblewrap, seccomp
+from weavegen.sandbox import image_root, seccomp
 from weavegen.services import fleet
 
 ROOT = Path(__file__).parents[2]
@@ -242,7 +242,7 @@ def test_the_image_contains_what_the_code_needs() -> None:
     home = re.search(r"WEAVEGEN_HOME=(\S+)", text)
     assert home is not None
     assert not Path(home[1]).is_relative_to("/usr")
-    assert bubblewrap.PYTHON  # boxes see /usr, where the image's base interpreter is
+    assert image_root.PYTHON  # boxes see /usr, where the image's base interpreter is
     versions = subprocess.run(
         ["sed", "-n", r"s/ *\\$//; /==/p", ROOT / "requirements.lock"], capture_output=True, text=True, check=True
     ).stdout

@@ -9,17 +9,15 @@ The agent's files lie in /app, where nothing is imported from: `bootstraps` and 
 
 import builtins
 import ctypes
-import functools
 import json
 import os
 import random
 import signal
 import sys
-import time
 import types
 from typing import Any
 
-from weavegen.box import api, guard, importing, weave
+from weavegen.box import api, guard, importing
 from weavegen.box.plain import failure, remember_source, show
 
 PR_SET_DUMPABLE = 4
@@ -79,14 +77,9 @@ def run_bootstrap(spec: dict[str, Any]) -> dict[str, Any]:
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__path__ = [f"{f}/{name}" for f in folders] if name in ("bootstraps", "tools") else []
     importing.prepare(spec["packages"])
-    args, namespace = spec["args"], sys.modules["__main__"].__dict__
-    tree = api.Tree(str(args["model_name"]), float(args["budget"]))
-    subagent = tree.subagent("bootstrap", None, "Set up", {}, tree.time_budget)
-    namespace.update(
-        agent=tree, self=subagent, args=types.SimpleNamespace(**args), graded_before=None, __builtins__=builtins,
-        os=os, json=json, random=random, time=time, types=types, partial=functools.partial,
-        **{name: getattr(weave, name) for name in weave.IN_SCOPE},
-    )  # fmt: skip
+    _, subagent, names = importing.new_tree(spec["args"])
+    namespace = sys.modules["__main__"].__dict__
+    namespace.update(names, self=subagent, __builtins__=builtins)
     remember_source("/app/bootstrap.py", spec["source"])
     random.seed(int(spec["seed"]))
     code = compile(spec["source"], "/app/bootstrap.py", "exec", dont_inherit=True)

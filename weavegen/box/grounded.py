@@ -38,8 +38,6 @@ def compiled(source: str, name: str) -> Any:
 
 
 class Labels:
-    """Collects the labels of one operation."""
-
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
 

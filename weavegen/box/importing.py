@@ -1,14 +1,18 @@
-"""Makes importable what blocks may import besides the standard library: the module `weave`, and packages."""
+"""What blocks may use: the names of a new trace, names without an import, the module `weave`, and packages."""
 
+import functools
 import importlib.util
+import json
 import os
+import random
 import sys
+import time
 import types
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from weavegen.box import weave
+from weavegen.box import api, weave
 
 MODULES = ("ast", "asyncio", "functools", "hashlib", "inspect", "logging", "requests", "traceback")
 ON_DEMAND: dict[str, tuple[str, str | None]] = {
@@ -24,6 +28,15 @@ ON_DEMAND: dict[str, tuple[str, str | None]] = {
 }
 """Names that blocks may use without an import, as in weave-agent: module, and its attribute or None. They are imported
 when a block first uses them, because some take a tenth of a second."""
+
+
+def new_tree(args: dict[str, Any]) -> tuple[api.Tree, api.Subagent, dict[str, Any]]:
+    """The tree of a new trace, the subagent that its bootstrap file calls `self`, and the names in scope."""
+    tree = api.Tree(str(args["model_name"]), float(args["budget"]))
+    subagent = tree.subagent("bootstrap", None, "Set up", {}, tree.time_budget)
+    names = {name: getattr(weave, name) for name in weave.IN_SCOPE}
+    names |= {"agent": tree, "args": types.SimpleNamespace(**args), "graded_before": None, "partial": functools.partial}
+    return tree, subagent, names | {"os": os, "json": json, "random": random, "time": time, "types": types}
 
 
 def prepare(packages: str | None, in_image: bool = False) -> None:

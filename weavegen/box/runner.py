@@ -2,10 +2,8 @@
 
 import builtins
 import contextlib
-import functools
 import json
 import os
-import random
 import sys
 import threading
 import time
@@ -15,7 +13,7 @@ from json import dumps
 from typing import Any
 
 from weavegen.box import api, calls, grounded, guard, trial, trying, weave, weave_agent
-from weavegen.box.importing import import_on_demand
+from weavegen.box.importing import import_on_demand, new_tree
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
 from weavegen.box.server import SocketServer
 
@@ -59,19 +57,12 @@ class Runner:
         """Whether an action is running. Only an action may call a subagent."""
         self.labels = grounded.Labels()
         self.app, self.in_image = str(spec["app"]), spec["user"] is not None
-        args = spec["args"]
-        self.tree = api.Tree(str(args["model_name"]), float(args["budget"]))
+        self.tree, self.current, names = new_tree(spec["args"])
         self.tree.blocks = server.blocks
-        self.mock: api.Subagent | None = self.tree.subagent("bootstrap", None, "Set up", {}, self.tree.time_budget)
+        self.mock: api.Subagent | None = self.current
         """The subagent that the bootstrap file calls `self`. `bootstrap` merges it into main."""
-        self.current = self.mock
         self.module = types.ModuleType("__main__")
-        self.module.__dict__.update(
-            agent=self.tree,
-            args=types.SimpleNamespace(**args),
-            graded_before=None, os=os, json=json, random=random, time=time, types=types, partial=functools.partial,
-            **{name: getattr(weave, name) for name in weave.IN_SCOPE},
-        )  # fmt: skip
+        self.module.__dict__.update(names)
         self.operations: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
             "bootstrap": self.bootstrap, "begin": self.begin, "list": self.list_views, "run": self.run,
             "resume": self.resume, "evaluate": self.evaluate, "call": self.call_function,
@@ -235,7 +226,6 @@ class Runner:
             result["views"].append(shown)
 
     def list_views(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """List the titles of the observation views."""
         views = list(self.current.observation_views)[:MAX_REPORTED]
         result["views"] = [{"title": clean(str(view["title"]), 200)} for view in views]
 

@@ -24,9 +24,7 @@ import json
 import math
 import os
 import random
-import select
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -35,6 +33,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from weavegen.box.confine import confine
+from weavegen.box.wire import read_frame
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """The folder that `weavegen` can be imported from."""
@@ -231,7 +230,6 @@ class RemoteFunction:
         raise error
 
     def ask(self, call: Any) -> Any:
-        """Send a call and wait for the answer."""
         try:
             send(self._calls, call)
             return receive(self._answers)
@@ -367,26 +365,11 @@ def send(pipe: int, value: Any) -> None:
     data = json.dumps(value).encode()
     if len(data) > MAX_MESSAGE_BYTES:
         raise ValueError(f"{len(data):,} bytes are too many to pass")
-    data = struct.pack("<I", len(data)) + data
+    data = len(data).to_bytes(4, "big") + data
     while data:
         data = data[os.write(pipe, data) :]
 
 
 def receive(pipe: int, deadline: float | None = None) -> Any:
     """Read a JSON value. Raises EOFError, ValueError, and TimeoutError after `deadline` (of time.monotonic)."""
-    [size] = struct.unpack("<I", read(pipe, 4, deadline))
-    if size > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a message is longer than {MAX_MESSAGE_BYTES:,} bytes")
-    return json.loads(read(pipe, size, deadline))
-
-
-def read(pipe: int, count: int, deadline: float | None) -> bytes:
-    data = b""
-    while len(data) < count:
-        if deadline is not None and not select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
-            raise TimeoutError
-        more = os.read(pipe, count - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
+    return json.loads(read_frame(pipe, MAX_MESSAGE_BYTES, deadline))

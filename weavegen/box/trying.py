@@ -24,7 +24,7 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from weavegen.box import api, guard, weave_agent
-from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, Reader, frame, parse
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame
 
 if TYPE_CHECKING:
     from weavegen.box.runner import Runner
@@ -289,7 +289,7 @@ class Relay:
     def request(self, kind: str, body: Any) -> Any:
         with self.lock:
             write_all(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
-            answer = receive(self.reader)
+            answer = parse(read_frame(self.reader, MAX_BYTES_FROM_BOX))
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer["values"]
@@ -327,15 +327,6 @@ def write_all(fd: int, data: bytes, deadline: float = math.inf) -> None:
     view = memoryview(data)
     while view and select.select([], [fd], [], min(max(deadline - time.monotonic(), 0.0), 1e6))[1]:
         view = view[os.write(fd, view[: select.PIPE_BUF]) :]
-
-
-def receive(fd: int) -> dict[str, Any]:
-    """The next message of a pipe that carries one at a time. Raises BrokenFrame at its end."""
-    reader = Reader(MAX_BYTES_FROM_BOX)
-    while data := os.read(fd, 2**18):
-        for payload in reader.feed(data):
-            return parse(payload)
-    raise BrokenFrame("the pipe was closed")
 
 
 def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
@@ -384,29 +375,27 @@ def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) ->
 
 def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[str, Any]:
     """Answer a copy until it gives its result."""
-    reader = Reader(MAX_BYTES_FROM_BOX)
     asks: dict[str, Any] = {"ask": runner.ask, "complete": runner.complete, "chat": runner.chat}
     while True:
-        if not select.select([told], [], [], max(deadline - time.monotonic(), 0.0))[0]:
-            return lost("it did not end in time")
         try:
-            messages = list(map(parse, reader.feed(data := os.read(told, 2**18))))
+            message = parse(read_frame(told, MAX_BYTES_FROM_BOX, deadline))
+        except TimeoutError:
+            return lost("it did not end in time")
+        except EOFError:
+            return lost("its process ended")
         except BrokenFrame as error:
             return lost(str(error))
-        for message in messages:
-            if isinstance(message.get("result"), dict):
-                return dict(message["result"])
-            asked = time.monotonic()
-            try:
-                [(kind, body)] = message.items()
-                answer = {"values": asks[kind](body)}
-            except Exception as error:  # noqa: BLE001 - the copy's code may have sent anything
-                answer = {"error": str(error)}
-            deadline += time.monotonic() - asked
-            with contextlib.suppress(OSError):
-                write_all(answers, frame(answer, MAX_BYTES_FROM_BOX), deadline)
-        if not data:
-            return lost("its process ended")
+        if isinstance(message.get("result"), dict):
+            return dict(message["result"])
+        asked = time.monotonic()
+        try:
+            [(kind, body)] = message.items()
+            answer = {"values": asks[kind](body)}
+        except Exception as error:  # noqa: BLE001 - the copy's code may have sent anything
+            answer = {"error": str(error)}
+        deadline += time.monotonic() - asked
+        with contextlib.suppress(OSError):
+            write_all(answers, frame(answer, MAX_BYTES_FROM_BOX), deadline)
 
 
 def lost(why: str) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def main(descriptor: int) -> None:
     os.closerange(3, 1024)
     os.umask(0o022)
     try:
-        os.makedirs(spec["workdir"], exist_ok=True)  # buildah leaves it to whoever runs the image
+        os.makedirs(spec["app"], exist_ok=True)  # buildah leaves it to whoever runs the image
         become(spec["user"])
-        os.chdir(spec["workdir"])
+        os.chdir(spec["app"])
         os.execvp(spec["argv"][0], spec["argv"])
     except (OSError, LookupError) as error:
         sys.exit(f"{spec['argv'][0]} can't be run: {error}")

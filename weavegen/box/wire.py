@@ -20,6 +20,9 @@ result, perhaps after requests of its own:
     box      {"replaced": true}                            instead: another worker connected for the same step
 """
 
+import os
+import select
+import time
 from collections.abc import Iterator
 from json import dumps, loads  # bound here: in the box, a callback may overwrite `json.dumps`
 from typing import Any
@@ -30,7 +33,7 @@ MAX_BYTES_FROM_BOX = 8 * 2**20
 """Bytes that the box may send in one message."""
 
 
-class BrokenFrame(Exception):
+class BrokenFrame(ValueError):
     """A frame is too long, or does not hold a JSON object."""
 
 
@@ -61,6 +64,25 @@ class Reader:
             payload = bytes(self.buffer[4 : 4 + length])
             del self.buffer[: 4 + length]
             yield payload
+
+
+def read_frame(pipe: int, limit: int, deadline: float | None = None) -> bytes:
+    """Read the payload of a frame. Raises BrokenFrame, EOFError, and TimeoutError after `deadline` (monotonic)."""
+    length = int.from_bytes(read(pipe, 4, deadline), "big")
+    if length > limit:
+        raise BrokenFrame(f"a message has {length:,} bytes, more than the {limit:,} allowed")
+    return read(pipe, length, deadline)
+
+
+def read(pipe: int, count: int, deadline: float | None) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        if deadline is not None and not select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+            raise TimeoutError
+        if not (more := os.read(pipe, count - len(data))):
+            raise EOFError
+        data += more
+    return bytes(data)
 
 
 def parse(payload: bytes) -> dict[str, Any]:

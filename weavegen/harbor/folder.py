@@ -166,8 +166,7 @@ def checked(folder: Path, file: File) -> HarborTask:
         raise UsageError(f"workdir {environment.workdir!r:.80} is no absolute path")
     if len({step.name for step in file.steps}) < len(file.steps):
         raise UsageError("two of its steps have the same name")
-    tables_of_steps = file.steps or [StepTable(name="task")]
-    steps = tuple(checked_step(folder, file, step if file.steps else None) for step in tables_of_steps)
+    steps = tuple(checked_step(folder, file, step) for step in file.steps or [StepTable(name="")])
     described = {"name": file.task.name, "description": file.task.description, "keywords": file.task.keywords}
     return HarborTask(
         name=folder.resolve().name,
@@ -185,10 +184,10 @@ def checked(folder: Path, file: File) -> HarborTask:
     )
 
 
-def checked_step(folder: Path, file: File, step: StepTable | None) -> HarborStep:
-    """The only step of a task (`step` None), or one of its [[steps]]. Raises UsageError."""
-    place = folder if step is None else folder / "steps" / step.name
-    name = "" if step is None else f"step {step.name}: "
+def checked_step(folder: Path, file: File, step: StepTable) -> HarborStep:
+    """The only step of a task, which has no name, or one of its [[steps]]. Raises UsageError."""
+    place = folder / "steps" / step.name if step.name else folder
+    name = f"step {step.name}: " if step.name else ""
     try:
         instruction = read_text(place / "instruction.md", MAX_TOML_BYTES).strip()
     except FileNotFoundError:
@@ -197,14 +196,13 @@ def checked_step(folder: Path, file: File, step: StepTable | None) -> HarborStep
         raise UsageError(f"{name}instruction.md is empty")
     if not any((parent / "tests" / "test.sh").is_file() for parent in {place, folder}):
         raise UsageError(f"{name}there is no tests/test.sh")
-    agent, verifier = (AgentTable(), VerifierTable()) if step is None else (step.agent, step.verifier)
-    least = None if step is None else step.min_reward
-    run = phase(agent, file.agent, file.environment, 900.0)
+    least = step.min_reward
+    run = phase(step.agent, file.agent, file.environment, 900.0)
     return HarborStep(
-        name="" if step is None else step.name,
+        name=step.name,
         instruction=instruction,
         agent=run,
-        verifier=phase(verifier, file.verifier, file.environment, 600.0),
+        verifier=phase(step.verifier, file.verifier, file.environment, 600.0),
         solution=msgspec.structs.replace(run, environ=checked_environ(file.solution.env)),
         min_reward=least if isinstance(least, dict) else {} if least is None else {"reward": least},
     )
@@ -303,7 +301,6 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Write a task's files into a new folder."""
     folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         opened.extractall(folder, filter="tar")

@@ -14,21 +14,20 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.harbor.folder import resolve, unpack
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
-from weavegen.kernel.steps import Evaluated, Failure
+from weavegen.kernel.steps import Evaluated
 from weavegen.sandbox import command, image_root, images, programs, userns
 from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.command import Ran
+from weavegen.sandbox.grading import Cause, not_evaluated
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.images import Image
 from weavegen.sandbox.providers import Limits
 
-Cause = Literal["agent", "task", "infrastructure"]
 MAX_REWARD_BYTES = 2**20
 NETWORK_ERRORS = re.compile(
     r"Could not resolve host|Temporary failure in name resolution|Name or service not known|Network is unreachable"
@@ -60,12 +59,10 @@ class Verdict:
 
 def evaluations_of(verdict: Verdict) -> tuple[Evaluated, ...]:
     """A verdict as evaluations of the task: one for each reward."""
-    marks: dict[str, Any] = {"scope": "task", "protected": True}
-    if verdict.rewards is not None:
-        return tuple(Evaluated(title=name, value=value, **marks) for name, value in verdict.rewards.items())
-    text = f"not evaluated ({verdict.cause}): {verdict.why}"
-    failure = Failure(type="NotEvaluated", message=text, traceback=f"NotEvaluated: {text}", stage="evaluation")
-    return (Evaluated(title="reward", error=failure, cause=verdict.cause, **marks),)
+    if verdict.rewards is None:
+        return (not_evaluated("reward", verdict.cause, verdict.why),)
+    rewards = verdict.rewards.items()
+    return tuple(Evaluated(title=name, value=value, scope="task", protected=True) for name, value in rewards)
 
 
 class Invalid(Exception):
@@ -157,16 +154,7 @@ class Verifier:
             layers = f"{userns.STAGE}/guard:{root.layers}"
             root = replace(root, folders={"agent": agent, "guard": guard}, layers=layers, programs=found.programs)
         self.copy_tests(changes)
-        ran = command.run(
-            self.config,
-            root,
-            ["/bin/sh", "-c", "chmod +x /tests/test.sh && exec /tests/test.sh"],
-            user=root.user,
-            seconds=self.step.verifier.seconds,
-            limits=limits_of(self.task),
-            name=f"{self.trace_id}/verifier",
-            network=self.network if self.step.verifier.internet else "none",
-        )
+        ran = self.run(root, self.step.verifier, "/tests/test.sh", "verifier")
         try:
             rewards = None if ran.ended else read_rewards(changes / "upper")
             why = ran.ended
@@ -208,14 +196,18 @@ class Verifier:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(part, target, symlinks=True)
         give_to_namespace(changes / "upper", target)
+        return self.run(root, phase, "/solution/solve.sh", "solution")
+
+    def run(self, root: Root, phase: Phase, script: str, name: str) -> Ran:
+        """Run a script of the task in a box of its own."""
         return command.run(
             self.config,
             root,
-            ["/bin/sh", "-c", "chmod +x /solution/solve.sh && exec /solution/solve.sh"],
+            ["/bin/sh", "-c", f"chmod +x {script} && exec {script}"],
             user=root.user,
             seconds=phase.seconds,
             limits=limits_of(self.task),
-            name=f"{self.trace_id}/solution",
+            name=f"{self.trace_id}/{name}",
             network=self.network if phase.internet else "none",
         )
 

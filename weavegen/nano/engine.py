@@ -70,8 +70,6 @@ class Continuation:
 
 @dataclass
 class Result:
-    """The answer to an order."""
-
     continuations: list[Continuation]
     cached: int
     """Tokens of the prompt that were in the prefix cache."""
@@ -81,7 +79,6 @@ class _Running:
     """An order whose continuations are being sampled."""
 
     def __init__(self, order: Order, future: "Future[Result]", model: Llama, cache: PrefixCache) -> None:
-        """Compute the prompt."""
         self.order, self.future = order, future
         prompt = Prompt(order.prompt, model.shape)
         self.cached = cache.find(prompt)

@@ -128,7 +128,6 @@ class Api(ABC):
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """Make a response with a JSON body."""
     return Response(encode(value), status, media_type="application/json")
 
 
@@ -138,7 +137,6 @@ def client_closed() -> Response:
 
 
 async def until_disconnect(request: Request) -> None:
-    """Wait until the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
 

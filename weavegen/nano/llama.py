@@ -86,7 +86,6 @@ class Llama:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters."""
         arrays = [self._embedding, self._norm, *([] if self.shape.tied else [self._last])]
         arrays += [array for layer in self._layers for array in vars(layer).values()]
         return sum(array.size for array in arrays)

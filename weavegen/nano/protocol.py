@@ -126,7 +126,6 @@ class TokenizeResponse(msgspec.Struct):
 
 
 def error_body(message: str, status: int, param: str | None = None) -> dict[str, Any]:
-    """Make vLLM's body of an error response."""
     kinds = {400: "BadRequestError", 404: "NotFoundError", 429: "RateLimitError", 500: "InternalServerError"}
     return {"error": {"message": message, "type": kinds.get(status, "Error"), "param": param, "code": status}}
 

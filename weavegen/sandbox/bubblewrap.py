@@ -17,7 +17,7 @@ from pathlib import Path
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import groups
 from weavegen.sandbox.children import adopt, end_with_this_process, spawn, tail
-from weavegen.sandbox.image_root import ALLOWED_CALLS, CAPABILITIES, Root, interpreter
+from weavegen.sandbox.image_root import ALLOWED_CALLS, CAPABILITIES, PREFIX, PYTHON, interpreter
 from weavegen.sandbox.providers import Box, Handle, Layout
 from weavegen.sandbox.seccomp import program
 from weavegen.sandbox.userns import STAGE
@@ -32,8 +32,6 @@ FILES = "/opt/files"
 """Where the files are that /app begins with."""
 COMMANDS = "/opt/weave/bin"
 """Where `python` and `python3` are the interpreter that runs the box."""
-PREFIX = Path(os.path.realpath(sys.base_prefix))
-PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 HOSTS_FILE = b"127.0.0.1 localhost\n::1 localhost\n"
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates")
 """Files for name resolution and certificates; for boxes that share the host's network."""
@@ -62,14 +60,11 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
-    def layout(
-        self, workspace: Path, packages: Path | None = None, files: Path | None = None, root: Root | None = None
-    ) -> Layout:
-        inside = None if packages is None else PACKAGES, None if files is None else FILES
-        if root is not None:
-            packages_inside = None if packages is None else in_image(PACKAGES)
-            return Layout(root.workdir, "/opt/weave", interpreter(), packages_inside)
-        return Layout("/app", "/opt/weave", (str(PYTHON),), *inside)
+    def layout(self, box: Box) -> Layout:
+        packages, files = None if box.packages is None else PACKAGES, None if box.files is None else FILES
+        if box.root is not None:
+            return Layout(box.root.workdir, "/opt/weave", interpreter(), packages and in_image(packages))
+        return Layout("/app", "/opt/weave", (str(PYTHON),), packages, files)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         """Return an id that differs for 100,000 consecutive traces, and from those of most other installations."""
@@ -112,9 +107,11 @@ class Bubblewrap:
                 sources: list[Path] = []
                 command = [*self.arguments(box, info_end, gate_end, files, seccomp, sources), *box.command]
                 if box.root is not None:
-                    command = box.root.command(command, sources, box.limits)
+                    limits = {"NPROC": box.limits.processes + 8, "NOFILE": box.limits.files, "CORE": 1}
+                    limits["FSIZE"] = box.limits.file_size
+                    command = box.root.command(command, sources, limits)
                 environ = {"PATH": os.environ.get("PATH", os.defpath)}
-                process = spawn(command, box, pass_fds=inherited, cwd="/", env=environ)
+                process = spawn(command, box.log, pass_fds=inherited, cwd="/", env=environ)
             finally:
                 os.close(info_end)
                 os.close(gate_end)

@@ -5,10 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from weavegen.sandbox.providers import Box
+from typing import Any
 
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 _lock = threading.Lock()
@@ -27,12 +24,11 @@ def adopt(pid: int, child: "subprocess.Popen[bytes]") -> None:
         _children[pid] = child
 
 
-def spawn(command: list[str], box: "Box", **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a command detached from this process, with the box's log as its output."""
-    with box.log.open("ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options
-        )
+def spawn(command: list[str], log: Path, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a command detached from this process, with a log as its output."""
+    usual: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
+    with log.open("ab") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, **(usual | options))
 
 
 def end_with_this_process(pid: int) -> None:
@@ -47,15 +43,7 @@ def end_with_this_process(pid: int) -> None:
     try:
         command = [sys.executable, "-IS", "-c", _GUARD, str(box)]
         # Without a buffer: closing it would raise an error once the guard has ended.
-        guard = subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[box],
-            start_new_session=True,
-        )
+        guard = spawn(command, Path(os.devnull), bufsize=0, stdin=subprocess.PIPE, pass_fds=[box])
     finally:
         os.close(box)
     adopt(guard.pid, guard)

@@ -105,7 +105,7 @@ class SessionBroken(Exception):
         self.cut = cut
 
 
-class ClientSession:
+class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
     """A connection to an environment, with a time limit. Its methods raise SessionBroken and nothing else."""
 
     decoder = msgspec.json.Decoder(Message)
@@ -122,9 +122,6 @@ class ClientSession:
         except OSError as error:
             self.connection.close()
             raise SessionBroken(f"it can't be reached: {error}", cut=True) from error
-
-    def __enter__(self) -> "ClientSession":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()

@@ -1,6 +1,5 @@
 """Runs one command in a box of its own whose root is an image, and waits for it."""
 
-import json
 import tempfile
 import time
 from dataclasses import dataclass
@@ -10,19 +9,14 @@ from weavegen.config import Config
 from weavegen.sandbox import groups
 from weavegen.sandbox.children import collect
 from weavegen.sandbox.image_root import Root
-from weavegen.sandbox.providers import Box, Limits, provider
+from weavegen.sandbox.providers import Box, Limits, provider, start_main
 
-MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.user import main; main(int(sys.argv[2]))"
-MAX_OUTPUT_BYTES = 64 * 2**20
-"""Of a command. The kernel ends a process that writes more."""
 SHOWN_CHARS = 8_000
 POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a command."""
-
     output: str
     """The end of what it printed."""
     ended: str
@@ -49,26 +43,9 @@ def run(
     root.prepare()
     workspace = config.workspaces / name
     workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-    layout = sandbox.layout(workspace, root=root)
-    with tempfile.TemporaryDirectory(dir=workspace) as scratch, tempfile.TemporaryFile("w+") as file:
-        json.dump({"argv": argv, "user": user, "workdir": root.workdir}, file)
-        file.seek(0)
-        box = Box(
-            workspace=workspace,
-            uid=0,
-            command=(*layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
-            environ={},
-            folders={},
-            descriptors=(file.fileno(),),
-            packages=None,
-            files=None,
-            log=Path(scratch, "output"),
-            limits=limits,
-            network=network,
-            temporary=True,
-            root=root,
-        )
-        handle = sandbox.start(box)
+    with tempfile.TemporaryDirectory(dir=workspace) as scratch:
+        box = Box(workspace, 0, Path(scratch, "output"), limits, network=network, temporary=True, root=root)
+        handle = start_main(sandbox, "user", {"argv": argv, "user": user}, box)
         ended = ""
         try:
             while handle.alive():

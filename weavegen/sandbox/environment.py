@@ -8,7 +8,6 @@ Everything that comes out of the box is untrusted: its size and time are limited
 """
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -40,12 +39,11 @@ from weavegen.sandbox.client_session import (
 )
 from weavegen.sandbox.grading import Grader, asked, protected
 from weavegen.sandbox.image_root import Root
-from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider
+from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider, start_main
 from weavegen.sandbox.starting_files import importable
 from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 
 LOCK_FILES = 256
-MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.boot import main; main(int(sys.argv[2]))"
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,6 @@ class Environment:
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
         config.logs.mkdir(parents=True, exist_ok=True)
-        uid = sandbox.uid(trace_id, config.workspaces)
         with locked(private(config.runtime), trace_id):
             if old := cls.find(config, trace_id):
                 sandbox.kill(old.handle)
@@ -96,40 +93,31 @@ class Environment:
             if root is not None:
                 image_root.remove(root.changes)
                 root.prepare()
-            layout, path = sandbox.layout(workspace, packages, files, root), socket_path(config, trace_id)
+            path = socket_path(config, trace_id)
             for leftover in (path, path.with_suffix(".why")):
                 leftover.unlink(missing_ok=True)
             args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
-            # The parameters are in a file without a name: in the box, any process could read a command line.
-            with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryFile("w+") as file:
+            with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(os.fspath(path))
                 path.chmod(0o600)
                 listener.listen(16)
-                spec: dict[str, Any] = {
-                    "app": layout.app,
-                    "packages": layout.packages,
-                    "files": layout.files,
-                    "seed": seed,
-                }
-                spec |= {"listener": listener.fileno(), "args": args, "user": None if root is None else root.user}
-                json.dump(spec, file)
-                file.seek(0)
                 box = Box(
                     workspace=workspace,
-                    uid=uid,
-                    command=(*layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
-                    environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
-                    folders=importable(files) if root is None else {},
-                    descriptors=(listener.fileno(), file.fileno()),
-                    packages=packages,
-                    files=files,
+                    uid=sandbox.uid(trace_id, config.workspaces),
                     log=log_path(config, trace_id),
                     limits=limits,
+                    environ={"PYTHONHASHSEED": str(seed % 2**32), "TERM": "xterm-256color"},
+                    folders=importable(files) if root is None else {},
+                    descriptors=(listener.fileno(),),
+                    packages=packages,
+                    files=files,
                     network=network,
                     temporary=temporary,
                     root=root,
                 )
-                handle = sandbox.start(box)
+                user = None if root is None else root.user
+                spec = {"seed": seed, "listener": listener.fileno(), "args": args, "user": user}
+                handle = start_main(sandbox, "boot", spec, box)
             BoxState(handle, limits, "" if root is None else str(root.changes)).write(path.with_suffix(".json"))
         self = cls(trace_id, handle, path, workspace, sandbox, limits)
         try:
@@ -145,14 +133,14 @@ class Environment:
         return self
 
     @classmethod
-    def find(cls, config: Config, trace_id: int, limits: Limits | None = None) -> "Environment | None":
+    def find(cls, config: Config, trace_id: int) -> "Environment | None":
         """Return the trace's environment if it lives on this host."""
         path = socket_path(config, trace_id)
         state = BoxState.read(path.with_suffix(".json"))
         if state is None or not state.handle.alive():
             return None
         workspace = config.workspaces / str(trace_id)
-        return cls(trace_id, state.handle, path, workspace, provider(config.sandbox), limits or state.limits)
+        return cls(trace_id, state.handle, path, workspace, provider(config.sandbox), state.limits)
 
     def execute(
         self,
@@ -241,24 +229,14 @@ def dry_run(
     with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
         config = replace(config, home=Path(home))
         with watching(private(config.runtime)):
-            environment = Environment.start(
-                config,
-                0,
-                params=params,
-                network=network,
-                packages=packages,
-                files=files,
-                limits=limits,
-                temporary=True,
-            )
+            given: dict[str, Any] = {"params": params, "packages": packages, "files": files}
+            environment = Environment.start(config, 0, network=network, limits=limits, temporary=True, **given)
             try:
                 for number, op in enumerate(ops, 1):
                     text = asked(protected(config, source)) if op == "evaluate" else source
                     executed = environment.execute(number, Execute(op=op, source=text), chat=chat)
                     if op == "evaluate" and text:
-                        grader = Grader(
-                            config, 0, environment.limits, source, params=params, packages=packages, files=files
-                        )
+                        grader = Grader(config, 0, environment.limits, source, **given)
                         executed = grader.grade(environment.handle, executed)
                     done.append(executed)
                     if done[-1].error is not None or done[-1].waits_for is not None or done[-1].writes is not None:

@@ -29,7 +29,7 @@ from weavegen.kernel.steps import Evaluated, Executed, Failure, SubagentState
 from weavegen.sandbox import groups
 from weavegen.sandbox.answer import InvalidAnswer, check_value
 from weavegen.sandbox.children import tail
-from weavegen.sandbox.providers import Box, Handle, Limits, provider
+from weavegen.sandbox.providers import Box, Handle, Limits, provider, start_main
 from weavegen.sandbox.starting_files import FOLDERS, importable
 from weavegen.sandbox.stopping import stopped
 
@@ -40,7 +40,6 @@ MAX_ADDRESS_SPACE = 2**30
 """Bytes of address space of a process of the grader's box, which no watch looks at."""
 ATTEMPTS = 3
 """Boxes that are tried before an evaluation counts as not evaluated because of the infrastructure."""
-MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.grader import main; main(int(sys.argv[2]))"
 FORM = 'main.task.add_evaluation("TITLE?", FUNCTION, protected=True, files=["PATH"], claims=["VARIABLE"])'
 Cause = Literal["agent", "task", "infrastructure"]
 ENDED = -2
@@ -220,14 +219,13 @@ class Grader:
         `handle`: the agent's box, whose processes are stopped meanwhile. Raises EnvironmentFailure if it has ended.
         """
         evaluations, workspace = declared(self.source), self.config.workspaces / str(self.trace_id)
-        app = provider(self.config.sandbox).layout(workspace).app
         try:
             workspace.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have removed it
             with (
                 tempfile.TemporaryDirectory(prefix="grader-", dir=workspace) as folder,
                 stopped(handle) as still,
                 opened(f"/proc/{handle.pid}/root", os.O_PATH) as top,
-                opened(app.lstrip("/"), os.O_PATH | os.O_NOFOLLOW, top) as root,
+                opened("app", os.O_PATH | os.O_NOFOLLOW, top) as root,
             ):
                 if not handle.alive():  # the number may be that of another process by now
                     raise ProcessLookupError
@@ -235,12 +233,12 @@ class Grader:
                 copies.mkdir(mode=0o755)
                 problems = copy_files(root, sorted({name for one in evaluations for name in one.files}), copies)
                 faults = {one: fault(one, problems, executed.claims, still) for one in evaluations}
-                found = {one: not_evaluated(one, "agent", wrong) for one, wrong in faults.items() if wrong}
+                found = {one: not_evaluated(one.title, "agent", wrong) for one, wrong in faults.items() if wrong}
                 found |= self.try_boxes([one for one in faults if not faults[one]], executed.claims, copies)
         except OSError as error:
             if not handle.alive():
                 raise EnvironmentFailure("the environment process died before its files could be read") from None
-            found = {one: not_evaluated(one, "infrastructure", str(error)) for one in evaluations}
+            found = {one: not_evaluated(one.title, "infrastructure", str(error)) for one in evaluations}
         return with_verdicts(executed, {one: found[one] for one in evaluations})
 
     def try_boxes(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Found:
@@ -253,37 +251,32 @@ class Grader:
                 return {one: evaluated(one, number, verdicts) for number, one in enumerate(evaluations)}
             except (EnvironmentFailure, OSError, msgspec.MsgspecError) as error:
                 why = str(error)
-        return {one: not_evaluated(one, "infrastructure", why) for one in evaluations}
+        return {one: not_evaluated(one.title, "infrastructure", why) for one in evaluations}
 
     def run_box(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Verdicts:
         """Run a box. Raises EnvironmentFailure if it is lost, which its own code can't bring about."""
         sandbox, limits = provider(self.config.sandbox), self.limits
-        layout = sandbox.layout(copies, self.packages, self.files)
         reader, writer = os.pipe()
-        with open(reader, "rb", buffering=0) as pipe, tempfile.TemporaryFile("w+") as file:
+        with open(reader, "rb", buffering=0) as pipe:
             with open(writer, "wb", buffering=0):
                 spec = {
-                    "app": layout.app, "packages": layout.packages, "files": layout.files, "verdicts": writer,
-                    "seconds": limits.seconds, "seed": self.seed,
+                    "verdicts": writer, "seconds": limits.seconds, "seed": self.seed,
                     "args": {"budget": self.budget, "port": 5000, "model_name": "none", "params": self.params or {}},
                     "source": self.source, "before": earlier(self.before, declared(self.source)),
                     "evaluations": [(one.callback, {name: claims[name] for name in one.claims}) for one in evaluations],
                 }  # fmt: skip
-                json.dump(spec, file)
-                file.seek(0)
                 box = Box(
                     workspace=copies,
                     uid=sandbox.uid(self.trace_id, self.config.workspaces / "graders"),  # limits count by user
-                    command=(*layout.python, "-sSPB", "-c", MAIN, layout.code, str(file.fileno())),
-                    environ={"PYTHONHASHSEED": str(self.seed % 2**32)},
-                    folders=importable(self.files) | {entry.name: entry for entry in copies.iterdir()},
-                    descriptors=(writer, file.fileno()),
-                    packages=self.packages,
-                    files=self.files,
                     log=copies.parent / "log",
                     limits=replace(limits, address_space=MAX_ADDRESS_SPACE, most_address_space=MAX_ADDRESS_SPACE),
+                    environ={"PYTHONHASHSEED": str(self.seed % 2**32)},
+                    folders=importable(self.files) | {entry.name: entry for entry in copies.iterdir()},
+                    descriptors=(writer,),
+                    packages=self.packages,
+                    files=self.files,
                 )
-                handle = sandbox.start(box)
+                handle = start_main(sandbox, "grader", spec, box)
             try:
                 verdicts = read_verdicts(pipe.fileno(), limits.start + limits.seconds + limits.grace)
                 if verdicts and groups.killed_for_memory(handle.groups):
@@ -306,16 +299,16 @@ def fault(evaluation: Protected, problems: dict[str, str], claims: dict[str, str
     return "; ".join(wrong if still else [*wrong, "its processes can't be stopped"])
 
 
-def not_evaluated(evaluation: Protected, cause: Cause, why: str) -> Evaluated:
+def not_evaluated(title: str, cause: Cause | None, why: str) -> Evaluated:
     text = f"not evaluated ({cause}): {why}"
     failure = Failure(type="NotEvaluated", message=text, traceback=f"NotEvaluated: {text}", stage="evaluation")
-    return Evaluated(title=evaluation.title, scope="task", error=failure, protected=True, cause=cause)
+    return Evaluated(title=title, scope="task", error=failure, protected=True, cause=cause)
 
 
 def evaluated(evaluation: Protected, number: int, verdicts: Verdicts) -> Evaluated:
     """The result of the evaluation with this number."""
     if (verdict := verdicts.get(number)) is None:
-        return not_evaluated(evaluation, "task", f"no verdict, its process has ended: {verdicts[ENDED]['ended']}")
+        return not_evaluated(evaluation.title, "task", f"no verdict, its process has ended: {verdicts[ENDED]['ended']}")
     error = msgspec.convert(verdict.get("error"), Failure | None)
     marks: dict[str, Any] = {"title": evaluation.title, "scope": "task", "protected": True}
     return Evaluated(**marks, value=verdict.get("value"), error=error, cause="task" if error else None)

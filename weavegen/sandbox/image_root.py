@@ -10,16 +10,16 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weavegen.sandbox import userns
 
-if TYPE_CHECKING:
-    from weavegen.sandbox.providers import Limits
-
+PREFIX = Path(os.path.realpath(sys.base_prefix))
+PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+"""The interpreter that runs boxes, and its folder."""
 HOST = "/opt/weave/host"
 """Where a box has the programs of the host that run the interpreter."""
 CAPABILITIES = (
@@ -61,16 +61,15 @@ class Root:
         self.changes.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chown(self.changes, userns.owner(0), userns.owner(0))
 
-    def command(self, bubblewrap: list[str], sources: list[Path], limits: "Limits") -> list[str]:
-        """The command line that mounts the root and then starts bubblewrap with these arguments.
+    def command(self, bubblewrap: list[str], sources: list[Path], limits: dict[str, int]) -> list[str]:
+        """The command line that mounts the root and then starts bubblewrap with these arguments and RLIMIT_* `limits`.
 
         `sources`: what bubblewrap mounts of the host, which it finds as STAGE/source0 and so on.
         """
         folders = {"layers": self.store, "changes": self.changes, **self.folders}
         folders |= {f"host{number}": path for number, path in enumerate(mounted())}
         folders |= {f"source{number}": path for number, path in enumerate(sources)}
-        numbers = {"NPROC": limits.processes + 8, "NOFILE": limits.files, "FSIZE": limits.file_size, "CORE": 1}
-        return userns.command(bubblewrap, folders, self.layers, self.programs, numbers)
+        return userns.command(bubblewrap, folders, self.layers, self.programs, limits)
 
     def mounts(self) -> list[str]:
         """Arguments of bubblewrap for the root and the interpreter."""
@@ -84,8 +83,6 @@ class Root:
 @cache
 def mounted() -> tuple[Path, ...]:
     """The folders of the host that the interpreter needs: its prefix, and those of its libraries."""
-    from weavegen.sandbox.bubblewrap import PREFIX
-
     needed = [PREFIX, *(Path(path) for path in library_path()), Path(loader()).parent]
     tops = {Path("/usr") if path.is_relative_to("/usr") else path for path in needed}
     return tuple(
@@ -96,8 +93,6 @@ def mounted() -> tuple[Path, ...]:
 @cache
 def loader() -> str:
     """The program that loads the interpreter's libraries (ld.so(8)), without links."""
-    from weavegen.sandbox.bubblewrap import PYTHON
-
     with PYTHON.open("rb") as file:
         found = re.search(rb"/[\w./-]*/ld-[\w.-]+\.so[\w.]*", file.read(65_536))
     return os.path.realpath(found[0].decode() if found else "/lib64/ld-linux-x86-64.so.2")
@@ -106,8 +101,6 @@ def loader() -> str:
 @cache
 def library_path() -> tuple[str, ...]:
     """The folders with the libraries that this process has loaded, those of the interpreter's own prefix first."""
-    from weavegen.sandbox.bubblewrap import PREFIX
-
     found = [str(PREFIX / "lib")]
     for line in Path("/proc/self/maps").read_text().splitlines():
         name = line.partition("/")[2]
@@ -120,8 +113,6 @@ def library_path() -> tuple[str, ...]:
 
 def interpreter() -> tuple[str, ...]:
     """The command that starts the interpreter in a box, whose root has other libraries."""
-    from weavegen.sandbox.bubblewrap import PYTHON
-
     path = ":".join(HOST + folder for folder in library_path())
     return HOST + loader(), "--argv0", f"{HOST}{PYTHON}", "--library-path", path, f"{HOST}{PYTHON}"
 

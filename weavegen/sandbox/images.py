@@ -5,6 +5,7 @@ The layers lie in a store of the installation, in the format of containers-stora
 """
 
 import base64
+import contextlib
 import hashlib
 import json
 import logging
@@ -24,6 +25,7 @@ from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import userns
+from weavegen.sandbox.children import spawn
 
 log = logging.getLogger(__name__)
 WAIT_SECONDS = 7200.0
@@ -105,14 +107,9 @@ def run_builder(
         "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace is there already
     }
     given = {"store": store(config)} | ({} if source is None else {"source": source})
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            userns.command([*command, *arguments], given, environ=environ),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch, "output")
+        process = spawn(userns.command([*command, *arguments], given, environ=environ), output)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -121,8 +118,7 @@ def run_builder(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            output.seek(0)
-            printed = output.read().decode(errors="replace")
+            printed = output.read_bytes().decode(errors="replace")
             if log_file is not None:
                 log_file.write_text(printed[-LOG_CHARS:])
     if process.returncode != 0:
@@ -146,8 +142,6 @@ def image(config: Config, digest: str, name: str, recipe: Path, seconds: float, 
     one wait for the first. Raises EnvironmentFailure with the reason if it can't be made.
     """
     record = config.home / "images" / "made" / digest
-    if (known := read_image(record)) is not None and known.layers:
-        return known
 
     def make(draft: Path) -> None:
         draft.mkdir()
@@ -162,9 +156,7 @@ def image(config: Config, digest: str, name: str, recipe: Path, seconds: float, 
         folders.once(record, make, WAIT_SECONDS)
     except UsageError as error:
         raise EnvironmentFailure(f"image: {error}") from None
-    known = read_image(record)
-    assert known is not None
-    return known
+    return Image(**json.loads((record / "image.json").read_text()))
 
 
 def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, log_file: Path) -> Image:
@@ -231,17 +223,13 @@ def read_stored(storage: Path, identity: str) -> tuple[str, int, dict[str, Any]]
     return ":".join(names), size, settings
 
 
-def read_image(record: Path) -> Image | None:
-    try:
-        return Image(**json.loads((record / "image.json").read_text()))
-    except FileNotFoundError:
-        return None
-
-
 def made(config: Config) -> list[Image]:
     """All images of this host, by name."""
-    found = (read_image(record) for record in (config.home / "images" / "made").glob("[0-9a-f]*"))
-    return sorted(filter(None, found), key=lambda image: image.name)
+    found = []
+    for record in (config.home / "images" / "made").glob("[0-9a-f]*/image.json"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(Image(**json.loads(record.read_text())))
+    return sorted(found, key=lambda image: image.name)
 
 
 def add_base(config: Config, name: str, source: Path) -> None:

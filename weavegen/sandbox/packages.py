@@ -34,7 +34,6 @@ MAX_REQUIREMENTS_CHARS = 2**20
 
 
 def default_requirements() -> str:
-    """The text of the default requirements file."""
     return LOCK.read_text()
 
 

@@ -46,8 +46,6 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True)
 class Guarded:
-    """What the layer does."""
-
     programs: tuple[str, ...]
     """Folders in which the image's files have priority (userns.command)."""
     changed: tuple[str, ...]
@@ -69,8 +67,6 @@ def guard(layers: Path, names: str, agent: Path, folder: Path, path: str, workdi
 
 
 class Guard:
-    """Writes the layer."""
-
     def __init__(self, layers: list[str], path: list[str], workdir: str):
         self.layers = [Path(userns.STAGE, "layers", name) for name in layers]
         self.agent, self.folder = Path(userns.STAGE, "agent"), Path(userns.STAGE, "guard")
@@ -170,11 +166,13 @@ class Guard:
         if len(self.changed) < MAX_SHOWN:
             self.changed.append(f"/{path}")
 
+    def make_parents(self, path: str) -> None:
+        if parent := os.path.dirname(path):
+            self.make_folder(parent, self.image(parent) or self.agent / parent)
+
     def make_folder(self, path: str, like: Path) -> None:
         """Make a folder of the layer, and those above it, as they are in the image or with the agent."""
-        parent = os.path.dirname(path)
-        if parent:
-            self.make_folder(parent, self.image(parent) or self.agent / parent)
+        self.make_parents(path)
         place = self.folder / path
         if not place.is_dir():
             place.mkdir()
@@ -184,8 +182,7 @@ class Guard:
 
     def hide(self, path: str) -> None:
         """Hide a file by a whiteout of overlayfs: a character device 0/0."""
-        if parent := os.path.dirname(path):
-            self.make_folder(parent, self.image(parent) or self.agent / parent)
+        self.make_parents(path)
         os.mknod(self.folder / path, stat.S_IFCHR | 0o600, os.makedev(0, 0))
 
     def restore(self, path: str) -> None:
@@ -194,8 +191,7 @@ class Guard:
         assert original is not None
         if os.path.lexists(self.folder / path):
             return
-        if parent := os.path.dirname(path):
-            self.make_folder(parent, self.image(parent) or self.agent / parent)
+        self.make_parents(path)
         if original.is_dir() and not original.is_symlink():
             self.make_folder(path, original)
             for name in sorted(set(self.names(path))):

@@ -1,20 +1,24 @@
 """The contract of the providers of boxes, the limits of a box, the provider `none`, and the choice by name."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil  # type: ignore[import-untyped]
 
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox.children import adopt, collect, end_with_this_process, release, spawn
 from weavegen.sandbox.image_root import Root
+
+MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.{} import main; main(int(sys.argv[2]))"
 
 
 @dataclass(frozen=True)
@@ -77,20 +81,20 @@ class Box:
     """An existing folder of the host. `none` uses it; bubblewrap has /app in memory instead."""
     uid: int
     """The user id of this box alone, for providers that run as root."""
-    command: tuple[str, ...]
-    environ: dict[str, str]
-    """All environment variables besides PATH, HOME and LANG."""
-    folders: dict[str, Path]
-    """Folders to mount read-only in the workspace, by the name there."""
-    descriptors: tuple[int, ...]
-    """Open files that the command inherits under the same numbers."""
-    packages: Path | None
-    """Folder with packages to mount read-only at `Layout.packages` (sandbox/packages.py)."""
-    files: Path | None
-    """Folder to mount read-only at `Layout.files` (sandbox/starting_files.py)."""
     log: Path
     """File for errors that occur before the command answers on its socket."""
     limits: Limits
+    command: tuple[str, ...] = ()
+    environ: dict[str, str] = field(default_factory=dict)
+    """All environment variables besides PATH, HOME and LANG."""
+    folders: dict[str, Path] = field(default_factory=dict)
+    """Folders to mount read-only in the workspace, by the name there."""
+    descriptors: tuple[int, ...] = ()
+    """Open files that the command inherits under the same numbers."""
+    packages: Path | None = None
+    """Folder with packages to mount read-only at `Layout.packages` (sandbox/packages.py)."""
+    files: Path | None = None
+    """Folder to mount read-only at `Layout.files` (sandbox/starting_files.py)."""
     network: str = "none"
     """`none`: a loopback of its own; `host`: the network of the host, with the host's loopback."""
     temporary: bool = False
@@ -172,27 +176,20 @@ class Sandbox(Protocol):
 
     name: str
 
-    def layout(
-        self, workspace: Path, packages: Path | None = None, files: Path | None = None, root: Root | None = None
-    ) -> Layout:
-        """Return the paths as the command of a box with this workspace, packages and files sees them."""
-        ...
+    def layout(self, box: Box) -> Layout:
+        """Return the paths as the command of a box sees them."""
 
     def start(self, box: Box) -> Handle:
         """Start the command. Unless it is temporary, it outlives the caller. Raises EnvironmentFailure."""
-        ...
 
     def require(self) -> None:
         """Raise UsageError, with advice, if this host can't run such boxes. Cheap after the first call."""
-        ...
 
     def kill(self, handle: Handle, wait: float = 5.0) -> None:
         """End every process in the box. Raises EnvironmentFailure if they have not ended after `wait` seconds."""
-        ...
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         """Return the user id for a trace's box."""
-        ...
 
 
 class NoSandbox:
@@ -204,14 +201,12 @@ class NoSandbox:
 
     name = "none"
 
-    def layout(
-        self, workspace: Path, packages: Path | None = None, files: Path | None = None, root: Root | None = None
-    ) -> Layout:
-        if root is not None:
+    def layout(self, box: Box) -> Layout:
+        if box.root is not None:
             raise UsageError("images need isolation: unset WEAVEGEN_SANDBOX")
         code, python = Path(__file__).resolve().parents[2], getattr(sys, "_base_executable", sys.executable)
-        inside = [None if folder is None else str(folder) for folder in (packages, files)]
-        return Layout(str(workspace), str(code), (python,), *inside)
+        inside = [None if folder is None else str(folder) for folder in (box.packages, box.files)]
+        return Layout(str(box.workspace), str(code), (python,), *inside)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         return os.getuid()
@@ -229,7 +224,7 @@ class NoSandbox:
             numbers = (f"--as={limits.address_space}:", f"--fsize={limits.file_size}", f"--nofile={limits.files}")
             command = ["prlimit", *numbers, "--core=0", "--", *command]
         environ = {"PATH": os.defpath, "HOME": str(box.workspace), "LANG": "C.UTF-8", **box.environ}
-        process = spawn(command, box, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
+        process = spawn(command, box.log, pass_fds=box.descriptors, cwd=box.workspace, env=environ)
         adopt(process.pid, process)
         if box.temporary:
             end_with_this_process(process.pid)
@@ -249,3 +244,16 @@ def provider(name: str) -> Sandbox:
     if name not in providers:
         raise UsageError(f"there is no sandbox {name!r}: set WEAVEGEN_SANDBOX to one of {', '.join(providers)}")
     return providers[name]()
+
+
+def start_main(sandbox: Sandbox, module: str, spec: dict[str, Any], box: Box) -> Handle:
+    """Start a box whose command is `main` of a module of weavegen/box, which reads `spec` and the box's paths.
+
+    They are in a file without a name: in the box, any process could read a command line.
+    """
+    layout = sandbox.layout(box)
+    with tempfile.TemporaryFile("w+") as file:
+        json.dump({"app": layout.app, "packages": layout.packages, "files": layout.files, **spec}, file)
+        file.seek(0)
+        command = (*layout.python, "-sSPB", "-c", MAIN.format(module), layout.code, str(file.fileno()))
+        return sandbox.start(replace(box, command=command, descriptors=(*box.descriptors, file.fileno())))

@@ -24,14 +24,11 @@ from weavegen.box.confine import (
 )
 from weavegen.box.confine import instruction as instr
 
-
-def _read_refused() -> dict[str, tuple[int, int | None]]:
-    text = Path(__file__).with_name("refused_calls.txt").read_text()
-    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-    return {name: (int(x86_64), None if aarch64 == "-" else int(aarch64)) for name, x86_64, aarch64 in rows}
-
-
-REFUSED = _read_refused()
+LINES = Path(__file__).with_name("refused_calls.txt").read_text().splitlines()
+REFUSED = {
+    name: (int(x86_64), None if aarch64 == "-" else int(aarch64))
+    for name, x86_64, aarch64 in (line.split() for line in LINES if line and not line.startswith("#"))
+}
 """Calls that fail with EPERM: numbers on x86-64 and on aarch64, None where the architecture lacks the call."""
 CLONE, CLONE3 = (56, 220), 435
 SOCKET, SOCKETPAIR, IOCTL = (41, 198), (53, 199), (16, 29)

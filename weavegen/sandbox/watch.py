@@ -241,7 +241,6 @@ def own_memory(process: Process) -> int:
 
 
 def page_tables(process: Process) -> int:
-    """Return the bytes of a process's page tables."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status") as file:
         return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("VmPTE:"))
     return 0
