@@ -5,7 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -65,11 +65,6 @@ class Read:
     """The model that reads it."""
     length: int | None = None
     """Tokens that a conversation may take in all, with what the model says next; None: the server does not say."""
-
-    @property
-    def new_tokens(self) -> dict[int, Tokens]:
-        """Tokens of these blocks."""
-        return {index: piece.tokens for index, piece in self.unstored.items() if piece.tokens is not None}
 
     def stored(self) -> None:
         """They are committed."""
@@ -247,20 +242,24 @@ def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) ->
     return joined([prompt, *(client.encode(text) for text in (prefix, rest) if text)])
 
 
-def question_prompt(
-    client: ModelClient,
-    prompt: str | Tokens,
-    prefix: str,
-    body: str,
-    question: str,
-    sampled: list[int] | None,
-    stops: Sequence[str] | None,
-) -> str | Tokens:
-    """A prompt that asks about a body of text. `sampled`: ids of its tokens, where the model wrote it just so.
+class Body(NamedTuple):
+    """The body of a block that the model is asked about."""
 
-    `stops`: the stop strings, one of which ended it; None: none did. With the ids the prompt goes on from what is in
-    the server's cache, token for token.
+    text: str
+    sampled: list[int] | None = None
+    """Ids of its tokens, where the model wrote it just so."""
+    stopped: bool = False
+    """Whether a stop string ended it."""
+
+
+def question_prompt(
+    client: ModelClient, prompt: str | Tokens, prefix: str, asked: Body, question: str, stops: Sequence[str]
+) -> str | Tokens:
+    """A prompt that asks about a body of text, which one of `stops` may have ended.
+
+    With the ids of its tokens the prompt goes on from what is in the server's cache, token for token.
     """
+    body, sampled, stopped = asked
     suffix = context.question_suffix(body, question)
     if isinstance(prompt, str):
         return prompt + suffix
@@ -270,7 +269,7 @@ def question_prompt(
             pieces.append(client.encode(prefix))
             body, suffix = body.removeprefix(prefix), suffix.removeprefix(prefix)
         if sampled is not None:
-            found = whole_tokens(sampled, body, stops, client.word)
+            found = whole_tokens(sampled, body, stops if stopped else None, client.word)
             if found is not None:
                 kept, over = found
                 pieces.append(Tokens.of(sampled[:kept]))

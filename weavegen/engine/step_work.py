@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from weavegen import search
 from weavegen.engine.execution import execute
-from weavegen.engine.prompt_assembly import Read, begun, question_prompt
+from weavegen.engine.prompt_assembly import Body, Read, begun, question_prompt
 from weavegen.engine.worker import Done, Work, Worker
 from weavegen.errors import ChatOnly
 from weavegen.kernel import context
@@ -148,9 +148,9 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
     """Ask the model yes/no questions about texts."""
     with single().connect() as conn:
         spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
-        ids, texts = scored_texts(conn, claim, step)
+        other = spec.judged_by_another
+        ids, texts = scored_texts(conn, claim, step, tokens=not other)
 
-    other = spec.judged_by_another
     kept = worker.judged_texts if other else worker.texts
 
     def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
@@ -158,7 +158,7 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
 
     def judge(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
         said, read = kept.said(claim, step.prompt, client)
-        asked = [f"{body}\n\n{question}" for body, _, _ in texts for question in step.questions]
+        asked = [f"{text.text}\n\n{question}" for text in texts for question in step.questions]
         return client.base_url, read, client.chat.yes_no(client.model, said, asked, seed=claim.id)
 
     def complete(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
@@ -166,16 +166,8 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
         read = kept.read(claim, step.prompt, spec, template, client)
         stops = context.block_stops(template)
         asked = [
-            question_prompt(
-                client,
-                read.prompt,
-                step.prompt.prefix,
-                body,
-                question,
-                None if other else tokens,
-                stops if stopped else None,
-            )
-            for body, tokens, stopped in texts
+            question_prompt(client, read.prompt, step.prompt.prefix, text, question, stops)
+            for text in texts
             for question in step.questions
         ]
         return client.base_url, read, client.yes_no(asked, priority=claim.trace_id)
@@ -195,18 +187,18 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
 
 
 def scored_texts(
-    conn: sa.Connection, claim: Claimed, step: Score
-) -> tuple[list[int | None], list[tuple[str, list[int] | None, bool]]]:
-    """Candidate ids, and (text, its sampled token ids, whether a stop string ended it) of each text to score."""
-    unsampled: list[tuple[str, list[int] | None, bool]] = [(text, None, False) for text in step.texts]
+    conn: sa.Connection, claim: Claimed, step: Score, *, tokens: bool
+) -> tuple[list[int | None], list[Body]]:
+    """Candidate ids and texts to score. `tokens`: with the ids of their tokens, where they were sampled just so."""
+    unsampled = [Body(text) for text in step.texts]
     if step.candidate is not None:
         ordinal, position = step.candidate
         rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, ordinal)
         return [rows[position].id], unsampled
     if step.sample is None:
         return [None] * len(unsampled), unsampled
-    rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, step.sample, tokens=True)
-    texts = [(row.text, row.token_ids if row.depth is None else None, row.finish_reason == "stop") for row in rows]
+    rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, step.sample, tokens=tokens)
+    texts = [Body(row.text, row.token_ids if row.depth is None else None, row.finish_reason == "stop") for row in rows]
     return [row.id for row in rows], texts
 
 
@@ -244,7 +236,7 @@ def save_prompt(
         cached=cached,
         cut=read.cut,
         token_ids=read.asking.ids if keep and read.asking else None,
-        blocks={index: tokens.ids for index, tokens in read.new_tokens.items()} if keep else {},
+        blocks={index: piece.tokens.ids for index, piece in read.unstored.items() if keep and piece.tokens},
         length=read.length,
     )
 
