@@ -230,14 +230,11 @@ def save_prompt(
         conn,
         claim,
         server=server,
-        model=read.model,
-        first_block=read.first_block,
+        **{name: getattr(read, name) for name in ("model", "first_block", "cut", "length")},
         tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
         cached=cached,
-        cut=read.cut,
         token_ids=read.asking.ids if keep and read.asking else None,
         blocks={index: piece.tokens.ids for index, piece in read.unstored.items() if keep and piece.tokens},
-        length=read.length,
     )
 
 
