@@ -86,9 +86,9 @@ class Context:
 
     def read(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
-        kept = self._pieces(claim)
         if prompt.type in MESSAGE:
-            return self._conversation(claim, prompt, kept, spec.settings.context, template, client)
+            return self._conversation(claim, prompt, spec, template, client)
+        kept = self._pieces(claim)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
         for index in [index for index in list(kept) if PINNED <= index < first]:
@@ -147,17 +147,11 @@ class Context:
                 self._kept.popitem(last=False)
             return kept
 
-    @staticmethod
     def _conversation(
-        claim: Claimed,
-        prompt: Prompt,
-        kept: dict[int, Piece],
-        context_length: int | None,
-        template: Template,
-        client: ModelClient,
+        self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient
     ) -> Read:
         """The messages of the window. Raises ModelError where they leave no room for another one."""
-        messages, end = Context._messages(claim, prompt, kept), prompt.window[1]
+        messages, end = self._messages(claim, prompt), prompt.window[1]
         parts: list[Text | Tokens] = []
         after: BlockType | None = None
         for piece in messages.values():
@@ -169,7 +163,7 @@ class Context:
             after = piece.type
         opening = client.piece(context.opening(prompt.type, template, after))
         parts.append(opening)
-        length, count = context_length or client.length, sum(part.count for part in parts)
+        length, count = spec.settings.context or client.length, sum(part.count for part in parts)
         if length is not None and count >= length:
             raise ModelError(f"the conversation takes {count} of the model's {length} tokens: no room is left")
         return Read(
@@ -185,16 +179,15 @@ class Context:
 
     def said(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> tuple[list[tuple[BlockType, str]], Read]:
         """The messages of a conversation for a chat API, which applies the template itself."""
-        messages = self._messages(claim, prompt, self._pieces(claim))
+        messages = self._messages(claim, prompt)
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
         count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
         first = min(messages, default=prompt.window[1])
         return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=client.length)
 
-    @staticmethod
-    def _messages(claim: Claimed, prompt: Prompt, kept: dict[int, Piece]) -> dict[int, Piece]:
+    def _messages(self, claim: Claimed, prompt: Prompt) -> dict[int, Piece]:
         """The messages of a conversation, by index."""
-        first, end = prompt.window
+        kept, (first, end) = self._pieces(claim), prompt.window
         for index in [index for index in list(kept) if index < first]:
             kept.pop(index, None)
         missing = next((index for index in range(first, end) if index not in kept), None)

@@ -1,7 +1,7 @@
 """The work of each kind of step: what a worker does with a claimed step before its result is stored."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from weavegen import search
 from weavegen.engine.execution import execute
+from weavegen.engine.model_calls import Call
 from weavegen.engine.prompt_assembly import Body, Read, begun, question_prompt
 from weavegen.engine.worker import Done, Work, Worker
 from weavegen.errors import ChatOnly
@@ -79,18 +80,12 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
         candidates.save(conn, claim.trace_id, claim.id, step, step.prompt.window[1], result, tokens, parent)
         of_block = 0 if step.prompt.query or step.prompt.next else step.n
         traces.count_sampled(conn, claim.trace_id, of_block, sum(candidate.tokens for candidate in result))
-        save_prompt(conn, claim, spec, server, read, answer.prompt_tokens, answer.cached_tokens)
+        save_prompt(conn, claim, spec, server, read, answer)
 
     return Done(result, save, model_seconds=seconds, stored=read.stored)
 
 
-def by_chat_or_not(
-    spec: TraceSpec,
-    prompt: Prompt,
-    client: ModelClient,
-    chat: Callable[[ModelClient], T],
-    complete: Callable[[ModelClient], T],
-) -> T:
+def by_chat_or_not(spec: TraceSpec, prompt: Prompt, client: ModelClient, chat: Call[T], complete: Call[T]) -> T:
     """Ask by `chat` or by `complete`. Conversations go through the chat API, where the server applies the template,
     if there are no completions or no template is known: the job has none, the server tells none.
     """
@@ -181,7 +176,7 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
 
     def save(conn: sa.Connection) -> None:
         candidates.save_scores(conn, claim.trace_id, claim.id, step, ids, answers)
-        save_prompt(conn, claim, spec, server, read, judges=other)
+        save_prompt(conn, claim, spec, server, read)
 
     return Done(answers, save, model_seconds=seconds, stored=read.stored)
 
@@ -215,24 +210,18 @@ def look_up(worker: Worker, claim: Claimed, step: LookUp) -> Done:
 
 
 def save_prompt(
-    conn: sa.Connection,
-    claim: Claimed,
-    spec: TraceSpec,
-    server: str,
-    read: Read,
-    counted: int | None = None,
-    cached: int | None = None,
-    judges: bool = False,
+    conn: sa.Connection, claim: Claimed, spec: TraceSpec, server: str, read: Read, sampled: Sampled | None = None
 ) -> None:
-    """Store what the model read in a step. `counted` and `cached`: tokens of the prompt as the server counts them."""
-    keep = spec.settings.tokens != "none" and not judges  # the corpus has the tokens of one model
+    """Store what the model read in a step. `sampled`: what it wrote; None: it judged."""
+    writes = sampled is not None or not spec.judged_by_another
+    keep = spec.settings.tokens != "none" and writes  # the corpus has the tokens of one model
     candidates.save_prompt(
         conn,
         claim,
         server=server,
         **{name: getattr(read, name) for name in ("model", "first_block", "cut", "length")},
-        tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
-        cached=cached,
+        tokens=read.prompt.count if isinstance(read.prompt, Tokens) else sampled and sampled.prompt_tokens,
+        cached=sampled and sampled.cached_tokens,
         token_ids=read.asking.ids if keep and read.asking else None,
         blocks={index: piece.tokens.ids for index, piece in read.unstored.items() if keep and piece.tokens},
     )
