@@ -100,11 +100,9 @@ class Engine:
 
     def start_queued(self) -> list[Message]:
         """Start queued traces while fewer than `max_active` run."""
-        messages: list[Message] = []
         with self.db.begin() as conn:
-            for trace_id, settings in traces.to_start(conn, self.max_active):
-                messages += self._start(conn, trace_id, settings)
-        return messages
+            queued = traces.to_start(conn, self.max_active)
+            return [message for trace_id, settings in queued for message in self._start(conn, trace_id, settings)]
 
     def _start(
         self, conn: sa.Connection, trace_id: int, tick_settings: TickSettings, caller: str | None = None
