@@ -23,7 +23,7 @@ from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
 from tests.support.vllm_server import SCRIPT, Server
 from weavegen.engine import enqueueing
-from weavegen.engine.prompt_assembly import begun, question_prompt
+from weavegen.engine.prompt_assembly import Body, begun, question_prompt
 from weavegen.kernel import context, prompts
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Prompt
@@ -147,7 +147,7 @@ def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Wr
         seed=1,
         stop=(),
     )
-    client.yes_no([question_prompt(client, prompt, "", text, block.question, None, None) for text in block.candidates])
+    client.yes_no([question_prompt(client, prompt, "", Body(text), block.question, ()) for text in block.candidates])
 
 
 def ours(client: ModelClient, texts: Sequence[str], block: WrittenBlock) -> str | Tokens:

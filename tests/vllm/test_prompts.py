@@ -1,7 +1,7 @@
 """Prompts as the steps compose them, with the real prefix cache."""
 
 from tests.support.vllm_server import Server
-from weavegen.engine.prompt_assembly import begun, question_prompt
+from weavegen.engine.prompt_assembly import Body, begun, question_prompt
 from weavegen.kernel.context import STOP
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
@@ -27,10 +27,10 @@ def test_questions_continue_from_the_sampled_tokens(client: ModelClient, server:
     )
     bodies = [prefix + one.text for one in sampled.continuations]
     ids = [one.token_ids for one in sampled.continuations]
-    stops = [STOP if one.finish_reason == "stop" else None for one in sampled.continuations]
+    ended = [one.finish_reason == "stop" for one in sampled.continuations]
     asked = [
-        question_prompt(client, context, prefix, body, "Is it so?", tokens, end)
-        for body, tokens, end in zip(bodies, ids, stops, strict=True)
+        question_prompt(client, context, prefix, Body(body, tokens, stopped), "Is it so?", STOP)
+        for body, tokens, stopped in zip(bodies, ids, ended, strict=True)
     ]
     before = server.metrics()
     by_tokens = client.yes_no(asked)
@@ -41,6 +41,6 @@ def test_questions_continue_from_the_sampled_tokens(client: ModelClient, server:
     )
     assert computed <= questions + len(asked) * (BLOCK + 16)  # the candidates themselves were in the cache
     # Tokenised separately, the texts have other tokens, because a random model samples unusual ones.
-    again = [question_prompt(client, context, prefix, body, "Is it so?", None, None) for body in bodies]
+    again = [question_prompt(client, context, prefix, Body(body), "Is it so?", STOP) for body in bodies]
     assert again != asked
     assert len(client.yes_no(again)) == len(by_tokens) == 2

@@ -12,6 +12,7 @@ import msgspec
 from weavegen.agents.program import Part, Tick
 from weavegen.box import calls
 from weavegen.errors import RolloutError
+from weavegen.kernel import prompts
 from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
 from weavegen.trace.blocks import BlockType
 
@@ -102,15 +103,14 @@ BOX_TOOLS = [Tool.of(function) for function in calls.FUNCTIONS.values()]
 """The functions of box/calls.py."""
 
 
-def research(task: str) -> str:
-    """Have a researcher look something up in documents and earlier traces, and return a summary of what was found.
+def declared_tool(name: str) -> Tool:
+    """A tool that an agent's program answers itself, as prompts/tools.toml declares it."""
+    declared = prompts.tool(name)
+    fields = [(argument, {"str": str, "bool": bool}[type]) for argument, type in declared["arguments"].items()]
+    return Tool(name, declared["description"], arguments_struct(name, fields))
 
-    `task` says all that the researcher must know.
-    """
-    raise NotImplementedError
 
-
-RESEARCH = Tool.of(research)
+RESEARCH = declared_tool("research")
 
 
 def tools_text(tools: Sequence[Tool]) -> str:

@@ -6,7 +6,6 @@ reached, the model is asked for its summary, and tool calls in that message are 
 """
 
 import hashlib
-import inspect
 import json
 from collections.abc import Sequence
 from typing import Literal
@@ -25,7 +24,7 @@ from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import one_line
 
-TOOLS = [dialogue.Tool(name, inspect.getdoc(arguments) or "", arguments) for name, arguments in RESEARCH_TOOLS.items()]
+TOOLS = [dialogue.Tool(name, prompts.tool(name)["description"], tool) for name, tool in RESEARCH_TOOLS.items()]
 """The look-up tools. A worker runs them (step `LookUp`)."""
 MAX_MESSAGES = 60
 """Default of the setting `steps`: messages that the model writes before it is asked for its summary."""

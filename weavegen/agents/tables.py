@@ -72,15 +72,6 @@ def delegated_results(delegates: Sequence[Delegate], results: Sequence[Delegated
     return "\n".join(rows)
 
 
-def doom_loop(repeats: int) -> str:
-    """The text that the agent reads when it repeats itself."""
-    return (
-        f"Doom loop: the last {repeats} ticks had the same action and the same outcome. Doing it once more will\n"
-        "change nothing. Say what each of these ticks was meant to change and why it did not. Then do\n"
-        "something else."
-    )
-
-
 def _verdict(evaluated: Evaluated) -> str:
     return "ERROR" if evaluated.error is not None else _short(evaluated.value)
 

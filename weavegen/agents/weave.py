@@ -49,8 +49,9 @@ def tick(t: Tick, world: World) -> Part[Ended]:
     for view in begun.views:
         yield from world.observe(t, view)
     add(t, begun)
-    if 0 < t.settings.doom_loop <= t.cursor.start.repeats:
-        t.append(Append(type=BlockType.ERROR, body=tables.doom_loop(t.cursor.start.repeats), tags=("doom-loop",)))
+    if 0 < t.settings.doom_loop <= (repeats := t.cursor.start.repeats):
+        text = prompts.message("weave", "doom_loop").format(repeats=repeats)
+        t.append(Append(type=BlockType.ERROR, body=text, tags=("doom-loop",)))
 
     yield from write_prose(t, BlockType.ORIENTATION, **place(t, BlockType.ORIENTATION, begun))
     action = yield from attempt(t, world, BlockType.ACTION)

@@ -43,6 +43,8 @@ MAX_SPECS = 4096
 MAX_RESTARTS = 3
 """Of one tick, after the software changed under it. After one more the trace fails."""
 MAX_FAILURE_CHARS = 500
+Save = Callable[[sa.Connection], None]
+"""Writes the parts of a step's result into their own tables."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,8 @@ class Engine:
             self._specs[key] = spec
         return self._specs[key]
 
-    def finish(
-        self,
-        claim: Claimed,
-        status: StepStatus,
-        save: Callable[[sa.Connection], None] | None = None,
-        **values: Any,
-    ) -> Progress:
-        """Store the result of a step, with its parts in their own tables by `save`, and advance its trace.
+    def finish(self, claim: Claimed, status: StepStatus, save: Save | None = None, **values: Any) -> Progress:
+        """Store the result of a step, with its parts by `save`, and advance its trace.
 
         Raises StepLost where another worker has the step.
         """
@@ -104,11 +100,9 @@ class Engine:
 
     def start_queued(self) -> list[Message]:
         """Start queued traces while fewer than `max_active` run."""
-        messages: list[Message] = []
         with self.db.begin() as conn:
-            for trace_id, settings in traces.to_start(conn, self.max_active):
-                messages += self._start(conn, trace_id, settings)
-        return messages
+            queued = traces.to_start(conn, self.max_active)
+            return [message for trace_id, settings in queued for message in self._start(conn, trace_id, settings)]
 
     def _start(
         self, conn: sa.Connection, trace_id: int, tick_settings: TickSettings, caller: str | None = None

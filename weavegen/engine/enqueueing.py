@@ -153,8 +153,11 @@ def orders(
         before = len(orders)
         for path in matching(file) if is_pattern else [file]:
             source = read(path)
-            if takes_tasks and not path.endswith(".py"):
-                source = task_source(json_object(source, path) if path.endswith(".json") else source)
+            if takes_tasks and path.endswith(".json"):
+                hint = f"give a JSON object, such as {TASK_EXAMPLE}"
+                source = task_source(decoded(source, dict[str, Any], path, hint))
+            elif takes_tasks and not path.endswith(".py"):
+                source = task_source(source)
             elif is_pattern and "self.add_action(" not in source:
                 continue
             needed = job_files.neighbours(Path(path), source)
@@ -200,11 +203,6 @@ def task_source(task: str | Mapping[str, Any]) -> str:
     value = {"task": clean(task.strip())} if isinstance(task, str) else dict(task)
     check_json(value, "the task")
     return msgspec.json.encode(value).decode()
-
-
-def json_object(text: str, path: str | Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises UsageError."""
-    return decoded(text, dict[str, Any], str(path), f"give a JSON object, such as {TASK_EXAMPLE}")
 
 
 def decoded(text: str, type: type[T], place: str, hint: str) -> T:
@@ -263,22 +261,20 @@ def job_options(
 
 def is_task(order: Order, agent: Agent, name: str) -> bool:
     """Whether an order is a task; else it is a bootstrap file. Raises UsageError if the agent does not take it."""
-    if agent.task is None and order.source.startswith('{"'):
-        others = ", ".join(other for other, candidate in AGENTS.items() if candidate.task is not None)
-        raise UsageError(f"{name} takes bootstrap files, no tasks: give --agent, one of {others}")
+    if agent.task is None:
+        if order.source.startswith('{"'):
+            others = ", ".join(other for other, candidate in AGENTS.items() if candidate.task is not None)
+            raise UsageError(f"{name} takes bootstrap files, no tasks: give --agent, one of {others}")
+        return False
     try:
-        task = None if agent.task is None else task_of(order.source, agent.task)
+        task = task_of(order.source, agent.task)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{order.name}: {error}; a task of {name} is an object: {keys(agent.task)}") from None
+        fields = msgspec.structs.fields(agent.task)
+        keys = ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)
+        raise UsageError(f"{order.name}: {error}; a task of {name} is an object: {keys}") from None
     if task is None and not agent.bootstraps:
         raise UsageError(f"{order.name} is a bootstrap file, and {name} takes tasks: give --task, or .md or .json")
     return task is not None
-
-
-def keys(task: type[msgspec.Struct] | None) -> str:
-    """The keys of a task, for an error message. Optional ones stand in brackets."""
-    fields = () if task is None else msgspec.structs.fields(task)
-    return ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)
 
 
 def check_services(

@@ -4,13 +4,14 @@ import dataclasses
 import logging
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from msgspec import structs
 
-from weavegen.channels.exchange import Chat, Exchange
+from weavegen.channels.exchange import Exchange
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
 from weavegen.harbor.verifier import Verifier, evaluations_of, image_of, limits_of, root_of, task_files
@@ -141,8 +142,18 @@ class Execution:
             with single().connect() as conn:
                 return [BlockBrief(*row) for row in blocks.briefs(conn, self.trace_id, index, until)]
 
-        chat = exchange_messages(self.trace_id, step_id)
+        chat = partial(self.exchange_messages, step_id)
         return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, self.complete)
+
+    def exchange_messages(self, step_id: int, wish: Exchange) -> dict[str, Any]:
+        """Exchange messages of a step's callback with people."""
+        deadline = time.monotonic() + wish.wait
+        while True:
+            with database().begin() as conn:
+                answer = messages.exchange(conn, self.trace_id, step_id, wish, patient=time.monotonic() < deadline)
+            if answer is not None:
+                return answer
+            time.sleep(POLL_SECONDS)
 
     def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
         """The model's answers to yes/no questions."""
@@ -318,21 +329,6 @@ class Execution:
         log.warning("trace %d: environment rebuilt, %d steps done again, %s", self.trace_id, len(past), outcome)
         with single().connect() as conn:
             traces.event(conn, self.trace_id, "environment rebuilt", f"{len(past)} steps done again: {outcome}")
-
-
-def exchange_messages(trace_id: int, step_id: int) -> Chat:
-    """How the callbacks of a step exchange messages with people."""
-
-    def chat(wish: Exchange) -> dict[str, Any]:
-        deadline = time.monotonic() + wish.wait
-        while True:
-            with database().begin() as conn:
-                answer = messages.exchange(conn, trace_id, step_id, wish, patient=time.monotonic() < deadline)
-            if answer is not None:
-                return answer
-            time.sleep(POLL_SECONDS)
-
-    return chat
 
 
 def comparable(executed: Executed) -> object:

@@ -28,6 +28,8 @@ from weavegen.store.traces import TraceSpec
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Call = Callable[[ModelClient], T]
+"""Asks a server, over its client."""
 
 MEMBERS_SECONDS = 2.0
 """Between two readings of the pool's members. As often, what went wrong is written into the database."""
@@ -116,15 +118,7 @@ class Pools:
                 names |= zip(due, threads.map(ask, due), strict=True)
         return names
 
-    def call(
-        self,
-        claim: Claimed,
-        model: str | None,
-        sequences: int,
-        call: Callable[[ModelClient], T],
-        *,
-        judges: bool = False,
-    ) -> T:
+    def call(self, claim: Claimed, model: str | None, sequences: int, call: Call[T], *, judges: bool = False) -> T:
         """The result of `call`, with the client of the server that the pool chooses for a step's request.
 
         `sequences`: prompts times continuations of the request. `judges`: the model is another than the one that
@@ -166,7 +160,7 @@ class Pools:
         priority: int,
         home: str,
         sequences: int,
-        call: Callable[[ModelClient], T],
+        call: Call[T],
         trace_id: int,
         kind: str,
         tell: Callable[[str], None] = ignore,

@@ -5,7 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -66,11 +66,6 @@ class Read:
     length: int | None = None
     """Tokens that a conversation may take in all, with what the model says next; None: the server does not say."""
 
-    @property
-    def new_tokens(self) -> dict[int, Tokens]:
-        """Tokens of these blocks."""
-        return {index: piece.tokens for index, piece in self.unstored.items() if piece.tokens is not None}
-
     def stored(self) -> None:
         """They are committed."""
         for piece in self.unstored.values():
@@ -91,9 +86,9 @@ class Context:
 
     def read(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
-        kept = self._pieces(claim)
         if prompt.type in MESSAGE:
-            return self._conversation(claim, prompt, kept, spec.settings.context, template, client)
+            return self._conversation(claim, prompt, spec, template, client)
+        kept = self._pieces(claim)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
         for index in [index for index in list(kept) if PINNED <= index < first]:
@@ -152,17 +147,11 @@ class Context:
                 self._kept.popitem(last=False)
             return kept
 
-    @staticmethod
     def _conversation(
-        claim: Claimed,
-        prompt: Prompt,
-        kept: dict[int, Piece],
-        context_length: int | None,
-        template: Template,
-        client: ModelClient,
+        self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient
     ) -> Read:
         """The messages of the window. Raises ModelError where they leave no room for another one."""
-        messages, end = Context._messages(claim, prompt, kept), prompt.window[1]
+        messages, end = self._messages(claim, prompt), prompt.window[1]
         parts: list[Text | Tokens] = []
         after: BlockType | None = None
         for piece in messages.values():
@@ -174,7 +163,7 @@ class Context:
             after = piece.type
         opening = client.piece(context.opening(prompt.type, template, after))
         parts.append(opening)
-        length, count = context_length or client.length, sum(part.count for part in parts)
+        length, count = spec.settings.context or client.length, sum(part.count for part in parts)
         if length is not None and count >= length:
             raise ModelError(f"the conversation takes {count} of the model's {length} tokens: no room is left")
         return Read(
@@ -190,16 +179,15 @@ class Context:
 
     def said(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> tuple[list[tuple[BlockType, str]], Read]:
         """The messages of a conversation for a chat API, which applies the template itself."""
-        messages = self._messages(claim, prompt, self._pieces(claim))
+        messages = self._messages(claim, prompt)
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
         count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
         first = min(messages, default=prompt.window[1])
         return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=client.length)
 
-    @staticmethod
-    def _messages(claim: Claimed, prompt: Prompt, kept: dict[int, Piece]) -> dict[int, Piece]:
+    def _messages(self, claim: Claimed, prompt: Prompt) -> dict[int, Piece]:
         """The messages of a conversation, by index."""
-        first, end = prompt.window
+        kept, (first, end) = self._pieces(claim), prompt.window
         for index in [index for index in list(kept) if index < first]:
             kept.pop(index, None)
         missing = next((index for index in range(first, end) if index not in kept), None)
@@ -247,20 +235,24 @@ def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) ->
     return joined([prompt, *(client.encode(text) for text in (prefix, rest) if text)])
 
 
-def question_prompt(
-    client: ModelClient,
-    prompt: str | Tokens,
-    prefix: str,
-    body: str,
-    question: str,
-    sampled: list[int] | None,
-    stops: Sequence[str] | None,
-) -> str | Tokens:
-    """A prompt that asks about a body of text. `sampled`: ids of its tokens, where the model wrote it just so.
+class Body(NamedTuple):
+    """The body of a block that the model is asked about."""
 
-    `stops`: the stop strings, one of which ended it; None: none did. With the ids the prompt goes on from what is in
-    the server's cache, token for token.
+    text: str
+    sampled: list[int] | None = None
+    """Ids of its tokens, where the model wrote it just so."""
+    stopped: bool = False
+    """Whether a stop string ended it."""
+
+
+def question_prompt(
+    client: ModelClient, prompt: str | Tokens, prefix: str, asked: Body, question: str, stops: Sequence[str]
+) -> str | Tokens:
+    """A prompt that asks about a body of text, which one of `stops` may have ended.
+
+    With the ids of its tokens the prompt goes on from what is in the server's cache, token for token.
     """
+    body, sampled, stopped = asked
     suffix = context.question_suffix(body, question)
     if isinstance(prompt, str):
         return prompt + suffix
@@ -270,7 +262,7 @@ def question_prompt(
             pieces.append(client.encode(prefix))
             body, suffix = body.removeprefix(prefix), suffix.removeprefix(prefix)
         if sampled is not None:
-            found = whole_tokens(sampled, body, stops, client.word)
+            found = whole_tokens(sampled, body, stops if stopped else None, client.word)
             if found is not None:
                 kept, over = found
                 pieces.append(Tokens.of(sampled[:kept]))

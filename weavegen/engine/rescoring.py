@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen.engine.leases import Leases
-from weavegen.engine.prompt_assembly import Context, Read, question_prompt
+from weavegen.engine.prompt_assembly import Body, Context, Read, question_prompt
 from weavegen.engine.worker import Outcome, Worker, claimant, give_back
 from weavegen.errors import JournalMismatch, ModelError, RolloutError, StepLost, TransientError, UsageError
 from weavegen.evaluator.rubrics import parse
@@ -67,8 +67,7 @@ class Rescorer:
     def _run(self, batch: Any) -> Outcome:
         with single().connect() as conn:
             items = campaigns.load(conn, batch)
-        answered: list[AnsweredItem] = []
-        failures: dict[int, str] = {}
+        results: dict[int, AnsweredItem | str] = {}
         began = time.monotonic()
         try:
             if batch.claims > MAX_CLAIMS:
@@ -76,7 +75,7 @@ class Rescorer:
             rubric = parse(batch.rubric)
             for _, of_step in itertools.groupby(items, key=lambda item: item.step_id):
                 for group in groups(list(of_step), rubric):
-                    self._ask_about(batch, rubric, group, answered, failures)
+                    self._ask_about(batch, rubric, group, results)
         except TransientError as error:
             return give_back(campaigns.LEASES, batch, error)
         except (sa.exc.OperationalError, sa.exc.InterfaceError):
@@ -84,8 +83,10 @@ class Rescorer:
         except Exception as error:
             if not isinstance(error, RolloutError | UsageError):
                 log.exception("batch %d: unexpected error", batch.id)
-            done = failures.keys() | {answer.item for answer in answered}
-            failures |= {item.id: failure(error) for item in items if item.id not in done}
+            for item in items:
+                results.setdefault(item.id, failure(error))
+        answered = [result for result in results.values() if isinstance(result, AnsweredItem)]
+        failures = {item: result for item, result in results.items() if isinstance(result, str)}
         try:
             with database().begin() as conn:
                 campaigns.finish(conn, batch, answered, failures, time.monotonic() - began)
@@ -94,22 +95,20 @@ class Rescorer:
         return Outcome("done", f"{len(answered)} texts asked about, {len(failures)} failed")
 
     def _ask_about(
-        self,
-        batch: Any,
-        rubric: Rubric,
-        group: Sequence[Any],
-        answered: list[AnsweredItem],
-        failures: dict[int, str],
+        self, batch: Any, rubric: Rubric, group: Sequence[Any], results: dict[int, AnsweredItem | str]
     ) -> None:
-        """Ask about items of one step in one request; where it is refused, item by item. Raises TransientError."""
+        """Ask about items of one step in one request; where it is refused, item by item. Raises TransientError.
+
+        `results` gets the answers or the failure of each item.
+        """
         try:
-            answered += self._ask(batch, rubric, group)
+            results |= {answer.item: answer for answer in self._ask(batch, rubric, group)}
         except (RolloutError, UsageError, JournalMismatch) as error:
             if len(group) == 1 or not isinstance(error, ModelError):
-                failures.update((item.id, failure(error)) for item in group)
+                results |= {item.id: failure(error) for item in group}
                 return
             for item in group:
-                self._ask_about(batch, rubric, [item], answered, failures)
+                self._ask_about(batch, rubric, [item], results)
 
     def _ask(self, batch: Any, rubric: Rubric, group: Sequence[Any]) -> list[AnsweredItem]:
         """The model's answers about items of one step, in order."""
@@ -133,18 +132,11 @@ class Rescorer:
             read = self.texts.read(claim, step.prompt, spec_then, template, client)
             stops = context.block_stops(template)
             same = isinstance(read.prompt, Tokens) and read.prompt.count == first.read_tokens  # probably
+            bodies = [Body(item.body, item.sampled if same else None, item.stopped) for item in group]
             asked = [
-                question_prompt(
-                    client,
-                    read.prompt,
-                    step.prompt.prefix,
-                    item.body,
-                    rubric.wording(question.text),
-                    item.sampled if same else None,
-                    stops if item.stopped else None,
-                )
-                for item, item_questions in zip(group, questions, strict=True)
-                for question in item_questions
+                question_prompt(client, read.prompt, step.prompt.prefix, body, rubric.wording(question.text), stops)
+                for body, of_body in zip(bodies, questions, strict=True)
+                for question in of_body
             ]
             priority = PRIORITY_OFFSET + batch.trace_id
             return client.model, client.base_url, read, client.yes_no(asked, priority=priority)
@@ -161,12 +153,8 @@ class Rescorer:
         )
         answers = iter(flat)
         tokens = read.prompt.count if isinstance(read.prompt, Tokens) else None
-        return [
-            AnsweredItem(
-                item.id, model, server, tokens, tuple((question, next(answers)) for question in item_questions)
-            )
-            for item, item_questions in zip(group, questions, strict=True)
-        ]
+        answered = (tuple((question, next(answers)) for question in of_item) for of_item in questions)
+        return [AnsweredItem(item.id, model, server, tokens, own) for item, own in zip(group, answered, strict=True)]
 
 
 def failure(error: Exception) -> str:

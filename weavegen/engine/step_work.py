@@ -1,7 +1,7 @@
 """The work of each kind of step: what a worker does with a claimed step before its result is stored."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from weavegen import search
 from weavegen.engine.execution import execute
-from weavegen.engine.prompt_assembly import Read, begun, question_prompt
+from weavegen.engine.model_calls import Call
+from weavegen.engine.prompt_assembly import Body, Read, begun, question_prompt
 from weavegen.engine.worker import Done, Work, Worker
 from weavegen.errors import ChatOnly
 from weavegen.kernel import context
@@ -79,18 +80,12 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
         candidates.save(conn, claim.trace_id, claim.id, step, step.prompt.window[1], result, tokens, parent)
         of_block = 0 if step.prompt.query or step.prompt.next else step.n
         traces.count_sampled(conn, claim.trace_id, of_block, sum(candidate.tokens for candidate in result))
-        save_prompt(conn, claim, spec, server, read, answer.prompt_tokens, answer.cached_tokens)
+        save_prompt(conn, claim, spec, server, read, answer)
 
     return Done(result, save, model_seconds=seconds, stored=read.stored)
 
 
-def by_chat_or_not(
-    spec: TraceSpec,
-    prompt: Prompt,
-    client: ModelClient,
-    chat: Callable[[ModelClient], T],
-    complete: Callable[[ModelClient], T],
-) -> T:
+def by_chat_or_not(spec: TraceSpec, prompt: Prompt, client: ModelClient, chat: Call[T], complete: Call[T]) -> T:
     """Ask by `chat` or by `complete`. Conversations go through the chat API, where the server applies the template,
     if there are no completions or no template is known: the job has none, the server tells none.
     """
@@ -148,9 +143,9 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
     """Ask the model yes/no questions about texts."""
     with single().connect() as conn:
         spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
-        ids, texts = scored_texts(conn, claim, step)
+        other = spec.judged_by_another
+        ids, texts = scored_texts(conn, claim, step, tokens=not other)
 
-    other = spec.judged_by_another
     kept = worker.judged_texts if other else worker.texts
 
     def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
@@ -158,7 +153,7 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
 
     def judge(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
         said, read = kept.said(claim, step.prompt, client)
-        asked = [f"{body}\n\n{question}" for body, _, _ in texts for question in step.questions]
+        asked = [f"{text.text}\n\n{question}" for text in texts for question in step.questions]
         return client.base_url, read, client.chat.yes_no(client.model, said, asked, seed=claim.id)
 
     def complete(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
@@ -166,16 +161,8 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
         read = kept.read(claim, step.prompt, spec, template, client)
         stops = context.block_stops(template)
         asked = [
-            question_prompt(
-                client,
-                read.prompt,
-                step.prompt.prefix,
-                body,
-                question,
-                None if other else tokens,
-                stops if stopped else None,
-            )
-            for body, tokens, stopped in texts
+            question_prompt(client, read.prompt, step.prompt.prefix, text, question, stops)
+            for text in texts
             for question in step.questions
         ]
         return client.base_url, read, client.yes_no(asked, priority=claim.trace_id)
@@ -189,24 +176,24 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
 
     def save(conn: sa.Connection) -> None:
         candidates.save_scores(conn, claim.trace_id, claim.id, step, ids, answers)
-        save_prompt(conn, claim, spec, server, read, judges=other)
+        save_prompt(conn, claim, spec, server, read)
 
     return Done(answers, save, model_seconds=seconds, stored=read.stored)
 
 
 def scored_texts(
-    conn: sa.Connection, claim: Claimed, step: Score
-) -> tuple[list[int | None], list[tuple[str, list[int] | None, bool]]]:
-    """Candidate ids, and (text, its sampled token ids, whether a stop string ended it) of each text to score."""
-    unsampled: list[tuple[str, list[int] | None, bool]] = [(text, None, False) for text in step.texts]
+    conn: sa.Connection, claim: Claimed, step: Score, *, tokens: bool
+) -> tuple[list[int | None], list[Body]]:
+    """Candidate ids and texts to score. `tokens`: with the ids of their tokens, where they were sampled just so."""
+    unsampled = [Body(text) for text in step.texts]
     if step.candidate is not None:
         ordinal, position = step.candidate
         rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, ordinal)
         return [rows[position].id], unsampled
     if step.sample is None:
         return [None] * len(unsampled), unsampled
-    rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, step.sample, tokens=True)
-    texts = [(row.text, row.token_ids if row.depth is None else None, row.finish_reason == "stop") for row in rows]
+    rows = candidates.load(conn, claim.trace_id, claim.tick, claim.run, step.sample, tokens=tokens)
+    texts = [Body(row.text, row.token_ids if row.depth is None else None, row.finish_reason == "stop") for row in rows]
     return [row.id for row in rows], texts
 
 
@@ -223,29 +210,20 @@ def look_up(worker: Worker, claim: Claimed, step: LookUp) -> Done:
 
 
 def save_prompt(
-    conn: sa.Connection,
-    claim: Claimed,
-    spec: TraceSpec,
-    server: str,
-    read: Read,
-    counted: int | None = None,
-    cached: int | None = None,
-    judges: bool = False,
+    conn: sa.Connection, claim: Claimed, spec: TraceSpec, server: str, read: Read, sampled: Sampled | None = None
 ) -> None:
-    """Store what the model read in a step. `counted` and `cached`: tokens of the prompt as the server counts them."""
-    keep = spec.settings.tokens != "none" and not judges  # the corpus has the tokens of one model
+    """Store what the model read in a step. `sampled`: what it wrote; None: it judged."""
+    writes = sampled is not None or not spec.judged_by_another
+    keep = spec.settings.tokens != "none" and writes  # the corpus has the tokens of one model
     candidates.save_prompt(
         conn,
         claim,
         server=server,
-        model=read.model,
-        first_block=read.first_block,
-        tokens=read.prompt.count if isinstance(read.prompt, Tokens) else counted,
-        cached=cached,
-        cut=read.cut,
+        **{name: getattr(read, name) for name in ("model", "first_block", "cut", "length")},
+        tokens=read.prompt.count if isinstance(read.prompt, Tokens) else sampled and sampled.prompt_tokens,
+        cached=sampled and sampled.cached_tokens,
         token_ids=read.asking.ids if keep and read.asking else None,
-        blocks={index: tokens.ids for index, tokens in read.new_tokens.items()} if keep else {},
-        length=read.length,
+        blocks={index: piece.tokens.ids for index, piece in read.unstored.items() if keep and piece.tokens},
     )
 
 

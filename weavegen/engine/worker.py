@@ -16,7 +16,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from weavegen.config import Config
-from weavegen.engine.advance import Engine, Progress
+from weavegen.engine.advance import Engine, Progress, Save
 from weavegen.engine.leases import Leases
 from weavegen.engine.model_calls import Pools
 from weavegen.engine.prompt_assembly import Context
@@ -37,8 +37,7 @@ class Done:
     """The result of a step's work."""
 
     result: Any
-    save: Callable[[sa.Connection], None] | None = None
-    """Writes the parts of the result into their own tables."""
+    save: Save | None = None
     model_seconds: float | None = None
     environment_seconds: float | None = None
     stored: Callable[[], None] | None = None
@@ -113,13 +112,7 @@ class Worker:
             done.stored()
         return outcome
 
-    def _store(
-        self,
-        claim: Claimed,
-        status: StepStatus,
-        save: Callable[[sa.Connection], None] | None = None,
-        **values: Any,
-    ) -> Outcome:
+    def _store(self, claim: Claimed, status: StepStatus, save: Save | None = None, **values: Any) -> Outcome:
         """Store the end of a step and send what follows."""
         try:
             progress = self.engine.finish(claim, status, save, **values)

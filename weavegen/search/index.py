@@ -107,20 +107,14 @@ def search(
     size = sum(len(segment.lengths) for segment in segments)
     # The sum is an integer, so that the mean length is exactly rank-bm25's.
     average_length = sum(int(segment.lengths.sum(dtype=np.int64)) for segment in segments) / size
-    idf = weights(document_frequencies(segments, sorted(set(query.words))), size)
+    frequencies = {
+        word: sum(one.postings[word].frequency(one.in_scope) for one in segments if word in one.postings)
+        for word in sorted(set(query.words))
+    }
+    idf = weights(frequencies, size)
     limit = max(MIN_CANDIDATES, 4 * top_k)
     chosen = candidates(segments, query, idf, average_length, least_score, limit, newest_first)
     return [match for match in exact_matches(chosen, query, idf, average_length) if match.score >= least_score]
-
-
-def document_frequencies(segments: Sequence[Segment], words: Sequence[str]) -> dict[str, int]:
-    """How many texts in scope hold each word."""
-    return {
-        word: sum(
-            segment.postings[word].frequency(segment.in_scope) for segment in segments if word in segment.postings
-        )
-        for word in words
-    }
 
 
 def candidates(

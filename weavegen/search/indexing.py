@@ -97,12 +97,8 @@ def seal(conn: sa.Connection, level: int, ids: Sequence[int]) -> None:
 
 def insert_segment(conn: sa.Connection, level: int, size: int, words: int, columns: dict[str, list[bytes]]) -> int:
     """Write a segment without its postings. Returns its id."""
-    statement = sa.text(
-        f"insert into corpus_segments (level, documents, words, {', '.join(COLUMNS)}) "
-        f"values (:level, :documents, :words, {', '.join(f':{name}' for name in COLUMNS)}) returning id"
-    )
     values = {name: b"".join(parts) for name, parts in columns.items()}
-    row = conn.execute(statement, {"level": level, "documents": size, "words": words, **values})
+    row = sql.run(conn, "search/insert_segment", level=level, documents=size, words=words, **values)
     return int(row.scalar_one())
 
 
@@ -138,14 +134,8 @@ def merge_next(conn: sa.Connection) -> bool:
         return False
     segments = row.segments[:MERGE_FACTOR]
     merge(conn, row.level + 1, segments)
-    retire(conn, segments)
+    sql.run(conn, "search/retire", segments=segments)
     return True
-
-
-def retire(conn: sa.Connection, segments: Sequence[int]) -> None:
-    """Mark segments as replaced. Queries that begin later do not read them."""
-    statement = sa.text("update corpus_segments set retired_at = clock_timestamp() where id = any(:segments)")
-    conn.execute(statement, {"segments": segments})
 
 
 def merge(conn: sa.Connection, level: int, segments: Sequence[int]) -> None:
@@ -189,7 +179,7 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
     sql.run(conn, "search/list_blocks", types=list(RETRIEVABLE))
     total = int(conn.execute(sa.text("select count(*) from indexed_anew")).scalar_one())
     old = conn.execute(sa.text("select id from corpus_segments where retired_at is null")).scalars().all()
-    retire(conn, old)
+    sql.run(conn, "search/retire", segments=old)
     conn.execute(sa.text("delete from corpus_words"))
     sql.run(conn, "search/set_statistics", documents=0, spread=b"", average_idf=0.0)
     batch = sa.text("select id from indexed_anew where place >= :first and place < :end order by id")
@@ -205,5 +195,5 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
     sql.run(conn, "search/unqueue", done=done)
     sql.run(conn, "search/queue_rest", done=done)
     # Once more, with the time of now: queries have read the old segments until here.
-    retire(conn, old)
+    sql.run(conn, "search/retire", segments=old)
     return total

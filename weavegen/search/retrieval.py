@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import corpus_index, trace_index
 from weavegen.search.corpus_index import Memory, Scope
-from weavegen.store.models.retrieval import HITS, RETRIEVALS
 from weavegen.store.traces import job_of
 from weavegen.trace.query import parse
 
@@ -32,22 +32,9 @@ def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
 
 def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, hits: Sequence[Hit]) -> None:
     """Record a query with its cutoff and hits, and index what it could see. The trace must be locked."""
-    values = {"trace_id": trace_id, "step_id": step_id, "query": step.query, "before": step.before}
-    values["least_score"] = step.least_score
     if step.memory is not None:
         hits = corpus_index.existing(conn, hits, lock=True)  # other traces are not locked
-    id = conn.execute(sa.insert(RETRIEVALS).values(values).returning(RETRIEVALS.c.id)).scalar_one()
-    rows = [
-        {
-            "retrieval_id": id,
-            "rank": rank,
-            "block_id": None if hit.example else hit.id,
-            "example_id": hit.id if hit.example else None,
-            "score": hit.score,
-            "used": rank <= step.limit,
-        }
-        for rank, hit in enumerate(hits, 1)
-    ]
-    if rows:
-        conn.execute(sa.insert(HITS), rows)
+    values = {name: getattr(step, name) for name in ("query", "before", "least_score", "limit")}
+    columns = {f"{name}s": [getattr(hit, name) for hit in hits] for name in ("id", "example", "score")}
+    sql.run(conn, "search/save_retrieval", trace=trace_id, step=step_id, **values, **columns)
     trace_index.seal(conn, trace_id, step.before)

@@ -12,35 +12,13 @@ from typing import Any
 
 import msgspec
 
-from weavegen.agents.dialogue import BOX_TOOLS, RESEARCH, Tool, arguments_struct
+from weavegen.agents.dialogue import BOX_TOOLS, RESEARCH, Tool, arguments_struct, declared_tool
 from weavegen.kernel.steps import Value
 from weavegen.linting.truncate import NO_PYTHON, parse
 
 TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
 """Annotations that are checked. An argument with another annotation accepts any value."""
-
-
-def ask_user(question: str) -> str:
-    """Ask the user who made the request, wait for the answer as long as it takes, and return it."""
-    raise NotImplementedError
-
-
-def ask_model(question: str) -> str:
-    """Have a language model answer: a step that needs judgement or language and that no code can do."""
-    raise NotImplementedError
-
-
-def create_tool(name: str, description: str, done: str) -> str:
-    """Have a function made. `description`: what it takes and returns; `done`: all that you have found out."""
-    raise NotImplementedError
-
-
-def finish(success: bool, result: str) -> str:
-    """End the work. `result` is what the user reads: the answer itself, or what is missing and why."""
-    raise NotImplementedError
-
-
-OWN_TOOLS = [Tool.of(function) for function in (ask_user, ask_model, create_tool, finish)]
+OWN_TOOLS = [declared_tool(name) for name in ("ask_user", "ask_model", "create_tool", "finish")]
 RESERVED_NAMES = frozenset(tool.name for tool in (*BOX_TOOLS, RESEARCH, *OWN_TOOLS))
 """Names that no tool of the library may have."""
 MAX_SOURCE_CHARS = 20_000

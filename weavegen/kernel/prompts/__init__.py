@@ -52,6 +52,11 @@ def message(agent: str, name: str) -> str:
     return str(_table("messages")[agent][name])
 
 
+def tool(name: str) -> dict[str, Any]:
+    """`description` of a tool for the model, and the types of its `arguments` by name."""
+    return dict(_table("tools")[name])
+
+
 def stems(type: BlockType) -> tuple[str, ...]:
     """Beginnings of debug and backtrack blocks, one of which is drawn to vary the reasoning."""
     return tuple(_table("stems").get(type, ()))
