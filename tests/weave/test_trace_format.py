@@ -227,12 +227,13 @@ WIDER = {
     "task-reminder": "error",
     "error": "observation orientation expectation return",
     "action": "task-reminder return orientation debug",
-    "outcome": "return",
+    "outcome": "return outcome user",
     **dict.fromkeys(("orientation", "debug", "backtrack", "expectation"), "return"),
 }
 """What weavegen allows in addition: a failing view is an error block before the orientation, a subagent's ticks
 stand between its caller's action and the return block, what another agent returns follows the action, an action may
-have reasoning written before its return, and a callback that succeeds may add an error block."""
+have reasoning written before its return, a callback that succeeds may add an error block, and the verification of a
+Harbor task is an outcome by itself, before the next instruction."""
 
 
 @pytest.mark.parametrize("type", LEGAL)
