@@ -11,6 +11,7 @@ import msgspec
 
 from weavegen.agents import tables
 from weavegen.agents.program import Part, Tick
+from weavegen.kernel import prompts
 from weavegen.kernel.harbor import HarborStep, HarborTask
 from weavegen.kernel.replay import Program
 from weavegen.kernel.steps import Ended, Evaluated, Executed, Reward
@@ -60,7 +61,7 @@ def oracle(t: Tick) -> Program:
 def bootstrap_of(task: HarborTask) -> str:
     """The bootstrap file with which weave begins a task: its instruction, a view of the working folder."""
     text = task.steps[0].instruction.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    return BOOTSTRAP.format(instruction=text)
+    return prompts.text("harbor_bootstrap").replace("{instruction}", text)
 
 
 def step_of(state: Any) -> int:
@@ -133,37 +134,3 @@ def roll_up(task: HarborTask, rewards: tuple[dict[str, float], ...]) -> dict[str
 def told(evaluations: tuple[Evaluated, ...]) -> dict[str, Any]:
     """What people read of evaluations that give no reward."""
     return {one.title: one.error.message for one in evaluations if one.error is not None}
-
-
-BOOTSTRAP = '''"""A Harbor task: its instruction is checked by tests of its own after I have returned to the caller."""
-
-import os
-
-INSTRUCTION = """\
-{instruction}
-"""
-
-
-def list_files(self):
-    """What the working folder holds."""
-    entries = sorted(os.scandir("."), key=lambda entry: entry.name)
-    names = [entry.name + "/" * entry.is_dir() for entry in entries[:60]]
-    return "\\n".join([os.getcwd() + ":", *names, *(["..."] if len(entries) > 60 else [])])
-
-
-def action_set_up_and_look(self):
-    """Take over the task, and look at the working folder before anything is changed."""
-    main = agent.subagent("main", None, INSTRUCTION, {{}}, args.budget)
-    main.add_observation_view("Working folder", list_files)
-    return list_files(self)
-
-
-self.add_action("Set up the main agent and look at the working folder", action_set_up_and_look)
-
-
-def eval_instruction_known(self):
-    return len(INSTRUCTION) > 0
-
-
-self.add_evaluation("Is the instruction known?", eval_instruction_known)
-'''

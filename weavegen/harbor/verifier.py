@@ -168,6 +168,7 @@ class Verifier:
         for part in (self.files / "tests", self.files / "steps" / self.step.name / "tests" if self.step.name else None):
             if part is not None and part.is_dir():
                 shutil.copytree(part, upper / "tests", symlinks=True, dirs_exist_ok=True)
+        make_runnable(upper / "tests", "test.sh")
         for name in ("verifier", "agent", "artifacts"):
             (upper / "logs" / name).mkdir(parents=True)
         for path in (upper / "tests", upper / "logs" / "verifier"):
@@ -180,11 +181,12 @@ class Verifier:
         """Find out whose fault it is that there is no reward, if there is none: do the tests give one without agent?"""
         if verdict.rewards is not None:
             return verdict
+        if self.attempt(place / "untouched", None, guarded=False).rewards is not None:
+            return replace(verdict, cause="agent")
         if NETWORK_ERRORS.search(verdict.output) and self.network == "none":
             why = f"{verdict.why}; the tests want a network: --network host gives them one"
             return replace(verdict, cause="infrastructure", why=why)
-        untouched = self.attempt(place / "untouched", None, guarded=False)
-        return replace(verdict, cause="task" if untouched.rewards is None else "agent")
+        return replace(verdict, cause="task")
 
     def solve(self, changes: Path) -> Ran:
         """Run the task's own solution in a box of the agent's. Its changes stay in `changes`."""
@@ -195,6 +197,7 @@ class Verifier:
         target = changes / "upper" / "solution"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(part, target, symlinks=True)
+        make_runnable(target, "solve.sh")
         give_to_namespace(changes / "upper", target)
         return self.run(root, phase, "/solution/solve.sh", "solution")
 
@@ -203,13 +206,19 @@ class Verifier:
         return command.run(
             self.config,
             root,
-            ["/bin/sh", "-c", f"chmod +x {script} && exec {script}"],
+            ["/bin/sh", "-c", f"exec {script}"],
             user=root.user,
             seconds=phase.seconds,
             limits=limits_of(self.task),
             name=f"{self.trace_id}/{name}",
             network=self.network if phase.internet else "none",
         )
+
+
+def make_runnable(folder: Path, script: str) -> None:
+    """Let any user of the image read a folder and run a script in it."""
+    folders.let_read(folder)
+    (folder / script).chmod(0o755)
 
 
 def give_to_namespace(*folders: Path) -> None:
