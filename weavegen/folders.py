@@ -5,6 +5,7 @@ import fcntl
 import logging
 import os
 import stat
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +78,15 @@ def once(folder: Path, make: Callable[[Path], None], timeout: float = LOCK_TIMEO
                 make(draft := Path(scratch, folder.name))
                 draft.rename(folder)
     return folder
+
+
+def extract(archive: tarfile.TarFile, folder: Path, filter: str) -> None:
+    """Write the files of an archive that weavegen has made, with one of the filters of tarfile.
+
+    Python 3.11.2, which Debian 12 has, knows no filters and gets none.
+    """
+    archive.extraction_filter = getattr(tarfile, f"{filter}_filter", None)
+    archive.extractall(folder)
 
 
 class Kept:

@@ -303,5 +303,5 @@ def files_of(folder: Path) -> Iterator[Path]:
 def unpack(archive: bytes, folder: Path) -> None:
     folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        opened.extractall(folder, filter="tar")
+        folders.extract(opened, folder, "tar")
     folders.let_read(folder / "environment")  # root of a build's user namespace reads them as anybody

@@ -10,6 +10,7 @@ from weavegen.sandbox import groups
 from weavegen.sandbox.children import collect
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Box, Limits, provider, start_main
+from weavegen.sandbox.watch import INTERVAL_SECONDS, BoxState, Watch, members, memory_reason
 
 SHOWN_CHARS = 8_000
 POLL_SECONDS = 0.01
@@ -46,16 +47,19 @@ def run(
     with tempfile.TemporaryDirectory(dir=workspace) as scratch:
         box = Box(workspace, 0, Path(scratch, "output"), limits, network=network, temporary=True, root=root)
         handle = start_main(sandbox, "user", {"argv": argv, "user": user}, box)
-        ended = ""
+        watch, state = Watch(workspace), BoxState(handle, limits, str(root.changes))
+        ended, checked = "", began
         try:
-            while handle.alive():
+            while handle.alive() and not ended:
                 if time.monotonic() - began > seconds:
                     ended = f"its time of {seconds:.0f} seconds was up"
-                    break
+                elif time.monotonic() - checked > INTERVAL_SECONDS:
+                    ended = watch.exceeded_limit(box.log, state, members(handle)) or ""
+                    checked = time.monotonic()
                 time.sleep(POLL_SECONDS)
                 collect()
             if not ended and groups.killed_for_memory(handle.groups):
-                ended = f"it used more than {limits.memory >> 20:,} MB of memory"
+                ended = memory_reason(limits)
         finally:
             sandbox.kill(handle)
         with box.log.open("rb") as output:

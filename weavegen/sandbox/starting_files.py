@@ -47,7 +47,7 @@ def unpack(archive: bytes, folder: Path) -> None:
         names = {entry.name.partition("/")[0] for entry in opened}
         for name in names & IMPORTABLE.keys():
             shutil.copytree(IMPORTABLE[name], folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        opened.extractall(folder, filter="data")
+        folders.extract(opened, folder, "data")
     folders.let_read(folder)
 
 

@@ -224,6 +224,12 @@ def descent(pid: int, children: dict[int, list[int]]) -> list[int]:
     return pids
 
 
+def members(handle: Handle) -> list[Process]:
+    """Return the processes of one box."""
+    processes = process_table()
+    return [processes[pid] for pid in descent(handle.pid, by_parent(processes)) if pid in processes]
+
+
 def own_memory(process: Process) -> int:
     """Return bytes of memory, each page divided by the number of processes that share it, without program files.
 
