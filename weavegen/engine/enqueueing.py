@@ -263,7 +263,7 @@ def is_task(order: Order, agent: Agent, name: str) -> bool:
     """Whether an order is a task; else it is a bootstrap file. Raises UsageError if the agent does not take it."""
     if agent.task is None:
         if order.source.startswith('{"'):
-            others = ", ".join(other for other, candidate in AGENTS.items() if candidate.task is not None)
+            others = ", ".join(other for other, found in AGENTS.items() if found.task and other not in WITHOUT_MODEL)
             raise UsageError(f"{name} takes bootstrap files, no tasks: give --agent, one of {others}")
         return False
     try:
@@ -319,7 +319,7 @@ def require_completions(keys: Mapping[str, str]) -> None:
         try:
             client.require_completions()
         except ChatOnly as error:
-            others = ", ".join(agent for agent in AGENTS if agent not in LOGPROBS)
+            others = ", ".join(agent for agent in AGENTS if agent not in LOGPROBS | WITHOUT_MODEL)
             raise UsageError(f"{error}; or give --agent, one of {others}") from None
         except (TransientError, ModelError):
             continue
