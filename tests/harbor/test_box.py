@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+
+from tests.harbor.world import FILES, Trial, World, write_task
 from weavegen.harbor.verifier import limits_of, root_of
 from weavegen.kernel.steps import Execute
 from weavegen.sandbox import command, images, userns
 from weavegen.sandbox.environment import Environment, remove
-
-from tests.harbor.world import FILES, Trial, World, write_task
 
 
 @pytest.fixture(scope="module")
