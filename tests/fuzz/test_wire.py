@@ -256,7 +256,7 @@ class Process:
         with socket.socket(socket.AF_UNIX) as listener, tempfile.TemporaryFile("w+") as file:
             listener.bind(os.fspath(self.path))
             listener.listen(64)
-            folders = {"app": str(app), "packages": None, "files": None}
+            folders = {"app": str(app), "packages": None, "files": None, "user": None}
             json.dump(folders | {"listener": listener.fileno(), "seed": 1, "args": args}, file)
             file.seek(0)
             self.child = subprocess.Popen(
