@@ -14,6 +14,7 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, progress_bar, reading
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.kernel.harbor import HarborTask
 
 images = typer.Typer(no_args_is_help=True, help="Manage the images that Harbor tasks run in (docs/harbor.md).")
 app.add_typer(images, name="images")
@@ -73,14 +74,13 @@ def build(
     tasks = [(folder, read_task(folder)) for folder in task_folders(folders)]
     add_bases(config, image)
 
-    def make(folder: Path, digest: str) -> float:
-        task = read_task(folder)
-        return image_of(config, task, task_files(config, f"context-{digest}", lambda: pack(folder))).seconds
+    def make(folder: Path, task: HarborTask) -> float:
+        return image_of(config, task, task_files(config, f"context-{task.context}", lambda: pack(folder))).seconds
 
     made: dict[str, float] = {}
     failed: dict[str, str] = {}
     with progress_bar("images") as bar, ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
-        waiting = {pool.submit(make, folder, task.context): task.name for folder, task in tasks}
+        waiting = {pool.submit(make, folder, task): task.name for folder, task in tasks}
         for done, future in enumerate(as_completed(waiting), 1):
             name = waiting[future]
             try:

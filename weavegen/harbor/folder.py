@@ -186,7 +186,7 @@ def checked(folder: Path, file: File) -> HarborTask:
 
 def checked_step(folder: Path, file: File, step: StepTable) -> HarborStep:
     """The only step of a task, which has no name, or one of its [[steps]]. Raises UsageError."""
-    place = folder / "steps" / step.name if step.name else folder
+    place = step_folder(folder, step.name)
     name = f"step {step.name}: " if step.name else ""
     try:
         instruction = read_text(place / "instruction.md", MAX_TOML_BYTES).strip()
@@ -210,8 +210,12 @@ def checked_step(folder: Path, file: File, step: StepTable) -> HarborStep:
 
 def has_solution(folder: Path, task: HarborTask) -> bool:
     """Whether each step has a solution of its own."""
-    places = [folder / "steps" / step.name if step.name else folder for step in task.steps]
-    return all((place / "solution" / "solve.sh").is_file() for place in places)
+    return all((step_folder(folder, step.name) / "solution" / "solve.sh").is_file() for step in task.steps)
+
+
+def step_folder(folder: Path, name: str) -> Path:
+    """The folder with a step's instruction, tests and solution: the task's own, if its only step has no name."""
+    return folder / "steps" / name if name else folder
 
 
 def phase(own: AgentTable, of_task: AgentTable, environment: EnvironmentTable, seconds: float) -> Phase:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from weavegen import folders
 from weavegen.config import Config
-from weavegen.harbor.folder import resolve, unpack
+from weavegen.harbor.folder import resolve, step_folder, unpack
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.steps import Evaluated
 from weavegen.sandbox import command, image_root, images, programs, userns
@@ -165,9 +165,9 @@ class Verifier:
     def copy_tests(self, changes: Path) -> None:
         """Put the tests and empty folders for logs into the verifier's own layer, above what an agent may have left."""
         upper = changes / "upper"
-        for part in (self.files / "tests", self.files / "steps" / self.step.name / "tests" if self.step.name else None):
-            if part is not None and part.is_dir():
-                shutil.copytree(part, upper / "tests", symlinks=True, dirs_exist_ok=True)
+        for place in dict.fromkeys((self.files, step_folder(self.files, self.step.name))):
+            if (place / "tests").is_dir():
+                shutil.copytree(place / "tests", upper / "tests", symlinks=True, dirs_exist_ok=True)
         make_runnable(upper / "tests", "test.sh")
         for name in ("verifier", "agent", "artifacts"):
             (upper / "logs" / name).mkdir(parents=True)
@@ -193,7 +193,7 @@ class Verifier:
         phase = self.step.solution
         root = root_of(self.config, self.task, self.image, phase, changes)
         root.prepare()
-        part = self.files / ("steps" if self.step.name else "") / self.step.name / "solution"
+        part = step_folder(self.files, self.step.name) / "solution"
         target = changes / "upper" / "solution"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(part, target, symlinks=True)

@@ -10,7 +10,7 @@ from weavegen.sandbox import groups
 from weavegen.sandbox.children import collect
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Box, Limits, provider, start_main
-from weavegen.sandbox.watch import INTERVAL_SECONDS, BoxState, Watch, members, memory_reason
+from weavegen.sandbox.watch import INTERVAL_SECONDS, BoxState, Watch, by_parent, members, memory_reason, process_table
 
 SHOWN_CHARS = 8_000
 POLL_SECONDS = 0.01
@@ -54,7 +54,9 @@ def run(
                 if time.monotonic() - began > seconds:
                     ended = f"its time of {seconds:.0f} seconds was up"
                 elif time.monotonic() - checked > INTERVAL_SECONDS:
-                    ended = watch.exceeded_limit(box.log, state, members(handle)) or ""
+                    processes = process_table()
+                    own = members(handle, processes, by_parent(processes))
+                    ended = watch.exceeded_limit(box.log, state, own) or ""
                     checked = time.monotonic()
                 time.sleep(POLL_SECONDS)
                 collect()

@@ -8,7 +8,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
@@ -25,9 +24,9 @@ from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox import userns
+from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.children import spawn
 
-log = logging.getLogger(__name__)
 WAIT_SECONDS = 7200.0
 """Longest wait for another process that makes the same image."""
 LOG_CHARS = 4_000
@@ -271,8 +270,7 @@ def import_base(config: Config, name: str, source: Path) -> None:
             subprocess.run(["tar", "--numeric-owner", "-C", source, "-cf", recipe / "root.tar", "."], check=True)
         else:
             shutil.copyfile(source, recipe / "root.tar")
-        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        (recipe / "Dockerfile").write_text(f"FROM scratch\nADD root.tar /\nENV PATH={path}\n")
+        (recipe / "Dockerfile").write_text(f"FROM scratch\nADD root.tar /\nENV PATH={IMAGE_PATH}\n")
         folders.let_read(recipe)
         options = ["--isolation", "chroot", "--timestamp", "0", "-t", name]  # equal files, equal image
         run_builder(config, ["bud", *options, userns.STAGE + "/source"], WAIT_SECONDS, recipe)

@@ -22,7 +22,7 @@ IDS = 65_536
 STAGE = "/mnt"
 """Where the namespace sees the folders that it was given, each by its name. It exists on every Linux (hier(7))."""
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 0x1, 0x20, 0x1000, 0x4000, 0x40000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 
 
 def command(

@@ -112,8 +112,7 @@ class Watch:
         processes = process_table() if living else {}
         children = by_parent(processes)
         for path, state in living:
-            members = [processes[pid] for pid in descent(state.handle.pid, children) if pid in processes]
-            reason = self.exceeded_limit(path, state, members)
+            reason = self.exceeded_limit(path, state, members(state.handle, processes, children))
             if reason is not None and state.handle.alive():
                 log.warning("%s is killed: %s", path.stem, reason)
                 path.with_suffix(".why").write_text(reason)
@@ -224,10 +223,9 @@ def descent(pid: int, children: dict[int, list[int]]) -> list[int]:
     return pids
 
 
-def members(handle: Handle) -> list[Process]:
+def members(handle: Handle, processes: dict[int, Process], children: dict[int, list[int]]) -> list[Process]:
     """Return the processes of one box."""
-    processes = process_table()
-    return [processes[pid] for pid in descent(handle.pid, by_parent(processes)) if pid in processes]
+    return [processes[pid] for pid in descent(handle.pid, children) if pid in processes]
 
 
 def own_memory(process: Process) -> int:
