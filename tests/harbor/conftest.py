@@ -1,5 +1,6 @@
 """A base image for the tests of Harbor tasks: Debian with Python and pytest, made once."""
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
@@ -19,11 +20,13 @@ PLACE = ROOT / ".venv-harbor"
 def base() -> Path:
     """The root file system as a tar archive."""
     archive = PLACE / "base.tar"
-    if not archive.exists():
-        PLACE.mkdir(exist_ok=True)
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,python3-pytest", "bookworm"]
-        subprocess.run([*command, PLACE / "new.tar"], check=True, timeout=280)
-        (PLACE / "new.tar").rename(archive)
+    PLACE.mkdir(exist_ok=True)
+    with (PLACE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest-xdist runs this fixture in several processes
+        if not archive.exists():
+            command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,python3-pytest", "bookworm"]
+            subprocess.run([*command, PLACE / "new.tar"], check=True, timeout=280)
+            (PLACE / "new.tar").rename(archive)
     return archive
 
 
