@@ -1,7 +1,6 @@
 """Exports of groups, trajectories and queries, from traces that real workers wrote with the simulated model."""
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,10 +12,8 @@ import sqlalchemy as sa
 from tests.support import TICTACTOE
 from tests.support.bootstraps import CALLING
 from tests.support.installation import Installation, installed
-from tests.support.trainer import Trainer, check_group
-from weavegen import exports
-from weavegen.errors import UsageError
-from weavegen.exports import push, retrieval, write
+from tests.support.scored_data import check_group
+from weavegen.exports import retrieval
 from weavegen.store import urls
 from weavegen.store.session import make_engine
 from weavegen.trace.query import parse, words
@@ -120,49 +117,6 @@ def test_groups_without_recorded_tokens_are_refused_with_advice(corpus: Installa
     assert done.returncode == 2
     assert "enqueue with --set tokens=all" in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def wanted(where: str) -> write.Export:
-    return write.Export(format=exports.find("atropos"), out=Path("unused"), where=where)
-
-
-def test_groups_are_pushed_to_a_running_server(
-    corpus: Installation, tmp_path: Path, conn: sa.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus.json("export", "--format", "atropos", "--out", tmp_path / "out", "--where", "job = 'whole'")
-    with Trainer() as trainer:
-        pushed = corpus.json("export", "--format", "atropos", "--push", trainer.url, "--where", "job = 'whole'")
-    assert trainer.groups == lines(tmp_path / "out")
-    assert pushed["groups"] == len(trainer.groups)
-    assert pushed["sequences"] == sum(len(group["tokens"]) for group in trainer.groups)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    with Trainer(fail=3, batch_size=4) as trainer:  # it fails three times, and accepts at most four at a time
-        trainer.full = 2
-        small = push.push(conn, wanted("job = 'whole'"), trainer.url + "/")
-    assert trainer.full < 0
-    assert {len(group["tokens"]) for group in trainer.groups} == {4}
-    assert small.groups == len(trainer.groups) < pushed["groups"]
-    assert small.left_out == {"it has more sequences than the trainer's batches of 4": pushed["groups"] - small.groups}
-
-
-def test_groups_that_can_not_be_pushed_give_a_one_line_error(
-    corpus: Installation, conn: sa.Connection, tmp_path: Path
-) -> None:
-    with Trainer(batch_size=-1) as nobody, Trainer(max_token_len=10) as short:
-        for url, complaint in {
-            "ftp://host": "give the server's address",
-            "http://127.0.0.1:9": "start the server",
-            nobody.url: "no trainer has registered",
-            short.url: "more than the 10 tokens",
-        }.items():
-            with pytest.raises(UsageError, match=complaint):
-                push.push(conn, wanted("job = 'whole'"), url)
-        with pytest.raises(UsageError, match="nothing to send"):
-            push.push(conn, wanted("false"), short.url)
-    for arguments in (("--format", "sft"), ("--format", "atropos", "--out", tmp_path / "out")):
-        done = corpus.cli("export", *arguments, "--push", "http://127.0.0.1:9")
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-        assert "--push goes with" in done.stderr
 
 
 # ---------------------------------------------------------------------------------------------- atif

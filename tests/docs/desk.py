@@ -29,7 +29,6 @@ from tests.support.collector import Collector
 from tests.support.installation import Installation, installed
 from tests.support.nano_model import make
 from tests.support.ports import free_port
-from tests.support.trainer import Trainer
 from tests.support.waiting import until
 from tests.support.wheels import wheel
 from weavegen import config as configuration
@@ -91,7 +90,6 @@ PLACEHOLDERS = (
     (r"http://(?:gpu7|vllm-2\.vllm):8000/v1", "{lent}"),
     (r"http://(?:gpu1:8000/v1,http://gpu2|127\.0\.0\.1):8000/v1", "{simulation}"),
     (r"http://127\.0\.0\.1:4318", "{collector}"),
-    (r"http://localhost:8000", "{trainer}"),
     (r"(weavegen (?:sim|serve)|-m simulation|nano serve(?: my-model)?)(?! --port| my-)", r"\1 --port {port}"),
     (r"my-model", "{model}"),
     (r"=(?:writer|judge)\b", "=weavegen-sim"),
@@ -136,7 +134,7 @@ class Desk:
         self.facts: dict[str, str] = {}
         self.asking: Iterator[int] = iter(())
         """Requests that wait for an answer."""
-        self.collector, self.trainer = Collector(), Trainer()
+        self.collector = Collector()
         self.lent = Process(folder, "lent", "--port", "0")
         self.other = Path(tempfile.mkdtemp(prefix="weavegen-desk-"))
         self.other.chmod(0o755)
@@ -145,9 +143,8 @@ class Desk:
 
     def close(self) -> None:
         self.lent.kill()
-        for server in (self.collector, self.trainer):
-            server.shutdown()
-            server.server_close()
+        self.collector.shutdown()
+        self.collector.server_close()
         for home in self.other.iterdir():
             fleet.down(configuration.load(self.installation.environ | {"WEAVEGEN_HOME": str(home)}))
         shutil.rmtree(self.other)
@@ -182,7 +179,7 @@ class Desk:
             "trace": str(largest["job"][0]), "block": str(largest["job"][1] * 2 // 3), "job": str(jobs["job"]),
             "conversation": str(largest["talking"][0]), "search": str(largest["searching"][0]), "tool": tool,
             "lent": self.lent.url, "simulation": self.installation.json("pool", "list")[0]["url"],
-            "collector": f"http://127.0.0.1:{self.collector.server_port}", "trainer": self.trainer.url,
+            "collector": f"http://127.0.0.1:{self.collector.server_port}",
             "database": url, "libpq": libpq, "reader": libpq.replace("//weavegen@", "//weavegen_reader@"),
             "model": str(make(self.folder / "model")), "other": str(self.other),
         }  # fmt: skip

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -89,10 +89,6 @@ def export(
     ] = None,
     options: ExportOptions,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the condition.")] = QUERY_SECONDS,
-    push: Annotated[
-        str | None,
-        typer.Option(help="Format atropos: send the groups to the server at this URL instead of writing a folder."),
-    ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the formats, or with --format the columns of one.")
     ] = False,
@@ -109,17 +105,15 @@ def export(
 
     if list_:
         return formats(format)
-    if format is None or (options.out is None and not dry_run and push is None):
+    if format is None or (options.out is None and not dry_run):
         raise UsageError("give --format and --out; `weavegen export --list` shows the formats")
-    if push is not None and (format != "atropos" or options.out is not None):
-        raise UsageError("--push goes with --format atropos, and in place of --out")
     order = dataclasses.replace(options.order(format), seconds=seconds)
     if dry_run:
         with reading() as conn:
             counts = write.preview(conn, order)
         lines = (f"{name}: {counts['rows'][name]} rows of {counts['traces'][name]} traces" for name in order.splits)
         return Result(counts | {"dry_run": True}, lines)
-    return write_folder(order) if push is None else send(order, push)
+    return write_folder(order)
 
 
 def write_folder(order: "write.Export") -> Result:
@@ -131,7 +125,10 @@ def write_folder(order: "write.Export") -> Result:
     def shown() -> Iterator[RenderableType]:
         for name, rows in written.rows.items():
             yield f"{name}: {rows} rows of {written.traces[name]} traces"
-        yield from remarks(written, "rows")
+        for reason, rows in sorted(written.left_out.items()):
+            yield f"left out, {rows} rows: {reason}"
+        for note, rows in sorted(written.notes.items()):
+            yield f"in {rows} rows: {note}"
         if written.simulated:
             yield SIMULATED_DATA
         sizes = f"{bytes_text(written.text_bytes)} of text in {bytes_text(written.bytes)}"
@@ -142,24 +139,6 @@ def write_folder(order: "write.Export") -> Result:
         name: sorted(origin) if isinstance(origin, set) else origin for name, origin in value["origin"].items()
     }
     return Result({"out": str(order.out), "format": order.format.name} | value, shown())
-
-
-def send(order: "write.Export", url: str) -> Result:
-    """Send the groups to a running Atropos server."""
-    from weavegen.exports.push import push
-
-    with reading() as conn, progress_bar("groups") as progress:
-        pushed = push(conn, order, url, progress)
-    line = f"{pushed.groups} groups of {pushed.sequences} sequences were sent to {url}"
-    return Result(pushed, [line, *remarks(pushed, "groups")])
-
-
-def remarks(counts: Any, unit: str) -> Iterator[str]:
-    """Why rows were left out, and what else the export counted."""
-    for reason, rows in sorted(counts.left_out.items()):
-        yield f"left out, {rows} {unit}: {reason}"
-    for note, rows in sorted(counts.notes.items()):
-        yield f"in {rows} {unit}: {note}"
 
 
 def formats(name: str | None) -> Result:
