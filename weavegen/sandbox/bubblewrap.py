@@ -1,5 +1,6 @@
 """The provider bubblewrap: boxes with their own namespaces, a read-only system and no capabilities."""
 
+import compileall
 import contextlib
 import json
 import os
@@ -226,6 +227,7 @@ class Bubblewrap:
 @cache  # exceptions are not cached
 def require_bubblewrap() -> None:
     """Raise UsageError, with advice, if no box can be made. The first call makes one to find out (about 20 ms)."""
+    compileall.compile_dir(BOX_FOLDER, quiet=2)  # a box can't write there, and would compile at each start (20 ms)
     otherwise = "or give up isolation with WEAVEGEN_SANDBOX=none"
     if sys.platform != "linux":
         raise UsageError(f"bubblewrap needs Linux: use one, {otherwise}")

@@ -1,20 +1,20 @@
 """Runs a command as root of a user namespace with 65,536 ids, which is what the files of images need.
 
 The host's root gives the namespace ids that nobody else has; an ordinary user gives those of /etc/subuid, by newuidmap.
-Run as a script, so that no worker forks itself: the argument is a Launch as JSON. Standard library alone.
+A process of its own runs `launch`, because a worker has threads and can't enter a namespace. Every box with an image
+waits for that process: what it does not need is imported where it is used.
 """
 
-import contextlib
+from __future__ import annotations
+
 import ctypes
-import json
 import os
-import pwd
-import resource
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+
+TYPE_CHECKING = False  # the name that type checkers know, without the module
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 FIRST_ID = 1_899_900_000
 """First id of the namespaces that root makes: below those of the other boxes (bubblewrap.py)."""
@@ -40,17 +40,21 @@ def command(
     folders of the overlay in which the layers of the image are above those of further folders. `limits`: names of
     RLIMIT_*, of the user in this namespace alone.
     """
-    launch = {"argv": list(argv), "folders": {name: str(path) for name, path in folders.items()}, "layers": layers}
-    return [
-        sys.executable,
-        "-ISs",
-        __file__,
-        json.dumps(launch | {"programs": programs, "limits": limits or {}, "environ": environ}),
-    ]
+    import shutil
+
+    places = {name: str(path) for name, path in folders.items()}
+    program = shutil.which(argv[0]) or argv[0]
+    variables = None if environ is None else dict(environ)
+    given = ([program, *argv[1:]], places, layers, list(programs), dict(limits or {}), variables)
+    code = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import userns; userns.launch{given!r}"
+    return [sys.executable, "-ISsc", code]
 
 
 def unavailable() -> str | None:
     """Why this user can't make such a namespace, with advice; None if they can."""
+    import pwd
+    import shutil
+
     if os.getuid() == 0:
         return None
     if shutil.which("newuidmap") is None:
@@ -65,6 +69,8 @@ def unavailable() -> str | None:
 
 def subordinate_ids(file: str, user: str) -> int | None:
     """The first of the ids that a file such as /etc/subuid gives a user; None without enough of them."""
+    import contextlib
+
     with contextlib.suppress(OSError, ValueError), open(file) as lines:
         for name, first, count in (line.strip().split(":") for line in lines if line.count(":") == 2):
             if name in (user, str(os.getuid())) and int(count) >= IDS - 1:
@@ -77,23 +83,30 @@ def owner(identity: int) -> int:
     return FIRST_ID + identity if os.getuid() == 0 else -1
 
 
-def main(text: str) -> None:
-    """Enter the namespaces, mount what the launch names, and become its command."""
-    launch = json.loads(text)
-    begin(launch["folders"])
-    if launch["layers"] is not None:
+def launch(
+    argv: list[str],
+    folders: dict[str, str],
+    layers: str | None,
+    programs: list[str],
+    limits: dict[str, int],
+    environ: dict[str, str] | None,
+) -> None:
+    """Enter the namespaces, mount what `command` was given, and become its command."""
+    import resource  # before `begin`: from then on, this interpreter's folder may be out of reach
+
+    begin(folders)
+    if layers is not None:
         os.chdir(f"{STAGE}/layers")  # the options of a mount have room for one page
-        mount_overlay("", launch["layers"].split(":"))
-        for folder in launch["programs"]:
-            layers = launch["layers"].split(":")
-            layers.sort(key=lambda layer: layer.startswith(f"{STAGE}/agent"))  # the image's first; it keeps their order
-            if found := [layer + folder for layer in layers if os.path.isdir(layer + folder)]:
+        names = layers.split(":")
+        mount_overlay("", names)
+        names.sort(key=lambda name: name.startswith(f"{STAGE}/agent"))  # the image's first; it keeps their order
+        for folder in programs:
+            if found := [name + folder for name in names if os.path.isdir(name + folder)]:
                 mount_overlay(folder, found)
     os.chdir("/")
-    for name, value in launch["limits"].items():
+    for name, value in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-    environ = os.environ if launch["environ"] is None else launch["environ"]
-    os.execvpe(launch["argv"][0], launch["argv"], environ)
+    os.execve(argv[0], argv, os.environ if environ is None else environ)
 
 
 def begin(folders: Mapping[str, str]) -> None:
@@ -138,12 +151,12 @@ def enter(flags: int) -> None:
     if helper == 0:
         os.close(entered)
         os.close(done)
-        code = 1
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        try:
             os.read(ready, 1)
             map_ids(parent)
-            code = 0
-        os._exit(code)
+        except BaseException:  # noqa: BLE001 - this process must not return
+            os._exit(1)
+        os._exit(0)
     os.close(ready)
     os.close(mapped)
     call("unshare", flags)
@@ -165,6 +178,9 @@ def map_ids(pid: int) -> None:
             with open(f"/proc/{pid}/{name}", "w") as file:
                 file.write(f"0 {FIRST_ID} {IDS}")
         return
+    import pwd
+    import subprocess
+
     user = pwd.getpwuid(os.getuid()).pw_name
     for program, table, own in (("newuidmap", "/etc/subuid", os.getuid()), ("newgidmap", "/etc/subgid", os.getgid())):
         first = subordinate_ids(table, user)
@@ -184,7 +200,3 @@ def call(name: str, *arguments: object) -> None:
     if function(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
