@@ -74,7 +74,12 @@ class Unfit(TransientError):
 
 
 class Unserved(TransientError):
-    """No server is in use just now. It is not the step's fault, and does not count against it."""
+    """What a step needs is not there just now, such as a server. The attempt does not count against the step."""
+
+    def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
+        """`seconds`: when to try again, at the latest; None: soon."""
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class JournalMismatch(WeavegenError):

@@ -20,6 +20,10 @@ LOCK_TIMEOUT_SECONDS = 180.0
 """Time to wait for another command that starts or stops the same services."""
 
 
+class Locked(UsageError):
+    """Another process holds a lock."""
+
+
 def private(folder: Path) -> Path:
     """Make `folder` if it is missing, and close it to other users. Raises UsageError if it is another user's."""
     try:
@@ -67,7 +71,8 @@ def let_read(folder: Path) -> None:
 def once(folder: Path, make: Callable[[Path], None], timeout: float = LOCK_TIMEOUT_SECONDS) -> Path:
     """Return `folder`. If it is missing, `make` makes a draft, which takes the name when it is complete.
 
-    Processes that need the same folder wait for the first of them. Raises what `make` raises.
+    Processes that need the same folder wait for the first of them, and raise Locked after `timeout` seconds. Raises
+    what `make` raises.
     """
     if folder.is_dir():
         return folder
@@ -107,7 +112,7 @@ class Kept:
 
 @contextlib.contextmanager
 def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
-    """Hold a lock on the file `path` against other processes and threads. Not reentrant. Raises UsageError."""
+    """Hold a lock on a file against other processes and threads. Not reentrant. Raises Locked after `timeout` s."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + timeout
@@ -118,7 +123,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise UsageError(f"another weavegen command holds {path}: wait until it ends, or end it") from None
+                    raise Locked(f"another weavegen command holds {path}: wait until it ends, or end it") from None
             if not waiting:
                 log.info("waiting for another weavegen command (%s)", path.name)
                 waiting = True

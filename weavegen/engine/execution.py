@@ -260,7 +260,8 @@ class Execution:
     def verifier(self, step: int) -> Verifier:
         """The verifier of a step of the trace's Harbor task, on this host, with the image, which is made if necessary.
 
-        Raises EnvironmentFailure if the image can't be made.
+        Raises EnvironmentFailure if the image can't be made, and Unserved while others are made, so that no more
+        threads than builds are busy with images.
         """
         config, task, digest = self.worker.config, self.spec.harbor_task, self.spec.harbor
         assert task is not None
@@ -271,7 +272,7 @@ class Execution:
                 return jobs.harbor_files(conn, digest)
 
         files = task_files(config, digest, load)
-        image = image_of(config, task, files)
+        image = image_of(config, task, files, wait=False)
         return Verifier(config, self.trace_id, task, task.steps[step], image, files, self.spec.settings.network)
 
     def root(self) -> Root | None:

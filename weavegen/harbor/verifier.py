@@ -93,12 +93,12 @@ def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
     return folders.once(place, lambda draft: unpack(load(), draft))
 
 
-def image_of(config: Config, task: HarborTask, files: Path) -> Image:
-    """The task's image on this host, which is made if it is missing. Raises EnvironmentFailure."""
+def image_of(config: Config, task: HarborTask, files: Path, *, wait: bool = True) -> Image:
+    """The task's image on this host, which is made if it is missing. Raises as `images.image` does."""
     recipe = files / "environment"
     text = f"FROM {task.image}" if task.image else (recipe / "Dockerfile").read_text(errors="replace")
     digest = images.digest_of({"context": task.context.encode(), "recipe": text.encode(), **images.bases(config, text)})
-    return images.image(config, digest, task.name, recipe, task.build_seconds, existing=task.image)
+    return images.image(config, digest, task.name, recipe, task.build_seconds, existing=task.image, wait=wait)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ The layers lie in a store of the installation, in the format of containers-stora
 import base64
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -15,20 +16,24 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from weavegen import folders
 from weavegen.config import Config
-from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.errors import EnvironmentFailure, Unserved, UsageError
 from weavegen.sandbox import userns
 from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.children import spawn
 
 WAIT_SECONDS = 7200.0
 """Longest wait for another process that makes the same image."""
+RETRY_SECONDS = 15.0
+"""A step that needs an image is tried again so late, while all builders are busy."""
+MAX_BUILDS = 8
+"""Builds at a time: they wait for the network and the disk most of the time, and each keeps a worker's thread busy."""
 LOG_CHARS = 4_000
 """Of the end of a build's output, which are kept."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")
@@ -134,12 +139,15 @@ def reason(printed: str) -> str:
     return "; ".join([*(steps[-1:]), *words])[:400]
 
 
-def image(config: Config, digest: str, name: str, recipe: Path, seconds: float, existing: str | None = None) -> Image:
+def image(
+    config: Config, digest: str, name: str, recipe: Path, seconds: float, existing: str | None = None, *, wait: bool
+) -> Image:
     """The image with this digest, which is made if it is missing.
 
-    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. Processes that need the same
-    one wait for the first. Raises EnvironmentFailure with the reason if it can't be made.
+    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. `wait`: until others have made
+    it, or their own images. Raises EnvironmentFailure with the reason if it can't be made, and Unserved without `wait`.
     """
+    patience = WAIT_SECONDS if wait else 0
     record = config.home / "images" / "made" / digest
 
     def make(draft: Path) -> None:
@@ -148,14 +156,33 @@ def image(config: Config, digest: str, name: str, recipe: Path, seconds: float, 
         if existing is not None:
             (context := draft / "recipe").mkdir()
             (context / "Dockerfile").write_text(f"FROM {existing}\n")
-        built = build(config, context, digest, name, seconds, draft / "log")
+        with build_slot(config, patience):
+            built = build(config, context, digest, name, seconds, draft / "log")
         (draft / "image.json").write_text(json.dumps(asdict(built)))
 
     try:
-        folders.once(record, make, WAIT_SECONDS)
+        folders.once(record, make, patience)
+    except folders.Locked:
+        raise Unserved(f"on {config.host}: images are being made: {name} waits", seconds=RETRY_SECONDS) from None
     except UsageError as error:
         raise EnvironmentFailure(f"image: {error}") from None
     return Image(**json.loads((record / "image.json").read_text()))
+
+
+@contextlib.contextmanager
+def build_slot(config: Config, patience: float) -> Iterator[None]:
+    """Let as many builds run at a time as there are cores, at most MAX_BUILDS. Raises Locked after so many seconds."""
+    deadline = time.monotonic() + patience
+    with contextlib.ExitStack() as stack:
+        for number in itertools.cycle(range(slots := min(os.cpu_count() or 1, MAX_BUILDS))):
+            try:
+                stack.enter_context(folders.locked(config.home / "images" / f"build-{number}.lock", 0))
+                break
+            except folders.Locked:
+                if number == slots - 1 and time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.1 if patience else 0)
+        yield
 
 
 def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, log_file: Path) -> Image:
@@ -164,12 +191,7 @@ def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, 
     tag = f"localhost/weavegen:{digest[:32]}"
     options = ["--isolation", "chroot", "--layers", "--pull=false", "-t", tag, *certificates()]
     source = userns.STAGE + "/source"
-    # As many builds at a time as there are cores; the others wait.
-    slot = config.home / "images" / f"build-{int(digest[:8], 16) % (os.cpu_count() or 1)}.lock"
-    with folders.locked(slot, WAIT_SECONDS):
-        printed = run_builder(
-            config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe, log_file
-        )
+    printed = run_builder(config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe, log_file)
     identity = printed.split()[-1]
     layers, size, settings = read_stored(layer_folder(config).parent, identity)
     return Image(
