@@ -37,6 +37,14 @@ def test_root_of_the_image(trial: Trial) -> None:
         assert owner.st_uid not in (0, 1500, os.getuid())
 
 
+def test_with_the_hosts_network(trial: Trial) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connect = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo connected; cat /etc/resolv.conf"
+        ran = trial.act(connect, network="host")
+        assert ran.output == "connected\n" + Path("/etc/resolv.conf").read_text()
+        assert "connected" not in trial.act(connect).output
+
+
 def test_another_user(trial: Trial) -> None:
     ran = trial.act("id -un; echo $HOME; touch /etc/x; echo $(touch /home/worker/y && echo written)", user="worker")
     assert "worker\n/home/worker\n" in ran.output

@@ -131,13 +131,16 @@ def mount_overlay(folder: str, layers: Sequence[str]) -> None:
 
 
 def stage(folders: Mapping[str, str]) -> None:
-    """Mount the folders below STAGE, in a mount namespace of this process."""
+    """Mount the folders, or files, below STAGE, in a mount namespace of this process."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     sources = {name: os.open(path, os.O_PATH) for name, path in folders.items()}  # some may be below STAGE
     mount("stage", STAGE, "tmpfs", 0, "mode=755")
     os.mkdir(f"{STAGE}/root")
     for name, source in sources.items():
-        os.mkdir(f"{STAGE}/{name}")
+        if os.path.isdir(f"/proc/self/fd/{source}"):
+            os.mkdir(f"{STAGE}/{name}")
+        else:
+            os.close(os.open(f"{STAGE}/{name}", os.O_CREAT))
         mount(f"/proc/self/fd/{source}", f"{STAGE}/{name}", None, MS_BIND | MS_REC)
         os.close(source)
 
