@@ -1,13 +1,8 @@
-"""Makes a process that starts as root of its box run as a user of the box's image. The base interpreter runs this.
-
-Also runs a command as such a user: `main`.
-"""
+"""Makes a process that starts as root of its box run as a user of the box's image. The base interpreter runs this."""
 
 import os
 import pwd
-import sys
 from contextlib import suppress
-from json import loads
 
 
 def reap_orphans() -> None:
@@ -42,20 +37,3 @@ def become(user: str) -> None:
     os.setresgid(group_number, group_number, group_number)
     if number:
         os.setresuid(number, number, number)
-
-
-def main(descriptor: int) -> None:
-    """Become the command that the open file `descriptor` describes as JSON, which sandbox/command.py writes."""
-    if os.getpid() == 1:
-        reap_orphans()
-    with open(descriptor) as file:
-        spec = loads(file.read())
-    os.closerange(3, 1024)
-    os.umask(0o022)
-    try:
-        os.makedirs(spec["app"], exist_ok=True)  # buildah leaves it to whoever runs the image
-        become(spec["user"])
-        os.chdir(spec["app"])
-        os.execvp(spec["argv"][0], spec["argv"])
-    except (OSError, LookupError) as error:
-        sys.exit(f"{spec['argv'][0]} can't be run: {error}")

@@ -172,7 +172,7 @@ def checked(folder: Path, file: File) -> HarborTask:
         name=folder.resolve().name,
         steps=steps,
         reward_of_steps=file.multi_step_reward_strategy,
-        context=images.digest_of({path.relative_to(base).as_posix(): content(path) for path in base.rglob("*")}),
+        context=context_of(base),
         image=None if "Dockerfile" in names else environment.docker_image,
         build_seconds=environment.build_timeout_sec,
         workdir=environment.workdir,
@@ -257,6 +257,13 @@ def resolve(values: Mapping[str, str]) -> dict[str, str]:
         name: VARIABLE.sub(lambda match: os.environ.get(match[1], match[2] or ""), value)
         for name, value in values.items()
     }
+
+
+def context_of(environment: Path) -> str:
+    """Hash of all files from which a task's image is made."""
+    return images.digest_of(
+        {path.relative_to(environment).as_posix(): content(path) for path in environment.rglob("*")}
+    )
 
 
 def content(path: Path) -> bytes:
