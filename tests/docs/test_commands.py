@@ -24,6 +24,7 @@ NOT_RUN = {
     "apt-get": "changes the machine",
     "celery": "workers and pages like those that `weavegen up` starts",
     "docker": "needs Docker; make test-image runs the same parts with podman",
+    "harbor": "needs Python 3.12; tests/harbor runs it",
     "kubectl": "needs a cluster",
     "mmdebstrap": "makes a root file system; tests/harbor makes one",
     "sudo": "changes the machine",

@@ -203,13 +203,13 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
                     shutil.copyfileobj(content, file)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Copy the files of a folder. Links that lead out of it, and files that are no data, are left out."""
+        """Copy the files and folders in a folder. Links, which could lead anywhere, and special files are left out."""
         with tempfile.TemporaryFile() as packed:
             await self._transfer({"get": source_dir}, None, packed)
             packed.seek(0)
             Path(target_dir).mkdir(parents=True, exist_ok=True)
-            with tarfile.open(fileobj=packed, errorlevel=0) as archive:
-                archive.extractall(target_dir, filter="data")
+            with tarfile.open(fileobj=packed) as archive:
+                archive.extractall(target_dir, filter=_files_only)
 
     async def _transfer(self, request: dict[str, Any], given: IO[bytes] | None, out: IO[bytes]) -> None:
         """Move files as root of the box. Raises RuntimeError."""
@@ -217,6 +217,10 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
             request |= {"user": "0", "environ": {}}
             if await self._request(request, None, out, err, given) != 0:
                 raise RuntimeError(f"the files could not be copied: {_text(err).strip()[-500:]}")
+
+
+def _files_only(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    return tarfile.data_filter(entry, folder) if entry.isreg() or entry.isdir() else None
 
 
 def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
