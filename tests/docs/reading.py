@@ -18,8 +18,8 @@ from weavegen.cli.app import app
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PROGRAMS = {
-    "apt-get", "celery", "docker", "export", "harbor", "kubectl", "make", "mmdebstrap", "pg_dump", "psql", "python", "redis-cli",
-    "ssh", "sudo", "vllm", "weavegen",
+    "apt-get", "celery", "docker", "export", "harbor", "kubectl", "make", "mmdebstrap", "pg_dump", "psql", "python",
+    "redis-cli", "ssh", "sudo", "vllm", "weavegen",
 }  # fmt: skip
 """Beginnings of lines that are for a shell."""
 SHELL = re.compile(r"(\$ )?([A-Z_]+=\S* )*(\.venv/bin/)?(?P<program>[\w-]+) (?!.*─►)")

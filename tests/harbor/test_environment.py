@@ -1,11 +1,13 @@
 """The package `harbor` runs trials in weavegen's boxes."""
 
+import itertools
 import json
 import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
+from simulation.process import Process
 from tests.harbor.world import FILES, TOML, World, write_task
 from tests.support import ROOT
 
@@ -13,9 +15,10 @@ HARBOR = ROOT / ".venv-harbor-peer" / "bin" / "harbor"
 """`scripts/harbor.sh install` makes it."""
 
 
-def harbor_run(world: World, folder: Path, agent: str) -> dict[str, dict[str, Any]]:
+def harbor_run(world: World, folder: Path, agent: str, *options: str, **variables: str) -> dict[str, dict[str, Any]]:
     """Run all tasks of a folder. Returns the result of each trial by task."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "WEAVEGEN_HOME": str(world.config.home), "HARBOR_TELEMETRY": "0"}
+    environ |= variables
     command = [
         str(HARBOR),
         "run",
@@ -28,7 +31,10 @@ def harbor_run(world: World, folder: Path, agent: str) -> dict[str, dict[str, An
     ]
     jobs = folder.parent / f"jobs-{folder.name}"
     done = subprocess.run(
-        [*command, "--jobs-dir", str(jobs), "--yes", "--n-concurrent", "2"], env=environ, capture_output=True, text=True
+        [*command, "--jobs-dir", str(jobs), "--yes", "--n-concurrent", "2", *options],
+        env=environ,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     results = [json.loads(path.read_text()) for path in jobs.glob("*/*/result.json")]
@@ -62,3 +68,31 @@ def test_a_build_that_fails_names_its_reason(world: World, tmp_path: Path) -> No
     write_task(tmp_path / "tasks" / "broken", {"environment/Dockerfile": "FROM weavegen.test/debian:12\nRUN false\n"})
     result = harbor_run(world, tmp_path / "tasks", "oracle")["broken"]
     assert "RUN false" in result["exception_info"]["exception_message"]
+
+
+def test_turns_of_our_agent_have_exact_tokens(world: World, tmp_path: Path) -> None:
+    """With the simulated model."""
+    write_task(tmp_path / "tasks" / "chore")
+    server = Process(tmp_path, "sim", "--port", "0", "--seed", "3")
+    try:
+        results = harbor_run(
+            world,
+            tmp_path / "tasks",
+            "weavegen.harbor:ReactAgent",
+            "--model",
+            "weavegen-sim",
+            OPENAI_BASE_URL=server.url,
+        )
+    finally:
+        server.kill()
+    assert results["chore"]["exception_info"] is None
+    agent = results["chore"]["agent_result"]
+    [rollout] = agent["rollout_details"]
+    turns = list(
+        zip(*(rollout[name] for name in ("prompt_token_ids", "completion_token_ids", "logprobs")), strict=True)
+    )
+    assert len(turns) > 2
+    for (prompt, written, logprobs), (following, _, _) in itertools.pairwise(turns):
+        assert len(written) == len(logprobs)
+        assert following[: len(prompt) + len(written) - 1] == prompt + written[:-1]  # perhaps without the stop token
+    assert agent["n_output_tokens"] == sum(len(written) for _, written, _ in turns)
