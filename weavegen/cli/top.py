@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 import typer
@@ -36,19 +36,17 @@ from weavegen.cli.watch import (
     rate_texts,
     wait_for_picture,
 )
-from weavegen.errors import UsageError
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
 from weavegen.services.faults import Fault, faults
-from weavegen.store import reports
+from weavegen.store import reports, workers
 from weavegen.store import servers as model_servers
 from weavegen.store.servers import ServerHealth
 from weavegen.text import duration, number
 
-WORKERS_SECONDS = 10.0
-"""Between two questions to the workers."""
-T = TypeVar("T")
+SURVEY_SECONDS = 0.2
+"""Between two surveys of the model servers, each of which takes a second where one answers."""
 
 
 @command()
@@ -69,8 +67,8 @@ def top(
             watch(reader, console)
             return None
         reader.read()  # the rates begin here
-        servers, workers = reader.servers(), reader.workers()
-        now = dataclasses.replace(reader.read(), servers=servers, workers=workers)
+        servers = reader.servers()
+        now = dataclasses.replace(reader.read(), servers=servers)
     return Result(as_json(now), parts(now, None))
 
 
@@ -91,14 +89,14 @@ class Fleet:
     """Without those of model servers, which are in `health`."""
     health: list[ServerHealth]
     """Servers at which requests failed."""
+    workers: dict[str, int]
+    """Number of workers that report themselves, by queue."""
     servers: list[ServerRow] | None = None
     """None: no answer yet."""
-    workers: dict[str, int] | None = None
-    """Number of workers that answer, by queue. None: no answer yet, or the broker is away."""
 
 
 class FleetReader:
-    """Reads the database, the model servers and the workers."""
+    """Reads the database and the model servers."""
 
     def __init__(self, conn: sa.Connection) -> None:
         self.conn, self.config = conn, configuration.load()
@@ -114,60 +112,40 @@ class FleetReader:
             hosts = self.conn.execute(sql.load("monitoring/metrics/environments")).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
             health = model_servers.health(self.conn, members.keys)
+            serving = Counter(queue for row in workers.rows(self.conn) if not row.silent for queue in row.queues)
         self.keys = dict(members.keys)
         environments = {row.host: row.environments_open for row in hosts}
         found = [fault for fault in faults(self.conn, self.config) if fault.kind != "server"]
-        return Fleet(jobs, queues, environments, homes, dict(members.owners), found, health)
+        return Fleet(jobs, queues, environments, homes, dict(members.owners), found, health, serving)
 
     def servers(self) -> list[ServerRow]:
         """What the model servers report about the second that this takes."""
         return survey(self.keys)
 
-    def workers(self) -> dict[str, int] | None:
-        """Asks all workers, and waits for a second. None where the broker is away."""
-        from celery import Celery
-        from kombu.exceptions import OperationalError
-
-        from weavegen.services import redis
-
-        try:
-            redis.check(self.config)
-            with Celery(broker=redis.broker_url(self.config), set_as_current=False) as app:
-                queues = app.control.inspect(timeout=1.0).active_queues() or {}
-        except (UsageError, OperationalError, OSError):
-            return None
-        return Counter(queue["name"] for of_worker in queues.values() for queue in of_worker)
-
 
 # ------------------------------------------------------------------------------------------------- in a terminal
-
-
-class Background(Generic[T]):
-    """A question that is asked again and again in a daemon thread."""
-
-    def __init__(self, ask: Callable[[], T], every: float) -> None:
-        self.ask, self.every = ask, every
-        self.answer: T | None = None
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self.answer = self.ask()
-            time.sleep(self.every)
 
 
 def watch(reader: FleetReader, console: Console) -> None:
     """Draw pictures until q or Ctrl-C is pressed."""
     state = Paced(reader.read, PICTURE_SECONDS)
     state.get()
-    servers, workers = Background(reader.servers, 0.0), Background(reader.workers, WORKERS_SECONDS)
+    servers: list[ServerRow] | None = None
+
+    def ask_servers() -> None:
+        nonlocal servers
+        while True:
+            servers = reader.servers()
+            time.sleep(SURVEY_SECONDS)
+
+    threading.Thread(target=ask_servers, daemon=True).start()
     with (
         keys() as pressed,
         contextlib.suppress(KeyboardInterrupt),
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
     ):
         while True:
-            now = dataclasses.replace(state.get(), servers=servers.answer, workers=workers.answer)
+            now = dataclasses.replace(state.get(), servers=servers)
             size = console.size
             live.update(Group(*parts(now, (size.width, size.height))), refresh=True)
             if wait_for_picture(console, size, pressed):
@@ -269,10 +247,9 @@ def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
 
 def queue_rows(now: Fleet) -> list[dict[str, Any]]:
     """The open steps with the number of their queue's workers; also the queues that have workers and no steps."""
-    workers = now.workers or {}
-    idle = workers.keys() - {row["queue"] for row in now.queues}
+    idle = now.workers.keys() - {row["queue"] for row in now.queues}
     rows = sorted([*now.queues, *({"queue": name} for name in idle)], key=itemgetter("queue"))
-    return [row | {"workers": None if now.workers is None else workers.get(row["queue"], 0)} for row in rows]
+    return [row | {"workers": now.workers.get(row["queue"], 0)} for row in rows]
 
 
 def queues_table(rows: Sequence[dict[str, Any]], width: int | None) -> Table:
@@ -281,7 +258,7 @@ def queues_table(rows: Sequence[dict[str, Any]], width: int | None) -> Table:
     waits = [row.get("oldest") for row in rows]
     columns: display.Columns = {
         "queue": [display.cell(row["queue"]) for row in rows],
-        "workers": [Text(number(count, unknown=UNKNOWN), "red" if count == 0 else "") for count in counts],
+        "workers": [Text(number(count), "red" if count == 0 else "") for count in counts],
         "steps": [display.cell(row.get("kind")) for row in rows],
         "waiting": [number(row.get("waiting")) for row in rows],
         "leased": [number(row.get("leased")) for row in rows],
