@@ -27,7 +27,7 @@ from weavegen import config as configuration
 from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading
-from weavegen.cli.pool import server_values, with_failures
+from weavegen.cli.pool import server_values
 from weavegen.cli.watch import (
     PICTURE_SECONDS,
     UNKNOWN,
@@ -40,6 +40,7 @@ from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, second
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
 from weavegen.services.faults import Fault, faults
+from weavegen.services.pool_members import Members
 from weavegen.store import reports, workers
 from weavegen.store import servers as model_servers
 from weavegen.store.servers import ServerHealth
@@ -67,9 +68,9 @@ def top(
             watch(reader, console)
             return None
         reader.read()  # the rates begin here
-        servers = reader.servers()
-        now = dataclasses.replace(reader.read(), servers=servers)
-    return Result(as_json(now), parts(now, None))
+        surveyed = reader.servers()
+        now = dataclasses.replace(reader.read(), surveyed=surveyed)
+    return Result(now.values(), parts(now, None))
 
 
 @dataclass(frozen=True)
@@ -81,18 +82,34 @@ class Fleet:
     """The open steps of each kind in a queue: columns of sql/open_steps.sql."""
     environments: dict[str, int]
     """Live environments by host."""
+    members: Members
+    """The pool's servers, and who lends them."""
     homes: dict[str, int]
     """Running traces by the URL of their home, a model server."""
-    owners: dict[str, str]
-    """Who lends a server, by its URL."""
     faults: list[Fault]
     """Without those of model servers, which are in `health`."""
     health: list[ServerHealth]
     """Servers at which requests failed."""
     workers: dict[str, int]
     """Number of workers that report themselves, by queue."""
-    servers: list[ServerRow] | None = None
-    """None: no answer yet."""
+    surveyed: list[ServerRow] | None = None
+    """The servers; None: no answer yet."""
+
+    def values(self) -> dict[str, Any]:
+        """The figures for programs: rates per second, times in seconds, null where unknown."""
+        jobs = [
+            {"tokens_per_second": job.tokens, "blocks_per_second": job.blocks, "seconds_left": seconds_left(job.row)}
+            | asdict(job.row)
+            for job in self.jobs
+        ]
+        return {
+            "jobs": jobs,
+            "servers": server_values(self.surveyed or (), self.members, self.homes, self.health),
+            "queues": self.queues,
+            "workers": self.workers,
+            "environments": self.environments,
+            "faults": self.faults,
+        }
 
 
 class FleetReader:
@@ -101,8 +118,8 @@ class FleetReader:
     def __init__(self, conn: sa.Connection) -> None:
         self.conn, self.config = conn, configuration.load()
         self.rates = Rates(WINDOW_SECONDS)
-        self.keys: dict[str, str] = {}
-        """API keys of the pool's servers by URL, as of the last `read`."""
+        self.members = Members({}, {})
+        """The pool's servers as of the last `read`."""
 
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
@@ -113,14 +130,14 @@ class FleetReader:
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
             health = model_servers.health(self.conn, members.keys)
             serving = Counter(queue for row in workers.rows(self.conn) if not row.silent for queue in row.queues)
-        self.keys = dict(members.keys)
+        self.members = members
         environments = {row.host: row.environments_open for row in hosts}
         found = [fault for fault in faults(self.conn, self.config) if fault.kind != "server"]
-        return Fleet(jobs, queues, environments, homes, dict(members.owners), found, health, serving)
+        return Fleet(jobs, queues, environments, members, homes, found, health, serving)
 
     def servers(self) -> list[ServerRow]:
         """What the model servers report about the second that this takes."""
-        return survey(self.keys)
+        return survey(self.members.keys)
 
 
 # ------------------------------------------------------------------------------------------------- in a terminal
@@ -130,12 +147,12 @@ def watch(reader: FleetReader, console: Console) -> None:
     """Draw pictures until q or Ctrl-C is pressed."""
     state = Paced(reader.read, PICTURE_SECONDS)
     state.get()
-    servers: list[ServerRow] | None = None
+    surveyed: list[ServerRow] | None = None
 
     def ask_servers() -> None:
-        nonlocal servers
+        nonlocal surveyed
         while True:
-            servers = reader.servers()
+            surveyed = reader.servers()
             time.sleep(SURVEY_SECONDS)
 
     threading.Thread(target=ask_servers, daemon=True).start()
@@ -145,7 +162,7 @@ def watch(reader: FleetReader, console: Console) -> None:
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
     ):
         while True:
-            now = dataclasses.replace(state.get(), servers=servers)
+            now = dataclasses.replace(state.get(), surveyed=surveyed)
             size = console.size
             live.update(Group(*parts(now, (size.width, size.height))), refresh=True)
             if wait_for_picture(console, size, pressed):
@@ -172,13 +189,11 @@ def keys() -> Iterator[Callable[[float], str]]:
 
 def parts(now: Fleet, size: tuple[int, int] | None) -> Iterator[RenderableType]:
     """Head, jobs, servers and queues; as much of each as fits `size` (columns, lines), or all."""
-    width = size[0] if size else None
-    servers = with_failures(now.servers or (), now.health)
-    draw_servers = partial(display.pool_table, traces=now.homes, owners=now.owners)
-    asked = "the model servers are being asked" if now.servers is None else "no model server"
+    width, values = size[0] if size else None, now.values()
+    asked = "the model servers are being asked" if now.surveyed is None else "no model server"
     tables: list[tuple[Sequence[Any], Callable[..., Table], str]] = [
-        (now.jobs, jobs_table, "no job is open"),
-        (servers, draw_servers, asked),
+        (values["jobs"], jobs_table, "no job is open"),
+        (values["servers"], display.pool_table, asked),
         (queue_rows(now), queues_table, "no worker, no step"),
     ]
     shown = [len(rows) for rows, _, _ in tables]
@@ -211,38 +226,31 @@ def head(now: Fleet) -> Text:
     return Text(time.strftime("%H:%M:%S  "), "bold") + display.cell(", ".join(sums))
 
 
-def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
-    """One line per open job."""
-    rows = [job.row for job in jobs]
-    left = [seconds_left(row) for row in rows]
-    columns: display.Columns = {
-        "job": [str(row.id) for row in rows],
-        "name": [display.cell(row.name) for row in rows],
-        "agent": [display.cell(row.agent) for row in rows],
-        "user": [display.cell(row.user) for row in rows],
-        "state": [Text(row.state, "" if row.state == "active" else "yellow") for row in rows],
-        **{name: [f"{getattr(row, name):,}" for row in rows] for name in ("queued", "running", "ended")},
-        "failed": [Text(f"{row.failed:,}", "red" if row.failed else "") for row in rows],
-        "cancelled": [f"{row.cancelled:,}" for row in rows],
-        "tokens/s": [rate_texts(job)[0] for job in jobs],
-        "blocks/min": [rate_texts(job)[1] for job in jobs],
-        "done": [f"{row.progress:.0%}" for row in rows],
-        "left": [UNKNOWN if seconds is None else duration(seconds) for seconds in left],
-    }
-    short = ("name", "agent", "user", "state")
-    dropped = (
-        "cancelled",
-        "user",
-        "agent",
-        "state",
-        "queued",
-        "ended",
-        "failed",
-        "blocks/min",
-        "name",
-        "tokens/s",
-    )
-    return display.fitted_table(columns, short, dropped=dropped, width=width)
+jobs_table = partial(
+    display.table,
+    fields={
+        "job": "id",
+        "name": "name",
+        "agent": "agent",
+        "user": "user",
+        "state": lambda job: Text(job["state"], "" if job["state"] == "active" else "yellow"),
+        "queued": "queued",
+        "running": "running",
+        "ended": "ended",
+        "failed": lambda job: Text(number(job["failed"]), "red" if job["failed"] else ""),
+        "cancelled": "cancelled",
+        "tokens/s": lambda job: rate_texts(job["tokens_per_second"], job["blocks_per_second"])[0],
+        "blocks/min": lambda job: rate_texts(job["tokens_per_second"], job["blocks_per_second"])[1],
+        "done": lambda job: number(job["progress"], "{:.0%}"),
+        "left": lambda job: UNKNOWN if job["seconds_left"] is None else duration(job["seconds_left"]),
+    },
+    short=("name", "agent", "user", "state"),
+    dropped=(
+        *("cancelled", "user", "agent", "state", "queued"),
+        *("ended", "failed", "blocks/min", "name", "tokens/s"),
+    ),
+)
+"""One line per open job, of `Fleet.values`."""
 
 
 def queue_rows(now: Fleet) -> list[dict[str, Any]]:
@@ -252,35 +260,18 @@ def queue_rows(now: Fleet) -> list[dict[str, Any]]:
     return [row | {"workers": now.workers.get(row["queue"], 0)} for row in rows]
 
 
-def queues_table(rows: Sequence[dict[str, Any]], width: int | None) -> Table:
-    """One line per queue and kind of step."""
-    counts = [row["workers"] for row in rows]
-    waits = [row.get("oldest") for row in rows]
-    columns: display.Columns = {
-        "queue": [display.cell(row["queue"]) for row in rows],
-        "workers": [Text(number(count), "red" if count == 0 else "") for count in counts],
-        "steps": [display.cell(row.get("kind")) for row in rows],
-        "waiting": [number(row.get("waiting")) for row in rows],
-        "leased": [number(row.get("leased")) for row in rows],
-        "failed for now": [number(row.get("retrying")) for row in rows],
-        "oldest": ["" if seconds is None else duration(seconds) for seconds in waits],
-    }
-    dropped = ("failed for now", "workers", "oldest")
-    return display.fitted_table(columns, ("queue", "steps"), dropped=dropped, width=width)
-
-
-def as_json(now: Fleet) -> dict[str, Any]:
-    """The figures for programs: rates per second, times in seconds, null where unknown."""
-    jobs = [
-        {"tokens_per_second": job.tokens, "blocks_per_second": job.blocks, "seconds_left": seconds_left(job.row)}
-        | asdict(job.row)
-        for job in now.jobs
-    ]
-    return {
-        "jobs": jobs,
-        "servers": server_values(with_failures(now.servers or (), now.health), now.owners, now.homes, now.health),
-        "queues": now.queues,
-        "workers": now.workers,
-        "environments": now.environments,
-        "faults": now.faults,
-    }
+queues_table = partial(
+    display.table,
+    fields={
+        "queue": "queue",
+        "workers": lambda row: Text(number(row["workers"]), "" if row["workers"] else "red"),
+        "steps": lambda row: row.get("kind"),
+        "waiting": lambda row: row.get("waiting"),
+        "leased": lambda row: row.get("leased"),
+        "failed for now": lambda row: row.get("retrying"),
+        "oldest": lambda row: "" if row.get("oldest") is None else duration(row["oldest"]),
+    },
+    short=("queue", "steps"),
+    dropped=("failed for now", "workers", "oldest"),
+)
+"""One line per queue and kind of step, of `queue_rows`."""
