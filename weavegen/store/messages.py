@@ -70,16 +70,19 @@ def _message_exists(conn: sa.Connection, channel: int, *where: sa.ColumnElement[
     return bool(conn.execute(sa.select(sa.exists().where(*message))).scalar_one())
 
 
-def add(conn: sa.Connection, channel: int, text: str, *, author: str | None = None, **values: Any) -> int:
-    """Add a message to a channel; without an author it is the agent's. Returns its number there.
-
-    `values`: other columns of the table messages. With the kind `reaction` it is a reaction.
-    """
-    count = sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(messages=CHANNELS.c.messages + 1)
-    number = int(conn.execute(count.returning(CHANNELS.c.messages)).scalar_one())
-    values = {"kind": "message", "author": author or "agent", "own": author is None} | values
-    conn.execute(sa.insert(MESSAGES).values(channel_id=channel, number=number, text=text, **values))
-    return number
+def add(
+    conn: sa.Connection,
+    channel: int,
+    text: str,
+    *,
+    author: str | None = None,
+    kind: str = "message",
+    about: int | None = None,
+    discord_id: str | None = None,
+) -> int:
+    """Add a message or a `reaction` to a channel; without an author it is the agent's. Returns its number there."""
+    values = {"author": author or "agent", "own": author is None, "kind": kind, "discord_id": discord_id}
+    return int(sql.run(conn, "store/add_message", channel=channel, text=text, about=about, **values).scalar_one())
 
 
 def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
@@ -111,9 +114,7 @@ def since(conn: sa.Connection, channel: int, number: int) -> Sequence[Any]:
 
     `id` is the number in the channel, `about` that of the message which it answers or reacts to.
     """
-    columns = MESSAGES.c["kind", "author", "own", "text", "about", "created_at"]
-    query = sa.select(MESSAGES.c.number.label("id"), *columns).order_by(MESSAGES.c.number)
-    return conn.execute(query.where(MESSAGES.c.channel_id == channel, MESSAGES.c.number > number)).all()
+    return sql.run(conn, "store/messages_since", channel=channel, number=number).all()
 
 
 # ------------------------------------------------------------------------------- for the bridge to Discord

@@ -22,7 +22,7 @@ from weavegen.kernel.steps import (
 )
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable, later
 from weavegen.store.models import StepStatus
-from weavegen.store.models.traces import ENVIRONMENTS, STEPS
+from weavegen.store.models.traces import STEPS
 
 OPEN = (StepStatus.READY, StepStatus.RUNNING)
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
@@ -136,15 +136,12 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
 
 def send_all_again(conn: sa.Connection) -> None:
     """Let the sweeper send every ready step at once: the broker that had their messages is gone."""
-    ready = sa.update(STEPS).where(STEPS.c.status == StepStatus.READY)
-    conn.execute(ready.values(send_after=sa.func.clock_timestamp()))
+    sql.run(conn, "store/send_all_again")
 
 
 def workers(conn: sa.Connection) -> Sequence[str]:
     """The worker processes that hold steps, each as `host:pid`."""
-    holders = sa.select(STEPS.c.worker).distinct()
-    running = holders.where(STEPS.c.status == StepStatus.RUNNING, STEPS.c.worker.is_not(None))
-    return conn.execute(running).scalars().all()
+    return sql.run(conn, "store/holders_of_steps").scalars().all()
 
 
 def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) -> None:
@@ -164,19 +161,12 @@ def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) ->
 
     Their rows are deleted, for a row that stays counts as a death.
     """
-    environments, of_steps = (
-        sa.true() if trace_ids is None else table.c.trace_id.in_(trace_ids) for table in (ENVIRONMENTS, STEPS)
-    )
-    conn.execute(sa.delete(ENVIRONMENTS).where(environments, ENVIRONMENTS.c.closed_at.is_(None)))
-    bound = (of_steps, STEPS.c.queue.like("execute.%"), STEPS.c.status.in_(OPEN))
-    conn.execute(sa.update(STEPS).where(*bound).values(queue="execute"))
+    sql.run(conn, "store/unbind_hosts", traces=None if trace_ids is None else list(trace_ids))
 
 
 def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:
     """Withdraw the open steps of these traces, or only those of one tick."""
-    of_tick = sa.true() if tick is None else STEPS.c.tick == tick
-    those = (STEPS.c.trace_id.in_(trace_ids), STEPS.c.status.in_(OPEN), of_tick)
-    conn.execute(sa.update(STEPS).where(*those).values(status=StepStatus.VOID))
+    sql.run(conn, "store/withdraw_steps", traces=list(trace_ids), tick=tick)
 
 
 # ---------------------------------------------------------------------------------- steps that no worker claims
@@ -243,13 +233,8 @@ def trace_of(conn: sa.Connection, step_id: int) -> int:
 
 def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:
     """(id, step, result, when it was claimed) of a trace's finished Execute steps, in the order in which they ran."""
-    rows = conn.execute(
-        sa.select(*STEPS.c["id", "request", "result", "claimed_at"])
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.kind == "execute", STEPS.c.status == StepStatus.DONE)
-        .order_by(STEPS.c.id)  # not by tick: a subagent's ticks lie inside its caller's
-    )
     found = []
-    for row in rows:
+    for row in sql.run(conn, "store/executed_steps", trace=trace_id):
         step = replay.decode_step("execute", row.request)
         assert isinstance(step, Execute)
         found.append((row.id, step, replay.decode_result("execute", row.result), row.claimed_at))
