@@ -78,11 +78,10 @@ def add(
     author: str | None = None,
     kind: str = "message",
     about: int | None = None,
-    discord_id: str | None = None,
 ) -> int:
     """Add a message or a `reaction` to a channel; without an author it is the agent's. Returns its number there."""
-    values = {"author": author or "agent", "own": author is None, "kind": kind, "discord_id": discord_id}
-    return int(sql.run(conn, "store/add_message", channel=channel, text=text, about=about, **values).scalar_one())
+    values = {"author": author or "agent", "own": author is None, "kind": kind, "about": about}
+    return int(sql.run(conn, "store/add_message", channel=channel, text=text, **values).scalar_one())
 
 
 def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
@@ -157,15 +156,9 @@ def store_received(
     conn: sa.Connection, channel: int, discord_id: str, author: str, text: str, about: str | None = None
 ) -> None:
     """Store a message from Discord, unless it is stored already. One without text only counts as fetched."""
-    mine = MESSAGES.c.channel_id == channel
     conn.execute(sa.select(CHANNELS.c.id).where(CHANNELS.c.id == channel).with_for_update())
-    known = conn.execute(sa.select(sa.exists().where(mine, MESSAGES.c.discord_id == discord_id))).scalar_one()
-    if text and not known:
-        query = sa.select(MESSAGES.c.number).where(mine, MESSAGES.c.discord_id == about)
-        number = conn.execute(query).scalar_one_or_none() if about else None
-        add(conn, channel, text, author=author, about=number, discord_id=discord_id)
-    fetched = sa.func.greatest(CHANNELS.c.fetched, int(discord_id))
-    conn.execute(sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(fetched=fetched))
+    values = {"discord_id": discord_id, "author": author, "text": text, "about": about}
+    sql.run(conn, "store/receive_message", channel=channel, **values)
 
 
 def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:

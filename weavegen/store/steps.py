@@ -24,7 +24,6 @@ from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable, later
 from weavegen.store.models import StepStatus
 from weavegen.store.models.traces import STEPS
 
-OPEN = (StepStatus.READY, StepStatus.RUNNING)
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
 """Kinds whose results the typed tables hold too."""
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
