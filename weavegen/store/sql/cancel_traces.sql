@@ -1,4 +1,4 @@
--- Cancels the queued and running traces for which {which} is true, and withdraws their steps.
+-- Cancels queued and running traces, and withdraws their steps. which: a condition on traces.
 with cancelled as (
   update traces set status = 'cancelled', finished_at = clock_timestamp()
   where {which} and status in ('queued', 'running')
