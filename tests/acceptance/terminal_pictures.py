@@ -55,7 +55,7 @@ def draw(conn: sa.Connection, job: int, folder: Path) -> None:
     screen = console(100, 22)
     screen.print(watch.picture(now, job_reader, screen))
     save(screen, folder / "terminal-watch.svg", f"weavegen watch {job}")
-    fleet = dataclasses.replace(fleet, servers=fleet_reader.servers(), workers=fleet_reader.workers())
+    fleet = dataclasses.replace(fleet, surveyed=fleet_reader.servers())
     screen = console(128, 24)
     screen.print(Group(*top.parts(fleet, (128, 24))))
     save(screen, folder / "terminal-top.svg", "weavegen top")

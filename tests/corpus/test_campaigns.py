@@ -179,7 +179,7 @@ def test_a_batch_that_was_given_back_waits_and_then_continues(corpus: sa.Engine)
     assert again is not None
     assert again.claims == 1
     with corpus.begin() as conn:
-        campaigns.LEASES.give_back_held(conn, [(again.id, again.claims)])
+        campaigns.LEASES.give_back(conn, [(again.id, again.claims)])
     assert send(corpus) == [batch]
 
 

@@ -439,10 +439,10 @@ def test_steps_of_dead_workers_are_sent_at_once(db: sa.Engine) -> None:
         assert steps.give_back(conn, ["here:1"]) == 1
     assert [message.step_id for message in overdue(db)] == [second.step_id]
     with db.begin() as conn:
-        steps.LEASES.give_back_held(conn, [(held.id, held.claims + 1)])
+        steps.LEASES.give_back(conn, [(held.id, held.claims + 1)])
     assert overdue(db) == []
     with db.begin() as conn:
-        steps.LEASES.give_back_held(conn, [(held.id, held.claims)])
+        steps.LEASES.give_back(conn, [(held.id, held.claims)])
     assert [message.step_id for message in overdue(db)] == [first.step_id]
 
 

@@ -10,9 +10,11 @@ from rich.console import Console, RenderableType
 
 from weavegen import text as texts
 from weavegen.cli import display, top, watch
+from weavegen.cli.pool import server_values
 from weavegen.monitoring.progress import JobNow, Paced, Rates, seconds_left
 from weavegen.pool.survey import ServerRow
 from weavegen.services.faults import Fault
+from weavegen.services.pool_members import Members
 from weavegen.store.reports import JobRow, Troubles
 from weavegen.store.servers import ServerHealth
 
@@ -64,7 +66,8 @@ def test_narrow_windows_hide_columns_one_by_one() -> None:
 
 def test_an_unreachable_server_shows_the_reason_instead_of_its_model() -> None:
     rows = [ServerRow("http://a/v1", "up", model="m", running=3), ServerRow("http://b/v1", "away", why="refused")]
-    _, a, b = drawn(display.pool_table(rows, {"http://a/v1": 7}, {}))
+    values = server_values(rows, Members({}, {}), {"http://a/v1": 7}, [failing("http://b/v1")])
+    _, a, b = drawn(display.pool_table(values))
     assert a.split()[:5] == ["http://a/v1", "up", "m", "7", "3"]
     assert b.split() == ["http://b/v1", "away", "refused", "0"]
 
@@ -143,11 +146,11 @@ def test_top_fits_its_window() -> None:
             {"queue": "sample", "kind": "sample", "waiting": 12, "leased": 64, "retrying": 1, "oldest": 3.0},
         ],
         environments={"here": 20},
+        members=Members({}, {}),
         homes={},
-        owners={},
         faults=[FAULT],
         health=[failing(f"http://gpu{number}:8000/v1") for number in range(2)],
-        servers=[ServerRow(f"http://gpu{number}:8000/v1", "up", model="m") for number in range(30)],
+        surveyed=[ServerRow(f"http://gpu{number}:8000/v1", "up", model="m") for number in range(30)],
         workers={"sample": 2, "lint": 0},
     )
     for size in ((120, 40), (80, 24), (40, 15)):

@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, Page, Playwright
 
 from weavegen.config import Config
 from weavegen.store.session import make_engine
-from weavegen.viewer import database
-from weavegen.viewer.app import Server, make_app
+from weavegen.viewer.app import Server, make_app, reader
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 60_000
@@ -24,7 +23,7 @@ PATIENCE = 60_000
 def serving(config: Config, url: str, port: int = 0) -> Iterator[str]:
     """Yields the address of a viewer over the database at `url`. `port` 0 chooses any."""
     listener = socket.create_server(("127.0.0.1", port))
-    app = make_app(database.reader(config, url), make_engine(url, pool_pre_ping=True))
+    app = make_app(reader(config, url), make_engine(url, pool_pre_ping=True))
     server = Server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

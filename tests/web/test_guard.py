@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from tests.web.traces import new_trace
 from weavegen.config import Config
 from weavegen.store import messages
-from weavegen.viewer import database
+from weavegen.viewer.app import reader
 from weavegen.viewer.guard import LOCAL, Guard, host_name
 
 
@@ -167,7 +167,7 @@ def test_a_stream_resumes_where_it_was_interrupted(address: str, corpus: sa.Engi
 
 
 def test_the_reader_can_not_write(config: Config, corpus: sa.Engine) -> None:
-    reader = database.reader(config, corpus.url.render_as_string(hide_password=False))
-    with reader.connect() as conn, pytest.raises(DBAPIError):
+    engine = reader(config, corpus.url.render_as_string(hide_password=False))
+    with engine.connect() as conn, pytest.raises(DBAPIError):
         conn.execute(sa.text("update jobs set name = 'x'"))
-    reader.dispose()
+    engine.dispose()

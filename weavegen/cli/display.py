@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from weavegen.pool.capabilities import FEATURES, Capabilities
-from weavegen.pool.survey import ServerRow
 from weavegen.services.faults import Fault
 from weavegen.store.models import JobState
 from weavegen.store.reports import JobRow, Retune
@@ -31,8 +31,8 @@ MIN_WIDTH, MAX_WIDTH = 12, 60
 RECENT_SECONDS = 3600.0
 """Older errors of servers that answer are not shown."""
 
-Columns: TypeAlias = Mapping[str, Sequence[Text | str]]
-"""Cells by heading."""
+ID = re.compile("(^|_)id$")
+"""Names of columns of ids, whose digits are not grouped."""
 Fields: TypeAlias = Mapping[str, str | Callable[[Any], Any]]
 """By heading: the attribute of a row, or a function of the row."""
 
@@ -71,21 +71,63 @@ def command() -> str:
     return "weavegen" if found and Path(found).resolve() == Path(sys.argv[0]).resolve() else sys.argv[0]
 
 
-def table(rows: Sequence[Any], fields: Fields | None = None) -> Table:
-    """A table with one line per row. Without `fields`: all keys or attributes of the rows, under their names."""
+def table(
+    rows: Sequence[Any],
+    fields: Fields | None = None,
+    *,
+    short: Collection[str] | None = None,
+    whole: Collection[str] = (),
+    dropped: Sequence[str] = (),
+    width: int | None = None,
+) -> Table:
+    """A table with one line per row. Without `fields`: all keys or attributes of the rows, under their names.
+
+    With `short`, it fits into `width` characters; None: no limit. Columns in `short` are text that may be shortened,
+    those in `whole` text that may wrap; all others are short and on the right. Where the table is too wide, columns
+    are left out, in the order of `dropped`.
+    """
     if fields is None:
         first = rows[0] if rows else {}
         names = first if isinstance(first, Mapping) else vars(first)
         fields = {name.replace("_", " "): name for name in names}
     drawn = Table(box=None, header_style="bold", pad_edge=False)
-    columns = {heading: [value_of(row, field) for row in rows] for heading, field in fields.items()}
-    for heading, values in columns.items():
-        numeric = any(isinstance(value, int | float) for value in values)
-        drawn.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
-    are_ids = [isinstance(field, str) and (field == "id" or field.endswith("_id")) for field in fields.values()]
-    for row in zip(*columns.values(), strict=True):
-        drawn.add_row(*(cell_of(value, plain) for value, plain in zip(row, are_ids, strict=True)))
+    values = {heading: [value_of(row, field) for row in rows] for heading, field in fields.items()}
+    ids = {heading for heading, field in fields.items() if isinstance(field, str) and ID.search(field)}
+    cells = {heading: [cell_of(value, heading in ids) for value in column] for heading, column in values.items()}
+    widths = dict.fromkeys(cells) if short is None else fitting(cells, short, dropped, width)
+    for heading, most in widths.items():
+        if short is None:
+            numeric = any(isinstance(value, int | float) for value in values[heading])
+            drawn.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
+        elif heading in short:
+            drawn.add_column(heading, overflow="ellipsis", no_wrap=True, max_width=most)
+        else:
+            left = heading in whole
+            drawn.add_column(heading, justify="left" if left else "right", no_wrap=width is not None and not left)
+    for row in zip(*(cells[heading] for heading in widths), strict=True):
+        drawn.add_row(*row)
     return drawn
+
+
+def fitting(
+    cells: Mapping[str, Sequence[Text]], short: Collection[str], dropped: Sequence[str], width: int | None
+) -> dict[str, int | None]:
+    """The columns that fit into `width` characters, with the number of characters of each; see `table`."""
+
+    def total(widths: Mapping[str, int]) -> int:
+        return sum(widths.values()) + 2 * len(widths) - 2
+
+    widths = {name: max(cell_len(str(text)) for text in (name, *column)) for name, column in cells.items()}
+    widths |= {name: min(MAX_WIDTH, widths[name]) for name in short if name in widths}
+    if width is not None:
+        least = {name: min(MIN_WIDTH, widths[name]) if name in short else widths[name] for name in widths}
+        for name in dropped:
+            if total(least) > width:
+                least.pop(name, None)
+        widths = {name: widths[name] for name in least}
+        while total(widths) > width and widths != least:
+            widths[max(widths, key=lambda name: widths[name] - least[name])] -= 1
+    return {**widths}
 
 
 def value_of(row: Any, field: str | Callable[[Any], Any]) -> Any:
@@ -112,64 +154,23 @@ def local_time(moment: datetime.datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def fitted_table(
-    columns: Columns,
-    short: Collection[str],
-    *,
-    whole: Collection[str] = (),
-    dropped: Sequence[str] = (),
-    width: int | None = None,
-) -> Table:
-    """A table that fits into `width` characters; None: no limit.
-
-    Columns in `short` are text that may be shortened, those in `whole` text that may wrap; all others hold
-    numbers. Where the table is too wide, columns are left out, in the order of `dropped`.
-    """
-
-    def total(widths: Mapping[str, int]) -> int:
-        return sum(widths.values()) + 2 * len(widths) - 2
-
-    widths = {name: max(cell_len(str(text)) for text in (name, *cells)) for name, cells in columns.items()}
-    widths |= {name: min(MAX_WIDTH, widths[name]) for name in short if name in widths}
-    if width is not None:
-        least = {name: min(MIN_WIDTH, widths[name]) if name in short else widths[name] for name in widths}
-        for name in dropped:
-            if total(least) > width:
-                least.pop(name, None)
-        widths = {name: widths[name] for name in least}
-        while total(widths) > width and widths != least:
-            widths[max(widths, key=lambda name: widths[name] - least[name])] -= 1
-    drawn = Table(box=None, header_style="bold", pad_edge=False)
-    for name in widths:
-        if name in short:
-            drawn.add_column(name, overflow="ellipsis", no_wrap=True, max_width=widths[name])
-        else:
-            left = name in whole
-            drawn.add_column(name, justify="left" if left else "right", no_wrap=width is not None and not left)
-    for cells in zip(*(columns[name] for name in widths), strict=True):
-        drawn.add_row(*cells)
-    return drawn
-
-
-def pool_table(
-    rows: Sequence[ServerRow], traces: Mapping[str, int], owners: Mapping[str, str], width: int | None = None
-) -> Table:
-    """One line per model server. By URL: the running traces whose home it is, and who lends it."""
-    columns: Columns = {
-        "server": [cell(row.url) for row in rows],
-        "owner": [cell(owners.get(row.url)) for row in rows],
-        "state": [Text(row.state, SERVER_STYLES[row.state]) for row in rows],
-        "model": [cell(row.why, "dim") if row.why else cell(row.model) for row in rows],
-        "traces": [str(traces.get(row.url, 0)) for row in rows],
-        "running": [number(row.running) for row in rows],
-        "waiting": [number(row.waiting) for row in rows],
-        "cache": [number(row.cache, "{:.0%}") for row in rows],
-        "prefix hits": [number(row.prefix_hits, "{:.0%}") for row in rows],
-        "prompt tok/s": [number(row.prompt_rate) for row in rows],
-        "generated tok/s": [number(row.generated_rate) for row in rows],
+def pool_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> Table:
+    """One line per model server, as cli/pool.py gives them."""
+    fields: Fields = {
+        "server": "url",
+        "owner": "owner",
+        "state": lambda row: Text(row["state"], SERVER_STYLES[row["state"]]),
+        "model": lambda row: cell(row["why"], "dim") if row["why"] else row["model"],
+        "traces": "traces",
+        "running": "running",
+        "waiting": "waiting",
+        "cache": lambda row: number(row["cache"], "{:.0%}"),
+        "prefix hits": lambda row: number(row["prefix_hits"], "{:.0%}"),
+        "prompt tok/s": lambda row: number(row["prompt_rate"]),
+        "generated tok/s": lambda row: number(row["generated_rate"]),
     }
     dropped = ("prefix hits", "prompt tok/s", "owner", "model", "traces", "cache", "waiting", "running")
-    return fitted_table(columns, ("server", "owner", "state", "model"), dropped=dropped, width=width)
+    return table(rows, fields, short=("server", "owner", "state", "model"), dropped=dropped, width=width)
 
 
 def capabilities(url: str, has: Capabilities | str) -> list[RenderableType]:
@@ -200,20 +201,20 @@ def health_lines(health: Sequence[ServerHealth]) -> Iterator[Text]:
 
 def traces_table(rows: Sequence[Any], width: int | None = None) -> Table:
     """One line per trace; the column for remarks is left out where no trace has any."""
-    columns: dict[str, Sequence[Text | str]] = {
-        "trace": [str(row.id) for row in rows],
-        "bootstrap": [cell(row.bootstrap) for row in rows],
-        "status": [Text(row.status, STATUS_STYLES.get(row.status, "")) for row in rows],
-        "because": [cell(row.because) for row in rows],
-        "ticks": [str(row.ticks) for row in rows],
-        "blocks": [str(row.blocks) for row in rows],
-        "bytes": [bytes_text(row.bytes) for row in rows],
-        "result": [cell(row.result, RESULT_STYLES.get(row.result or "", "")) for row in rows],
+    fields: Fields = {
+        "trace": "id",
+        "bootstrap": "bootstrap",
+        "status": lambda row: Text(row.status, STATUS_STYLES.get(row.status, "")),
+        "because": "because",
+        "ticks": "ticks",
+        "blocks": "blocks",
+        "bytes": lambda row: bytes_text(row.bytes),
+        "result": lambda row: cell(row.result, RESULT_STYLES.get(row.result or "", "")),
     }
-    if any(remarks := [remarks_text(row) for row in rows]):
-        columns["remarks"] = [cell(remark) for remark in remarks]
+    if any(map(remarks_text, rows)):
+        fields = {**fields, "remarks": remarks_text}
     short, dropped = ("bootstrap", "status", "because"), ("because", "bytes", "result", "bootstrap", "blocks")
-    return fitted_table(columns, short, whole=("result", "remarks"), dropped=("remarks", *dropped), width=width)
+    return table(rows, fields, short=short, whole=("result", "remarks"), dropped=("remarks", *dropped), width=width)
 
 
 def remarks_text(row: Any) -> str:

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
+import sqlalchemy as sa
 import typer
 
 from weavegen.cli.app import command, print_json, print_part, reading
@@ -16,8 +17,6 @@ from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-
-ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 @command()
@@ -41,23 +40,30 @@ def metrics(
         raise UsageError("--json is for printing: leave it out with --listen")
     with reading() as conn:
         if listen is not None:
-            # A KeyboardInterrupt that Python raises while it imports a module can get lost: wait for the signal itself.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-            try:
-                server = figures.listener(conn.engine, host, listen)
-                place = f"[{host}]" if ":" in host else host
-                print_part(f"figures for Prometheus: http://{place}:{listen}/metrics")
-                signal.sigwait(ENDING)
-                print_part("stopped")
-                server.shutdown()
-                server.server_close()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            serve(conn.engine, host, listen)
         elif json:
             samples = (sample for metric in figures.read(conn) for sample in metric.samples)
             print_json([{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in samples])
         else:
             sys.stdout.write(figures.text(conn))
+
+
+def serve(engine: sa.Engine, host: str, port: int) -> None:
+    """Serve the viewer's page of figures alone, until SIGINT or SIGTERM. Raises UsageError."""
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    from weavegen.nano.http import Server, listen
+    from weavegen.viewer.pages import Pages
+
+    site = Starlette(routes=[Route("/metrics", Pages(engine).metrics, methods=["GET"])])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with listen(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
+        place = f"[{host}]" if ":" in host else host
+        print_part(f"figures for Prometheus: http://{place}:{port}/metrics")
+        Server(uvicorn.Config(site, log_level="warning", access_log=False)).run(sockets=[listener])
+    print_part("stopped")
 
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Commands about model servers: which are in the pool, who lends and who used them; and nano, a small one."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ from weavegen.pool.routing import moves
 from weavegen.pool.served import address, check_newcomer, first_model
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
+from weavegen.services.pool_members import Members
 from weavegen.store import reports, servers
 from weavegen.store.servers import ServerHealth
 
@@ -52,33 +53,32 @@ def show(
     rows = survey(members.keys, seconds)
     with reading() as conn:
         health = servers.health(conn, members.keys)
-    rows = with_failures(rows, health)
+    values = server_values(rows, members, traces, health)
     return Result(
-        server_values(rows, members.owners, traces, health),
-        [display.pool_table(rows, traces, members.owners), *display.health_lines(health)],
-        code=int(all(row.state in ("away", "failing") for row in rows)),
+        values,
+        [display.pool_table(values), *display.health_lines(health)],
+        code=int(all(row["state"] in ("away", "failing") for row in values)),
     )
 
 
-def with_failures(rows: Iterable[ServerRow], health: Iterable[ServerHealth]) -> list[ServerRow]:
-    """Rows of servers that answer, but at which all requests of workers fail, say so."""
-    failing = {server.url: server.line for server in health if server.failing}
-    return [
-        replace(row, state="failing", why=failing[row.url]) if row.url in failing and row.state != "away" else row
-        for row in rows
-    ]
-
-
 def server_values(
-    rows: Iterable[ServerRow], owners: Mapping[str, str], traces: Mapping[str, int], health: Iterable[ServerHealth]
+    rows: Iterable[ServerRow], members: Members, traces: Mapping[str, int], health: Iterable[ServerHealth]
 ) -> list[dict[str, Any]]:
-    """Model servers as JSON has them. By URL: their owners, and the running traces whose home they are."""
+    """Model servers with their owners, the running traces whose home they are, and the workers' errors there.
+
+    A server that answers, but at which all requests of workers fail, is `failing`. `traces`: by URL.
+    """
     none = {"errors": 0, "errors_since_ok": 0, "last_error": None, "last_error_at": None}
-    errors = {server.url: {name: getattr(server, name) for name in none} for server in health}
-    return [
-        asdict(row) | {"owner": owners.get(row.url), "traces": traces.get(row.url, 0)} | errors.get(row.url, none)
-        for row in rows
-    ]
+    failed = {server.url: server for server in health}
+    values = []
+    for row in rows:
+        value = asdict(row) | {"owner": members.owners.get(row.url), "traces": traces.get(row.url, 0)} | none
+        if (server := failed.get(row.url)) is not None:
+            value |= {name: getattr(server, name) for name in none}
+            if server.failing and row.state != "away":
+                value |= {"state": "failing", "why": server.line}
+        values.append(value)
+    return values
 
 
 @command(group=pool)

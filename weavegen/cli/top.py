@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 import typer
@@ -27,7 +27,7 @@ from weavegen import config as configuration
 from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading
-from weavegen.cli.pool import server_values, with_failures
+from weavegen.cli.pool import server_values
 from weavegen.cli.watch import (
     PICTURE_SECONDS,
     UNKNOWN,
@@ -36,19 +36,18 @@ from weavegen.cli.watch import (
     rate_texts,
     wait_for_picture,
 )
-from weavegen.errors import UsageError
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
 from weavegen.services.faults import Fault, faults
-from weavegen.store import reports
+from weavegen.services.pool_members import Members
+from weavegen.store import reports, workers
 from weavegen.store import servers as model_servers
 from weavegen.store.servers import ServerHealth
 from weavegen.text import duration, number
 
-WORKERS_SECONDS = 10.0
-"""Between two questions to the workers."""
-T = TypeVar("T")
+SURVEY_SECONDS = 0.2
+"""Between two surveys of the model servers, each of which takes a second where one answers."""
 
 
 @command()
@@ -69,9 +68,9 @@ def top(
             watch(reader, console)
             return None
         reader.read()  # the rates begin here
-        servers, workers = reader.servers(), reader.workers()
-        now = dataclasses.replace(reader.read(), servers=servers, workers=workers)
-    return Result(as_json(now), parts(now, None))
+        surveyed = reader.servers()
+        now = dataclasses.replace(reader.read(), surveyed=surveyed)
+    return Result(now.values(), parts(now, None))
 
 
 @dataclass(frozen=True)
@@ -83,28 +82,44 @@ class Fleet:
     """The open steps of each kind in a queue: columns of sql/open_steps.sql."""
     environments: dict[str, int]
     """Live environments by host."""
+    members: Members
+    """The pool's servers, and who lends them."""
     homes: dict[str, int]
     """Running traces by the URL of their home, a model server."""
-    owners: dict[str, str]
-    """Who lends a server, by its URL."""
     faults: list[Fault]
     """Without those of model servers, which are in `health`."""
     health: list[ServerHealth]
     """Servers at which requests failed."""
-    servers: list[ServerRow] | None = None
-    """None: no answer yet."""
-    workers: dict[str, int] | None = None
-    """Number of workers that answer, by queue. None: no answer yet, or the broker is away."""
+    workers: dict[str, int]
+    """Number of workers that report themselves, by queue."""
+    surveyed: list[ServerRow] | None = None
+    """The servers; None: no answer yet."""
+
+    def values(self) -> dict[str, Any]:
+        """The figures for programs: rates per second, times in seconds, null where unknown."""
+        jobs = [
+            {"tokens_per_second": job.tokens, "blocks_per_second": job.blocks, "seconds_left": seconds_left(job.row)}
+            | asdict(job.row)
+            for job in self.jobs
+        ]
+        return {
+            "jobs": jobs,
+            "servers": server_values(self.surveyed or (), self.members, self.homes, self.health),
+            "queues": self.queues,
+            "workers": self.workers,
+            "environments": self.environments,
+            "faults": self.faults,
+        }
 
 
 class FleetReader:
-    """Reads the database, the model servers and the workers."""
+    """Reads the database and the model servers."""
 
     def __init__(self, conn: sa.Connection) -> None:
         self.conn, self.config = conn, configuration.load()
         self.rates = Rates(WINDOW_SECONDS)
-        self.keys: dict[str, str] = {}
-        """API keys of the pool's servers by URL, as of the last `read`."""
+        self.members = Members({}, {})
+        """The pool's servers as of the last `read`."""
 
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
@@ -114,60 +129,40 @@ class FleetReader:
             hosts = self.conn.execute(sql.load("monitoring/metrics/environments")).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
             health = model_servers.health(self.conn, members.keys)
-        self.keys = dict(members.keys)
+            serving = Counter(queue for row in workers.rows(self.conn) if not row.silent for queue in row.queues)
+        self.members = members
         environments = {row.host: row.environments_open for row in hosts}
         found = [fault for fault in faults(self.conn, self.config) if fault.kind != "server"]
-        return Fleet(jobs, queues, environments, homes, dict(members.owners), found, health)
+        return Fleet(jobs, queues, environments, members, homes, found, health, serving)
 
     def servers(self) -> list[ServerRow]:
         """What the model servers report about the second that this takes."""
-        return survey(self.keys)
-
-    def workers(self) -> dict[str, int] | None:
-        """Asks all workers, and waits for a second. None where the broker is away."""
-        from celery import Celery
-        from kombu.exceptions import OperationalError
-
-        from weavegen.services import redis
-
-        try:
-            redis.check(self.config)
-            with Celery(broker=redis.broker_url(self.config), set_as_current=False) as app:
-                queues = app.control.inspect(timeout=1.0).active_queues() or {}
-        except (UsageError, OperationalError, OSError):
-            return None
-        return Counter(queue["name"] for of_worker in queues.values() for queue in of_worker)
+        return survey(self.members.keys)
 
 
 # ------------------------------------------------------------------------------------------------- in a terminal
-
-
-class Background(Generic[T]):
-    """A question that is asked again and again in a daemon thread."""
-
-    def __init__(self, ask: Callable[[], T], every: float) -> None:
-        self.ask, self.every = ask, every
-        self.answer: T | None = None
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self.answer = self.ask()
-            time.sleep(self.every)
 
 
 def watch(reader: FleetReader, console: Console) -> None:
     """Draw pictures until q or Ctrl-C is pressed."""
     state = Paced(reader.read, PICTURE_SECONDS)
     state.get()
-    servers, workers = Background(reader.servers, 0.0), Background(reader.workers, WORKERS_SECONDS)
+    surveyed: list[ServerRow] | None = None
+
+    def ask_servers() -> None:
+        nonlocal surveyed
+        while True:
+            surveyed = reader.servers()
+            time.sleep(SURVEY_SECONDS)
+
+    threading.Thread(target=ask_servers, daemon=True).start()
     with (
         keys() as pressed,
         contextlib.suppress(KeyboardInterrupt),
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
     ):
         while True:
-            now = dataclasses.replace(state.get(), servers=servers.answer, workers=workers.answer)
+            now = dataclasses.replace(state.get(), surveyed=surveyed)
             size = console.size
             live.update(Group(*parts(now, (size.width, size.height))), refresh=True)
             if wait_for_picture(console, size, pressed):
@@ -194,13 +189,11 @@ def keys() -> Iterator[Callable[[float], str]]:
 
 def parts(now: Fleet, size: tuple[int, int] | None) -> Iterator[RenderableType]:
     """Head, jobs, servers and queues; as much of each as fits `size` (columns, lines), or all."""
-    width = size[0] if size else None
-    servers = with_failures(now.servers or (), now.health)
-    draw_servers = partial(display.pool_table, traces=now.homes, owners=now.owners)
-    asked = "the model servers are being asked" if now.servers is None else "no model server"
+    width, values = size[0] if size else None, now.values()
+    asked = "the model servers are being asked" if now.surveyed is None else "no model server"
     tables: list[tuple[Sequence[Any], Callable[..., Table], str]] = [
-        (now.jobs, jobs_table, "no job is open"),
-        (servers, draw_servers, asked),
+        (values["jobs"], jobs_table, "no job is open"),
+        (values["servers"], display.pool_table, asked),
         (queue_rows(now), queues_table, "no worker, no step"),
     ]
     shown = [len(rows) for rows, _, _ in tables]
@@ -233,77 +226,52 @@ def head(now: Fleet) -> Text:
     return Text(time.strftime("%H:%M:%S  "), "bold") + display.cell(", ".join(sums))
 
 
-def jobs_table(jobs: Sequence[JobNow], width: int | None) -> Table:
-    """One line per open job."""
-    rows = [job.row for job in jobs]
-    left = [seconds_left(row) for row in rows]
-    columns: display.Columns = {
-        "job": [str(row.id) for row in rows],
-        "name": [display.cell(row.name) for row in rows],
-        "agent": [display.cell(row.agent) for row in rows],
-        "user": [display.cell(row.user) for row in rows],
-        "state": [Text(row.state, "" if row.state == "active" else "yellow") for row in rows],
-        **{name: [f"{getattr(row, name):,}" for row in rows] for name in ("queued", "running", "ended")},
-        "failed": [Text(f"{row.failed:,}", "red" if row.failed else "") for row in rows],
-        "cancelled": [f"{row.cancelled:,}" for row in rows],
-        "tokens/s": [rate_texts(job)[0] for job in jobs],
-        "blocks/min": [rate_texts(job)[1] for job in jobs],
-        "done": [f"{row.progress:.0%}" for row in rows],
-        "left": [UNKNOWN if seconds is None else duration(seconds) for seconds in left],
-    }
-    short = ("name", "agent", "user", "state")
-    dropped = (
-        "cancelled",
-        "user",
-        "agent",
-        "state",
-        "queued",
-        "ended",
-        "failed",
-        "blocks/min",
-        "name",
-        "tokens/s",
-    )
-    return display.fitted_table(columns, short, dropped=dropped, width=width)
+jobs_table = partial(
+    display.table,
+    fields={
+        "job": "id",
+        "name": "name",
+        "agent": "agent",
+        "user": "user",
+        "state": lambda job: Text(job["state"], "" if job["state"] == "active" else "yellow"),
+        "queued": "queued",
+        "running": "running",
+        "ended": "ended",
+        "failed": lambda job: Text(number(job["failed"]), "red" if job["failed"] else ""),
+        "cancelled": "cancelled",
+        "tokens/s": lambda job: rate_texts(job["tokens_per_second"], job["blocks_per_second"])[0],
+        "blocks/min": lambda job: rate_texts(job["tokens_per_second"], job["blocks_per_second"])[1],
+        "done": lambda job: number(job["progress"], "{:.0%}"),
+        "left": lambda job: UNKNOWN if job["seconds_left"] is None else duration(job["seconds_left"]),
+    },
+    short=("name", "agent", "user", "state"),
+    dropped=(
+        *("cancelled", "user", "agent", "state", "queued"),
+        *("ended", "failed", "blocks/min", "name", "tokens/s"),
+    ),
+)
+"""One line per open job, of `Fleet.values`."""
 
 
 def queue_rows(now: Fleet) -> list[dict[str, Any]]:
     """The open steps with the number of their queue's workers; also the queues that have workers and no steps."""
-    workers = now.workers or {}
-    idle = workers.keys() - {row["queue"] for row in now.queues}
+    idle = now.workers.keys() - {row["queue"] for row in now.queues}
     rows = sorted([*now.queues, *({"queue": name} for name in idle)], key=itemgetter("queue"))
-    return [row | {"workers": None if now.workers is None else workers.get(row["queue"], 0)} for row in rows]
+    return [row | {"workers": now.workers.get(row["queue"], 0)} for row in rows]
 
 
-def queues_table(rows: Sequence[dict[str, Any]], width: int | None) -> Table:
-    """One line per queue and kind of step."""
-    counts = [row["workers"] for row in rows]
-    waits = [row.get("oldest") for row in rows]
-    columns: display.Columns = {
-        "queue": [display.cell(row["queue"]) for row in rows],
-        "workers": [Text(number(count, unknown=UNKNOWN), "red" if count == 0 else "") for count in counts],
-        "steps": [display.cell(row.get("kind")) for row in rows],
-        "waiting": [number(row.get("waiting")) for row in rows],
-        "leased": [number(row.get("leased")) for row in rows],
-        "failed for now": [number(row.get("retrying")) for row in rows],
-        "oldest": ["" if seconds is None else duration(seconds) for seconds in waits],
-    }
-    dropped = ("failed for now", "workers", "oldest")
-    return display.fitted_table(columns, ("queue", "steps"), dropped=dropped, width=width)
-
-
-def as_json(now: Fleet) -> dict[str, Any]:
-    """The figures for programs: rates per second, times in seconds, null where unknown."""
-    jobs = [
-        {"tokens_per_second": job.tokens, "blocks_per_second": job.blocks, "seconds_left": seconds_left(job.row)}
-        | asdict(job.row)
-        for job in now.jobs
-    ]
-    return {
-        "jobs": jobs,
-        "servers": server_values(with_failures(now.servers or (), now.health), now.owners, now.homes, now.health),
-        "queues": now.queues,
-        "workers": now.workers,
-        "environments": now.environments,
-        "faults": now.faults,
-    }
+queues_table = partial(
+    display.table,
+    fields={
+        "queue": "queue",
+        "workers": lambda row: Text(number(row["workers"]), "" if row["workers"] else "red"),
+        "steps": lambda row: row.get("kind"),
+        "waiting": lambda row: row.get("waiting"),
+        "leased": lambda row: row.get("leased"),
+        "failed for now": lambda row: row.get("retrying"),
+        "oldest": lambda row: "" if row.get("oldest") is None else duration(row["oldest"]),
+    },
+    short=("queue", "steps"),
+    dropped=("failed for now", "workers", "oldest"),
+)
+"""One line per queue and kind of step, of `queue_rows`."""

@@ -31,8 +31,7 @@ def serve(
     from weavegen.nano.http import listen
     from weavegen.services import postgres, schema
     from weavegen.store.session import make_engine
-    from weavegen.viewer import database
-    from weavegen.viewer.app import Server, make_app
+    from weavegen.viewer.app import Server, make_app, reader
     from weavegen.viewer.guard import LOCAL
 
     config = configuration.load()
@@ -50,7 +49,7 @@ def serve(
             if not local:
                 print_part("there is no login: everybody who reaches this address can read all traces")
         writer = make_engine(url, pool_pre_ping=True) if local else None  # for the chat box
-        viewer = make_app(database.reader(config, url), writer, hosts=LOCAL if local else None)
+        viewer = make_app(reader(config, url), writer, hosts=LOCAL if local else None)
         with listener:
             Server(viewer).run(sockets=[listener])
 

@@ -207,14 +207,14 @@ def over_line(job: JobRow) -> Text:
     return name + Text(f"{agent}: {', '.join(filter(None, parts))}")
 
 
-def rate_texts(job: JobNow) -> tuple[str, str]:
-    """Tokens per second, and blocks per minute."""
-    per_minute = None if job.blocks is None else job.blocks * 60
-    return number(job.tokens, unknown=UNKNOWN), number(per_minute, "{:,.1f}", UNKNOWN)
+def rate_texts(tokens: float | None, blocks: float | None) -> tuple[str, str]:
+    """Tokens per second, and blocks per minute; both are given per second."""
+    per_minute = None if blocks is None else blocks * 60
+    return number(tokens, unknown=UNKNOWN), number(per_minute, "{:,.1f}", UNKNOWN)
 
 
 def speed_line(now: WatchedJob) -> Text:
-    tokens, blocks = rate_texts(now.job)
+    tokens, blocks = rate_texts(now.job.tokens, now.job.blocks)
     kept = number(now.troubles.kept_share, "{:.0%}", UNKNOWN)
     return Text(f"{tokens} tokens/s, {blocks} blocks/min, {kept} of the tokens kept")
 

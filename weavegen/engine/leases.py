@@ -50,7 +50,7 @@ class Leases:
         if held:
             log.warning("%d %s are given back: they did not end in time", len(held), self.kind)
             with single().connect() as conn:
-                self.table.give_back_held(conn, held)
+                self.table.give_back(conn, held)
         return len(held)
 
     def _renew_forever(self) -> None:

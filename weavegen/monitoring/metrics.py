@@ -6,28 +6,24 @@ server is away, a figure says so, and the other figures stay.
 """
 
 import re
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
-from wsgiref.simple_server import WSGIServer
 
 import sqlalchemy as sa
 from kombu.connection import Connection
 from kombu.exceptions import ChannelError, OperationalError
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
-from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from weavegen import config, sql
 from weavegen.config import SIMULATED_MODEL
-from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.errors import ModelError, TransientError
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
 from weavegen.pool.survey import report
@@ -36,9 +32,6 @@ from weavegen.services import pool_members, processes
 from weavegen.services.redis import broker_url
 from weavegen.store import reports, servers
 from weavegen.version import __version__
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of what `text` returns (Prometheus' text format)."""
@@ -55,18 +48,16 @@ KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
 }
 READY = "weavegen_steps_ready"
 """The metric that has every queue as a label."""
-DATABASE_AWAY = "the database does not answer\n"
 
 
 class Reading(Collector):
-    """Reads all figures whenever the registry collects."""
+    """All figures, as prometheus_client takes them."""
 
-    def __init__(self, connect: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
-        self.connect = connect
+    def __init__(self, conn: sa.Connection) -> None:
+        self.conn = conn
 
-    def collect(self) -> list[Metric]:
-        with self.connect() as conn:
-            return list(read(conn))
+    def collect(self) -> Iterator[Metric]:
+        return read(self.conn)
 
 
 def text(conn: sa.Connection) -> str:
@@ -74,7 +65,7 @@ def text(conn: sa.Connection) -> str:
 
     Raises SQLAlchemy's errors if the database does not answer.
     """
-    return generate_latest(Reading(lambda: nullcontext(conn))).decode()
+    return generate_latest(Reading(conn)).decode()
 
 
 def answer(engine: sa.Engine) -> tuple[int, str]:
@@ -83,38 +74,7 @@ def answer(engine: sa.Engine) -> tuple[int, str]:
         with engine.connect() as conn:
             return 200, text(conn)
     except (sa.exc.DBAPIError, sa.exc.TimeoutError):
-        return 503, DATABASE_AWAY
-
-
-def listener(engine: sa.Engine, host: str, port: int) -> WSGIServer:
-    """Start prometheus_client's HTTP server for GET /metrics in a thread, and return it.
-
-    Raises UsageError if it can't listen at this address.
-    """
-
-    registry = CollectorRegistry()
-    registry.register(Reading(engine.connect))
-    page, turn = make_wsgi_app(registry), threading.Lock()
-
-    def app(environ: "WSGIEnvironment", start: "StartResponse") -> Iterable[bytes]:
-        headers = [("Content-Type", CONTENT_TYPE)]
-        if environ["PATH_INFO"] != "/metrics":
-            start("404 Not Found", headers)
-            return [b"the figures are at /metrics\n"]
-        try:
-            with turn:
-                return page(environ, start)  # type: ignore[no-any-return]
-        except (sa.exc.DBAPIError, sa.exc.TimeoutError):
-            start("503 Service Unavailable", headers)
-            return [DATABASE_AWAY.encode()]
-
-    try:
-        server, _ = start_http_server(port, host, registry)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{host}:{port} can't be listened on ({reason}): give another --listen or --host") from None
-    server.set_app(app)
-    return server
+        return 503, "the database does not answer\n"
 
 
 def read(conn: sa.Connection) -> Iterator[Metric]:

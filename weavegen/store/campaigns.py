@@ -13,7 +13,7 @@ from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
 from weavegen.store.leases import MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.models import BatchStatus, CampaignState
-from weavegen.store.models.campaigns import ANSWERS, BATCHES, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
+from weavegen.store.models.campaigns import ANSWERS, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
 from weavegen.store.models.columns import array_text
 from weavegen.trace.blocks import BlockType
 
@@ -24,17 +24,7 @@ MAX_IN_FLIGHT = 32
 SEND_LOCK = 0x77656273
 """Advisory lock under which batches are chosen to be sent, so that MAX_IN_FLIGHT holds."""
 MAX_REASON_CHARS = 2000
-LEASES = LeaseTable(
-    BATCHES,
-    "batch",
-    free=BatchStatus.WAITING,
-    sent=BatchStatus.SENT,
-    running=BatchStatus.RUNNING,
-    results={
-        "model_seconds": sa.func.coalesce(BATCHES.c.model_seconds, 0.0)
-        + sa.bindparam("new_model_seconds", type_=sa.Double)
-    },
-)
+LEASES = LeaseTable("campaign_batches", "batch", BatchStatus.WAITING)
 
 
 # ---------------------------------------------------------------------------------------------------- creating
@@ -98,17 +88,12 @@ class AnsweredItem:
     answers: tuple[tuple[Question, YesNo], ...]
 
 
-CLAIM = LEASES.claiming(
-    (CAMPAIGNS.c.id == BATCHES.c.campaign_id) & (CAMPAIGNS.c.state == CampaignState.ACTIVE)
-).returning(BATCHES.c.id, BATCHES.c.trace_id, BATCHES.c.claims, CAMPAIGNS.c.rubric, CAMPAIGNS.c.model)
-
-
 def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Any:
     """Claim a batch. None: another worker has it, it is done, or its campaign was stopped.
 
     Returns a row (id, trace_id, claims, rubric, model). `model` None: that of the trace's job.
     """
-    return conn.execute(CLAIM, {"row": batch_id, "by": worker, "lease": lease}).one_or_none()
+    return sql.run(conn, "store/claim_batch", batch=batch_id, worker=worker, lease=lease).one_or_none()
 
 
 def load(conn: sa.Connection, batch: Held) -> Sequence[Any]:
@@ -127,7 +112,7 @@ def finish(
 
     Earlier answers about its items stay. The caller's transaction stores all or nothing.
     """
-    LEASES.finish(conn, held, BatchStatus.DONE, {"model_seconds": model_seconds or 0.0})
+    LEASES.finish(conn, held, "store/finish_batch", seconds=model_seconds or 0.0)
     rows = [
         {
             "item_id": about.item,
@@ -156,14 +141,14 @@ def finish(
 def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_FLIGHT) -> list[tuple[int, str]]:
     """Batches to send now as (id, label), those of the oldest campaign first. They are marked as sent.
 
-    Batches that are overdue, as `LeaseTable.overdue` says, wait again first.
+    Batches that are overdue wait again first.
     """
     if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(SEND_LOCK))).scalar_one():
         return []
-    waiting = {"status": BatchStatus.WAITING, "lease_until": None, "send_after": sa.func.clock_timestamp()}
-    conn.execute(sa.update(BATCHES).where(LEASES.overdue(resend)).values(waiting))
-    parameters = {"in_flight": in_flight, "resend": resend, "never": resend + MAX_DELAY_SECONDS}
-    return sorted((row.id, row.label) for row in sql.run(conn, "store/send_campaign_batches", **parameters))
+    never = resend + MAX_DELAY_SECONDS
+    sql.run(conn, "store/overdue_batches", never=never)
+    sent = sql.run(conn, "store/send_campaign_batches", in_flight=in_flight, resend=resend, never=never)
+    return sorted((row.id, row.label) for row in sent)
 
 
 # ------------------------------------------------------------------------------------------------------ control

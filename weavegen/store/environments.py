@@ -5,12 +5,11 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
 from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState, View
 from weavegen.store.models.blocks import EVALUATIONS, LABELS, TRIALS
-from weavegen.store.models.traces import ENVIRONMENTS, SUBAGENTS
+from weavegen.store.models.traces import ENVIRONMENTS
 
 
 def host(conn: sa.Connection, trace_id: int) -> str | None:
@@ -26,8 +25,7 @@ def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str
 
 def closed(conn: sa.Connection, trace_id: int) -> None:
     """Record that an environment was stopped, or found dead."""
-    open = (ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
-    conn.execute(sa.update(ENVIRONMENTS).where(*open).values(closed_at=sa.func.clock_timestamp()))
+    sql.run(conn, "store/environment_closed", trace=trace_id)
 
 
 def deaths(conn: sa.Connection, trace_id: int) -> int:
@@ -98,20 +96,5 @@ def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequenc
 
 def save_subagents(conn: sa.Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:
     """Store the subagents of a trace. Rows that have not changed are not written again."""
-    changing = ("description", "schema", "time_budget", "completed", "returned")
-    rows = [
-        {"trace_id": trace_id} | {name: getattr(subagent, name) for name in ("name", "parent", *changing)}
-        for subagent in subagents
-    ]
-    if not rows:
-        return
-    statement = insert(SUBAGENTS)
-    new = statement.excluded
-    conn.execute(
-        statement.on_conflict_do_update(
-            index_elements=["trace_id", "name"],
-            set_={name: new[name] for name in changing},
-            where=sa.or_(*(SUBAGENTS.c[name].is_distinct_from(new[name]) for name in changing)),
-        ),
-        rows,
-    )
+    texts = msgspec.json.encode(subagents).decode()
+    sql.run(conn, "store/save_subagents", trace=trace_id, subagents=texts)

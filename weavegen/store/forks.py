@@ -22,7 +22,6 @@ from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
 from weavegen.store import environments, jobs, steps
 from weavegen.store import traces as trace_rows
 from weavegen.store.models import StepStatus
-from weavegen.store.models.blocks import BLOCKS, SCORES
 from weavegen.store.models.traces import JOBS, STEPS, TICKS, TRACES
 from weavegen.trace.blocks import BlockType
 
@@ -78,11 +77,8 @@ def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
 
     The other trace is locked, so that it does not advance, until the transaction ends.
     """
-    row = conn.execute(sa.select(TRACES.c.fork_of, TRACES.c.fork_at).where(TRACES.c.id == trace_id)).one()
-    if row.fork_of is None:
-        return None
-    conn.execute(sa.select(TRACES.c.id).where(TRACES.c.id == row.fork_of).with_for_update(read=True))
-    return row.fork_of, row.fork_at
+    row = sql.run(conn, "store/fork_point", trace=trace_id).one_or_none()
+    return None if row is None else (row.id, row.fork_at)
 
 
 def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
@@ -96,25 +92,18 @@ def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
 
 def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, clock: float) -> Cut:
     """The cut before a step of a tick."""
-    callers: list[int] = []
-    tick = place.tick
-    query = sa.select(TICKS.c.caller).where(TICKS.c.trace_id == trace.id)
-    while (caller := conn.execute(query.where(TICKS.c.number == tick)).scalar_one()) is not None:
-        callers.append(caller)
-        tick = caller
+    callers = sql.run(conn, "store/callers_of_tick", trace=trace.id, tick=place.tick).scalars()
     before = place.steps[ordinal].id if ordinal < len(place.steps) else None
     return Cut(trace.id, at, place.tick, tuple(callers), before, clock, place.paused_seconds)
 
 
 def bodies(conn: sa.Connection, trace_id: int, tick: int) -> dict[int, str]:
     """The bodies of a tick's blocks, by index."""
-    query = sa.select(BLOCKS.c.index, BLOCKS.c.body).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.tick == tick)
-    return {index: body for index, body in conn.execute(query)}  # noqa: C416 (a row's own `index` is a method)
+    rows = sql.run(conn, "store/bodies_of_tick", trace=trace_id, tick=tick)
+    return {index: body for index, body in rows}  # noqa: C416 (a row's own `index` is a method)
 
 
 # ------------------------------------------------------------------------------------------- emptied results
-
-SCORED = ("step_id", "position", "question", "yes", "no")
 
 
 def entries(conn: sa.Connection, rows: Sequence[Any]) -> list[Entry]:
@@ -134,7 +123,7 @@ def emptied_results(conn: sa.Connection, rows: Sequence[Any]) -> dict[int, Any]:
         candidates.setdefault(row.step_id, []).append(row)
     answers: dict[int, dict[tuple[int, str], YesNo]] = {}
     scoring = [row.origin for row in emptied if row.kind == "score"]
-    for row in conn.execute(sa.select(*SCORES.c[SCORED]).where(SCORES.c.step_id.in_(scoring))):
+    for row in sql.run(conn, "store/answers_of_steps", steps=scoring):
         answers.setdefault(row.step_id, {})[row.position, row.question] = YesNo(yes=row.yes, no=row.no)
     origins = {row.ordinal: row.origin for row in rows}
     results: dict[int, Any] = {}

@@ -70,16 +70,18 @@ def _message_exists(conn: sa.Connection, channel: int, *where: sa.ColumnElement[
     return bool(conn.execute(sa.select(sa.exists().where(*message))).scalar_one())
 
 
-def add(conn: sa.Connection, channel: int, text: str, *, author: str | None = None, **values: Any) -> int:
-    """Add a message to a channel; without an author it is the agent's. Returns its number there.
-
-    `values`: other columns of the table messages. With the kind `reaction` it is a reaction.
-    """
-    count = sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(messages=CHANNELS.c.messages + 1)
-    number = int(conn.execute(count.returning(CHANNELS.c.messages)).scalar_one())
-    values = {"kind": "message", "author": author or "agent", "own": author is None} | values
-    conn.execute(sa.insert(MESSAGES).values(channel_id=channel, number=number, text=text, **values))
-    return number
+def add(
+    conn: sa.Connection,
+    channel: int,
+    text: str,
+    *,
+    author: str | None = None,
+    kind: str = "message",
+    about: int | None = None,
+) -> int:
+    """Add a message or a `reaction` to a channel; without an author it is the agent's. Returns its number there."""
+    values = {"author": author or "agent", "own": author is None, "kind": kind, "about": about}
+    return int(sql.run(conn, "store/add_message", channel=channel, text=text, **values).scalar_one())
 
 
 def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
@@ -111,9 +113,7 @@ def since(conn: sa.Connection, channel: int, number: int) -> Sequence[Any]:
 
     `id` is the number in the channel, `about` that of the message which it answers or reacts to.
     """
-    columns = MESSAGES.c["kind", "author", "own", "text", "about", "created_at"]
-    query = sa.select(MESSAGES.c.number.label("id"), *columns).order_by(MESSAGES.c.number)
-    return conn.execute(query.where(MESSAGES.c.channel_id == channel, MESSAGES.c.number > number)).all()
+    return sql.run(conn, "store/messages_since", channel=channel, number=number).all()
 
 
 # ------------------------------------------------------------------------------- for the bridge to Discord
@@ -156,15 +156,9 @@ def store_received(
     conn: sa.Connection, channel: int, discord_id: str, author: str, text: str, about: str | None = None
 ) -> None:
     """Store a message from Discord, unless it is stored already. One without text only counts as fetched."""
-    mine = MESSAGES.c.channel_id == channel
     conn.execute(sa.select(CHANNELS.c.id).where(CHANNELS.c.id == channel).with_for_update())
-    known = conn.execute(sa.select(sa.exists().where(mine, MESSAGES.c.discord_id == discord_id))).scalar_one()
-    if text and not known:
-        query = sa.select(MESSAGES.c.number).where(mine, MESSAGES.c.discord_id == about)
-        number = conn.execute(query).scalar_one_or_none() if about else None
-        add(conn, channel, text, author=author, about=number, discord_id=discord_id)
-    fetched = sa.func.greatest(CHANNELS.c.fetched, int(discord_id))
-    conn.execute(sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(fetched=fetched))
+    values = {"discord_id": discord_id, "author": author, "text": text, "about": about}
+    sql.run(conn, "store/receive_message", channel=channel, **values)
 
 
 def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:

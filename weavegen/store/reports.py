@@ -16,8 +16,8 @@ from weavegen.errors import UsageError, required
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.traces import JOBS, TRACES
-from weavegen.store.session import unpooled_engine
-from weavegen.store.urls import READER, reader_url
+from weavegen.store.session import reader_engine
+from weavegen.store.urls import READER
 
 # -------------------------------------------------------------------------------------------------------- jobs
 
@@ -217,13 +217,10 @@ def answer(conn: sa.Connection, query: str, seconds: float) -> Iterator[tuple[li
     only switched to that role could be switched back from inside a SELECT, by set_config. Raises UsageError, also
     while rows are read.
     """
-    url = reader_url(config.load(), conn.engine.url)
+    engine = reader_engine(config.load(), conn.engine.url, seconds, poolclass=sa.NullPool)
     try:
-        with unpooled_engine(url).connect() as own:
-            own.execute(sa.text("set transaction read only"))
-            own.execute(sa.text(f"set local statement_timeout = {max(1, int(seconds * 1000))}"))
-            if url == conn.engine.url:
-                _become_reader(own)
+        with engine.connect() as own:
+            _require_no_superuser(own)
             driver = own.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
             query = query.strip().rstrip(";")
@@ -268,15 +265,13 @@ def _columns(driver: psycopg.Connection[Any], query: str) -> list[str]:
     return [(result.fname(number) or b"").decode() for number in range(result.nfields)]
 
 
-def _become_reader(conn: sa.Connection) -> None:
-    """Switch to the reader's role, in a database of the user's own without WEAVEGEN_READER_URL.
+def _require_no_superuser(conn: sa.Connection) -> None:
+    """Raise UsageError where the login is a superuser, whom a read-only transaction does not restrict.
 
-    A query can switch back to DATABASE_URL's user, but only inside the read-only transaction. Raises UsageError
-    where that user is a superuser, whom a read-only transaction does not restrict.
+    That may be DATABASE_URL's user, in a database of the user's own without WEAVEGEN_READER_URL.
     """
     if conn.execute(sa.text("select rolsuper from pg_roles where rolname = session_user")).scalar_one():
         raise UsageError(
             "DATABASE_URL's user is a superuser, whom nothing restricts: give the role a password (alter role "
             f"{READER} login password '...') and set WEAVEGEN_READER_URL to the database's URL with that role"
         )
-    conn.execute(sa.text(f"set local role {READER}"))

@@ -7,7 +7,8 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen import config
-from weavegen.store.urls import database_url
+from weavegen.config import Config
+from weavegen.store.urls import READER, database_url, reader_url
 
 MAX_CONNECTIONS = 40
 """Per process. Each thread of a worker holds one while it writes."""
@@ -28,6 +29,18 @@ def make_engine(url: str, **kw: Any) -> sa.Engine:
 def unpooled_engine(url: str | sa.URL) -> sa.Engine:
     """An engine for few connections, whose server may be away: each is tried for five seconds, and not kept."""
     return sa.create_engine(url, poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
+
+
+def reader_engine(config: Config, url: sa.URL, seconds: float, **kw: Any) -> sa.Engine:
+    """An engine for the database at `url` that can only read, and whose statements may take so many seconds.
+
+    In a database of the user's own without WEAVEGEN_READER_URL it is logged in as that user, in the reader's role: a
+    query can switch back to the user, but only inside its read-only transaction.
+    """
+    login = reader_url(config, url)
+    options = f"-c default_transaction_read_only=on -c statement_timeout={max(1, int(seconds * 1000))}"
+    options += f" -c role={READER}" if login == url else ""
+    return sa.create_engine(login, connect_args={"connect_timeout": 5, "options": options}, **kw)
 
 
 @cache

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
@@ -19,25 +20,16 @@ from weavegen.kernel.steps import (
     Step,
     SubagentDone,
 )
-from weavegen.store.leases import LeaseTable, later
-from weavegen.store.models import JobState, StepStatus, TraceStatus
-from weavegen.store.models.traces import ENVIRONMENTS, JOBS, STEPS, TICKS, TRACES
+from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable, later
+from weavegen.store.models import StepStatus
+from weavegen.store.models.traces import STEPS
 
-OPEN = (StepStatus.READY, StepStatus.RUNNING)
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
 """Kinds whose results the typed tables hold too."""
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
-RESULTS = ("result", "failure_kind", "failure", "model_seconds", "environment_seconds")
-"""Columns that a worker gives when it finishes a step."""
-LEASES = LeaseTable(
-    STEPS,
-    "step",
-    free=StepStatus.READY,
-    sent=StepStatus.READY,
-    running=StepStatus.RUNNING,
-    results={name: sa.bindparam(f"new_{name}") for name in RESULTS}
-    | {"working_seconds": sa.func.extract("epoch", sa.func.clock_timestamp() - STEPS.c.claimed_at)},
-)
+RESULTS = ("failure_kind", "failure", "model_seconds", "environment_seconds")
+"""Columns that a worker gives with the result when it finishes a step."""
+LEASES = LeaseTable("steps", "step", StepStatus.READY)
 
 
 # -------------------------------------------------------------------------------------------- asking for steps
@@ -111,24 +103,12 @@ class Claimed:
     """How many ticks of the trace were started over so far."""
 
 
-CLAIM = LEASES.claiming(
-    (TRACES.c.id == STEPS.c.trace_id) & (TRACES.c.status == TraceStatus.RUNNING),
-    (JOBS.c.id == TRACES.c.job_id) & (JOBS.c.state != JobState.PAUSED),
-    (TICKS.c.trace_id == STEPS.c.trace_id) & (TICKS.c.number == STEPS.c.tick),
-).returning(
-    *STEPS.c["id", "trace_id", "tick", "run", "ordinal", "claims", "kind", "request"],
-    TRACES.c.server,
-    TICKS.c.revision,
-    TRACES.c.restarts,
-)
-
-
 def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
     """Claim a step. None: it is not ready, its trace is not running, or its job is paused.
 
     Raises JournalMismatch where this version can't read the step. The step is claimed nevertheless.
     """
-    row = conn.execute(CLAIM, {"row": step_id, "by": worker, "lease": lease}).one_or_none()
+    row = sql.run(conn, "store/claim_step", step=step_id, worker=worker, lease=lease).one_or_none()
     if row is None:
         return None
     step = replay.decode_step(row.kind, row.request)
@@ -138,7 +118,10 @@ def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claim
 
 def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
     """Store the result of a step. Raises StepLost where this worker no longer holds it."""
-    LEASES.finish(conn, held, status, {name: values.get(name) for name in RESULTS})
+    result = values.get("result")
+    text = None if result is None else msgspec.json.encode(result).decode()
+    own = {name: values.get(name) for name in RESULTS}
+    LEASES.finish(conn, held, "store/finish_step", status=str(status), result=text, **own)
 
 
 def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Message]:
@@ -146,36 +129,18 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
 
     Steps of paused jobs wait until `resume`.
     """
-    due = (
-        sa.select(STEPS.c.id)
-        .join(TRACES, TRACES.c.id == STEPS.c.trace_id)
-        .join(JOBS, JOBS.c.id == TRACES.c.job_id)
-        .where(LEASES.overdue(resend), JOBS.c.state != JobState.PAUSED)
-        .limit(limit)
-    )
-    rows = conn.execute(
-        sa.update(STEPS)
-        .where(STEPS.c.id.in_(due.with_for_update(of=STEPS, skip_locked=True)))
-        .values(status=StepStatus.READY, lease_until=None, send_after=later(resend))
-        .returning(*STEPS.c["id", "kind", "queue", "label", "claims"])
-    )
-    return [
-        Message(row.id, row.kind, row.queue, row.label + (f" attempt {row.claims + 1}" if row.claims else ""))
-        for row in rows
-    ]
+    never = resend + MAX_DELAY_SECONDS
+    return [Message(*row) for row in sql.run(conn, "store/overdue_steps", resend=resend, never=never, limit=limit)]
 
 
 def send_all_again(conn: sa.Connection) -> None:
     """Let the sweeper send every ready step at once: the broker that had their messages is gone."""
-    ready = sa.update(STEPS).where(STEPS.c.status == StepStatus.READY)
-    conn.execute(ready.values(send_after=sa.func.clock_timestamp()))
+    sql.run(conn, "store/send_all_again")
 
 
 def workers(conn: sa.Connection) -> Sequence[str]:
     """The worker processes that hold steps, each as `host:pid`."""
-    holders = sa.select(STEPS.c.worker).distinct()
-    running = holders.where(STEPS.c.status == StepStatus.RUNNING, STEPS.c.worker.is_not(None))
-    return conn.execute(running).scalars().all()
+    return sql.run(conn, "store/holders_of_steps").scalars().all()
 
 
 def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) -> None:
@@ -186,8 +151,8 @@ def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) ->
 
 def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
     """Free the steps of worker processes that are gone; None: of all. Returns how many."""
-    held = sa.true() if workers is None else STEPS.c.worker.in_(workers)
-    return LEASES.give_back(conn, STEPS.c.kind.not_in(WAITS), held)
+    gone = None if workers is None else list(workers)
+    return sql.run(conn, "store/give_back_steps", workers=gone, waits=list(WAITS)).rowcount
 
 
 def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) -> None:
@@ -195,19 +160,12 @@ def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) ->
 
     Their rows are deleted, for a row that stays counts as a death.
     """
-    environments, of_steps = (
-        sa.true() if trace_ids is None else table.c.trace_id.in_(trace_ids) for table in (ENVIRONMENTS, STEPS)
-    )
-    conn.execute(sa.delete(ENVIRONMENTS).where(environments, ENVIRONMENTS.c.closed_at.is_(None)))
-    bound = (of_steps, STEPS.c.queue.like("execute.%"), STEPS.c.status.in_(OPEN))
-    conn.execute(sa.update(STEPS).where(*bound).values(queue="execute"))
+    sql.run(conn, "store/unbind_hosts", traces=None if trace_ids is None else list(trace_ids))
 
 
 def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:
     """Withdraw the open steps of these traces, or only those of one tick."""
-    of_tick = sa.true() if tick is None else STEPS.c.tick == tick
-    those = (STEPS.c.trace_id.in_(trace_ids), STEPS.c.status.in_(OPEN), of_tick)
-    conn.execute(sa.update(STEPS).where(*those).values(status=StepStatus.VOID))
+    sql.run(conn, "store/withdraw_steps", traces=list(trace_ids), tick=tick)
 
 
 # ---------------------------------------------------------------------------------- steps that no worker claims
@@ -274,13 +232,8 @@ def trace_of(conn: sa.Connection, step_id: int) -> int:
 
 def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:
     """(id, step, result, when it was claimed) of a trace's finished Execute steps, in the order in which they ran."""
-    rows = conn.execute(
-        sa.select(*STEPS.c["id", "request", "result", "claimed_at"])
-        .where(STEPS.c.trace_id == trace_id, STEPS.c.kind == "execute", STEPS.c.status == StepStatus.DONE)
-        .order_by(STEPS.c.id)  # not by tick: a subagent's ticks lie inside its caller's
-    )
     found = []
-    for row in rows:
+    for row in sql.run(conn, "store/executed_steps", trace=trace_id):
         step = replay.decode_step("execute", row.request)
         assert isinstance(step, Execute)
         found.append((row.id, step, replay.decode_result("execute", row.result), row.claimed_at))

@@ -14,7 +14,7 @@ from weavegen.kernel.harbor import HarborTask
 from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
-from weavegen.store import reports, steps
+from weavegen.store import reports
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.traces import EVENTS, TICKS, TRACES
 from weavegen.version import __version__
@@ -96,16 +96,9 @@ class LockedTrace:
     sampled_tokens: int
 
 
-LOCK = (
-    sa.select(*(TRACES.c[name] for name in LockedTrace.__dataclass_fields__))
-    .where(TRACES.c.id == sa.bindparam("trace"))
-    .with_for_update()
-)
-
-
 def lock(conn: sa.Connection, trace_id: int) -> LockedTrace:
     """A trace's row, locked until the transaction ends: a trace advances in one place at a time."""
-    return LockedTrace(*conn.execute(LOCK, {"trace": trace_id}).one())
+    return LockedTrace(*sql.run(conn, "store/lock_trace", trace=trace_id).one())
 
 
 def job_of(conn: sa.Connection, trace_id: int) -> int:
@@ -274,19 +267,13 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
 
 def cancel_abandoned(conn: sa.Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
-    ids = sql.run(conn, "store/abandoned_traces").scalars().all()
-    if ids:
-        _cancel(conn, TRACES.c.id.in_(ids))
+    _cancel(conn, f"id in ({sql.text('store/abandoned_traces')})")
 
 
 def cancel(conn: sa.Connection, job_id: int) -> int:
     """Cancel a job's queued and running traces. What they wrote stays. Returns how many."""
-    return _cancel(conn, TRACES.c.job_id == job_id)
+    return _cancel(conn, "job_id = :job", job=job_id)
 
 
-def _cancel(conn: sa.Connection, where: sa.ColumnElement[bool]) -> int:
-    cancelled = sa.update(TRACES).where(where, TRACES.c.status.in_(OPEN)).returning(TRACES.c.id)
-    values = {"status": TraceStatus.CANCELLED, "finished_at": sa.func.clock_timestamp()}
-    ids = conn.execute(cancelled.values(values)).scalars().all()
-    steps.void(conn, ids)
-    return len(ids)
+def _cancel(conn: sa.Connection, which: str, **values: int) -> int:
+    return int(conn.execute(sa.text(sql.text("store/cancel_traces").format(which=which)), values).scalar_one())

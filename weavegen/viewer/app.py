@@ -17,15 +17,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.nano.http import Server as HttpServer
+from weavegen.store.session import reader_engine
 from weavegen.viewer.chat import Chat
 from weavegen.viewer.guard import LOCAL, Guard
 from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
-from weavegen.viewer.pages import Pages
+from weavegen.viewer.pages import QUERY_SECONDS, Pages
 from weavegen.viewer.rendering import STATIC
 from weavegen.viewer.responses import problem
 from weavegen.viewer.tool_requests import ToolRequests
+
+MAX_CONNECTIONS = 8
+"""Of the reader. Further requests wait for a connection."""
 
 
 class RowConvertor(StringConvertor):
@@ -35,6 +40,12 @@ class RowConvertor(StringConvertor):
 
 
 register_url_convertor("row", RowConvertor())
+
+
+def reader(config: Config, url: str) -> sa.Engine:
+    """Read-only connections to the database at `url`. Each statement is a transaction."""
+    pool = {"pool_size": MAX_CONNECTIONS, "max_overflow": 0, "pool_pre_ping": True}
+    return reader_engine(config, sa.make_url(url), QUERY_SECONDS, isolation_level="AUTOCOMMIT", **pool)
 
 
 def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] | None = LOCAL) -> Starlette:

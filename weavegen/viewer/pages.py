@@ -15,12 +15,14 @@ from weavegen.errors import UsageError, required
 from weavegen.services import model_server
 from weavegen.services.faults import faults
 from weavegen.store import reports
-from weavegen.viewer import choices, database, figures, traces
+from weavegen.viewer import choices, figures, traces
 from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
 
 STATUSES = ("queued", "running", "ended", "failed", "cancelled")
 PARTS = {"ticks": traces.ticks, "problems": traces.problem_map, "about": traces.history}
 """What a page shows of a trace, by the end of its address and the name of its template."""
+QUERY_SECONDS = 20.0
+"""Time limit of a query."""
 TRACES_PER_PAGE = 100
 MAX_HITS = 30
 MAX_BLOCKS = 200
@@ -169,7 +171,7 @@ class Pages:
             reports.jobs(conn, job_id)  # raises UsageError, with the status 404, if there is no such job
             try:
                 simulation = model_server.simulated(configuration.load())
-                data = report.read(conn, job_id, seconds=database.QUERY_SECONDS, simulation=simulation)
+                data = report.read(conn, job_id, seconds=QUERY_SECONDS, simulation=simulation)
             except UsageError as error:
                 hint = f"{error}. The command has a longer time limit: weavegen report {job_id}"
                 return problem("No report", hint, 503)

@@ -1,0 +1,1 @@
+select step_id, position, question, yes, no from scores where step_id = any(:steps)

@@ -1,0 +1,1 @@
+select index, body from blocks where trace_id = :trace and tick = :tick

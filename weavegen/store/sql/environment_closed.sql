@@ -1,0 +1,1 @@
+update environments set closed_at = clock_timestamp() where trace_id = :trace and closed_at is null

@@ -1,0 +1,3 @@
+update campaign_batches set status = 'done', lease_until = null, finished_at = clock_timestamp(),
+  model_seconds = coalesce(model_seconds, 0) + :seconds
+where id = :id and claims = :claims and status = 'running'

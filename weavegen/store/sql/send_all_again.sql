@@ -1,0 +1,1 @@
+update steps set send_after = clock_timestamp() where status = 'ready'
