@@ -286,26 +286,19 @@ class Relay:
         self.sent = 0
         self.lock = threading.Lock()
 
-    def request(self, kind: str, body: Any) -> Any:
+    def request(self, step_id: int, kind: str, body: dict[str, Any]) -> Any:
+        """Let the original process ask. Messages are read; what is sent, nobody gets."""
+        if kind == "chat" and body.get("do") != "read":
+            self.sent += 1
+            return 2**31 + self.sent
+        if kind == "chat":
+            body = {**body, "wait": 0}
         with self.lock:
             write_all(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
             answer = parse(read_frame(self.reader, MAX_BYTES_FROM_BOX))
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer["values"]
-
-    def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
-        return [(float(yes), float(no)) for yes, no in self.request("ask", prompts)]
-
-    def complete(self, step_id: int, request: dict[str, Any]) -> list[str]:
-        return list(self.request("complete", request))
-
-    def chat(self, step_id: int, request: dict[str, Any]) -> Any:
-        """Read messages. What is sent, nobody gets."""
-        if request.get("do") == "read":
-            return self.request("chat", {**request, "wait": 0})
-        self.sent += 1
-        return 2**31 + self.sent
 
 
 class Output:
@@ -375,7 +368,6 @@ def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) ->
 
 def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[str, Any]:
     """Answer a copy until it gives its result."""
-    asks: dict[str, Any] = {"ask": runner.ask, "complete": runner.complete, "chat": runner.chat}
     while True:
         try:
             message = parse(read_frame(told, MAX_BYTES_FROM_BOX, deadline))
@@ -390,7 +382,7 @@ def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[s
         asked = time.monotonic()
         try:
             [(kind, body)] = message.items()
-            answer = {"values": asks[kind](body)}
+            answer = {"values": runner.request(kind, body)}
         except Exception as error:  # noqa: BLE001 - the copy's code may have sent anything
             answer = {"error": str(error)}
         deadline += time.monotonic() - asked
