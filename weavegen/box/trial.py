@@ -8,8 +8,8 @@
 A program may be broken or hostile. So that it can't fake its score, it never shares a process with the evaluator:
 the evaluator calls the program through pipes, with plain data, and writes its verdict for `main` to another pipe,
 which the program's process does not have. Both processes first give up everything but memory, the clock and their
-pipes (`confine`), so they can reach neither each other nor the runner. Printed text is kept only in `output`. A
-program that exits, never ends or takes all memory fails only its own trial.
+pipes (`confine`), so they can reach neither each other nor the runner. Printed text is dropped. A program
+that exits, never ends or takes all memory fails only its own trial.
 
 Not guaranteed: that a program does its work honestly. It may detect that it is tested, remember earlier calls, or
 return memorised answers for known instances. Whether a score is meaningful depends on the evaluator. Only plain data
@@ -33,7 +33,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from weavegen.box.confine import confine
-from weavegen.box.wire import read_frame
+from weavegen.box.wire import frame, read_frame, write
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """The folder that `weavegen` can be imported from."""
@@ -48,8 +48,6 @@ MAX_PROGRAMS = 16
 """Programs per operation."""
 MAX_SCORES = 100
 """Instances that an evaluator may score separately."""
-MAX_OUTPUT_CHARS = 1_000
-"""Characters kept of what a program prints."""
 MAX_ERROR_CHARS = 600
 """Characters kept of an error message."""
 MAX_MESSAGE_BYTES = 4 * 2**20
@@ -63,7 +61,7 @@ MAIN = "import sys; sys.path.append(sys.argv[1]); from weavegen.box.trial import
 
 
 def evaluate_programs(source: str, seconds: float) -> list[dict[str, Any]]:
-    """Evaluate programs. Returns a verdict for each: `{"success", "score", "scores", "error", "output"}`.
+    """Evaluate programs. Returns a verdict for each: `{"success", "score", "scores", "error"}`.
 
     `source` is JSON: `name` of the function, `programs` (sources that define it), `tests` (source that defines
     `test(function)`, or ""), `evaluator` (source that defines `evaluate(function)`, or "": then there are no
@@ -142,12 +140,11 @@ def evaluate_program(process: tuple[int, int, int], request: dict[str, Any], sou
             os.waitpid(pid, 0)
 
 
-def verdict(error: object, value: object = None, output: object = "") -> dict[str, Any]:
+def verdict(error: object, value: object = None) -> dict[str, Any]:
     """Make a verdict from an error or from the evaluator's `value`. `value` is None without an evaluator."""
     score, scores = (None, []) if error is not None or value is None else parse_scores(value)
     error = None if error is None else str(error)[:MAX_ERROR_CHARS]
-    output = str(output)[:MAX_OUTPUT_CHARS]
-    return {"success": error is None, "score": score, "scores": scores, "error": error, "output": output}
+    return {"success": error is None, "score": score, "scores": scores, "error": error}
 
 
 def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
@@ -158,6 +155,7 @@ def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
             os.closerange(first + 1, last)
         confine()
         random.seed(0)
+        sys.stdout = sys.stderr = Discard()
         work()
     except BaseException:  # noqa: BLE001 - the reader of the pipe sees that it was closed
         os._exit(1)
@@ -168,9 +166,7 @@ def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
 
 
 def run_program(calls: int, answers: int) -> None:
-    """In the program's process: define the function, then answer calls until None arrives."""
-    printed = PrintCapture()
-    sys.stdout = sys.stderr = printed
+    """In the program's process: define the function, then answer calls until the evaluator has ended."""
     begin = receive(calls)
     namespace: dict[str, Any] = {"__name__": "program"}
 
@@ -181,11 +177,7 @@ def run_program(calls: int, answers: int) -> None:
 
     send(answers, call_outcome(define))
     while True:
-        call = receive(calls)
-        if call is None:
-            send(answers, printed.kept)
-            return
-        arguments, named = unpack(call)
+        arguments, named = unpack(receive(calls))
         send(answers, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
 
 
@@ -245,7 +237,6 @@ class RemoteFunction:
 
 def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction, verdict_writer: int) -> None:
     """In the evaluator's process: define the program, test it, evaluate it, and write the verdict."""
-    sys.stdout = sys.stderr = PrintCapture()
     stage, score, error = "program", None, None
     try:
         defined = function.ask({"name": request["name"], "source": source})
@@ -272,11 +263,7 @@ def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction
         shown = str(request["tests" if stage == "test" else "evaluator"]).splitlines()[at - 1 : at]
         place = f" (line {at} of the {stage}: {shown[0].strip()})" if at and shown else ""
         error = f"{stage}: {': '.join(filter(None, (type(failed).__name__, error_text(failed))))}{place}"
-    output = ""
-    if not function.lost:
-        with contextlib.suppress(ProgramLost):
-            output = str(function.ask(None))[:MAX_OUTPUT_CHARS]
-    send(verdict_writer, {"error": error, "value": score, "output": output})
+    send(verdict_writer, {"error": error, "value": score})
 
 
 def parse_scores(value: object) -> tuple[float, list[float]]:
@@ -290,14 +277,10 @@ def parse_scores(value: object) -> tuple[float, list[float]]:
     return math.fsum(numbers) / len(numbers), numbers
 
 
-class PrintCapture(io.TextIOBase):
-    """Keeps the first MAX_OUTPUT_CHARS characters that are printed."""
-
-    def __init__(self) -> None:
-        self.kept = ""
+class Discard(io.TextIOBase):
+    """Drops what is printed: a confined process has no descriptor to print to."""
 
     def write(self, text: str, /) -> int:
-        self.kept += text[: MAX_OUTPUT_CHARS - len(self.kept)]
         return len(text)
 
 
@@ -361,13 +344,8 @@ def unpack(value: Any) -> Any:
 
 
 def send(pipe: int, value: Any) -> None:
-    """Write a length and a JSON value. Raises OSError if the reader is gone, ValueError if it is too long."""
-    data = json.dumps(value).encode()
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"{len(data):,} bytes are too many to pass")
-    data = len(data).to_bytes(4, "big") + data
-    while data:
-        data = data[os.write(pipe, data) :]
+    """Write a frame with a JSON value. Raises OSError if the reader is gone, ValueError if it is too long."""
+    write(pipe, frame(value, MAX_MESSAGE_BYTES, allow_nan=True))
 
 
 def receive(pipe: int, deadline: float | None = None) -> Any:

@@ -7,9 +7,7 @@ killed, and the files that it changed are written back. `obstacle` says what can
 
 import contextlib
 import gc
-import math
 import os
-import select
 import selectors
 import signal
 import socket
@@ -24,7 +22,7 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from weavegen.box import api, guard, weave_agent
-from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame, write
 
 if TYPE_CHECKING:
     from weavegen.box.runner import Runner
@@ -294,7 +292,7 @@ class Relay:
         if kind == "chat":
             body = {**body, "wait": 0}
         with self.lock:
-            write_all(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
+            write(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
             answer = parse(read_frame(self.reader, MAX_BYTES_FROM_BOX))
         if "error" in answer:
             raise RuntimeError(answer["error"])
@@ -313,13 +311,6 @@ class Output:
         data = os.pread(self.file, 4 * guard.MAX_OUTPUT_CHARS, self.taken)
         self.taken = os.fstat(self.file).st_size
         return data.decode("utf-8", "backslashreplace")[: guard.MAX_OUTPUT_CHARS]
-
-
-def write_all(fd: int, data: bytes, deadline: float = math.inf) -> None:
-    """Write to a pipe, until `deadline` at most: its reader may not read."""
-    view = memoryview(data)
-    while view and select.select([], [fd], [], min(max(deadline - time.monotonic(), 0.0), 1e6))[1]:
-        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
 
 
 def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
@@ -348,7 +339,7 @@ def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) ->
         try:
             run_copy(runner, op, answers[0], told[1], printed)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it happened in the copy alone
-            write_all(told[1], frame({"result": lost(f"{type(error).__name__}: {error}")}, MAX_BYTES_FROM_BOX))
+            write(told[1], frame({"result": lost(f"{type(error).__name__}: {error}")}, MAX_BYTES_FROM_BOX))
         finally:
             os._exit(0)
     os.close(answers[0])
@@ -387,7 +378,7 @@ def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[s
             answer = {"error": str(error)}
         deadline += time.monotonic() - asked
         with contextlib.suppress(OSError):
-            write_all(answers, frame(answer, MAX_BYTES_FROM_BOX), deadline)
+            write(answers, frame(answer, MAX_BYTES_FROM_BOX), deadline)
 
 
 def lost(why: str) -> dict[str, Any]:
@@ -426,7 +417,7 @@ def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, prin
     elif error is None and op.get("type") == "action":
         result["evaluations"] = runner.execute({**op, "op": "evaluate", "source": ""}).get("evaluations", [])
         result["views"] = runner.execute({**op, "op": "begin"}).get("views", [])
-    write_all(told, frame({"result": result}, MAX_BYTES_FROM_BOX))
+    write(told, frame({"result": result}, MAX_BYTES_FROM_BOX))
 
 
 def waits(*arguments: Any) -> Any:

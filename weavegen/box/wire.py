@@ -37,9 +37,9 @@ class BrokenFrame(ValueError):
     """A frame is too long, or does not hold a JSON object."""
 
 
-def frame(message: dict[str, Any], limit: int) -> bytes:
+def frame(message: Any, limit: int, *, allow_nan: bool = False) -> bytes:
     """Encode a message. Raises BrokenFrame if its JSON is longer than `limit` bytes."""
-    payload = dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    payload = dumps(message, separators=(",", ":"), allow_nan=allow_nan).encode()
     if len(payload) > limit:
         raise BrokenFrame(f"a message has {len(payload):,} bytes, more than the {limit:,} allowed")
     return len(payload).to_bytes(4, "big") + payload
@@ -83,6 +83,13 @@ def read(pipe: int, count: int, deadline: float | None) -> bytes:
             raise EOFError
         data += more
     return bytes(data)
+
+
+def write(pipe: int, data: bytes, deadline: float | None = None) -> None:
+    """Write to a pipe, until `deadline` at most: its reader may not read. Raises OSError if the reader is gone."""
+    view = memoryview(data)
+    while view and (deadline is None or select.select([], [pipe], [], max(deadline - time.monotonic(), 0.0))[1]):
+        view = view[os.write(pipe, view[: select.PIPE_BUF]) :]
 
 
 def parse(payload: bytes) -> dict[str, Any]:
