@@ -20,18 +20,16 @@ from weavegen.sandbox.answer import InvalidAnswer, check_answer, check_text
 
 MAX_BLOCK_CHARS_PER_MESSAGE = 2**20
 """Characters of blocks per message."""
-MAX_PROMPTS = 4_096
-"""Prompts that an operation may ask the model."""
 MAX_PARTS = 1_000_000
 """Commas and brackets in a message: each may become a Python object of 60 bytes or more."""
-MAX_PROMPT_MESSAGES = 4_096
-"""Messages with prompts that an operation may send. A message may hold no prompt."""
-MAX_PROMPT_CHARS = 64 * 2**20
-"""Characters of all prompts of an operation. The worker keeps those of one message (8 MiB) at a time."""
-MAX_CHANNEL_REQUESTS = 1_000
-"""Requests to channels per operation."""
-MAX_WAIT_SECONDS = 1_800.0
-"""Total time that an operation may wait for people. It occupies a thread of a worker meanwhile."""
+MOST = {
+    "prompts": 4_096,
+    "messages with prompts": 4_096,  # a message may hold no prompt
+    "characters of prompts": 64 * 2**20,  # the worker keeps those of one message (8 MiB) at a time
+    "requests to channels": 1_000,
+    "seconds of waiting for people": 1_800,  # it occupies a thread of a worker meanwhile
+}
+"""What an operation may use at most."""
 T = TypeVar("T")
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -195,36 +193,25 @@ def block_messages(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
         yield {"blocks": batch}
 
 
-class Usage:
-    """Counts the requests of an operation, and raises SessionBroken above a limit."""
+def count(used: dict[str, float], more: dict[str, float]) -> None:
+    """Add to what an operation has used. Raises SessionBroken above MOST."""
+    for name, amount in more.items():
+        used[name] += amount
+        if used[name] > MOST[name]:
+            raise SessionBroken(f"it used more than {MOST[name]:,} {name} in one operation")
 
-    def __init__(self) -> None:
-        self.channel_requests = self.prompt_messages = self.prompts = self.prompt_chars = 0
-        self.waited = 0.0
 
-    def count_channel_request(self, wait: float) -> None:
-        self.channel_requests += 1
-        self.waited += wait
-        if self.channel_requests > MAX_CHANNEL_REQUESTS or self.waited > MAX_WAIT_SECONDS:
-            raise SessionBroken(
-                f"it made more than {MAX_CHANNEL_REQUESTS:,} requests to channels in one operation, "
-                f"or waited for more than {MAX_WAIT_SECONDS:,.0f} seconds"
-            )
-
-    def count_prompts(self, prompts: list[str], sequences: int) -> None:
-        self.prompt_messages += 1
-        self.prompts += sequences
-        self.prompt_chars += sum(map(len, prompts))
-        too_many = self.prompt_messages > MAX_PROMPT_MESSAGES or self.prompts > MAX_PROMPTS
-        if too_many or self.prompt_chars > MAX_PROMPT_CHARS:
-            raise SessionBroken(f"it asked the model more than {MAX_PROMPTS:,} prompts per operation, or too much text")
+def of_prompts(prompts: list[str], sequences: int) -> dict[str, float]:
+    """What a message with prompts uses."""
+    chars = sum(map(len, prompts))
+    return {"prompts": sequences, "messages with prompts": 1, "characters of prompts": chars}
 
 
 def await_result(
     session: ClientSession, ask: Ask, complete: Complete, chat: Chat, step_id: int, step: Execute
 ) -> Executed:
     """Answer the box's requests until it sends the result of the step. Raises SessionBroken, TransientError."""
-    usage = Usage()
+    used = dict.fromkeys(MOST, 0.0)
     while True:
         message = session.receive()
         if message.result is not None:
@@ -235,14 +222,14 @@ def await_result(
         if message.replaced:
             raise TransientError("another worker has taken this step over")
         if (request := message.chat) is not None:
-            usage.count_channel_request(request.wait)
+            count(used, {"requests to channels": 1, "seconds of waiting for people": request.wait})
             reply(session, request.number, (request.text, request.channel), partial(chat, request))
         elif message.ask is not None:
             prompts = message.ask.prompts
-            usage.count_prompts(prompts, len(prompts))
+            count(used, of_prompts(prompts, len(prompts)))
             reply(session, message.ask.number, prompts, partial(answer, ask, prompts))
         elif (wish := message.complete) is not None:
-            usage.count_prompts([wish.prompt], wish.n)
+            count(used, of_prompts([wish.prompt], wish.n))
             reply(session, wish.number, (wish.prompt, *wish.stop), partial(answer, complete, wish))
         else:
             raise SessionBroken("it sent an empty message")

@@ -1,19 +1,18 @@
 """Runs one command in a box of its own whose root is an image, and waits for it."""
 
+import contextlib
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from weavegen.config import Config
-from weavegen.sandbox import groups
-from weavegen.sandbox.children import collect
+from weavegen.errors import EnvironmentFailure
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Box, Limits, provider, start_main
-from weavegen.sandbox.watch import INTERVAL_SECONDS, BoxState, Watch, by_parent, members, memory_reason, process_table
+from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 
 SHOWN_CHARS = 8_000
-POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -40,30 +39,25 @@ def run(
 
     `name`: of the folder for the box. Raises EnvironmentFailure if there can be no box.
     """
-    sandbox, began = provider(config.sandbox), time.monotonic()
+    sandbox, began, ended = provider(config.sandbox), time.monotonic(), ""
     root.prepare()
     workspace = config.workspaces / name
     workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=workspace) as scratch:
         box = Box(workspace, 0, Path(scratch, "output"), limits, network=network, temporary=True, root=root)
         handle = start_main(sandbox, "user", {"argv": argv, "user": user}, box)
-        watch, state = Watch(workspace), BoxState(handle, limits, str(root.changes))
-        ended, checked = "", began
-        try:
-            while handle.alive() and not ended:
-                if time.monotonic() - began > seconds:
-                    ended = f"its time of {seconds:.0f} seconds was up"
-                elif time.monotonic() - checked > INTERVAL_SECONDS:
-                    processes = process_table()
-                    own = members(handle, processes, by_parent(processes))
-                    ended = watch.exceeded_limit(box.log, state, own) or ""
-                    checked = time.monotonic()
-                time.sleep(POLL_SECONDS)
-                collect()
-            if not ended and groups.killed_for_memory(handle.groups):
-                ended = memory_reason(limits)
-        finally:
-            sandbox.kill(handle)
+        state = Path(scratch, "env-0.json")
+        BoxState(handle, limits, str(root.changes)).write(state)
+        with watching(state.parent):
+            try:
+                handle.wait(seconds)
+            except EnvironmentFailure:
+                ended = f"its time of {seconds:.0f} seconds was up"
+            finally:
+                record_memory_kill(state.with_suffix(".why"), handle, limits)
+                sandbox.kill(handle)
+        with contextlib.suppress(FileNotFoundError):
+            ended = state.with_suffix(".why").read_text()
         with box.log.open("rb") as output:
             output.seek(max(box.log.stat().st_size - 4 * SHOWN_CHARS, 0))
             text = output.read().decode(errors="replace")[-SHOWN_CHARS:]
