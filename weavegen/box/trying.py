@@ -8,7 +8,6 @@ killed, and the files that it changed are written back. `obstacle` says what can
 import contextlib
 import gc
 import os
-import selectors
 import signal
 import socket
 import socketserver
@@ -41,72 +40,63 @@ class NotTried(BaseException):
 # ------------------------------------------------------------------------------------------- servers
 
 
-class Loop:
-    """The loop of a server in a thread, which can be paused."""
+class Serving:
+    """A server in a thread, which can be paused."""
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
-        self.reader, self.writer = os.pipe()
-        self.stopped, self.go = threading.Event(), threading.Event()
-
-    def wait(self) -> None:
-        os.read(self.reader, 1)
-        self.stopped.set()
-        self.go.wait()
+        self.busy, self.go = threading.Lock(), threading.Event()
+        self.go.set()
 
     def pause(self) -> bool:
-        """Return whether the loop has stopped in time."""
-        self.stopped.clear()
+        """Let no more requests be handled. Returns whether the last one was done in time."""
         self.go.clear()
-        os.write(self.writer, b"!")
-        return self.stopped.wait(PAUSE_SECONDS)
+        if done := self.busy.acquire(timeout=PAUSE_SECONDS):
+            self.busy.release()
+        return done
 
 
-loops: dict[Any, Loop] = {}
-"""By server."""
+servers: dict[Any, Serving] = {}
+serve, handle = socketserver.BaseServer.serve_forever, socketserver.BaseServer._handle_request_noblock  # type: ignore[attr-defined]
 
 
 def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
-    """`socketserver.BaseServer.serve_forever`, with a loop that can be paused."""
-    loops[self] = loop = Loop()
-    self._BaseServer__is_shut_down.clear()
+    """`socketserver.BaseServer.serve_forever`, which can be paused."""
+    servers[self] = Serving()
     try:
-        with selectors.PollSelector() as selector:
-            selector.register(self, selectors.EVENT_READ)
-            selector.register(loop.reader, selectors.EVENT_READ)
-            while not self._BaseServer__shutdown_request:
-                ready = [key.fileobj for key, _ in selector.select(poll_interval)]
-                if self._BaseServer__shutdown_request:
-                    break
-                if self in ready:
-                    self._handle_request_noblock()
-                if loop.reader in ready:
-                    loop.wait()
-                self.service_actions()
+        serve(self, poll_interval)
     finally:
-        self._BaseServer__shutdown_request = False
-        self._BaseServer__is_shut_down.set()
-        del loops[self]
-        os.close(loop.reader)
-        os.close(loop.writer)
+        del servers[self]
+
+
+def handle_request(self: Any) -> None:
+    """Handle the request that waits. If the server is paused, return after the pause, so that its loop looks again."""
+    if (own := servers.get(self)) is None:
+        handle(self)
+        return
+    with own.busy:
+        if own.go.is_set():
+            handle(self)
+    own.go.wait()
 
 
 def install() -> None:
     """Let servers be paused. Call it before any server starts."""
     socketserver.BaseServer.serve_forever = serve_forever  # type: ignore[method-assign]
+    socketserver.BaseServer._handle_request_noblock = handle_request  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def paused() -> Iterator[bool]:
     """Pause all servers in the body. Yields whether all have stopped. Connections of copies are dropped at the end."""
-    held = dict(loops)
+    held = dict(servers)
     try:
-        stopped = [loop.pause() for loop in held.values()]
+        stopped = [own.pause() for own in held.values()]
         yield all(stopped)
     finally:
-        for server, loop in held.items():
+        for server, own in held.items():
             drop_connections(server.socket)
-            loop.go.set()
+            own.go.set()
 
 
 def drop_connections(listener: socket.socket) -> None:
@@ -123,8 +113,8 @@ def drop_connections(listener: socket.socket) -> None:
 
 def restart_servers() -> None:
     """Serve again in a copy, whose threads are gone."""
-    for server in list(loops):
-        del loops[server]
+    for server in list(servers):
+        del servers[server]
         server._BaseServer__is_shut_down = threading.Event()
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -259,15 +249,14 @@ def obstacle(runner: "Runner") -> str | None:
         return "its network, or its machine, is not its own"
     if processes():
         return "it has processes of its own, which a copy would share"
-    usual = {threading.main_thread(), runner.server.thread, *(loop.thread for loop in loops.values())}
+    usual = {threading.main_thread(), runner.server.thread, *(own.thread for own in servers.values())}
     deadline = time.monotonic() + PAUSE_SECONDS
     for thread in threading.enumerate():
         if thread not in usual:
             thread.join(max(deadline - time.monotonic(), 0.0))
             if thread.is_alive():
                 return f"it has a thread, {thread.name}, which a copy would not have"
-    own = ({server.fileno(), loop.reader, loop.writer} for server, loop in loops.items())
-    known = runner.server.descriptors().union(*own)
+    known = runner.server.descriptors().union(server.fileno() for server in servers)
     if set(descriptors(lambda mode: stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode))) - known:
         return "it has an open connection, which a copy would share"
     return None
