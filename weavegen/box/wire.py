@@ -77,7 +77,7 @@ def read_frame(pipe: int, limit: int, deadline: float | None = None) -> bytes:
 def read(pipe: int, count: int, deadline: float | None) -> bytes:
     data = bytearray()
     while len(data) < count:
-        if deadline is not None and not select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+        if deadline is not None and not ready(pipe, select.POLLIN, deadline):
             raise TimeoutError
         if not (more := os.read(pipe, count - len(data))):
             raise EOFError
@@ -88,8 +88,16 @@ def read(pipe: int, count: int, deadline: float | None) -> bytes:
 def write(pipe: int, data: bytes, deadline: float | None = None) -> None:
     """Write to a pipe, until `deadline` at most: its reader may not read. Raises OSError if the reader is gone."""
     view = memoryview(data)
-    while view and (deadline is None or select.select([], [pipe], [], max(deadline - time.monotonic(), 0.0))[1]):
+    while view and (deadline is None or ready(pipe, select.POLLOUT, deadline)):
         view = view[os.write(pipe, view[: select.PIPE_BUF]) :]
+
+
+def ready(descriptor: int, event: int, deadline: float) -> bool:
+    """Wait until a pipe or socket can be read or written, or is closed. Returns whether that was before `deadline`."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    left = deadline - time.monotonic()
+    return left > 0 and bool(poll.poll(left * 1000))
 
 
 def parse(payload: bytes) -> dict[str, Any]:

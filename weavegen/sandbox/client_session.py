@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, frame, read_frame
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.steps import Execute, Executed
@@ -111,8 +110,6 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
     def __init__(self, path: Path, seconds: float):
         self.deadline = time.monotonic() + seconds
         self.seconds = seconds
-        self.reader = Reader(MAX_BYTES_FROM_BOX)
-        self.payloads: deque[bytes] = deque()
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.settimeout(seconds)
         try:
@@ -130,23 +127,10 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
 
     def receive(self) -> Message:
         with self.in_time():
-            while not self.payloads:
-                self.check_time()
-                data = self.connection.recv(2**18)
-                if not data:
-                    raise SessionBroken("it closed the connection", cut=True)
-                self.payloads.extend(self.reader.feed(data))
-            payload = self.payloads.popleft()
+            payload = read_frame(self.connection.fileno(), MAX_BYTES_FROM_BOX, self.deadline)
             if sum(payload.count(sign) for sign in b",[{") > MAX_PARTS:
                 raise BrokenFrame(f"a message has more than {MAX_PARTS:,} parts")
             return self.decoder.decode(payload)
-
-    def check_time(self) -> None:
-        """Raise TimeoutError if time is up, even if the box sends so fast that the socket never waits."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self.connection.settimeout(left)
 
     def hello(self) -> int:
         """Read the greeting. Returns how many blocks the box knows."""
@@ -158,12 +142,14 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
     @contextlib.contextmanager
     def in_time(self) -> Iterator[None]:
         try:
-            self.check_time()
+            if (left := self.deadline - time.monotonic()) <= 0:
+                raise TimeoutError
+            self.connection.settimeout(left)
             yield
         except TimeoutError as error:
             raise SessionBroken(f"no answer within {self.seconds:g} seconds") from error
-        except OSError as error:
-            raise SessionBroken(str(error), cut=True) from error
+        except (OSError, EOFError) as error:
+            raise SessionBroken(str(error) or "it closed the connection", cut=True) from error
         except (BrokenFrame, InvalidAnswer, msgspec.MsgspecError) as error:
             raise SessionBroken(f"it sent an invalid message: {error}") from error
         except (UnicodeError, RecursionError, OverflowError) as error:  # msgspec does not convert these
