@@ -13,7 +13,6 @@ from starlette.routing import Route
 
 from weavegen.errors import UsageError
 from weavegen.nano import SERVER, http, protocol
-from weavegen.nano.attention import BLOCK
 from weavegen.nano.counters import MetricsPage
 from weavegen.nano.engine import Continuation, Engine, Order, Sampling
 from weavegen.nano.llama import ADAPTER_CONFIG, Llama
@@ -105,15 +104,11 @@ class NanoApi(http.Api):
 
     def metrics_text(self) -> str:
         page, engines = MetricsPage(self.model), list(self._engines.values())
-        size = sum(engine.cache.size for engine in engines)
         page.add_engine(
             self.engine.counters,
             running=sum(engine.running for engine in engines),
             waiting=sum(engine.waiting for engine in engines),
             usage=sum(engine.cache.usage for engine in engines) / len(engines),
-            blocks=size,
-            block_size=BLOCK,
-            prefix_caching=size > 0,
         )
         return page.text()
 
