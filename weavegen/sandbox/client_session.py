@@ -17,8 +17,8 @@ from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.answer import InvalidAnswer, check_answer, check_text
 
-MAX_BLOCK_CHARS_PER_MESSAGE = 2**20
-"""Characters of blocks per message."""
+BLOCKS_PER_MESSAGE = 8
+"""A block that the model wrote has 100,000 characters at most, of up to six bytes each."""
 MAX_PARTS = 1_000_000
 """Commas and brackets in a message: each may become a Python object of 60 bytes or more."""
 MOST = {
@@ -167,16 +167,9 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
 
 def block_messages(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
     """Yield messages with the blocks that the box does not know yet."""
-    batch: list[tuple[int, str, str]] = []
-    size = 0
-    for block in blocks(known):
-        batch.append((block.index, str(block.type), block.body))
-        size += len(block.body)
-        if size > MAX_BLOCK_CHARS_PER_MESSAGE:
-            yield {"blocks": batch}
-            batch, size = [], 0
-    if batch:
-        yield {"blocks": batch}
+    found = [(block.index, str(block.type), block.body) for block in blocks(known)]
+    for first in range(0, len(found), BLOCKS_PER_MESSAGE):
+        yield {"blocks": found[first : first + BLOCKS_PER_MESSAGE]}
 
 
 def count(used: dict[str, float], more: dict[str, float]) -> None:
