@@ -3,12 +3,12 @@
     evaluate_programs()   called by the runner; starts one process per operation and sends it the request
     └─ main()             forks a process for each program before it reads the request, then an evaluator for each
        ├─ run_program()   the program's function
-       └─ run_evaluator() tests and evaluator; exchanges calls and answers with run_program() through pipes
+       └─ run_evaluator() tests and evaluator; exchanges calls and answers with run_program() through a socket
 
 A program may be broken or hostile. So that it can't fake its score, it never shares a process with the evaluator:
-the evaluator calls the program through pipes, with plain data, and writes its verdict for `main` to another pipe,
+the evaluator calls the program through a socket, with plain data, and writes its verdict for `main` to another one,
 which the program's process does not have. Both processes first give up everything but memory, the clock and their
-pipes (`confine`), so they can reach neither each other nor the runner. Printed text is dropped. A program
+sockets (`confine`), so they can reach neither each other nor the runner. Printed text is dropped. A program
 that exits, never ends or takes all memory fails only its own trial.
 
 Not guaranteed: that a program does its work honestly. It may detect that it is tested, remember earlier calls, or
@@ -25,12 +25,13 @@ import math
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from weavegen.box.confine import confine
 from weavegen.box.wire import frame, read_frame, write
@@ -95,45 +96,27 @@ def main(count: int) -> None:
     for name in MODULES:
         importlib.import_module(name)
     # The programs' processes are forked before the request is read: the tests and the evaluator are not in them.
-    processes = [start_program_process() for _ in range(count)]
+    processes = [fork_confined(run_program) for _ in range(count)]
     request = json.loads(sys.stdin.buffer.read())
     verdicts = []
-    for process, source in zip(processes, request["programs"], strict=True):
-        verdicts.append(evaluate_program(process, request, source))
-        for descriptor in process[1:]:
-            os.close(descriptor)
+    for (pid, calls), source in zip(processes, request["programs"], strict=True):
+        verdicts.append(evaluate_program(pid, calls, request, source))
+        os.close(calls)
     sys.stdout.write(json.dumps(verdicts))
 
 
-def start_program_process() -> tuple[int, int, int]:
-    """Fork a process for a program. Returns its pid, the pipe for calls and the pipe for answers."""
-    call_reader, call_writer = os.pipe()
-    answer_reader, answer_writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        run_confined(lambda: run_program(call_reader, answer_writer), call_reader, answer_writer)
-    os.close(call_reader)
-    os.close(answer_writer)
-    return pid, call_writer, answer_reader
-
-
-def evaluate_program(process: tuple[int, int, int], request: dict[str, Any], source: str) -> dict[str, Any]:
-    """Evaluate a program. Both of its processes have ended when this returns."""
-    seconds, (program_pid, calls, answers) = float(request["seconds"]), process
-    verdict_reader, verdict_writer = os.pipe()
-    evaluator_pid = os.fork()
-    if evaluator_pid == 0:
-        function = RemoteFunction(str(request["name"]), calls, answers)
-        run_confined(lambda: run_evaluator(request, source, function, verdict_writer), calls, answers, verdict_writer)
-    os.close(verdict_writer)
+def evaluate_program(program_pid: int, calls: int, request: dict[str, Any], source: str) -> dict[str, Any]:
+    """Evaluate a program. Both of its processes have ended when this returns. `calls`: socket of the program's."""
+    seconds, function = float(request["seconds"]), RemoteFunction(str(request["name"]), calls)
+    evaluator_pid, verdicts = fork_confined(lambda own: run_evaluator(request, source, function, own), calls)
     try:
-        return verdict(**receive(verdict_reader, time.monotonic() + seconds))
+        return verdict(**receive(verdicts, time.monotonic() + seconds))
     except TimeoutError:
         return verdict(f"it took longer than {seconds:.3g} seconds")
     except (EOFError, TypeError, ValueError, RecursionError):  # the evaluator may be hostile, too
         return verdict("the evaluator's process ended or gave an invalid verdict: does it take too much memory?")
     finally:
-        os.close(verdict_reader)
+        os.close(verdicts)
         for pid in (program_pid, evaluator_pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -147,17 +130,25 @@ def verdict(error: object, value: object = None) -> dict[str, Any]:
     return {"success": error is None, "score": score, "scores": scores, "error": error}
 
 
-def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
-    """In a forked process: close all descriptors but `kept`, confine the process, do the work, and exit."""
+def fork_confined(work: Callable[[int], None], *kept: int) -> tuple[int, int]:
+    """Fork a confined process, which has a socket to this one, and the descriptors `kept`. Returns its pid, our socket.
+
+    It does the work, which gets its socket, and exits.
+    """
+    ours, theirs = (end.detach() for end in socket.socketpair())
+    if pid := os.fork():
+        os.close(theirs)
+        return pid, ours
     try:
+        kept = (*kept, theirs)
         highest = 3 * MAX_PROGRAMS + 64
         for first, last in zip((-1, *sorted(kept)), (*sorted(kept), highest), strict=True):
             os.closerange(first + 1, last)
         confine()
         random.seed(0)
         sys.stdout = sys.stderr = Discard()
-        work()
-    except BaseException:  # noqa: BLE001 - the reader of the pipe sees that it was closed
+        work(theirs)
+    except BaseException:  # noqa: BLE001 - the reader of the socket sees that it was closed
         os._exit(1)
     os._exit(0)
 
@@ -165,8 +156,8 @@ def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
 # ------------------------------------------------------------------------------------------ the two processes
 
 
-def run_program(calls: int, answers: int) -> None:
-    """In the program's process: define the function, then answer calls until the evaluator has ended."""
+def run_program(calls: int) -> None:
+    """In the program's process: define the function, then answer calls until the process is killed."""
     begin = receive(calls)
     namespace: dict[str, Any] = {"__name__": "program"}
 
@@ -175,10 +166,10 @@ def run_program(calls: int, answers: int) -> None:
         if not callable(namespace.get(begin["name"])):
             raise NameError(f"the program defines no function {begin['name']}")
 
-    send(answers, call_outcome(define))
+    send(calls, call_outcome(define))
     while True:
         arguments, named = unpack(receive(calls))
-        send(answers, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
+        send(calls, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
 
 
 def call_outcome(work: Callable[[], object]) -> dict[str, Any]:
@@ -200,10 +191,10 @@ class ProgramLost(BaseException):
 class RemoteFunction:
     """The program's function. Tests and evaluators call it like a function of their own process."""
 
-    def __init__(self, name: str, calls: int, answers: int) -> None:
+    def __init__(self, name: str, calls: int) -> None:
         self.__name__ = name
         self.lost = False
-        self._calls, self._answers = calls, answers
+        self._calls = calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         answer = self.ask(pack((args, kwargs)))
@@ -224,7 +215,7 @@ class RemoteFunction:
     def ask(self, call: Any) -> Any:
         try:
             send(self._calls, call)
-            return receive(self._answers)
+            return receive(self._calls)
         except (OSError, EOFError):
             raise self.gone("its process ended") from None
         except (ValueError, RecursionError):
@@ -235,7 +226,7 @@ class RemoteFunction:
         return ProgramLost(why)
 
 
-def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction, verdict_writer: int) -> None:
+def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction, verdicts: int) -> None:
     """In the evaluator's process: define the program, test it, evaluate it, and write the verdict."""
     stage, score, error = "program", None, None
     try:
@@ -263,7 +254,7 @@ def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction
         shown = str(request["tests" if stage == "test" else "evaluator"]).splitlines()[at - 1 : at]
         place = f" (line {at} of the {stage}: {shown[0].strip()})" if at and shown else ""
         error = f"{stage}: {': '.join(filter(None, (type(failed).__name__, error_text(failed))))}{place}"
-    send(verdict_writer, {"error": error, "value": score})
+    send(verdicts, {"error": error, "value": score})
 
 
 def parse_scores(value: object) -> tuple[float, list[float]]:
@@ -343,11 +334,11 @@ def unpack(value: Any) -> Any:
     raise ValueError(f"unknown kind of data: {kind!r:.20}")
 
 
-def send(pipe: int, value: Any) -> None:
+def send(channel: int, value: Any) -> None:
     """Write a frame with a JSON value. Raises OSError if the reader is gone, ValueError if it is too long."""
-    write(pipe, frame(value, MAX_MESSAGE_BYTES, allow_nan=True))
+    write(channel, frame(value, MAX_MESSAGE_BYTES, allow_nan=True))
 
 
-def receive(pipe: int, deadline: float | None = None) -> Any:
+def receive(channel: int, deadline: float | None = None) -> Any:
     """Read a JSON value. Raises EOFError, ValueError, and TimeoutError after `deadline` (of time.monotonic)."""
-    return json.loads(read_frame(pipe, MAX_MESSAGE_BYTES, deadline))
+    return json.loads(read_frame(channel, MAX_MESSAGE_BYTES, deadline))
